@@ -1,0 +1,61 @@
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) {
+    if (!error) return code;
+    error->code = code;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    return code;
+}
+
+ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
+    int saved = errno;
+    if (!error) return UPS_ERR_IO;
+    error->code = UPS_ERR_IO;
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof error->message) {
+        snprintf(error->message + used, sizeof error->message - (size_t)used, ": %s", strerror(saved));
+    }
+    return UPS_ERR_IO;
+}
+
+ups_status ups_fail_within(ups_error *error, const char *format, ...) {
+    if (!error) return UPS_ERR_ARGUMENT;
+    char inner[sizeof error->message];
+    memcpy(inner, error->message, sizeof inner);
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof error->message) {
+        snprintf(error->message + used, sizeof error->message - (size_t)used, ": %s", inner);
+    }
+    return error->code;
+}
+
+const char *ups_status_name(ups_status status) {
+    switch (status) {
+    case UPS_OK: return "ok";
+    case UPS_ERR_ARGUMENT: return "argument";
+    case UPS_ERR_CONFIG: return "config";
+    case UPS_ERR_IO: return "io";
+    case UPS_ERR_FORMAT: return "format";
+    case UPS_ERR_CHECKSUM: return "checksum";
+    case UPS_ERR_STALE: return "stale";
+    case UPS_ERR_NUMERIC: return "numeric";
+    case UPS_ERR_MEMORY: return "memory";
+    case UPS_ERR_UNSUPPORTED: return "unsupported";
+    case UPS_ERR_CANCELLED: return "cancelled";
+    }
+    return "unknown";
+}
