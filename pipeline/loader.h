@@ -1,0 +1,91 @@
+/* The loader: from a sampler's draws to batches in memory, as fast as disk and cores allow.
+ *
+ *   sampler → extents → I/O engine (io_uring or threads) → decode threads → ring of batch slots → the consumer
+ *
+ * One I/O thread owns the rings of requests; decode threads turn bytes into windows of frames and write them straight into their place in a batch
+ * slot. Slots are filled out of order and handed out in order. Slot memory comes from the allocator in the options: pinned when a GPU reads it.
+ */
+#ifndef UPS_PIPELINE_LOADER_H
+#define UPS_PIPELINE_LOADER_H
+
+#include "pipeline/sampler.h"
+#include "pipeline/source.h"
+
+typedef enum ups_io_engine { UPS_IO_AUTO, UPS_IO_URING, UPS_IO_THREADS } ups_io_engine;
+
+typedef struct ups_loader_task {
+    const char *name;         /* for messages */
+    const ups_source *source; /* borrowed */
+    const int64_t *samples;   /* (sample_count) indices into the source: the split; borrowed. NULL: all */
+    int64_t sample_count;
+    double weight;            /* share, for the balanced strategy */
+} ups_loader_task;
+
+typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_on_bad_sample;
+
+typedef struct ups_loader_options {
+    uint64_t seed;
+    ups_sampler_strategy strategy;
+    int64_t batch;             /* windows in this rank's batch; a multiple of windows_per_draw */
+    int64_t windows_per_draw;  /* pairs_per_trajectory */
+    int64_t window;            /* frames in a window: 2 for pairs, k + 1 for k-step rollouts, 1 for single frames, 0: the whole trajectory */
+    int64_t stride;            /* time stride between a window's frames, ≥ 1 */
+    bool one_task_per_batch;   /* needed when tasks' frames differ in shape */
+    ups_dtype dtype;           /* of the batch: UPS_F32, or UPS_F16 where sources are FP16 */
+    bool sequential;           /* no shuffling: samples in order, starts at 0 (evaluation, cache build) */
+    int64_t first_batch;       /* where to resume */
+    int64_t batch_count;       /* batches to deliver in all, counted from 0; −1: without end */
+    int32_t rank, ranks;
+    ups_io_engine io;
+    int decode_threads;        /* 0: one a core */
+    int slots;                 /* batches in flight; 0: 4 */
+    int queue_depth;           /* extents in flight; 0: 64 */
+    bool direct;               /* O_DIRECT: for data that exceeds memory */
+    ups_on_bad_sample on_bad_sample; /* non-finite values: stop with a sentence, or take another draw and record it */
+    void *(*allocate)(void *context, size_t bytes); /* slot memory, 4096-byte aligned; NULL: ordinary memory */
+    void (*release)(void *context, void *memory);
+    void *allocator_context;
+} ups_loader_options;
+
+typedef struct ups_window {
+    int32_t task;
+    int64_t sample;           /* index into the task's source */
+    int64_t start;            /* first frame */
+    double dt;                /* seconds between the window's first two frames; 0 for single frames */
+    const double *parameters; /* (parameter_count of the task's source), borrowed from the source */
+} ups_window;
+
+typedef struct ups_batch {
+    int64_t index;              /* position in the run, from 0 */
+    int64_t windows;            /* B; less than options.batch only at the end of a sequential pass */
+    int64_t frames;             /* W */
+    int64_t frame_elements;     /* E: channels × grid points */
+    ups_dtype dtype;
+    void *data;                 /* (B, W, E), each frame in its sample's channel order */
+    const ups_window *window;   /* (B) */
+} ups_batch;
+
+typedef struct ups_loader_statistics {
+    int64_t batches, windows, trajectories; /* delivered; trajectories decoded */
+    uint64_t bytes_read, bytes_decoded;
+    double seconds_disk;     /* decode threads idle because nothing was read yet, summed over threads */
+    double seconds_decode;   /* decoding, summed over threads */
+    double seconds_consumer; /* the consumer waiting in ups_loader_next */
+    double seconds_full;     /* I/O waiting because all slots were full: the consumer is the bottleneck */
+    int64_t bad_samples;
+    ups_io_engine io;        /* which engine was chosen */
+} ups_loader_statistics;
+
+typedef struct ups_loader ups_loader;
+
+ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_task *tasks, int32_t task_count,
+                           ups_loader **loader, ups_error *error);
+/* Waits for the next batch in order. *batch is NULL at the end. The batch stays valid until released; several may be held, fewer than `slots`. */
+ups_status ups_loader_next(ups_loader *loader, const ups_batch **batch, ups_error *error);
+void ups_loader_release(ups_loader *loader, const ups_batch *batch);
+void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *statistics);
+/* One line per sample that was skipped: "task diffsorp, sample 0007 (file.h5): 3 NaN values, first at frame 12". Borrowed until close. */
+int64_t ups_loader_bad_samples(const ups_loader *loader, const char *const **lines);
+void ups_loader_close(ups_loader *loader); /* cancels what is in flight; NULL is fine */
+
+#endif
