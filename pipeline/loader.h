@@ -8,10 +8,9 @@
 #ifndef UPS_PIPELINE_LOADER_H
 #define UPS_PIPELINE_LOADER_H
 
+#include "pipeline/io.h"
 #include "pipeline/sampler.h"
 #include "pipeline/source.h"
-
-typedef enum ups_io_engine { UPS_IO_AUTO, UPS_IO_URING, UPS_IO_THREADS } ups_io_engine;
 
 typedef struct ups_loader_task {
     const char *name;         /* for messages */
