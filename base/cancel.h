@@ -1,5 +1,6 @@
-/* Clean Ctrl-C: SIGINT and SIGTERM set a flag that long work polls between items; a second SIGINT ends the process at once.
- * The work that notices finishes or drops its current item, publishes what is complete, and returns UPS_ERR_CANCELLED. */
+/* Clean Ctrl-C: SIGINT and SIGTERM set a flag that long work polls between items; a second SIGINT ends the process at
+ * once. The work that notices finishes or drops its current item, publishes what is complete, and returns
+ * UPS_ERR_CANCELLED. */
 #ifndef UPS_BASE_CANCEL_H
 #define UPS_BASE_CANCEL_H
 

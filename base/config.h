@@ -1,10 +1,12 @@
 /* Configuration: YAML, checked before anything runs.
  *
- * A command describes its configuration as a libcyaml schema (which names the keys and types and where they go in a struct) and
- * a table of rules beside it (range, choices, help). Loading checks the document against both and reports the first mistake with file, line,
- * key and what would be right; then applies `--set a.b=c` overrides (checked alike, reported as "--set a.b=c"); then fills the struct.
+ * A command describes its configuration as a libcyaml schema (which names the keys and types and where they go in a
+ * struct) and a table of rules beside it (range, choices, help). Loading checks the document against both and reports
+ * the first mistake with file, line, key and what would be right; then applies `--set a.b=c` overrides (checked alike,
+ * reported as "--set a.b=c"); then fills the struct.
  *
- * Keys absent from the document keep the defaults the rules name. Relative paths in a document are the caller's business. */
+ * Keys absent from the document keep the defaults the rules name. Relative paths in a document are the caller's
+ * business. */
 #ifndef UPS_BASE_CONFIG_H
 #define UPS_BASE_CONFIG_H
 
@@ -12,10 +14,12 @@
 #include <cyaml/cyaml.h>
 #include <stddef.h>
 
-/* What a key's type alone cannot say. `path` is the key's full name with "[]" for list items: "tasks[].name", "train.learning_rate". */
+/* What a key's type alone cannot say. `path` is the key's full name with "[]" for list items: "tasks[].name",
+ * "train.learning_rate". */
 typedef struct ups_config_rule {
     const char *path;
-    const char *fallback; /* default as YAML text ("0.001", "[]", "auto"), or NULL: the key is required where its parent is present */
+    const char *fallback; /* default as YAML text ("0.001", "[]", "auto"), or NULL: the key is required where its parent
+                             is present */
     double minimum, maximum; /* inclusive; both 0: no range */
     const char *help;        /* one line for `ups config keys` and the reference in docs/ */
 } ups_config_rule;

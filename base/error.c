@@ -45,17 +45,28 @@ ups_status ups_fail_within(ups_error *error, const char *format, ...) {
 
 const char *ups_status_name(ups_status status) {
     switch (status) {
-    case UPS_OK: return "ok";
-    case UPS_ERR_ARGUMENT: return "argument";
-    case UPS_ERR_CONFIG: return "config";
-    case UPS_ERR_IO: return "io";
-    case UPS_ERR_FORMAT: return "format";
-    case UPS_ERR_CHECKSUM: return "checksum";
-    case UPS_ERR_STALE: return "stale";
-    case UPS_ERR_NUMERIC: return "numeric";
-    case UPS_ERR_MEMORY: return "memory";
-    case UPS_ERR_UNSUPPORTED: return "unsupported";
-    case UPS_ERR_CANCELLED: return "cancelled";
+    case UPS_OK:
+        return "ok";
+    case UPS_ERR_ARGUMENT:
+        return "argument";
+    case UPS_ERR_CONFIG:
+        return "config";
+    case UPS_ERR_IO:
+        return "io";
+    case UPS_ERR_FORMAT:
+        return "format";
+    case UPS_ERR_CHECKSUM:
+        return "checksum";
+    case UPS_ERR_STALE:
+        return "stale";
+    case UPS_ERR_NUMERIC:
+        return "numeric";
+    case UPS_ERR_MEMORY:
+        return "memory";
+    case UPS_ERR_UNSUPPORTED:
+        return "unsupported";
+    case UPS_ERR_CANCELLED:
+        return "cancelled";
     }
     return "unknown";
 }

@@ -1,4 +1,5 @@
-/* JSON by Jansson: this header adds what UPS needs around it. Objects are `json_t *`, reference-counted; see jansson's manual. */
+/* JSON by Jansson: this header adds what UPS needs around it. Objects are `json_t *`, reference-counted; see jansson's
+ * manual. */
 #ifndef UPS_BASE_JSON_H
 #define UPS_BASE_JSON_H
 
@@ -10,8 +11,10 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error);
 /* Publishes `json` atomically, indented by two, keys in the order of insertion, with a newline at the end. */
 ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error);
 
-/* Typed look-ups. `where` names the document in messages. A missing key or another type is UPS_ERR_FORMAT. Strings are borrowed. */
-ups_status ups_json_string(const json_t *object, const char *key, const char *where, const char **value, ups_error *error);
+/* Typed look-ups. `where` names the document in messages. A missing key or another type is UPS_ERR_FORMAT. Strings are
+ * borrowed. */
+ups_status ups_json_string(const json_t *object, const char *key, const char *where, const char **value,
+                           ups_error *error);
 ups_status ups_json_integer(const json_t *object, const char *key, const char *where, int64_t *value, ups_error *error);
 ups_status ups_json_real(const json_t *object, const char *key, const char *where, double *value, ups_error *error);
 ups_status ups_json_object(const json_t *object, const char *key, const char *where, json_t **value, ups_error *error);

@@ -1,7 +1,7 @@
 /* Threads: a pool for parallel loops, and a bounded queue between a producer and a consumer.
  *
- * `model/` uses OpenMP inside its kernels; the pool is for the data side (decode, encode, solvers), whose work items are large
- * and independent. */
+ * `model/` uses OpenMP inside its kernels; the pool is for the data side (decode, encode, solvers), whose work items
+ * are large and independent. */
 #ifndef UPS_BASE_THREADS_H
 #define UPS_BASE_THREADS_H
 
@@ -19,8 +19,8 @@ ups_pool *ups_pool_create(int threads); /* 0: ups_cpu_count(); NULL when threads
 void ups_pool_destroy(ups_pool *pool);
 int ups_pool_threads(const ups_pool *pool);
 
-/* Runs task(context, i, …) for i in [0, count), each once, handed out in order, and waits for all. The first failure stops handing out
- * new indices and is returned (the one of the lowest index that failed). */
+/* Runs task(context, i, …) for i in [0, count), each once, handed out in order, and waits for all. The first failure
+ * stops handing out new indices and is returned (the one of the lowest index that failed). */
 ups_status ups_pool_run(ups_pool *pool, int64_t count, ups_pool_task task, void *context, ups_error *error);
 
 /* A bounded multi-producer multi-consumer queue of fixed-size items, copied in and out. */

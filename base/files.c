@@ -1,0 +1,278 @@
+#include "base/files.h"
+
+#include "base/hash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool ups_path_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+static bool is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+ups_status ups_make_directories(const char *path, ups_error *error) {
+    char *prefix = strdup(path);
+    if (!prefix) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to create the directory", path);
+    ups_status status = UPS_OK;
+    size_t length = strlen(prefix);
+    for (size_t i = 1; i <= length && status == UPS_OK; i++) {
+        if (i < length && prefix[i] != '/') continue;
+        prefix[i] = '\0';
+        if (mkdir(prefix, 0777) != 0 && !is_directory(prefix)) {
+            status = errno == EEXIST ? ups_fail(error, UPS_ERR_IO,
+                                                "%s: cannot be created: %s is a file, not a directory", path, prefix)
+                                     : ups_fail_errno(error, "%s: the directory cannot be created", prefix);
+        }
+        if (i < length) prefix[i] = '/';
+    }
+    free(prefix);
+    return status;
+}
+
+ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error) {
+    struct stat info;
+    if (stat(path, &info) != 0) return ups_fail_errno(error, "%s", path);
+    if (S_ISDIR(info.st_mode)) return ups_fail(error, UPS_ERR_IO, "%s: is a directory; a file was expected", path);
+    *size = (uint64_t)info.st_size;
+    return UPS_OK;
+}
+
+ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
+    *bytes = NULL;
+    *length = 0;
+    uint64_t size;
+    UPS_TRY(ups_file_size(path, &size, error));
+    ups_status status = UPS_OK;
+    char *content = NULL;
+    size_t used = 0,
+           capacity = (size_t)(size < limit ? size : limit) + 1; /* one more: shows that the end was reached */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
+    content = malloc(capacity + 1);
+    if (!content) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it (%zu bytes)", path, capacity);
+        goto cleanup;
+    }
+    for (;;) {
+        if (used > limit) {
+            status = ups_fail(error, UPS_ERR_FORMAT, "%s: larger than the %llu bytes that are allowed here", path,
+                              (unsigned long long)limit);
+            goto cleanup;
+        }
+        if (used == capacity) { /* the file grew, or is one whose size the system does not know (a pipe, /proc) */
+            char *larger = realloc(content, capacity * 2 + 1);
+            if (!larger) {
+                status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", path);
+                goto cleanup;
+            }
+            content = larger;
+            capacity *= 2;
+        }
+        ssize_t got = read(fd, content + used, capacity - used);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            status = ups_fail_errno(error, "%s: cannot be read", path);
+            goto cleanup;
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+    }
+    content[used] = '\0';
+    *bytes = content;
+    *length = used;
+    content = NULL;
+cleanup:
+    free(content);
+    close(fd);
+    return status;
+}
+
+ups_status ups_write_at(int fd, const char *name, uint64_t offset, const void *bytes, size_t length, ups_error *error) {
+    const char *at = bytes;
+    while (length > 0) {
+        ssize_t written = pwrite(fd, at, length, (off_t)offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written == 0) errno = ENOSPC;
+        if (written <= 0)
+            return ups_fail_errno(error, "%s: cannot be written at byte %llu", name, (unsigned long long)offset);
+        at += written;
+        offset += (uint64_t)written;
+        length -= (size_t)written;
+    }
+    return UPS_OK;
+}
+
+ups_status ups_read_at(int fd, const char *name, uint64_t offset, void *bytes, size_t length, ups_error *error) {
+    char *at = bytes;
+    while (length > 0) {
+        ssize_t got = pread(fd, at, length, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return ups_fail_errno(error, "%s: cannot be read at byte %llu", name, (unsigned long long)offset);
+        if (got == 0) {
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: ends at or before byte %llu where %zu more bytes were expected: it is truncated", name,
+                            (unsigned long long)offset, length);
+        }
+        at += got;
+        offset += (uint64_t)got;
+        length -= (size_t)got;
+    }
+    return UPS_OK;
+}
+
+struct ups_publication {
+    int fd;
+    uint64_t appended; /* bytes written by ups_publish_append, which continues there */
+    char *path, *temporary, *directory;
+};
+
+static const char marker[] = ".ups-partial-";
+
+/* Tells the hosts that share a file system apart in temporary names. */
+static uint32_t host_tag(void) {
+    char name[HOST_NAME_MAX + 1] = "";
+    gethostname(name, sizeof name - 1);
+    return (uint32_t)ups_hash_bytes(name, strlen(name)).low;
+}
+
+static void release(ups_publication *publication) {
+    if (publication->fd >= 0) close(publication->fd);
+    free(publication->path);
+    free(publication->temporary);
+    free(publication->directory);
+    free(publication);
+}
+
+ups_status ups_publish_begin(const char *path, ups_publication **publication, ups_error *error) {
+    static atomic_uint serial;
+    *publication = NULL;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    int directory_length = slash ? (int)(slash - path) : 0;
+    if (*name == '\0') return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", path);
+
+    ups_publication *made = calloc(1, sizeof *made);
+    if (!made) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    made->fd = -1;
+    made->path = strdup(path);
+    if (slash == path)
+        made->directory = strdup("/");
+    else
+        made->directory = slash ? strndup(path, (size_t)directory_length) : strdup(".");
+    if (asprintf(&made->temporary, "%.*s%s.%s%s%08x-%d-%u", directory_length, path, slash ? "/" : "", name, marker,
+                 host_tag(), (int)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+        made->temporary = NULL;
+    }
+    if (!made->path || !made->directory || !made->temporary) {
+        release(made);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    }
+    made->fd = open(made->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (made->fd < 0) {
+        ups_fail_errno(error, "%s: cannot be created", path);
+        release(made);
+        return UPS_ERR_IO;
+    }
+    *publication = made;
+    return UPS_OK;
+}
+
+int ups_publish_descriptor(ups_publication *publication) {
+    return publication->fd;
+}
+
+const char *ups_publish_temporary(const ups_publication *publication) {
+    return publication->temporary;
+}
+
+ups_status ups_publish_append(ups_publication *publication, const void *bytes, size_t length, ups_error *error) {
+    UPS_TRY(ups_write_at(publication->fd, publication->path, publication->appended, bytes, length, error));
+    publication->appended += length;
+    return UPS_OK;
+}
+
+static ups_status sync_directory(const char *path, ups_error *error) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return ups_fail_errno(error, "%s: the directory cannot be opened", path);
+    ups_status status = UPS_OK;
+    /* EINVAL: a file system that has no directories to sync (FUSE, some network ones) */
+    if (fsync(fd) != 0 && errno != EINVAL) status = ups_fail_errno(error, "%s: the directory cannot be synced", path);
+    close(fd);
+    return status;
+}
+
+ups_status ups_publish_commit(ups_publication *publication, ups_error *error) {
+    ups_status status = UPS_OK;
+    int fd = publication->fd;
+    publication->fd = -1;
+    if (fsync(fd) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->path);
+        close(fd);
+    } else if (close(fd) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->path);
+    } else if (rename(publication->temporary, publication->path) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be put in place", publication->path);
+    }
+    if (status != UPS_OK)
+        unlink(publication->temporary);
+    else
+        status = sync_directory(publication->directory, error);
+    release(publication);
+    return status;
+}
+
+void ups_publish_abandon(ups_publication *publication) {
+    if (!publication) return;
+    unlink(publication->temporary);
+    release(publication);
+}
+
+ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length, ups_error *error) {
+    ups_publication *publication = NULL;
+    UPS_TRY(ups_publish_begin(path, &publication, error));
+    ups_status status = ups_publish_append(publication, bytes, length, error);
+    if (status != UPS_OK) {
+        ups_publish_abandon(publication);
+        return status;
+    }
+    return ups_publish_commit(publication, error);
+}
+
+/* True for temporary names of this host whose process has ended. Other hosts' are left alone: their processes cannot be
+ * asked. */
+static bool is_abandoned(const char *name) {
+    const char *found = name[0] == '.' ? strstr(name, marker) : NULL;
+    for (const char *later = found; later; later = strstr(later + 1, marker)) found = later;
+    unsigned host, serial;
+    int pid, used = 0;
+    if (!found || sscanf(found + strlen(marker), "%8x-%d-%u%n", &host, &pid, &serial, &used) != 3) return false;
+    if (found[strlen(marker) + (size_t)used] != '\0' || host != host_tag() || pid <= 0) return false;
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+ups_status ups_remove_partials(const char *directory, ups_error *error) {
+    DIR *stream = opendir(directory);
+    if (!stream) return ups_fail_errno(error, "%s: the directory cannot be opened", directory);
+    ups_status status = UPS_OK;
+    for (struct dirent *entry; status == UPS_OK && (entry = readdir(stream));) {
+        if (!is_abandoned(entry->d_name)) continue;
+        if (unlinkat(dirfd(stream), entry->d_name, 0) != 0 && errno != ENOENT) {
+            status = ups_fail_errno(error, "%s/%s: cannot be removed", directory, entry->d_name);
+        }
+    }
+    closedir(stream);
+    return status;
+}

@@ -1,0 +1,162 @@
+/* Conversions in bulk. Each has one scalar definition; where the CPU has an instruction for it the bulk goes through
+ * that, and the tail through the scalar code. All paths give the same bits, NaN included: a NaN stays quiet and keeps
+ * its top bits, as the CPU's instructions have it. */
+#include "base/half.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+static inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static ups_f16 f16_from_f32(float value) {
+    uint32_t bits = bits_of(value);
+    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (ups_f16)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); /* NaN */
+    if (magnitude >= 0x47800000) return (ups_f16)(sign | 0x7c00);                            /* 65536 and up */
+    if (magnitude <
+        0x38800000) { /* below 2^-14: subnormal in FP16; 2^-1's spacing is FP16's smallest step, so adding it rounds */
+        return (ups_f16)(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000));
+    }
+    uint32_t odd = magnitude >> 13 & 1;
+    return (ups_f16)(sign |
+                     (magnitude - 0x38000000 + 0xfff + odd) >> 13); /* a carry moves to the exponent, up to Inf */
+}
+
+static float f32_from_f16(ups_f16 half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
+    if (exponent == 0) return float_of(sign | bits_of((float)mantissa * 0x1p-24f));
+    if (exponent == 31) return float_of(sign | 0x7f800000 | (mantissa ? 0x400000 | mantissa << 13 : 0));
+    return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+__attribute__((target("avx512f"))) static size_t f32_to_f16_avx512(const float *in, ups_f16 *out, size_t count) {
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        __m256i half = _mm512_cvtps_ph(_mm512_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm256_storeu_si256((__m256i *)(out + i), half);
+    }
+    return i;
+}
+
+__attribute__((target("avx512f"))) static size_t f16_to_f32_avx512(const ups_f16 *in, float *out, size_t count) {
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(in + i))));
+    }
+    return i;
+}
+
+__attribute__((target("avx,f16c"))) static size_t f32_to_f16_f16c(const float *in, ups_f16 *out, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(out + i), half);
+    }
+    return i;
+}
+
+__attribute__((target("avx,f16c"))) static size_t f16_to_f32_f16c(const ups_f16 *in, float *out, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + i))));
+    }
+    return i;
+}
+
+void ups_f32_to_f16_on(ups_half_path path, const float *in, ups_f16 *out, size_t count) {
+    size_t i = 0;
+    if (path == UPS_HALF_AVX512)
+        i = f32_to_f16_avx512(in, out, count);
+    else if (path == UPS_HALF_F16C)
+        i = f32_to_f16_f16c(in, out, count);
+    for (; i < count; i++) out[i] = f16_from_f32(in[i]);
+}
+
+void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t count) {
+    size_t i = 0;
+    if (path == UPS_HALF_AVX512)
+        i = f16_to_f32_avx512(in, out, count);
+    else if (path == UPS_HALF_F16C)
+        i = f16_to_f32_f16c(in, out, count);
+    for (; i < count; i++) out[i] = f32_from_f16(in[i]);
+}
+
+bool ups_half_path_runs_here(ups_half_path path) {
+    switch (path) {
+    case UPS_HALF_SCALAR:
+        return true;
+    case UPS_HALF_F16C:
+        return __builtin_cpu_supports("f16c");
+    case UPS_HALF_AVX512:
+        return __builtin_cpu_supports("avx512f");
+    }
+    return false;
+}
+
+static ups_half_path best_path(void) {
+    if (ups_half_path_runs_here(UPS_HALF_AVX512)) return UPS_HALF_AVX512;
+    return ups_half_path_runs_here(UPS_HALF_F16C) ? UPS_HALF_F16C : UPS_HALF_SCALAR;
+}
+
+void ups_f32_to_f16(const float *in, ups_f16 *out, size_t count) {
+    ups_f32_to_f16_on(best_path(), in, out, count);
+}
+
+void ups_f16_to_f32(const ups_f16 *in, float *out, size_t count) {
+    ups_f16_to_f32_on(best_path(), in, out, count);
+}
+
+/* BF16 is the upper half of an FP32 number: integer arithmetic that the compiler vectorizes. AVX-512's own BF16
+ * instruction is not used, since it flushes subnormal numbers. */
+void ups_f32_to_bf16(const float *restrict in, ups_bf16 *restrict out, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = bits_of(in[i]);
+        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        uint32_t quiet_nan = bits >> 16 | 0x40;
+        out[i] = (ups_bf16)((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded);
+    }
+}
+
+void ups_bf16_to_f32(const ups_bf16 *restrict in, float *restrict out, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = float_of((uint32_t)in[i] << 16);
+}
+
+/* A float's bits as an integer in the same order as the floats, -0 just below +0: integer minima and maxima vectorize,
+ * those of floats do not without giving up NaN. Its own inverse. */
+static inline int32_t ordered(int32_t bits) {
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+ups_f32_range_result ups_f32_range(const float *values, size_t count) {
+    const int32_t infinity = 0x7f800000;
+    int32_t lowest = ordered(infinity), highest = ordered((int32_t)0xff800000);
+    size_t non_finite = 0;
+    for (size_t i = 0; i < count; i++) {
+        int32_t bits = (int32_t)bits_of(values[i]);
+        bool finite = (bits & infinity) != infinity;
+        int32_t key = ordered(bits);
+        int32_t low = finite ? key : ordered(infinity), high = finite ? key : ordered((int32_t)0xff800000);
+        lowest = low < lowest ? low : lowest;
+        highest = high > highest ? high : highest;
+        non_finite += !finite;
+    }
+    ups_f32_range_result result = {float_of((uint32_t)ordered(lowest)), float_of((uint32_t)ordered(highest)),
+                                   non_finite, count};
+    for (size_t i = 0; non_finite > 0 && i < count; i++) {
+        if (isfinite(values[i])) continue;
+        result.first_non_finite = i;
+        break;
+    }
+    return result;
+}
