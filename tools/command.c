@@ -1,0 +1,358 @@
+/* Subcommands' common ground; see command.h. getopt_long does the parsing; its messages are replaced by sentences that
+ * say what would be right. The tables built for it live as long as the process, which is one command. */
+#include "tools/command.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMMON_HELP, COMMON_JSON, COMMON_QUIET, COMMON_COUNT };
+static const ups_option common_options[COMMON_COUNT] = {
+    [COMMON_HELP] = {"help", 'h', NULL, "show this help"},
+    [COMMON_JSON] = {"json", 0, NULL, "print results (and errors) as JSON on standard output"},
+    [COMMON_QUIET] = {"quiet", 'q', NULL, "no progress bars"},
+};
+
+/* getopt's value of a long option: above every character. */
+enum { LONG_BASE = 1000 };
+
+static const ups_option *option_at(const ups_usage *usage, size_t index) {
+    if (index < usage->option_count) return &usage->options[index];
+    index -= usage->option_count;
+    return index < COMMON_COUNT ? &common_options[index] : NULL;
+}
+
+static const char *option_name(const void *context, size_t index) {
+    const ups_option *option = option_at(context, index);
+    return option ? option->name : NULL;
+}
+
+/* ---- nearest name ---- */
+
+static int edit_distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    const size_t rows = strlen(a), columns = strlen(b);
+    if (rows > LONGEST || columns > LONGEST) return INT_MAX;
+    int line[LONGEST + 1];
+    for (size_t j = 0; j <= columns; j++) line[j] = (int)j;
+    for (size_t i = 1; i <= rows; i++) {
+        int diagonal = line[0];
+        line[0] = (int)i;
+        for (size_t j = 1; j <= columns; j++) {
+            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = line[j];
+            int best = replaced;
+            if (line[j] + 1 < best) best = line[j] + 1;
+            if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
+            line[j] = best;
+        }
+    }
+    return line[columns];
+}
+
+const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
+                                const void *context) {
+    const char *nearest = NULL;
+    int least = 3; /* two slips of the finger are a typo; three are another word */
+    const char *candidate;
+    for (size_t i = 0; (candidate = next(context, i)) != NULL; i++) {
+        int distance = edit_distance(word, candidate);
+        const size_t length = strlen(word);
+        if (length >= 3 && strncmp(word, candidate, length) == 0) distance = 1; /* the beginning of the right word */
+        if (distance < least) {
+            least = distance;
+            nearest = candidate;
+        }
+    }
+    return nearest;
+}
+
+/* ---- help ---- */
+
+static void print_option(const ups_option *option) {
+    char left[96], letter[8] = "    ";
+    if (option->letter) snprintf(letter, sizeof(letter), "-%c, ", option->letter);
+    snprintf(left, sizeof(left), "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
+             option->argument ? option->argument : "");
+    enum { COLUMN = 30 };
+    if (strlen(left) < COLUMN) {
+        printf("  %-*s%s\n", COLUMN, left, option->help);
+    } else {
+        printf("  %s\n  %*s%s\n", left, COLUMN, "", option->help);
+    }
+}
+
+static void print_help(const ups_usage *usage) {
+    printf("ups %s - %s\n\n", usage->command, usage->summary);
+    printf("Usage: ups %s%s%s%s\n\nOptions:\n", usage->command, usage->option_count ? " [OPTION]..." : "",
+           usage->arguments[0] ? " " : "", usage->arguments);
+    for (size_t i = 0; i < usage->option_count + COMMON_COUNT; i++) print_option(option_at(usage, i));
+    if (usage->details) printf("\n%s\n", usage->details);
+}
+
+/* ---- failures ---- */
+
+static void print_json_error(const char *code, const char *message) {
+    json_t *document = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
+    if (!document) return;
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+}
+
+int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
+    fflush(stdout);
+    if (arguments && arguments->json) print_json_error(ups_status_name(error->code), error->message);
+    fprintf(stderr, "ups: %s\n", error->message);
+    return error->code == UPS_ERR_CANCELLED ? UPS_EXIT_CANCELLED : UPS_EXIT_FAILURE;
+}
+
+static int usage_failure(const char *command, bool json, const char *message) {
+    fflush(stdout);
+    if (json) print_json_error("usage", message);
+    const char *space = command[0] ? " " : "";
+    fprintf(stderr, "ups%s%s: %s\nTry 'ups%s%s --help'.\n", space, command, message, space, command);
+    return UPS_EXIT_USAGE;
+}
+
+int ups_command_usage_error(const ups_arguments *arguments, const char *format, ...) {
+    char message[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof(message), format, list);
+    va_end(list);
+    return usage_failure(arguments->usage->command, arguments->json, message);
+}
+
+static void __attribute__((format(printf, 2, 3))) stop_line(ups_arguments *arguments, const char *format, ...) {
+    if (arguments->stop) return; /* the first mistake is the one reported */
+    char message[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof(message), format, list);
+    va_end(list);
+    arguments->stop = true;
+    arguments->exit_code = usage_failure(arguments->usage->command, arguments->json, message);
+}
+
+/* ---- the line ---- */
+
+void ups_arguments_begin(ups_arguments *arguments, const ups_usage *usage, int argc, char **argv) {
+    *arguments = (ups_arguments){.usage = usage, .argc = argc, .argv = argv, .current = -1};
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) { /* known before the first mistake is reported */
+        if (strcmp(argv[i], "--json") == 0) arguments->json = true;
+    }
+    const size_t count = usage->option_count + COMMON_COUNT;
+    arguments->long_options = calloc(count + 1, sizeof(*arguments->long_options));
+    arguments->letters = calloc(2 * count + 2, 1);
+    if (!arguments->long_options || !arguments->letters) {
+        stop_line(arguments, "out of memory");
+        arguments->exit_code = UPS_EXIT_FAILURE;
+        return;
+    }
+    char *letter = arguments->letters;
+    *letter++ = ':'; /* tell a missing value from an unknown option */
+    for (size_t i = 0; i < count; i++) {
+        const ups_option *option = option_at(usage, i);
+        arguments->long_options[i] = (struct option){
+            .name = option->name,
+            .has_arg = option->argument ? required_argument : no_argument,
+            .val = LONG_BASE + (int)i,
+        };
+        if (option->letter) {
+            *letter++ = option->letter;
+            if (option->argument) *letter++ = ':';
+        }
+    }
+    optind = 0; /* GNU: begin anew */
+    opterr = 0;
+}
+
+static void refuse(ups_arguments *arguments, int found) {
+    const char *text = optind > 0 ? arguments->argv[optind - 1] : "";
+    if (found == ':') {
+        stop_line(arguments, "option %s needs a value", text);
+        return;
+    }
+    if (optopt > 0 && optopt < LONG_BASE) {
+        stop_line(arguments, "unknown option -%c", optopt);
+        return;
+    }
+    if (optopt >= LONG_BASE) {
+        stop_line(arguments, "option --%s takes no value",
+                  option_at(arguments->usage, (size_t)(optopt - LONG_BASE))->name);
+        return;
+    }
+    char word[64];
+    snprintf(word, sizeof(word), "%s", text + strspn(text, "-"));
+    word[strcspn(word, "=")] = '\0';
+    const char *nearest = ups_command_nearest(word, option_name, arguments->usage);
+    if (nearest) {
+        stop_line(arguments, "unknown option --%s; did you mean --%s?", word, nearest);
+    } else {
+        stop_line(arguments, "unknown option %s", text);
+    }
+}
+
+int ups_arguments_next(ups_arguments *arguments) {
+    const ups_usage *usage = arguments->usage;
+    while (!arguments->stop) {
+        const int found =
+            getopt_long(arguments->argc, arguments->argv, arguments->letters, arguments->long_options, NULL);
+        if (found == -1) break;
+        if (found == '?' || found == ':') {
+            refuse(arguments, found);
+            break;
+        }
+        size_t index = 0;
+        if (found >= LONG_BASE) {
+            index = (size_t)(found - LONG_BASE);
+        } else {
+            while (option_at(usage, index)->letter != found) index++;
+        }
+        if (index < usage->option_count) {
+            arguments->current = (int)index;
+            arguments->value = optarg;
+            return (int)index;
+        }
+        switch (index - usage->option_count) {
+        case COMMON_HELP:
+            print_help(usage);
+            arguments->stop = true;
+            arguments->exit_code = UPS_EXIT_OK;
+            break;
+        case COMMON_JSON:
+            arguments->json = true;
+            break;
+        default:
+            arguments->quiet = true;
+            break;
+        }
+    }
+    arguments->operands = arguments->argv + optind;
+    arguments->operand_count = arguments->argc - optind;
+    if (arguments->json || arguments->quiet) ups_progress_enable(false);
+    free(arguments->long_options);
+    free(arguments->letters);
+    arguments->long_options = NULL;
+    arguments->letters = NULL;
+    return -1;
+}
+
+int ups_arguments_end(ups_arguments *arguments) {
+    free(arguments->long_options);
+    free(arguments->letters);
+    arguments->long_options = NULL;
+    arguments->letters = NULL;
+    return arguments->exit_code;
+}
+
+/* ---- values ---- */
+
+void ups_arguments_integer(ups_arguments *arguments, int64_t minimum, int64_t maximum, int64_t *value) {
+    const char *name = arguments->usage->options[arguments->current].name;
+    char *end = NULL;
+    errno = 0;
+    const long long number = strtoll(arguments->value, &end, 10);
+    if (end == arguments->value || *end != '\0') {
+        stop_line(arguments, "--%s: '%s' is not a whole number", name, arguments->value);
+    } else if (errno == ERANGE || number < minimum || number > maximum) {
+        if (maximum == INT64_MAX) {
+            stop_line(arguments, "--%s: %s is out of range; at least %lld was expected", name, arguments->value,
+                      (long long)minimum);
+        } else {
+            stop_line(arguments, "--%s: %s is out of range; %lld to %lld was expected", name, arguments->value,
+                      (long long)minimum, (long long)maximum);
+        }
+    } else {
+        *value = number;
+    }
+}
+
+void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum, double *value) {
+    const char *name = arguments->usage->options[arguments->current].name;
+    char *end = NULL;
+    const double number = strtod(arguments->value, &end);
+    if (end == arguments->value || *end != '\0' || isnan(number)) {
+        stop_line(arguments, "--%s: '%s' is not a number", name, arguments->value);
+    } else if (number < minimum || number > maximum) {
+        stop_line(arguments, "--%s: %s is out of range; %g to %g was expected", name, arguments->value, minimum,
+                  maximum);
+    } else {
+        *value = number;
+    }
+}
+
+void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index) {
+    char list[256] = "";
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], arguments->value) == 0) {
+            *index = i;
+            return;
+        }
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", choices[i]);
+    }
+    stop_line(arguments, "--%s: '%s' is not one of %s", arguments->usage->options[arguments->current].name,
+              arguments->value, list);
+}
+
+/* ---- groups ---- */
+
+static const char *command_name(const void *context, size_t index) {
+    const ups_command_group *group = context;
+    return index < group->count ? group->commands[index].name : NULL;
+}
+
+static void print_group(const ups_command_group *group) {
+    const char *space = group->name[0] ? " " : "";
+    printf("%s\n\nUsage: ups%s%s COMMAND [OPTION]...\n\nCommands:\n", group->summary, space, group->name);
+    for (size_t i = 0; i < group->count; i++)
+        printf("  %-12s%s\n", group->commands[i].name, group->commands[i].summary);
+    printf("\n'ups%s%s COMMAND --help' explains a command.\n", space, group->name);
+    if (group->details) printf("\n%s\n", group->details);
+}
+
+static const ups_command *find_command(const ups_command_group *group, const char *name) {
+    for (size_t i = 0; i < group->count; i++) {
+        if (strcmp(group->commands[i].name, name) == 0) return &group->commands[i];
+    }
+    return NULL;
+}
+
+int ups_command_dispatch(const ups_command_group *group, int argc, char **argv) {
+    if (argc < 2) {
+        print_group(group);
+        return UPS_EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    const bool help = strcmp(word, "help") == 0;
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || (help && argc == 2)) {
+        print_group(group);
+        return UPS_EXIT_OK;
+    }
+    if (help) word = argv[2];
+    const ups_command *command = find_command(group, word);
+    if (command && help) {
+        char flag[] = "--help";
+        char *line[] = {argv[2], argc > 3 ? argv[3] : flag, argc > 3 ? flag : NULL, NULL};
+        return command->run(argc > 3 ? 3 : 2, line);
+    }
+    if (command) return command->run(argc - 1, argv + 1);
+
+    bool json = false;
+    for (int i = 1; i < argc; i++) json = json || strcmp(argv[i], "--json") == 0;
+    char message[256];
+    const char *nearest = ups_command_nearest(word, command_name, group);
+    if (nearest) {
+        snprintf(message, sizeof(message), "unknown command '%.60s'; did you mean '%s'?", word, nearest);
+    } else {
+        snprintf(message, sizeof(message), "unknown command '%.60s'", word);
+    }
+    return usage_failure(group->name, json, message);
+}
