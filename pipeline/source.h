@@ -10,16 +10,13 @@
 #ifndef UPS_PIPELINE_SOURCE_H
 #define UPS_PIPELINE_SOURCE_H
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define UPS_MAX_GRID_DIMS 3
-
-typedef enum ups_dtype { UPS_F32, UPS_F64, UPS_F16, UPS_BF16 } ups_dtype;
-size_t ups_dtype_size(ups_dtype dtype);
-const char *ups_dtype_name(ups_dtype dtype); /* "float32", … as NumPy spells it */
 
 typedef enum ups_channel_order {
     UPS_CHANNELS_LAST, /* (time, [z,] [y,] x, channel), as PDEBench's seed groups and our latents keep it */
