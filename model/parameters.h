@@ -1,0 +1,68 @@
+/* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another, laid out in reverse order of first use, so that a
+ * stretch of gradients is complete early in backward and can be reduced while the rest still runs, and shards are slices.
+ *
+ * A bf16 copy for compute lies beside them when asked for; the optimizer refreshes it. Buffers are on the device.
+ */
+#ifndef UPS_MODEL_PARAMETERS_H
+#define UPS_MODEL_PARAMETERS_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ups_device;
+struct json_t;
+
+typedef enum ups_init_kind {
+    UPS_INIT_ZEROS,
+    UPS_INIT_ONES,
+    UPS_INIT_NORMAL,  /* mean 0, standard deviation `scale` */
+    UPS_INIT_UNIFORM, /* in [−scale, scale] */
+} ups_init_kind;
+
+typedef struct ups_init {
+    ups_init_kind kind;
+    float scale;
+    bool no_decay; /* gains, biases and embeddings are not decayed */
+} ups_init;
+
+typedef struct ups_parameter {
+    const char *name;
+    int rank;
+    int64_t size[4];
+    int64_t elements;
+    int64_t offset; /* elements from the start of the flat buffers; a multiple of 64; set by allocate */
+    ups_init init;
+} ups_parameter;
+
+typedef struct ups_parameters ups_parameters;
+
+ups_parameters *ups_parameters_create(void);
+void ups_parameters_destroy(ups_parameters *parameters); /* frees device buffers too */
+
+/* Index of the parameter; adds it when it is new. Aborts when the name exists with another shape. Not after allocate. */
+int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int rank, const int64_t *size, ups_init init);
+
+/* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does not change the others).
+ * `gradients`, `bf16_copy`: allocate these too. */
+ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device *device, bool gradients, bool bf16_copy,
+                                   uint64_t seed, ups_error *error);
+
+int32_t ups_parameters_count(const ups_parameters *parameters);
+const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_t index);
+int32_t ups_parameters_find(const ups_parameters *parameters, const char *name); /* −1 when absent */
+int64_t ups_parameters_elements(const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included */
+int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without padding: what a paper would state */
+
+float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
+float *ups_parameters_gradients(ups_parameters *parameters); /* device memory; NULL when not allocated */
+uint16_t *ups_parameters_bf16(ups_parameters *parameters);   /* device memory; NULL when not allocated */
+ups_status ups_parameters_refresh_bf16(ups_parameters *parameters, ups_error *error); /* after values changed other than by the optimizer */
+
+/* Safetensors (huggingface/safetensors, format of 8-byte header length + JSON + data). Names in the file are `prefix` + name; float32.
+ * Saving gathers extra flat buffers too: see train/checkpoint. Loading checks names, shapes, offsets, length; `strict` refuses missing and extra tensors. */
+ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error);
+ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error);
+
+#endif
