@@ -1,0 +1,79 @@
+/* A solver, seen from `ups datagen`: a PDE with named parameters that turns (seed, sample) into one solved problem.
+ *
+ * A solver has two entrances. Its own header (burgers1d.h, …) holds the numerical method with the initial condition or
+ * coefficient in the caller's hands: that is what the tests of convergence call. The ups_solver declared here draws the
+ * random problem, calls the method and lays the numbers out as PDEBench's files have them.
+ *
+ * `solve` is a pure function of (plan, sample): the same numbers on any thread, in any order. */
+#ifndef UPS_SOLVERS_SOLVER_H
+#define UPS_SOLVERS_SOLVER_H
+
+#include "base/error.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UPS_SOLVER_MAX_PARAMETERS 10
+
+typedef struct ups_solver_parameter {
+    const char *name;
+    double fallback;
+    double minimum, maximum; /* inclusive */
+    bool whole;              /* whole numbers only */
+    const char *unit;        /* "1" where it has none */
+    const char *help;        /* what it is, one line */
+} ups_solver_parameter;
+
+/* What is to be solved; filled by ups_solver_setup_begin and ups_solver_set. */
+typedef struct ups_solver_setup {
+    int64_t resolution; /* cells along each axis */
+    int64_t steps;      /* stored times, the initial one included; 1 for steady problems */
+    uint64_t seed;
+    double parameters[UPS_SOLVER_MAX_PARAMETERS]; /* in the order of the solver's table */
+} ups_solver_setup;
+
+typedef enum ups_solver_layout {
+    UPS_LAYOUT_TENSOR, /* `tensor` (sample, t, x); x- and t-coordinate */
+    UPS_LAYOUT_DARCY,  /* `nu` (sample, x, y), `tensor` (sample, 1, x, y); x- and y-coordinate */
+} ups_solver_layout;
+
+typedef struct ups_solver {
+    const char *name;     /* as typed: "burgers1d" */
+    const char *summary;  /* one line for lists */
+    const char *equation; /* a paragraph: the equation, its domain, how it is solved and at which order */
+    const ups_solver_parameter *parameters;
+    int parameter_count;
+    int64_t default_resolution, minimum_resolution, maximum_resolution;
+    int64_t default_steps; /* 0: a steady problem, which has no steps */
+    ups_solver_layout layout;
+    int attribute;              /* index of the PDE parameter that PDEBench keeps as an attribute, */
+    const char *attribute_name; /* and how it is spelled there: "Nu" */
+
+    /* Tables shared by all samples, read-only afterwards. Freed by `release`, which takes NULL too. */
+    ups_status (*prepare)(const ups_solver_setup *setup, void **plan, ups_error *error);
+    void (*release)(void *plan);
+    /* Working memory of one `solve` call, in bytes. */
+    size_t (*scratch_bytes)(const void *plan);
+    /* Writes one sample: tensor layout (steps, resolution); Darcy layout nu (resolution, resolution), then the solution
+     * alike. `scratch` is aligned to 64 bytes. */
+    ups_status (*solve)(const void *plan, int64_t sample, void *scratch, float *out, ups_error *error);
+} ups_solver;
+
+/* All solvers, in the order of the help. */
+const ups_solver *const *ups_solvers(int *count);
+/* NULL when there is none of that name. */
+const ups_solver *ups_solver_find(const char *name);
+
+/* Fills in the defaults. */
+void ups_solver_setup_begin(const ups_solver *solver, ups_solver_setup *setup);
+/* Sets a parameter from "NAME=VALUE". UPS_ERR_ARGUMENT names what would be right. */
+ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, const char *assignment, ups_error *error);
+/* Checks what concerns several values together, and resolution and steps. */
+ups_status ups_solver_check(const ups_solver *solver, const ups_solver_setup *setup, ups_error *error);
+
+/* Floats that `solve` writes. */
+int64_t ups_solver_sample_floats(const ups_solver *solver, const ups_solver_setup *setup);
+/* Time of stored step `step` (0 ≤ step < steps) for tensor layouts: t_end · step / (steps - 1). */
+double ups_solver_time(double end, int64_t steps, int64_t step);
+
+#endif
