@@ -1,0 +1,37 @@
+/* The HDF5 library, tamed: one lock around it, its error stack as a sentence, a file driver of our own, and LZF.
+ *
+ * The driver reads with pread and takes no file lock (locks fail on many cluster file systems, and we only read). It
+ * can also be asked to note where raw data lies instead of reading it: while a note is armed, a read of raw data
+ * records offset and length and touches nothing. That makes H5Dread_chunk a look-up of a chunk's address in O(log n).
+ * HDF5's own H5Dget_chunk_info walks all chunks before the one asked for, which takes minutes for the 10⁵ chunks of a
+ * PDEBench file. */
+#ifndef UPS_PIPELINE_HDF5_DRIVER_H
+#define UPS_PIPELINE_HDF5_DRIVER_H
+
+#include "base/error.h"
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ups_hdf5_note {
+    bool armed;
+    bool taken;
+    uint64_t offset; /* bytes from the start of the file */
+    uint64_t length;
+} ups_hdf5_note;
+
+/* Every use of the library lies between enter and leave: it is one lock for the whole process, because the library may
+ * be built without thread safety. While held, the library prints nothing; its error stack is read with ups_hdf5_reason.
+ * Not recursive. */
+void ups_hdf5_enter(void);
+void ups_hdf5_leave(void);
+
+/* Opens a file for reading through our driver; negative on failure. `note` stays valid until the file is closed. Call
+ * within the lock. */
+hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note);
+
+/* What the library says went wrong in its last failed call, in its own words: the innermost reason. Call within the
+ * lock. */
+const char *ups_hdf5_reason(char text[300]);
+
+#endif

@@ -1,0 +1,122 @@
+#include "pipeline/parameters.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+/* Grid and run, as PDEBench's generators name them (the last part of a dotted key counts). */
+static const char *const not_of_the_equation[] = {
+    "seed",    "n",        "t",     "T",      "tdim",    "dt",      "nt",         "t_end",   "T_end",
+    "xdim",    "ydim",     "zdim",  "nx",     "ny",      "nz",      "x_left",     "x_right", "y_left",
+    "y_right", "y_bottom", "y_top", "z_left", "z_right", "samples", "resolution", "steps",   "version",
+};
+
+static bool of_the_equation(const char *name) {
+    const char *dot = strrchr(name, '.');
+    const char *last = dot ? dot + 1 : name;
+    for (size_t i = 0; i < sizeof not_of_the_equation / sizeof *not_of_the_equation; i++) {
+        if (strcmp(last, not_of_the_equation[i]) == 0) return false;
+    }
+    return true;
+}
+
+void ups_parameters_add(ups_parameters *parameters, const char *name, double value) {
+    if (!*name || !of_the_equation(name)) return;
+    for (int i = 0; i < parameters->count; i++) {
+        if (strcasecmp(parameters->list[i].name, name) == 0) return;
+    }
+    if (parameters->count == parameters->capacity) {
+        int capacity = parameters->capacity ? 2 * parameters->capacity : 8;
+        ups_parameter *list = UPS_ARENA_ARRAY(parameters->arena, ups_parameter, capacity);
+        if (parameters->count) memcpy(list, parameters->list, (size_t)parameters->count * sizeof *list);
+        parameters->list = list;
+        parameters->capacity = capacity;
+    }
+    parameters->list[parameters->count++] = (ups_parameter){ups_arena_strdup(parameters->arena, name), value};
+}
+
+/* The whole text as a number; not "inf" and "nan", which in YAML are words. */
+static bool parse_number(const char *text, double *value) {
+    if (!isdigit((unsigned char)*text) && !strchr("+-.", *text)) return false;
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && isfinite(*value);
+}
+
+/* ---- YAML ---------------------------------------------------------------------------------------------------------
+ */
+
+enum { DEEPEST = 16 };
+
+static void flatten(ups_parameters *parameters, yaml_document_t *document, const yaml_node_t *node, const char *prefix,
+                    int depth) {
+    if (node->type == YAML_SCALAR_NODE) {
+        double value;
+        if (*prefix && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+            parse_number((const char *)node->data.scalar.value, &value))
+            ups_parameters_add(parameters, prefix, value);
+        return;
+    }
+    if (node->type != YAML_MAPPING_NODE || depth == DEEPEST) return;
+    for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(document, pair->value);
+        if (!key || !value || key->type != YAML_SCALAR_NODE) continue;
+        char name[256];
+        int length =
+            snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", (const char *)key->data.scalar.value);
+        if (length > 0 && (size_t)length < sizeof name) flatten(parameters, document, value, name, depth + 1);
+    }
+}
+
+void ups_parameters_from_yaml(ups_parameters *parameters, const char *text) {
+    yaml_parser_t parser;
+    yaml_document_t document;
+    if (!yaml_parser_initialize(&parser)) return;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
+    if (yaml_parser_load(&parser, &document)) {
+        const yaml_node_t *root = yaml_document_get_root_node(&document);
+        if (root) flatten(parameters, &document, root, "", 0);
+        yaml_document_delete(&document);
+    }
+    yaml_parser_delete(&parser);
+}
+
+/* ---- file names ---------------------------------------------------------------------------------------------------
+ */
+
+static void add_from_token(ups_parameters *parameters, const char *token, size_t length) {
+    static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "m"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t letters = strlen(known[i]);
+        char number[64];
+        double value;
+        if (length <= letters || length - letters >= sizeof number || strncasecmp(token, known[i], letters) != 0)
+            continue;
+        memcpy(number, token + letters, length - letters);
+        number[length - letters] = 0;
+        if (parse_number(number, &value)) ups_parameters_add(parameters, known[i], value);
+    }
+}
+
+void ups_parameters_from_path(ups_parameters *parameters, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *token = slash ? slash + 1 : path;
+    static const char *const extensions[] = {".hdf5", ".h5", ".nc"};
+    size_t length = strlen(token);
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        size_t tail = strlen(extensions[i]);
+        if (length > tail && strcmp(token + length - tail, extensions[i]) == 0) length -= tail;
+    }
+    const char *end = token + length;
+    while (token < end) {
+        const char *separator = memchr(token, '_', (size_t)(end - token));
+        const char *stop = separator ? separator : end;
+        add_from_token(parameters, token, (size_t)(stop - token));
+        token = stop + 1;
+    }
+}

@@ -1,0 +1,47 @@
+/* HDF5 files: what they contain and where they keep it. The library parses a file once, when it is opened; then it is
+ * closed again, and the bytes are fetched and decoded without it (see stored_array.h). Only arrays whose storage we
+ * cannot express stay with the library.
+ *
+ * Object names are paths from the root, without the first slash: "tensor", "0003/data". Errors name the file.
+ * Thread-safe. */
+#ifndef UPS_PIPELINE_STORAGE_HDF5_H
+#define UPS_PIPELINE_STORAGE_HDF5_H
+
+#include "base/arena.h"
+#include "pipeline/stored_array.h"
+
+typedef struct ups_hdf5_file ups_hdf5_file;
+
+/* Opens a file for mapping. With `through_library` every array will be read by the library. UPS_ERR_IO when it cannot
+ * be opened at all, UPS_ERR_FORMAT when it is empty, truncated or no HDF5; the sentence says which, and what to do. */
+ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file **file, ups_error *error);
+const char *ups_hdf5_path(const ups_hdf5_file *file);
+
+/* Closes the library's side unless an array needs it. Call when all is mapped; after it only reading mapped arrays is
+ * allowed. */
+void ups_hdf5_settle(ups_hdf5_file *file);
+void ups_hdf5_close(
+    ups_hdf5_file *file); /* arrays mapped from it can no longer be read through the library. NULL is fine */
+
+typedef enum ups_hdf5_kind { UPS_HDF5_ABSENT, UPS_HDF5_GROUP, UPS_HDF5_DATASET } ups_hdf5_kind;
+ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name);
+
+/* Names in a group ("" for the root), in the order of their bytes; allocated in `arena`. */
+ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group, ups_arena *arena, const char *const **names,
+                         int64_t *count, ups_error *error);
+
+/* Finds out where a numeric dataset lies. The array and what it points to live in `arena`; chunk tables too. */
+ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_index, ups_arena *arena,
+                        ups_stored_array *array, ups_error *error);
+
+/* Reads a numeric rank-1 dataset of at most `limit` entries as doubles, into `arena`. */
+ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
+                              int64_t *count, ups_error *error);
+
+/* Calls `visit` for each scalar attribute of an object ("" for the root): a number has text = NULL, a string its text.
+ * Others are passed over. `visit` must not call back into this file. */
+typedef void (*ups_hdf5_attribute_visitor)(void *context, const char *name, double number, const char *text);
+ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *object, ups_hdf5_attribute_visitor visit, void *context,
+                               ups_error *error);
+
+#endif
