@@ -1,0 +1,39 @@
+/* The optimizer: AdamW over the parameters' flat buffers, with gradient clipping and a moving average of the weights,
+ * in one pass over memory.
+ *
+ * Matrices are decayed; gains, biases and embeddings (init.no_decay) are not: neighbouring parameters with the same
+ * rule form one stretch. */
+#ifndef UPS_TRAIN_OPTIMIZER_H
+#define UPS_TRAIN_OPTIMIZER_H
+
+#include "model/device.h"
+#include "train/config.h"
+
+typedef struct ups_optimizer ups_optimizer;
+
+/* `parameters` must be allocated with gradients; borrowed, like `device`. Moments start at zero, the average at the
+ * weights. */
+ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
+                                ups_optimizer **optimizer, ups_error *error);
+void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
+
+/* What `create` would allocate, in bytes. */
+size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters);
+
+typedef struct ups_optimizer_result {
+    double gradient_norm; /* before clipping */
+    int64_t non_finite;   /* gradients that are NaN or Inf; when not 0 nothing was updated */
+} ups_optimizer_result;
+
+/* One update with the gradients as they stand; `step` counts from 0 of `steps`. */
+ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, ups_optimizer_result *result,
+                              ups_error *error);
+
+/* The flat buffers, on the device, for checkpoints: first moment, second moment, and the average (NULL without EMA). */
+float *ups_optimizer_first_moment(ups_optimizer *optimizer);
+float *ups_optimizer_second_moment(ups_optimizer *optimizer);
+float *ups_optimizer_average(ups_optimizer *optimizer);
+/* Starts the average anew from the weights: after weights were loaded. */
+ups_status ups_optimizer_restart_average(ups_optimizer *optimizer, ups_error *error);
+
+#endif
