@@ -1,0 +1,46 @@
+/* One trajectory as it lies in a shard: ups.latent (or plain bytes when `portable`), then zstd with its content
+ * checksum, then a CRC32C of the compressed bytes. The CRC covers the few bits of a zstd frame that its own checksum
+ * leaves free, so that no bit of a chunk can change unseen. */
+#ifndef UPS_CACHE_CHUNK_H
+#define UPS_CACHE_CHUNK_H
+
+#include "base/error.h"
+#include "base/half.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define UPS_CHUNK_DEFAULT_LEVEL 1 /* of zstd: on byte planes the fastest is also the smallest */
+
+typedef struct ups_chunk_codec {
+    bool portable; /* plain bytes + zstd: bigger, but readable without the ups.latent codec */
+    int level;     /* of zstd; 0: UPS_CHUNK_DEFAULT_LEVEL */
+} ups_chunk_codec;
+
+typedef struct ups_chunk_shape {
+    int64_t times, tokens, dim;
+} ups_chunk_shape;
+
+size_t ups_chunk_raw_bytes(ups_chunk_shape shape); /* as FP16 */
+
+/* Contexts and buffers of one encoding thread, reused from chunk to chunk. */
+typedef struct ups_chunk_encoder ups_chunk_encoder;
+ups_chunk_encoder *ups_chunk_encoder_create(ups_chunk_codec codec, ups_chunk_shape shape); /* NULL: out of memory */
+void ups_chunk_encoder_destroy(ups_chunk_encoder *encoder);                                /* NULL is fine */
+
+/* `latents` (times, tokens, dim). *bytes is borrowed from the encoder until its next call. */
+ups_status ups_chunk_encode(ups_chunk_encoder *encoder, const ups_f16 *latents, const uint8_t **bytes, size_t *length,
+                            ups_error *error);
+
+/* The stages of decoding one by one, and the whole. `scratch` holds ups_chunk_scratch_bytes, 64-byte aligned; nothing
+ * is allocated. Frames [start, start + count) go to `out` (count, tokens, dim). UPS_ERR_CHECKSUM: changed since
+ * written; UPS_ERR_FORMAT: never was a chunk of this shape. */
+size_t ups_chunk_scratch_bytes(ups_chunk_codec codec, ups_chunk_shape shape);
+ups_status ups_chunk_decode(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
+                            int64_t start, int64_t count, void *scratch, ups_f16 *out, ups_error *error);
+
+/* The prediction order that an encoded chunk uses, or −1 when portable. `scratch` as above; the chunk is fully checked
+ * on the way. */
+ups_status ups_chunk_order(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
+                           void *scratch, int *order, ups_error *error);
+
+#endif

@@ -1,0 +1,50 @@
+/* A cache group open for reading: one task and split, its metadata checked, its small arrays in memory, its shards on
+ * disk. What the source, `inspect`, `verify` and `export` share. A group under construction opens too; `complete`
+ * tells. */
+#ifndef UPS_CACHE_GROUP_H
+#define UPS_CACHE_GROUP_H
+
+#include "cache/fingerprint.h"
+#include "cache/shard.h"
+#include "cache/statistics.h"
+#include "cache/zarr.h"
+
+typedef struct ups_cache_group {
+    char *directory;
+    json_t *attributes;       /* attributes.ups of the group's zarr.json */
+    const char *task, *split; /* borrowed from attributes */
+    bool complete;            /* the build finished */
+    ups_fingerprint fingerprint;
+    ups_cache_shape shape;
+    ups_chunk_codec codec;
+    bool time_per_sample;
+    double *time; /* (times), or (samples, times) when time_per_sample */
+    int parameter_count;
+    const char **parameter_names; /* (parameter_count), borrowed from attributes */
+    double *parameters;           /* (samples, parameter_count); NULL when there are none */
+    int64_t *source_samples;      /* (samples): which sample of the source each trajectory is */
+} ups_cache_group;
+
+/* Errors: UPS_ERR_IO (no such directory), UPS_ERR_FORMAT (not a cache, or damaged metadata), UPS_ERR_CHECKSUM,
+ * UPS_ERR_STALE (another format version). On failure *group is NULL. */
+ups_status ups_cache_group_open(const char *directory, ups_cache_group **group, ups_error *error);
+void ups_cache_group_close(ups_cache_group *group); /* NULL is fine */
+
+/* Samples [shard × samples_per_shard, …) in a shard: fewer in the last. */
+int64_t ups_cache_shard_samples(ups_cache_shape shape, int64_t shard);
+
+/* The small arrays that every group has, as they are stored. */
+ups_small_array ups_cache_time_array(ups_cache_shape shape, bool per_sample);
+ups_small_array ups_cache_condition_array(ups_cache_shape shape, int parameter_count);
+ups_small_array ups_cache_source_sample_array(ups_cache_shape shape);
+
+/* Rows of the statistics of one shard (ups_cache_shard_samples of them). */
+ups_status ups_cache_read_statistics(const ups_cache_group *group, int64_t shard, ups_cache_statistics *rows,
+                                     ups_error *error);
+
+/* Every group at or below `directory` (the directory itself, DIR/SPLIT, DIR/TASK/SPLIT), sorted by path; each path and
+ * the list are freed by ups_cache_groups_free. UPS_ERR_FORMAT when there is none. */
+ups_status ups_cache_groups_find(const char *directory, char ***paths, int64_t *count, ups_error *error);
+void ups_cache_groups_free(char **paths, int64_t count);
+
+#endif

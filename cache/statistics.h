@@ -1,0 +1,36 @@
+/* What became of each trajectory when it was rounded to FP16: one row of numbers, kept beside the latents as the array
+ * `statistics` (sample, 6), so that a resumed build knows what the killed one saw. */
+#ifndef UPS_CACHE_STATISTICS_H
+#define UPS_CACHE_STATISTICS_H
+
+#include "base/half.h"
+#include "cache/zarr.h"
+
+typedef struct ups_cache_statistics {
+    double minimum, maximum;     /* of the values before rounding; +Inf, −Inf when none is finite */
+    double error_max, error_rms; /* of rounding to FP16, absolute */
+    double non_finite;           /* NaN or Inf: how many */
+    double overflowing;          /* finite, but beyond FP16's ±65504: how many */
+} ups_cache_statistics;
+
+#define UPS_CACHE_STATISTICS_COLUMNS 6
+
+static inline bool ups_cache_statistics_bad(const ups_cache_statistics *row) {
+    return row->non_finite > 0 || row->overflowing > 0;
+}
+
+/* Rounds `count` values to FP16 and measures. *first_bad is the index of the first value that is lost; `count` when
+ * none is. */
+void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_cache_statistics *row, size_t *first_bad);
+
+ups_small_array ups_cache_statistics_array(ups_cache_shape shape);
+json_t *ups_cache_statistics_columns(void); /* {"columns": […]}: attributes of the array; a new reference */
+
+/* Over all good rows. */
+typedef struct ups_cache_totals {
+    int64_t good;
+    double minimum, maximum, error_max, error_rms;
+} ups_cache_totals;
+ups_cache_totals ups_cache_statistics_sum(const ups_cache_statistics *rows, int64_t count);
+
+#endif
