@@ -1,8 +1,8 @@
 /* `ups datagen SOLVER`: training data of our own, in PDEBench's layouts. */
-#include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/solvers/datagen.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,17 +98,15 @@ static void print_result(const ups_datagen_request *request, const ups_datagen_r
                result->threads);
         return;
     }
-    json_t *parameters = json_object();
-    for (int i = 0; i < request->solver->parameter_count; i++) {
-        json_object_set_new(parameters, request->solver->parameters[i].name, json_real(request->setup.parameters[i]));
-    }
-    json_t *document =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:i, s:f, s:f}", "file", request->path, "solver",
-                  request->solver->name, "samples", (json_int_t)request->samples, "resolution",
-                  (json_int_t)request->setup.resolution, "steps", (json_int_t)request->setup.steps, "seed",
-                  (json_int_t)request->setup.seed, "parameters", parameters, "bytes", (json_int_t)result->bytes,
-                  "threads", result->threads, "seconds", result->seconds, "samples_per_second", rate);
-    json_dumpf(document, stdout, JSON_INDENT(2));
+    json_t *document = json_pack("{s:s}", "file", request->path);
+    json_t *description = ups_datagen_describe(request);
+    json_object_update(document, description);
+    json_decref(description);
+    json_object_set_new(document, "bytes", json_integer((json_int_t)result->bytes));
+    json_object_set_new(document, "threads", json_integer(result->threads));
+    json_object_set_new(document, "seconds", json_real(round(1e4 * result->seconds) * 1e-4));
+    json_object_set_new(document, "samples_per_second", json_real(round(10.0 * rate) * 0.1));
+    json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     putchar('\n');
     json_decref(document);
 }

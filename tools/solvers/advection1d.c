@@ -106,6 +106,7 @@ const ups_solver ups_advection1d = {
     .maximum_resolution = 1 << 20,
     .default_steps = 201,
     .layout = UPS_LAYOUT_TENSOR,
+    .end_time = T_END,
     .attribute = BETA,
     .attribute_name = "beta",
     .prepare = prepare,

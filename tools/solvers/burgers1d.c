@@ -223,6 +223,7 @@ const ups_solver ups_burgers1d = {
     .maximum_resolution = 1 << 17,
     .default_steps = 201,
     .layout = UPS_LAYOUT_TENSOR,
+    .end_time = T_END,
     .attribute = NU,
     .attribute_name = "Nu",
     .prepare = prepare,

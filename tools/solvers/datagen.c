@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const int64_t most_samples = INT64_C(1) << 32; /* random streams are numbered in 32 bits */
 
@@ -62,25 +63,24 @@ static ups_status make_sample(void *context, int64_t index, int thread, ups_erro
 
 /* ---- the file's description ---- */
 
-static double parameter_named(const ups_solver *solver, const ups_solver_setup *setup, const char *name) {
-    for (int i = 0; i < solver->parameter_count; i++) {
-        if (strcmp(solver->parameters[i].name, name) == 0) return setup->parameters[i];
-    }
-    return 0.0;
-}
-
-/* What made the file, as JSON; freed with free(). */
-static char *describe(const ups_datagen_request *request) {
+json_t *ups_datagen_describe(const ups_datagen_request *request) {
     const ups_solver *solver = request->solver;
+    const ups_solver_setup *setup = &request->setup;
     json_t *parameters = json_object();
     for (int i = 0; i < solver->parameter_count; i++) {
-        json_object_set_new(parameters, solver->parameters[i].name, json_real(request->setup.parameters[i]));
+        const double value = setup->parameters[i];
+        json_object_set_new(parameters, solver->parameters[i].name,
+                            solver->parameters[i].whole ? json_integer((json_int_t)value) : json_real(value));
     }
-    json_t *document =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)request->setup.seed,
-                  "samples", (json_int_t)request->samples, "resolution", (json_int_t)request->setup.resolution, "steps",
-                  (json_int_t)request->setup.steps, "parameters", parameters);
-    char *text = json_dumps(document, JSON_COMPACT);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)setup->seed,
+                     "samples", (json_int_t)request->samples, "resolution", (json_int_t)setup->resolution, "steps",
+                     (json_int_t)setup->steps, "parameters", parameters);
+}
+
+/* The same as text; freed with free(). */
+static char *provenance_text(const ups_datagen_request *request) {
+    json_t *document = ups_datagen_describe(request);
+    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(document);
     return text;
 }
@@ -91,7 +91,7 @@ static ups_status create_file(const ups_datagen_request *request, ups_pdebench_f
     const uint64_t samples = (uint64_t)request->samples, cells = (uint64_t)setup->resolution;
     const uint64_t steps = (uint64_t)setup->steps;
     ups_status status = UPS_OK;
-    char *provenance = describe(request);
+    char *provenance = provenance_text(request);
     float *centres = malloc(sizeof(float) * cells), *times = malloc(sizeof(float) * (steps + 1));
     if (!provenance || !centres || !times) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its coordinates", request->path);
@@ -115,7 +115,7 @@ static ups_status create_file(const ups_datagen_request *request, ups_pdebench_f
         goto cleanup;
     }
     /* PDEBench's time coordinate has one entry more than the data; readers of its files know. */
-    const double end = parameter_named(solver, setup, "t_end");
+    const double end = setup->parameters[solver->end_time];
     for (uint64_t i = 0; i <= steps; i++) times[i] = (float)ups_solver_time(end, setup->steps, (int64_t)i);
     layout.arrays = (const ups_pdebench_array[]){{"tensor", 3, {samples, steps, cells}}};
     layout.array_count = 1;
@@ -159,10 +159,23 @@ static ups_status check_request(const ups_datagen_request *request, ups_error *e
         return ups_fail(error, UPS_ERR_ARGUMENT, "%lld samples are out of range; 1 to %lld were expected",
                         (long long)request->samples, (long long)most_samples);
     }
+    struct stat found;
+    if (stat(request->path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is not a file that could be replaced; name a file to write",
+                        request->path);
+    }
     if (!request->replace && ups_path_exists(request->path)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: exists already; --force replaces it", request->path);
     }
     return UPS_OK;
+}
+
+/* A run that was killed has left its hidden, perhaps large file; this is only housekeeping, so it may fail. */
+static void sweep_directory_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (directory) ups_remove_partials(directory, NULL);
+    free(directory);
 }
 
 ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
@@ -188,6 +201,7 @@ ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_resul
                           request->path, 4e-6 * (double)run.sample_floats, ups_pool_threads(pool));
         goto cleanup;
     }
+    sweep_directory_of(request->path);
     status = create_file(request, &file, error);
     if (status != UPS_OK) goto cleanup;
     run.file = file;

@@ -3,6 +3,7 @@
 #ifndef UPS_SOLVERS_DATAGEN_H
 #define UPS_SOLVERS_DATAGEN_H
 
+#include "base/json.h"
 #include "tools/solvers/solver.h"
 
 typedef struct ups_datagen_request {
@@ -23,5 +24,9 @@ typedef struct ups_datagen_result {
 /* Makes the file, with a progress bar. Ctrl-C is UPS_ERR_CANCELLED; after any failure nothing remains, and a file that
  * was to be replaced is untouched. */
 ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
+
+/* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters. Kept in the file,
+ * so that it can be made again. A new reference; NULL when out of memory. */
+json_t *ups_datagen_describe(const ups_datagen_request *request);
 
 #endif

@@ -64,13 +64,11 @@ static ups_status write_attribute(hid_t file, const char *path, const char *name
 
 static ups_status write_text_attribute(hid_t file, const char *path, const char *name, const char *text,
                                        ups_error *error) {
-    hid_t type = H5Tcopy(H5T_C_S1);
+    hid_t type = H5Tcopy(H5T_C_S1); /* of variable length: h5py reads it as str */
     ups_status status = UPS_OK;
-    if (type < 0 || H5Tset_size(type, strlen(text)) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 ||
-        H5Tset_cset(type, H5T_CSET_UTF8) < 0) {
+    if (type < 0 || H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
         status = library_failure(path, name, error);
-    }
-    if (status == UPS_OK) status = write_attribute(file, path, name, type, type, text, error);
+    if (status == UPS_OK) status = write_attribute(file, path, name, type, type, &text, error);
     if (type >= 0) H5Tclose(type);
     return status;
 }
@@ -110,24 +108,36 @@ cleanup:
     return status;
 }
 
-/* Takes the space from the file system, where it can do that, without writing. */
-static ups_status reserve_space(ups_pdebench_file *file, const ups_pdebench_layout *layout, ups_error *error) {
-    for (int i = 0; i < layout->array_count; i++) {
-        const uint64_t end = file->arrays[i].offset + layout->arrays[i].shape[0] * file->arrays[i].sample_bytes;
-        if (end > file->bytes) file->bytes = end;
-    }
-    uint64_t size = 0;
-    UPS_TRY(ups_file_size(ups_publish_temporary(file->publication), &size, error));
-    if (size > file->bytes) file->bytes = size;
+/* Takes `bytes` from the file system without writing them. One that cannot do that is asked for the file's length only;
+ * its lack of space is then found while writing. */
+static ups_status reserve_space(const ups_pdebench_file *file, uint64_t bytes, ups_error *error) {
     const int descriptor = ups_publish_descriptor(file->publication);
-    int refused;
+    int refused = bytes > INT64_MAX ? EFBIG : 0;
     do {
-        refused = fallocate(descriptor, 0, 0, (off_t)file->bytes) == 0 ? 0 : errno;
+        if (refused == 0 || refused == EINTR) refused = fallocate(descriptor, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
     } while (refused == EINTR);
-    if (refused == EOPNOTSUPP || refused == ENOSYS) return UPS_OK; /* found out while writing, then */
+    if (refused == EOPNOTSUPP || refused == ENOSYS) refused = ftruncate(descriptor, (off_t)bytes) == 0 ? 0 : errno;
     if (refused == 0) return UPS_OK;
     errno = refused;
-    return ups_fail_errno(error, "%s: no room for its %.1f MB", file->path, 1e-6 * (double)file->bytes);
+    const bool large = bytes >= 1000000000;
+    return ups_fail_errno(error, "%s: no room for its %.1f %s; fewer samples need less", file->path,
+                          (large ? 1e-9 : 1e-6) * (double)bytes, large ? "GB" : "MB");
+}
+
+/* Fewer bytes than the file will have, by what is not in the large arrays. */
+static ups_status array_bytes(const char *path, const ups_pdebench_layout *layout, uint64_t *bytes, ups_error *error) {
+    *bytes = 0;
+    for (int i = 0; i < layout->array_count; i++) {
+        const ups_pdebench_array *array = &layout->arrays[i];
+        uint64_t product = sizeof(float);
+        bool overflow = false;
+        for (int a = 0; a < array->rank; a++)
+            overflow = overflow || __builtin_mul_overflow(product, array->shape[a], &product);
+        if (overflow || __builtin_add_overflow(*bytes, product, bytes)) {
+            return ups_fail(error, UPS_ERR_ARGUMENT, "%s: %s is larger than any file can be", path, array->name);
+        }
+    }
+    return UPS_OK;
 }
 
 ups_status ups_pdebench_create(const char *path, const ups_pdebench_layout *layout, ups_pdebench_file **file,
@@ -144,8 +154,12 @@ ups_status ups_pdebench_create(const char *path, const ups_pdebench_layout *layo
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
     ups_status status = ups_publish_begin(path, &made->publication, error);
+    /* First without the library: a file that it cannot bring to its full length leaves it in no state to go on. */
+    if (status == UPS_OK) status = array_bytes(path, layout, &made->bytes, error);
+    if (status == UPS_OK) status = reserve_space(made, made->bytes, error);
     if (status == UPS_OK) status = lay_out(made, layout, error);
-    if (status == UPS_OK) status = reserve_space(made, layout, error);
+    if (status == UPS_OK) status = ups_file_size(ups_publish_temporary(made->publication), &made->bytes, error);
+    if (status == UPS_OK) status = reserve_space(made, made->bytes, error);
     if (status != UPS_OK) {
         ups_pdebench_abandon(made);
         return status;

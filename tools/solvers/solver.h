@@ -46,6 +46,7 @@ typedef struct ups_solver {
     int64_t default_resolution, minimum_resolution, maximum_resolution;
     int64_t default_steps; /* 0: a steady problem, which has no steps */
     ups_solver_layout layout;
+    int end_time;               /* index of the parameter "t_end"; unused in steady problems */
     int attribute;              /* index of the PDE parameter that PDEBench keeps as an attribute, */
     const char *attribute_name; /* and how it is spelled there: "Nu" */
 
