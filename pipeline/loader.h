@@ -18,6 +18,8 @@ typedef struct ups_loader_task {
     const int64_t *samples;   /* (sample_count) indices into the source: the split; borrowed. NULL: all */
     int64_t sample_count;
     double weight;            /* share, for the balanced strategy */
+    int64_t window, stride;   /* this task's own, where they differ from the options'; 0: as the options say. Windows of
+                                 different length need one_task_per_batch */
 } ups_loader_task;
 
 typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_on_bad_sample;
