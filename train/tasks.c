@@ -1,0 +1,319 @@
+#include "train/tasks.h"
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "pipeline/layouts.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_STATISTICS_SAMPLES 512
+
+const char *ups_split_name(ups_split split) {
+    static const char *const names[] = {"train", "validation", "test"};
+    return split < UPS_SPLIT_COUNT ? names[split] : "unknown";
+}
+
+/* ---- splits ---------------------------------------------------------------------------------------------------- */
+
+typedef struct ranked_sample {
+    uint32_t rank; /* a random number that is the sample's own */
+    int64_t index;
+} ranked_sample;
+
+static int by_rank(const void *a, const void *b) {
+    const ranked_sample *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int by_index(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Sizes of the splits: fractions rounded, but none that was asked for is empty while training keeps at least one. */
+static void split_sizes(const ups_split_config *split, int64_t count, int64_t sizes[UPS_SPLIT_COUNT]) {
+    int64_t validation = llround(split->validation * (double)count), test = llround(split->test * (double)count);
+    if (split->validation > 0 && validation == 0) validation = 1;
+    if (split->test > 0 && test == 0) test = 1;
+    if (test > 0 && count - validation - test < 1) test = count - validation - 1 > 0 ? count - validation - 1 : 0;
+    if (count - validation - test < 1) validation = count - test - 1 > 0 ? count - test - 1 : 0;
+    sizes[UPS_SPLIT_TRAIN] = count - validation - test;
+    sizes[UPS_SPLIT_VALIDATION] = validation;
+    sizes[UPS_SPLIT_TEST] = test;
+}
+
+static ups_status split_samples(const ups_run_config *config, ups_task *task, ups_error *error) {
+    int64_t count = task->source->count;
+    if (task->config->max_samples > 0 && task->config->max_samples < count) count = task->config->max_samples;
+    ranked_sample *ranked = malloc((size_t)count * sizeof *ranked);
+    if (!ranked) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
+    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, 0);
+    for (int64_t i = 0; i < count; i++) ranked[i] = (ranked_sample){ups_random_u32(stream, (uint64_t)i), i};
+    qsort(ranked, (size_t)count, sizeof *ranked, by_rank);
+
+    split_sizes(&config->data.split, count, task->sample_count);
+    int64_t next = 0;
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        task->samples[s] = malloc(((size_t)task->sample_count[s] + 1) * sizeof(int64_t));
+        if (!task->samples[s]) {
+            free(ranked);
+            return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+        }
+        for (int64_t i = 0; i < task->sample_count[s]; i++) task->samples[s][i] = ranked[next++].index;
+        qsort(task->samples[s], (size_t)task->sample_count[s], sizeof(int64_t), by_index);
+    }
+    free(ranked);
+    return UPS_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------- */
+
+static ups_status check_geometry(ups_task *task, ups_error *error) {
+    UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
+    for (int64_t i = 1; i < task->source->count; i++) {
+        ups_sample sample;
+        UPS_TRY(ups_source_describe(task->source, i, &sample, error));
+        bool same = sample.dims == task->geometry.dims && sample.times == task->geometry.times &&
+                    sample.order == task->geometry.order &&
+                    memcmp(sample.grid, task->geometry.grid, sizeof sample.grid) == 0;
+        if (!same) {
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "task %s: sample %s has another grid or number of frames than sample %s; put files of "
+                            "different resolution into tasks of their own",
+                            task->name, sample.name, task->geometry.name);
+        }
+    }
+    if (task->geometry.times < 2) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "task %s: its trajectories have a single frame; an operator needs two or more", task->name);
+    }
+    const ups_task_config *config = task->config;
+    if (config->patch_count != 1 && (int)config->patch_count != task->geometry.dims) {
+        return ups_fail(error, UPS_ERR_CONFIG, "task %s: patch has %u numbers, but its fields have %d grid axes",
+                        task->name, config->patch_count, task->geometry.dims);
+    }
+    for (int a = 0; a < task->geometry.dims; a++) task->patch[a] = config->patch[config->patch_count == 1 ? 0 : a];
+    if (config->field_scale_count != 0 && config->field_scale_count != (unsigned)task->source->channels) {
+        return ups_fail(error, UPS_ERR_CONFIG, "task %s: field_scale has %u numbers, but there are %lld fields",
+                        task->name, config->field_scale_count, (long long)task->source->channels);
+    }
+    return UPS_OK;
+}
+
+static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
+                            ups_error *error) {
+    task->config = task_config;
+    task->name = task_config->name;
+    char **paths = calloc(task_config->file_count, sizeof *paths);
+    if (!paths) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    ups_status status = UPS_OK;
+    for (unsigned f = 0; f < task_config->file_count; f++) {
+        const char *file = task_config->files[f];
+        int length =
+            file[0] == '/' ? asprintf(&paths[f], "%s", file) : asprintf(&paths[f], "%s/%s", config->data.root, file);
+        if (length < 0) {
+            paths[f] = NULL;
+            status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+        }
+    }
+    if (status == UPS_OK) {
+        status = ups_layout_open_many((const char *const *)paths, task_config->file_count, &(ups_layout_options){0},
+                                      &task->source, error);
+        if (status != UPS_OK) ups_fail_within(error, "task %s", task->name);
+    }
+    for (unsigned f = 0; f < task_config->file_count; f++) free(paths[f]);
+    free(paths);
+    if (status == UPS_OK) status = check_geometry(task, error);
+    if (status == UPS_OK) status = split_samples(config, task, error);
+    return status;
+}
+
+ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error) {
+    ups_tasks *made = calloc(1, sizeof *made);
+    if (made) made->task = calloc(config->task_count, sizeof *made->task);
+    if (!made || !made->task) {
+        free(made);
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory for the table of tasks");
+    }
+    for (unsigned i = 0; i < config->task_count; i++) {
+        made->count++;
+        ups_status status = open_task(config, &config->tasks[i], &made->task[i], error);
+        if (status != UPS_OK) {
+            ups_tasks_close(made);
+            return status;
+        }
+    }
+    *tasks = made;
+    return UPS_OK;
+}
+
+void ups_tasks_close(ups_tasks *tasks) {
+    if (!tasks) return;
+    for (int i = 0; i < tasks->count; i++) {
+        ups_task *task = &tasks->task[i];
+        ups_source_close(task->source);
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) free(task->samples[s]);
+        free(task->statistics);
+    }
+    free(tasks->task);
+    free(tasks);
+}
+
+ups_split ups_task_held_out(const ups_task *task) {
+    return task->sample_count[UPS_SPLIT_TEST] > 0 ? UPS_SPLIT_TEST : UPS_SPLIT_VALIDATION;
+}
+
+int ups_tasks_parameter_count(const ups_tasks *tasks) {
+    int most = 0;
+    for (int i = 0; i < tasks->count; i++) {
+        if (tasks->task[i].source->parameter_count > most) most = tasks->task[i].source->parameter_count;
+    }
+    return most;
+}
+
+void ups_task_condition(const double *parameters, int count, int width, float *out) {
+    for (int p = 0; p < width; p++) out[p] = p < count && isfinite(parameters[p]) ? (float)parameters[p] : 0;
+}
+
+/* ---- normalisation --------------------------------------------------------------------------------------------- */
+
+/* Sums over one field: shifted by the first value seen, so that float64 keeps every digit that matters. */
+typedef struct field_sums {
+    double shift, sum, squares;
+    int64_t count;
+} field_sums;
+
+static void add_frame(const ups_sample *geometry, const float *frame, field_sums *sums) {
+    int64_t points = ups_sample_frame_elements(geometry) / geometry->channels;
+    for (int64_t c = 0; c < geometry->channels; c++) {
+        int64_t step = geometry->order == UPS_CHANNELS_LAST ? geometry->channels : 1;
+        const float *value = frame + (geometry->order == UPS_CHANNELS_LAST ? c : c * points);
+        if (sums[c].count == 0) sums[c].shift = value[0];
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < points; i++) {
+            double d = value[i * step] - sums[c].shift;
+            sum += d;
+            squares += d * d;
+        }
+        sums[c].sum += sum;
+        sums[c].squares += squares;
+        sums[c].count += points;
+    }
+}
+
+static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
+    int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
+    int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
+    int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
+    field_sums *sums = calloc((size_t)channels, sizeof *sums);
+    ups_loader *loader = NULL;
+    ups_status status = UPS_OK;
+    if (!chosen || !sums) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+        goto cleanup;
+    }
+    for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[UPS_SPLIT_TRAIN][i * have / wanted];
+    ups_loader_options options = {.batch = 1,
+                                  .windows_per_draw = 1,
+                                  .stride = 1,
+                                  .dtype = UPS_F32,
+                                  .sequential = true,
+                                  .batch_count = -1,
+                                  .ranks = 1,
+                                  .io = config->data.io,
+                                  .decode_threads = config->data.decode_threads,
+                                  .on_bad_sample = config->data.on_bad_sample};
+    ups_loader_task loader_task = {
+        .name = task->name, .source = task->source, .samples = chosen, .sample_count = wanted};
+    status = ups_loader_open(&options, &loader_task, 1, &loader, error);
+    while (status == UPS_OK) {
+        const ups_batch *batch = NULL;
+        status = ups_loader_next(loader, &batch, error);
+        if (status != UPS_OK || !batch) break;
+        for (int64_t f = 0; f < batch->windows * batch->frames; f++) {
+            add_frame(&task->geometry, (const float *)batch->data + f * batch->frame_elements, sums);
+        }
+        ups_loader_release(loader, batch);
+    }
+    for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
+        double mean = sums[c].sum / (double)sums[c].count;
+        double variance = sums[c].squares / (double)sums[c].count - mean * mean;
+        double deviation = variance > 1e-24 ? sqrt(variance) : 1;
+        double scale = task->config->field_scale_count ? (double)task->config->field_scale[c] : 1;
+        task->statistics[2 * c] = (float)(mean + sums[c].shift);
+        task->statistics[2 * c + 1] = (float)(scale / deviation);
+    }
+
+cleanup:
+    ups_loader_close(loader);
+    free(sums);
+    free(chosen);
+    return status;
+}
+
+/* Statistics kept by an earlier run over the same samples; false when they have to be measured. */
+static bool recall_task(const json_t *kept, ups_task *task) {
+    const json_t *entry = json_object_get(kept, task->name);
+    const json_t *values = json_object_get(entry, "statistics");
+    if (json_array_size(values) != 2 * (size_t)task->source->channels) return false;
+    const json_t *scale = json_object_get(entry, "field_scale");
+    if (json_array_size(scale) != task->config->field_scale_count) return false;
+    for (unsigned c = 0; c < task->config->field_scale_count; c++) {
+        if ((float)json_number_value(json_array_get(scale, c)) != task->config->field_scale[c]) return false;
+    }
+    if (json_integer_value(json_object_get(entry, "samples")) != task->sample_count[UPS_SPLIT_TRAIN]) return false;
+    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
+        task->statistics[i] = (float)json_number_value(json_array_get(values, (size_t)i));
+    }
+    return true;
+}
+
+static json_t *record_task(const ups_task *task) {
+    json_t *values = json_array(), *scale = json_array();
+    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
+        json_array_append_new(values, json_real((double)task->statistics[i]));
+    }
+    for (unsigned c = 0; c < task->config->field_scale_count; c++) {
+        json_array_append_new(scale, json_real((double)task->config->field_scale[c]));
+    }
+    return json_pack("{s:I, s:o, s:o}", "samples", (json_int_t)task->sample_count[UPS_SPLIT_TRAIN], "field_scale",
+                     scale, "statistics", values);
+}
+
+ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {
+    char *path = ups_run_path(config, "normalisation.json");
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_t *kept = NULL;
+    ups_status status = UPS_OK;
+    if (ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    json_t *record = json_object();
+    bool measured = false;
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
+        ups_task *task = &tasks->task[i];
+        task->statistics = malloc(2 * (size_t)task->source->channels * sizeof(float));
+        if (!task->statistics) {
+            status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+            break;
+        }
+        if (!recall_task(kept, task)) {
+            measured = true;
+            ups_log(UPS_LOG_INFO, "task %s: measuring mean and deviation of its fields", task->name);
+            status = measure_task(config, task, error);
+        }
+        if (status == UPS_OK) json_object_set_new(record, task->name, record_task(task));
+    }
+    if (status == UPS_OK && measured) {
+        status = ups_make_directories(config->output, error);
+        if (status == UPS_OK) status = ups_json_publish(path, record, error);
+    }
+    json_decref(record);
+    json_decref(kept);
+    free(path);
+    return status;
+}

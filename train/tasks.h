@@ -1,0 +1,48 @@
+/* The tasks of a run: sources opened, samples split, fields normalised. What the stages, the cache build and the
+ * evaluation share. */
+#ifndef UPS_TRAIN_TASKS_H
+#define UPS_TRAIN_TASKS_H
+
+#include "base/json.h"
+#include "train/config.h"
+
+typedef enum ups_split { UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION, UPS_SPLIT_TEST, UPS_SPLIT_COUNT } ups_split;
+
+const char *ups_split_name(ups_split split); /* "train", "validation", "test" */
+
+typedef struct ups_task {
+    const ups_task_config *config; /* borrowed */
+    const char *name;              /* config->name */
+    ups_source *source;
+    ups_sample geometry;               /* of every sample: shape, grid and channels agree, which opening checks */
+    int64_t *samples[UPS_SPLIT_COUNT]; /* indices into the source, ascending */
+    int64_t sample_count[UPS_SPLIT_COUNT];
+    int64_t patch[UPS_MAX_GRID_DIMS];
+    float *statistics; /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised */
+} ups_task;
+
+typedef struct ups_tasks {
+    ups_task *task;
+    int count;
+} ups_tasks;
+
+/* Opens every task's files. A sample's split depends on the task's name and the sample's index alone, so adding a task
+ * or changing the seed leaves splits as they are. Errors name the task and file. */
+ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error);
+void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
+
+/* Samples to judge a model by: the test split, or validation where the test split is empty. */
+ups_split ups_task_held_out(const ups_task *task);
+
+/* Largest number of PDE parameters of any task: the width of the operator's condition. */
+int ups_tasks_parameter_count(const ups_tasks *tasks);
+
+/* Mean and standard deviation of every field over the training split (at most 512 samples, evenly spread), by the
+ * loader; kept in `output`/normalisation.json and read from there next time. A constant field keeps its values:
+ * deviation 1. */
+ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
+
+/* Condition of one window: the task's parameters first, unknown and absent ones 0. `out` holds `width` floats. */
+void ups_task_condition(const double *parameters, int count, int width, float *out);
+
+#endif
