@@ -7,7 +7,8 @@
  * order. UPS_IO_AUTO takes the ring where the kernel grants one (containers often refuse it) and threads elsewhere, and
  * logs the reason once.
  *
- * An engine belongs to one thread at a time: the one that submits also reaps. Nothing is allocated after open.
+ * One thread submits, reaps and closes: the one that made the first submit (the kernel then spares itself locking).
+ * Another may open, and may close when nothing is in flight. Nothing is allocated after open.
  *
  * What may surprise: with `direct` (O_DIRECT) the engine reads whole 4096-byte blocks around the extent, so a buffer
  * needs ups_io_room() bytes and the extent's first byte is not the buffer's: take `bytes` from the completion. */

@@ -1,0 +1,255 @@
+#include "pipeline/io.h"
+
+#include "base/log.h"
+#include "pipeline/io_engine.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define DEFAULT_QUEUE_DEPTH 64
+#define DEFAULT_THREADS 4
+#define SPARE_DESCRIPTORS 64    /* left to the rest of the process when the limit is raised for many files */
+#define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
+
+static const char *const engine_names[] = {
+    [UPS_IO_AUTO] = "auto", [UPS_IO_URING] = "uring", [UPS_IO_THREADS] = "threads"};
+
+const char *ups_io_engine_name(ups_io_engine engine) {
+    return engine_names[engine];
+}
+
+bool ups_io_engine_parse(const char *name, ups_io_engine *engine) {
+    for (int i = 0; i < (int)(sizeof engine_names / sizeof *engine_names); i++) {
+        if (strcmp(name, engine_names[i]) != 0) continue;
+        *engine = (ups_io_engine)i;
+        return true;
+    }
+    return false;
+}
+
+static uint64_t round_down(uint64_t bytes) {
+    return bytes & ~(uint64_t)(UPS_IO_ALIGNMENT - 1);
+}
+static uint64_t round_up(uint64_t bytes) {
+    return round_down(bytes + UPS_IO_ALIGNMENT - 1);
+}
+
+uint64_t ups_io_room(uint64_t length) {
+    return round_up(length) + 2 * UPS_IO_ALIGNMENT;
+}
+
+/* Thousands of shards are ordinary, 1024 descriptors the ordinary soft limit. */
+static void allow_descriptors(int64_t count) {
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)count + SPARE_DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static ups_status open_file(ups_io_file *file, const char *name, bool direct, ups_error *error) {
+    file->name = strdup(name);
+    if (!file->name) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to open it", name);
+    if (direct) file->fd = open(name, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    atomic_store(&file->direct, direct && file->fd >= 0);
+    if (direct && file->fd < 0 && errno != EINVAL) return ups_fail_errno(error, "%s: cannot be opened", name);
+    if (file->fd < 0) file->fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (file->fd >= 0) return UPS_OK;
+    if (errno == EMFILE)
+        return ups_fail(error, UPS_ERR_IO, "%s: too many files are open; raise the limit with `ulimit -n`", name);
+    return ups_fail_errno(error, "%s: cannot be opened", name);
+}
+
+static ups_status open_files(ups_io *io, const char *const *files, int64_t count, ups_error *error) {
+    allow_descriptors(count);
+    for (; io->file_count < count; io->file_count++) {
+        io->files[io->file_count].fd = -1;
+        ups_status status = open_file(&io->files[io->file_count], files[io->file_count], io->options.direct, error);
+        if (status == UPS_OK) continue;
+        io->file_count++; /* its name is to be freed */
+        return status;
+    }
+    return UPS_OK;
+}
+
+static ups_status open_backend(ups_io *io, ups_error *error) {
+    if (io->options.engine == UPS_IO_THREADS) {
+        io->backend = &ups_io_threads_backend;
+        return io->backend->open(io, error);
+    }
+    ups_error refused = {0};
+    io->backend = &ups_io_uring_backend;
+    ups_status status = io->backend->open(io, &refused);
+    if (status == UPS_OK) return UPS_OK;
+    if (io->options.engine == UPS_IO_URING || status != UPS_ERR_UNSUPPORTED) {
+        io->backend = NULL;
+        return ups_fail(error, status, "%s; `io: threads` works without it", refused.message);
+    }
+    static atomic_flag said = ATOMIC_FLAG_INIT; /* once a process is enough */
+    if (!atomic_flag_test_and_set(&said)) ups_log(UPS_LOG_INFO, "%s; reading with threads instead", refused.message);
+    io->backend = &ups_io_threads_backend;
+    return io->backend->open(io, error);
+}
+
+ups_status ups_io_open(const char *const *files, int64_t count, const ups_io_options *options, ups_io **out,
+                       ups_error *error) {
+    *out = NULL;
+    ups_io *io = calloc(1, sizeof *io);
+    if (!io) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an I/O engine");
+    io->options = *options;
+    if (io->options.queue_depth <= 0) io->options.queue_depth = DEFAULT_QUEUE_DEPTH;
+    if (io->options.threads <= 0) io->options.threads = DEFAULT_THREADS;
+    size_t depth = (size_t)io->options.queue_depth;
+    io->files = calloc((size_t)(count ? count : 1), sizeof *io->files);
+    io->requests = calloc(depth, sizeof *io->requests);
+    io->finished = calloc(depth, sizeof *io->finished);
+    ups_status status = UPS_OK;
+    if (!io->files || !io->requests || !io->finished)
+        status = ups_fail(error, UPS_ERR_MEMORY, "no memory for an I/O engine of %lld files", (long long)count);
+    if (status == UPS_OK) status = open_files(io, files, count, error);
+    if (status == UPS_OK) status = open_backend(io, error);
+    if (status != UPS_OK) {
+        ups_io_close(io);
+        return status;
+    }
+    for (size_t i = 0; i < depth; i++) {
+        io->requests[i].next = io->unused;
+        io->unused = &io->requests[i];
+    }
+    *out = io;
+    return UPS_OK;
+}
+
+/* The kernel may go on writing into buffers after a ring is closed, so every read is waited for. */
+static void drain(ups_io *io) {
+    ups_io_completion ignored;
+    int count = 0;
+    while (io->in_flight > 0 && ups_io_reap(io, true, &ignored, 1, &count, NULL) == UPS_OK) continue;
+}
+
+void ups_io_close(ups_io *io) {
+    if (!io) return;
+    if (io->engine) {
+        drain(io);
+        io->backend->close(io);
+    }
+    for (int64_t i = 0; i < io->file_count; i++) {
+        if (io->files[i].fd >= 0) close(io->files[i].fd);
+        free(io->files[i].name);
+    }
+    free(io->files);
+    free(io->requests);
+    free(io->finished);
+    free(io);
+}
+
+ups_io_engine ups_io_chosen(const ups_io *io) {
+    return io->backend == &ups_io_uring_backend ? UPS_IO_URING : UPS_IO_THREADS;
+}
+int ups_io_queue_depth(const ups_io *io) {
+    return io->options.queue_depth;
+}
+int ups_io_in_flight(const ups_io *io) {
+    return io->in_flight;
+}
+
+void ups_io_register_buffers(ups_io *io, void *memory, uint64_t length) {
+    if (io->backend->register_buffers) io->backend->register_buffers(io, memory, length);
+}
+
+bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag) {
+    ups_io_request *request = io->unused;
+    if (!request) return false;
+    io->unused = request->next;
+    uint64_t end = extent.offset + extent.length;
+    *request = (ups_io_request){.extent = extent,
+                                .tag = tag,
+                                .buffer = buffer,
+                                .first = io->options.direct ? round_down(extent.offset) : extent.offset,
+                                .end = io->options.direct ? round_up(end) : end};
+    io->in_flight++;
+    io->backend->start(io, request);
+    return true;
+}
+
+void ups_io_next_read(const ups_io *io, ups_io_request *request) {
+    ups_io_file *file = &io->files[request->extent.file];
+    bool direct = atomic_load(&file->direct);
+    uint64_t from = direct ? round_down(request->done) : request->done;
+    uint64_t length = request->end - request->first - from;
+    request->read = (ups_io_read){.fd = file->fd,
+                                  .buffer = request->buffer + from,
+                                  .length = length < LONGEST_READ ? (uint32_t)length : LONGEST_READ,
+                                  .offset = request->first + from,
+                                  .direct = direct};
+}
+
+/* From now on the file is read through the page cache. */
+static void stop_direct(ups_io_file *file) {
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(file->fd, F_SETFL, flags & ~O_DIRECT);
+    atomic_store(&file->direct, false);
+}
+
+bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
+    if (result == -EINTR || result == -EAGAIN) return false;
+    const ups_io_read *read = &request->read;
+    uint64_t now = (uint64_t)(read->buffer - request->buffer) + (result > 0 ? (uint64_t)result : 0);
+    bool progress = now > request->done;
+    if (progress) request->done = now;
+    if (result >= 0 && request->first + request->done >= request->extent.offset + request->extent.length) return true;
+    if (progress) return false;
+    if (read->direct && (result == -EINVAL || result >= 0)) { /* some file systems take the flag and refuse the read */
+        stop_direct(&io->files[request->extent.file]);
+        return false;
+    }
+    if (result < 0) request->error_number = (int)-result;
+    return true; /* refused, or the file ends here */
+}
+
+static ups_io_completion completion_of(const ups_io_request *request) {
+    uint64_t ahead = request->extent.offset - request->first; /* bytes before the extent's first */
+    uint64_t got = request->done > ahead ? request->done - ahead : 0;
+    if (got > request->extent.length) got = request->extent.length;
+    bool complete = request->error_number == 0 && got == request->extent.length;
+    return (ups_io_completion){
+        .tag = request->tag,
+        .bytes = request->buffer + ahead,
+        .status = complete                ? UPS_OK
+                  : request->error_number ? UPS_ERR_IO
+                                          : UPS_ERR_FORMAT,
+        .extent = request->extent,
+        .error_number = request->error_number,
+        .got = got,
+    };
+}
+
+ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, int room, int *count, ups_error *error) {
+    *count = 0;
+    if (io->in_flight == 0 || room <= 0) return UPS_OK;
+    if (room > io->options.queue_depth) room = io->options.queue_depth;
+    UPS_TRY(io->backend->collect(io, wait, io->finished, room, count, error));
+    for (int i = 0; i < *count; i++) {
+        ups_io_request *request = io->finished[i];
+        completions[i] = completion_of(request);
+        request->next = io->unused;
+        io->unused = request;
+        io->in_flight--;
+    }
+    return UPS_OK;
+}
+
+ups_status ups_io_completion_error(const ups_io *io, const ups_io_completion *completion, ups_error *error) {
+    if (completion->status == UPS_OK) return UPS_OK;
+    const char *name = io->files[completion->extent.file].name;
+    if (completion->error_number == 0)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: truncated: %llu bytes expected at offset %llu, %llu found", name,
+                        (unsigned long long)completion->extent.length, (unsigned long long)completion->extent.offset,
+                        (unsigned long long)completion->got);
+    errno = completion->error_number;
+    return ups_fail_errno(error, "%s: %llu bytes at offset %llu could not be read", name,
+                          (unsigned long long)completion->extent.length, (unsigned long long)completion->extent.offset);
+}

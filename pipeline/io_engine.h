@@ -1,0 +1,65 @@
+/* What the two I/O engines have in common; included by io.c, io_uring.c and io_threads.c alone. */
+#ifndef UPS_PIPELINE_IO_ENGINE_H
+#define UPS_PIPELINE_IO_ENGINE_H
+
+#include "pipeline/io.h"
+#include <stdatomic.h>
+
+typedef struct ups_io_file {
+    int fd;
+    char *name;
+    atomic_bool direct; /* reads go around the page cache; cleared when the file system turns out to refuse */
+} ups_io_file;
+
+/* One read of a request; short ones make several. */
+typedef struct ups_io_read {
+    int fd;
+    uint8_t *buffer;
+    uint32_t length;
+    uint64_t offset;
+    bool direct; /* around the page cache when it was started */
+} ups_io_read;
+
+/* One extent on its way. The range read is [first, end) of the file; with `direct` it is the extent rounded out to
+ * whole blocks. */
+typedef struct ups_io_request {
+    ups_extent extent;
+    uint64_t tag;
+    uint8_t *buffer;
+    uint64_t first, end;
+    uint64_t done;               /* bytes of the range that are in the buffer */
+    ups_io_read read;            /* the one under way */
+    int error_number;            /* of a read that failed */
+    struct ups_io_request *next; /* in a list of the engine's */
+} ups_io_request;
+
+typedef struct ups_io_backend {
+    ups_status (*open)(ups_io *io, ups_error *error); /* fills io->engine */
+    void (*close)(ups_io *io);
+    void (*register_buffers)(ups_io *io, void *memory, uint64_t length); /* may be NULL */
+    void (*start)(ups_io *io, ups_io_request *request); /* never refuses: at most queue_depth are under way */
+    /* Up to `room` requests that are finished, at least one if `wait`. */
+    ups_status (*collect)(ups_io *io, bool wait, ups_io_request **finished, int room, int *count, ups_error *error);
+} ups_io_backend;
+
+extern const ups_io_backend ups_io_uring_backend, ups_io_threads_backend;
+
+struct ups_io {
+    const ups_io_backend *backend;
+    void *engine; /* the back end's own */
+    ups_io_options options;
+    ups_io_file *files;
+    int64_t file_count;
+    ups_io_request *requests, *unused; /* (queue_depth), and the list of those not under way */
+    ups_io_request **finished;         /* (queue_depth) scratch of reap */
+    int in_flight;
+};
+
+/* Fills request->read with what is still missing. */
+void ups_io_next_read(const ups_io *io, ups_io_request *request);
+
+/* Accounts for the result of a read (bytes, or −errno): true when the request is finished, false when it needs another
+ * read. */
+bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result);
+
+#endif

@@ -1,0 +1,344 @@
+/* The I/O engines' claims, each for the ring and for threads, through the page cache and around it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/files.h"
+#include "pipeline/io.h"
+
+#define FILES 3
+#define FILE_BYTES 300001 /* no multiple of anything */
+
+static char directory[] = "ups-test-io-XXXXXX";
+static char paths[FILES][64];
+static const char *names[FILES];
+static uint8_t *contents[FILES];
+
+static int make_files(void **state) {
+    (void)state;
+    if (!mkdtemp(directory)) return -1;
+    srand(5);
+    for (int f = 0; f < FILES; f++) {
+        snprintf(paths[f], sizeof paths[f], "%s/%d.bin", directory, f);
+        names[f] = paths[f];
+        contents[f] = malloc(FILE_BYTES);
+        for (int i = 0; i < FILE_BYTES; i++) contents[f][i] = (uint8_t)rand();
+        if (ups_publish_bytes(paths[f], contents[f], FILE_BYTES, NULL) != UPS_OK) return -1;
+    }
+    return 0;
+}
+
+static int remove_files(void **state) {
+    (void)state;
+    for (int f = 0; f < FILES; f++) {
+        unlink(paths[f]);
+        free(contents[f]);
+    }
+    return rmdir(directory);
+}
+
+static ups_io *open_engine(const char *const *files, int64_t count, ups_io_engine engine, int depth, bool direct) {
+    ups_io_options options = {.engine = engine, .queue_depth = depth, .threads = 3, .direct = direct};
+    ups_io *io = NULL;
+    ups_error error = {0};
+    if (ups_io_open(files, count, &options, &io, &error) != UPS_OK) fail_msg("%s", error.message);
+    assert_int_equal(ups_io_chosen(io), engine);
+    return io;
+}
+
+/* Reads `reads` random extents, keeping the queue as full as it gets, and compares every byte. */
+static void read_random_extents(ups_io_engine engine, int depth, bool direct, bool registered) {
+    enum { READS = 400, LONGEST = 40000 };
+    ups_io *io = open_engine(names, FILES, engine, depth, direct);
+    uint64_t room = ups_io_room(LONGEST);
+    uint8_t *memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, room * (size_t)depth);
+    if (registered) ups_io_register_buffers(io, memory, room * (uint64_t)depth);
+    int unused[64], unused_count = depth, started = 0, finished = 0;
+    for (int i = 0; i < depth; i++) unused[i] = i;
+    while (finished < READS) {
+        while (started < READS && unused_count > 0) {
+            uint64_t length = (uint64_t)(rand() % LONGEST);
+            ups_extent extent = {(uint32_t)(rand() % FILES), (uint64_t)(rand() % (FILE_BYTES - LONGEST)), length};
+            if (started % 7 == 0) extent.offset = FILE_BYTES - length; /* up to the last byte */
+            int buffer = unused[--unused_count];
+            assert_true(ups_io_submit(io, extent, memory + (uint64_t)buffer * room, (uint64_t)buffer));
+            started++;
+        }
+        if (unused_count == 0) assert_false(ups_io_submit(io, (ups_extent){0, 0, 1}, memory, 0));
+        assert_int_equal(ups_io_in_flight(io), depth - unused_count);
+        ups_io_completion completions[5];
+        int count = 0;
+        assert_int_equal(ups_io_reap(io, true, completions, 5, &count, NULL), UPS_OK);
+        assert_in_range(count, 1, 5);
+        for (int i = 0; i < count; i++) {
+            assert_int_equal(completions[i].status, UPS_OK);
+            assert_int_equal(completions[i].got, completions[i].extent.length);
+            assert_memory_equal(completions[i].bytes,
+                                contents[completions[i].extent.file] + completions[i].extent.offset,
+                                completions[i].extent.length);
+            unused[unused_count++] = (int)completions[i].tag;
+            finished++;
+        }
+    }
+    ups_io_close(io);
+    ups_aligned_free(memory);
+}
+
+static void both_engines_read_random_extents_bit_for_bit(void **state) {
+    (void)state;
+    char reason[200];
+    bool ring = ups_io_uring_available(reason);
+    if (!ring) print_message("no io_uring here (%s): threads only\n", reason);
+    const int depths[] = {1, 7, 64};
+    for (int d = 0; d < 3; d++)
+        for (int direct = 0; direct < 2; direct++) {
+            read_random_extents(UPS_IO_THREADS, depths[d], direct, false);
+            if (!ring) continue;
+            read_random_extents(UPS_IO_URING, depths[d], direct, false);
+            read_random_extents(UPS_IO_URING, depths[d], direct, true);
+        }
+}
+
+/* Calls a check for each engine that this machine has. */
+static void for_each_engine(void (*check)(ups_io_engine engine, bool direct)) {
+    for (int direct = 0; direct < 2; direct++) {
+        check(UPS_IO_THREADS, direct);
+        if (ups_io_uring_available(NULL)) check(UPS_IO_URING, direct);
+    }
+}
+
+static ups_io_completion read_one(ups_io *io, ups_extent extent, void *buffer) {
+    ups_io_completion completion = {0};
+    int count = 0;
+    assert_true(ups_io_submit(io, extent, buffer, 42));
+    assert_int_equal(ups_io_reap(io, true, &completion, 1, &count, NULL), UPS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(completion.tag, 42);
+    return completion;
+}
+
+static void check_truncated(ups_io_engine engine, bool direct) {
+    ups_io *io = open_engine(names, FILES, engine, 4, direct);
+    void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(8192));
+    ups_error error = {0};
+    ups_io_completion completion = read_one(io, (ups_extent){1, FILE_BYTES - 100, 8192}, buffer);
+    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "1.bin: truncated: 8192 bytes expected at offset 299901, 100 found"));
+    completion = read_one(io, (ups_extent){2, FILE_BYTES + 5000, 10}, buffer);
+    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "2.bin: truncated: 10 bytes expected at offset 305001, 0 found"));
+    completion = read_one(io, (ups_extent){2, FILE_BYTES - 10, 10}, buffer); /* and the engine goes on */
+    assert_int_equal(completion.status, UPS_OK);
+    ups_io_close(io);
+    ups_aligned_free(buffer);
+}
+
+static void a_read_past_the_end_names_the_file_and_the_place(void **state) {
+    (void)state;
+    for_each_engine(check_truncated);
+}
+
+static void check_directory(ups_io_engine engine, bool direct) {
+    const char *files[] = {directory};
+    ups_io *io = open_engine(files, 1, engine, 4, direct);
+    void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(10));
+    ups_error error = {0};
+    ups_io_completion completion = read_one(io, (ups_extent){0, 0, 10}, buffer);
+    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_IO);
+    assert_non_null(strstr(error.message, directory));
+    assert_non_null(strstr(error.message, "directory"));
+    ups_io_close(io);
+    ups_aligned_free(buffer);
+}
+
+static void a_refused_read_carries_the_systems_reason(void **state) {
+    (void)state;
+    for_each_engine(check_directory);
+}
+
+/* /proc hands out a page or so a read, and refuses O_DIRECT when opened with it. */
+static void check_short_reads(ups_io_engine engine, bool direct) {
+    const char *files[] = {"/proc/kallsyms"};
+    enum { WANTED = 60000 };
+    static uint8_t expected[WANTED];
+    FILE *file = fopen(files[0], "rb");
+    size_t there = file ? fread(expected, 1, WANTED, file) : 0;
+    if (file) fclose(file);
+    if (there < WANTED) return; /* a kernel without symbols has nothing long enough to show */
+    ups_io *io = open_engine(files, 1, engine, 4, direct);
+    void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(WANTED));
+    ups_io_completion completion = read_one(io, (ups_extent){0, 1234, WANTED - 1234}, buffer);
+    assert_int_equal(completion.status, UPS_OK);
+    assert_memory_equal(completion.bytes, expected + 1234, WANTED - 1234);
+    ups_io_close(io);
+    ups_aligned_free(buffer);
+}
+
+static void short_reads_are_continued_and_refused_o_direct_falls_back(void **state) {
+    (void)state;
+    for_each_engine(check_short_reads);
+}
+
+static void check_close_in_flight(ups_io_engine engine, bool direct) {
+    enum { DEPTH = 32 };
+    for (int round = 0; round < 20; round++) {
+        ups_io *io = open_engine(names, FILES, engine, DEPTH, direct);
+        uint64_t room = ups_io_room(FILE_BYTES);
+        uint8_t *memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, room * DEPTH);
+        for (int i = 0; i < DEPTH; i++)
+            assert_true(
+                ups_io_submit(io, (ups_extent){(uint32_t)i % FILES, 0, FILE_BYTES}, memory + (uint64_t)i * room, 0));
+        int count = 0;
+        ups_io_completion completion;
+        assert_int_equal(ups_io_reap(io, false, &completion, 1, &count, NULL), UPS_OK);
+        ups_io_close(io);
+        memset(memory, 0, room * DEPTH); /* nobody else may write here any more: the sanitizers watch */
+        ups_aligned_free(memory);
+    }
+}
+
+static void closing_with_reads_in_flight_waits_for_them(void **state) {
+    (void)state;
+    for_each_engine(check_close_in_flight);
+}
+
+static void *reap_elsewhere(void *context) {
+    ups_io *io = context;
+    uint8_t *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(1000));
+    ups_io_completion completion = {.status = UPS_ERR_IO};
+    int count = 0;
+    bool same = ups_io_submit(io, (ups_extent){0, 77, 1000}, buffer, 1) &&
+                ups_io_reap(io, true, &completion, 1, &count, NULL) == UPS_OK && completion.status == UPS_OK &&
+                memcmp(completion.bytes, contents[0] + 77, 1000) == 0;
+    ups_aligned_free(buffer);
+    return same ? context : NULL;
+}
+
+static void check_other_thread(ups_io_engine engine, bool direct) {
+    ups_io *io = open_engine(names, FILES, engine, 4, direct);
+    pthread_t thread;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, reap_elsewhere, io), 0);
+    pthread_join(thread, &result);
+    assert_ptr_equal(result, io);
+    ups_io_close(io);
+}
+
+static void one_thread_may_open_and_another_read(void **state) {
+    (void)state;
+    for_each_engine(check_other_thread);
+}
+
+/* Makes io_uring_setup fail with EPERM in this process, as container run-times do. */
+static bool refuse_io_uring(void) {
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof program / sizeof *program, program};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+/* In the child: 0 when the fallback works and the refusal is explained. */
+static int read_without_io_uring(void) {
+    if (!refuse_io_uring()) return 77;
+    char reason[200];
+    if (ups_io_uring_available(reason) || !strstr(reason, "not permitted")) return 2;
+    ups_io *io = NULL;
+    ups_error error = {0};
+    ups_io_options options = {.engine = UPS_IO_URING};
+    if (ups_io_open(names, FILES, &options, &io, &error) != UPS_ERR_UNSUPPORTED) return 3;
+    if (!strstr(error.message, "not permitted") || !strstr(error.message, "threads")) return 4;
+    options.engine = UPS_IO_AUTO;
+    if (ups_io_open(names, FILES, &options, &io, &error) != UPS_OK) return 5;
+    if (ups_io_chosen(io) != UPS_IO_THREADS) return 6;
+    int result = reap_elsewhere(io) == io ? 0 : 7;
+    ups_io_close(io);
+    return result;
+}
+
+static void where_io_uring_is_refused_auto_reads_with_threads(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) _exit(read_without_io_uring());
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip(); /* no seccomp to refuse with */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_missing_file_is_named(void **state) {
+    (void)state;
+    const char *files[] = {names[0], "no-such-file.h5"};
+    ups_io *io = NULL;
+    ups_error error = {0};
+    ups_io_options options = {0};
+    assert_int_equal(ups_io_open(files, 2, &options, &io, &error), UPS_ERR_IO);
+    assert_non_null(strstr(error.message, "no-such-file.h5"));
+    assert_null(io);
+}
+
+static void more_files_than_the_soft_limit_of_descriptors_open(void **state) {
+    (void)state;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    enum { MANY = 300 };
+    if (limit.rlim_max < 2 * MANY) skip();
+    limit.rlim_cur = 128;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const char *files[MANY];
+    for (int i = 0; i < MANY; i++) files[i] = names[i % FILES];
+    ups_io *io = open_engine(files, MANY, UPS_IO_THREADS, 4, false);
+    void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(50));
+    ups_io_completion completion = read_one(io, (ups_extent){MANY - 1, 9, 50}, buffer);
+    assert_memory_equal(completion.bytes, contents[(MANY - 1) % FILES] + 9, 50);
+    ups_io_close(io);
+    ups_aligned_free(buffer);
+}
+
+static void engines_have_names(void **state) {
+    (void)state;
+    ups_io_engine engine;
+    assert_true(ups_io_engine_parse("threads", &engine));
+    assert_int_equal(engine, UPS_IO_THREADS);
+    assert_string_equal(ups_io_engine_name(UPS_IO_URING), "uring");
+    assert_false(ups_io_engine_parse("aio", &engine));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_engines_read_random_extents_bit_for_bit),
+        cmocka_unit_test(a_read_past_the_end_names_the_file_and_the_place),
+        cmocka_unit_test(a_refused_read_carries_the_systems_reason),
+        cmocka_unit_test(short_reads_are_continued_and_refused_o_direct_falls_back),
+        cmocka_unit_test(closing_with_reads_in_flight_waits_for_them),
+        cmocka_unit_test(one_thread_may_open_and_another_read),
+        cmocka_unit_test(where_io_uring_is_refused_auto_reads_with_threads),
+        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(more_files_than_the_soft_limit_of_descriptors_open),
+        cmocka_unit_test(engines_have_names),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}
