@@ -90,8 +90,7 @@ static ups_yaml *print_list(const printer *p, const cyaml_schema_value_t *value,
     const cyaml_schema_value_t *entry = value->sequence.entry;
     const char *item_path = ups_arena_printf(p->arena, "%s[]", path);
     const ups_config_rule *item_rule = ups_config_item_rule(p->schema, rule, item_path);
-    size_t stride = entry->flags & CYAML_FLAG_POINTER ? sizeof(void *) : entry->data_size;
-    if (entry->type == CYAML_SEQUENCE_FIXED && !(entry->flags & CYAML_FLAG_POINTER)) stride *= entry->sequence.max;
+    size_t stride = value->data_size; /* of one item: for lists libcyaml keeps it here */
     for (uint64_t i = 0; i < count; i++) {
         const char *item = (const char *)data + i * stride;
         ups_yaml_append(list, print_value(p, entry, item, 0, item_path, item_rule), NULL);

@@ -1,0 +1,72 @@
+#include "testing.h"
+
+#include "base/arena.h"
+
+static void memory_is_zeroed_and_aligned_also_after_a_reset(void **state) {
+    ups_arena *arena = ups_arena_create(1024);
+    for (int round = 0; round < 3; round++) {
+        for (size_t size = 0; size < 3000; size += 37) {
+            unsigned char *memory = ups_arena_alloc(arena, size);
+            assert_int_equal((uintptr_t)memory % 64, 0);
+            for (size_t i = 0; i < size; i++) assert_int_equal(memory[i], 0);
+            memset(memory, 0xa5, size);
+        }
+        ups_arena_reset(arena);
+    }
+    ups_arena_destroy(arena);
+}
+
+static void allocations_do_not_overlap(void **state) {
+    enum { COUNT = 500 };
+    ups_arena *arena = ups_arena_create(256);
+    unsigned char *pieces[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        pieces[i] = ups_arena_alloc(arena, 1 + (size_t)(i * 7 % 600));
+        memset(pieces[i], i & 0xff, 1 + (size_t)(i * 7 % 600));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        for (int k = 0; k < 1 + i * 7 % 600; k++) assert_int_equal(pieces[i][k], i & 0xff);
+    }
+    ups_arena_destroy(arena);
+}
+
+static void a_reset_arena_uses_its_blocks_again(void **state) {
+    ups_arena *arena = ups_arena_create(4096);
+    void *first = ups_arena_alloc(arena, 100);
+    for (int i = 0; i < 100; i++) ups_arena_alloc(arena, 1000);
+    ups_arena_reset(arena);
+    assert_ptr_equal(ups_arena_alloc(arena, 100), first);
+    ups_arena_destroy(arena);
+}
+
+static void text_is_copied_and_formatted(void **state) {
+    ups_arena *arena = ups_arena_create(0);
+    char original[] = "rollout";
+    char *copied = ups_arena_strdup(arena, original);
+    original[0] = 'X';
+    assert_string_equal(copied, "rollout");
+    assert_string_equal(ups_arena_printf(arena, "%s[%d]", copied, 7), "rollout[7]");
+    assert_string_equal(ups_arena_printf(arena, "%s", ""), "");
+    ups_arena_destroy(arena);
+    ups_arena_destroy(NULL);
+}
+
+static void large_buffers_have_the_alignment_asked_for(void **state) {
+    for (size_t alignment = 1; alignment <= 4096; alignment *= 2) {
+        void *buffer = ups_aligned_alloc(alignment, 100);
+        assert_non_null(buffer);
+        assert_int_equal((uintptr_t)buffer % alignment, 0);
+        ups_aligned_free(buffer);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zeroed_and_aligned_also_after_a_reset),
+        cmocka_unit_test(allocations_do_not_overlap),
+        cmocka_unit_test(a_reset_arena_uses_its_blocks_again),
+        cmocka_unit_test(text_is_copied_and_formatted),
+        cmocka_unit_test(large_buffers_have_the_alignment_asked_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+#include "testing.h"
+
+#include "base/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static void assert_content(const char *path, const char *expected) {
+    char *bytes = NULL;
+    size_t length = 0;
+    ups_error error = {0};
+    if (ups_read_file(path, 1 << 20, &bytes, &length, &error) != UPS_OK) fail_msg("%s", error.message);
+    assert_int_equal(length, strlen(expected));
+    assert_string_equal(bytes, expected);
+    free(bytes);
+}
+
+static void a_file_is_invisible_until_it_is_committed(void **state) {
+    const char *path = scratch("new.bin");
+    ups_error error = {0};
+    ups_publication *publication = NULL;
+    assert_int_equal(ups_publish_begin(path, &publication, &error), UPS_OK);
+    assert_int_equal(ups_publish_append(publication, "hello ", 6, &error), UPS_OK);
+    assert_int_equal(ups_publish_append(publication, "world", 5, &error), UPS_OK);
+    assert_false(ups_path_exists(path));
+    assert_true(ups_path_exists(ups_publish_temporary(publication)));
+    assert_int_equal(ups_publish_commit(publication, &error), UPS_OK);
+    assert_content(path, "hello world");
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+}
+
+static void the_writer_may_write_at_positions_of_its_own(void **state) {
+    const char *path = scratch("placed.bin");
+    ups_publication *publication = NULL;
+    assert_int_equal(ups_publish_begin(path, &publication, NULL), UPS_OK);
+    int fd = ups_publish_descriptor(publication);
+    assert_int_equal(ups_write_at(fd, path, 3, "def", 3, NULL), UPS_OK);
+    assert_int_equal(ups_write_at(fd, path, 0, "abc", 3, NULL), UPS_OK);
+    assert_int_equal(ups_publish_commit(publication, NULL), UPS_OK);
+    assert_content(path, "abcdef");
+}
+
+static void an_abandoned_publication_leaves_the_old_file_and_nothing_else(void **state) {
+    const char *path = scratch("kept.bin");
+    ups_publication *publication = NULL;
+    assert_int_equal(ups_publish_bytes(path, "old", 3, NULL), UPS_OK);
+    assert_int_equal(ups_publish_begin(path, &publication, NULL), UPS_OK);
+    assert_int_equal(ups_publish_append(publication, "new", 3, NULL), UPS_OK);
+    ups_publish_abandon(publication);
+    ups_publish_abandon(NULL);
+    assert_content(path, "old");
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+    assert_int_equal(ups_publish_bytes(path, "newer", 5, NULL), UPS_OK);
+    assert_content(path, "newer");
+}
+
+/* A process that gets as far as `stage` with replacing `path` and is then killed. */
+static void killed_writer(const char *path, int stage) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ups_publication *publication = NULL;
+        if (stage >= 1) ups_publish_begin(path, &publication, NULL);
+        if (stage >= 2) ups_publish_append(publication, "half of what was", 16, NULL);
+        if (stage >= 3) ups_publish_append(publication, " to be written", 14, NULL);
+        if (stage >= 4) ups_publish_commit(publication, NULL);
+        raise(SIGKILL);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_are_removed(void **state) {
+    const char *path = scratch("shard");
+    for (int stage = 0; stage <= 4; stage++) {
+        assert_int_equal(ups_publish_bytes(path, "old", 3, NULL), UPS_OK);
+        killed_writer(path, stage);
+        assert_content(path, stage < 4 ? "old" : "half of what was to be written");
+        assert_int_equal(count_entries(scratch_directory, ".shard.ups-partial-"), stage >= 1 && stage < 4);
+        assert_int_equal(ups_remove_partials(scratch_directory, NULL), UPS_OK);
+        assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+    }
+}
+
+static void a_living_writers_file_and_files_of_other_names_are_not_removed(void **state) {
+    ups_publication *publication = NULL;
+    assert_int_equal(ups_publish_begin(scratch("alive"), &publication, NULL), UPS_OK);
+    const char *others[] = {".a.ups-partial-", ".a.ups-partial-0000000-1-1", "a.ups-partial-00000000-999999999-1",
+                            ".a.ups-partial-00000000-999999999-1" /* another host's */, ".a.ups-partial-999999999-1"};
+    for (int i = 0; i < 5; i++) write_text(scratch(others[i]), "x");
+    assert_int_equal(ups_remove_partials(scratch_directory, NULL), UPS_OK);
+    for (int i = 0; i < 5; i++) assert_true(ups_path_exists(scratch(others[i])));
+    assert_true(ups_path_exists(ups_publish_temporary(publication)));
+    for (int i = 0; i < 5; i++) unlink(scratch(others[i]));
+    ups_publish_abandon(publication);
+}
+
+static void a_commit_that_fails_names_the_file_and_leaves_nothing(void **state) {
+    const char *path = scratch("is-a-directory");
+    ups_error error = {0};
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(ups_publish_bytes(path, "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "is-a-directory: cannot be put in place: Is a directory");
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+}
+
+static void a_directory_that_is_not_there_or_not_ours_is_named(void **state) {
+    ups_error error = {0};
+    assert_int_equal(ups_publish_bytes(scratch("absent/x"), "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "absent/x: cannot be created: No such file or directory");
+    assert_int_equal(ups_publish_bytes("/proc/ups-test", "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "/proc/ups-test: cannot be created");
+    assert_int_equal(ups_publish_bytes("name/", "x", 1, &error), UPS_ERR_ARGUMENT);
+    if (geteuid() == 0) return; /* root may write anywhere */
+    const char *locked = scratch("locked");
+    assert_int_equal(mkdir(locked, 0555), 0);
+    assert_int_equal(ups_publish_bytes(scratch("locked/x"), "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "locked/x: cannot be created: Permission denied");
+}
+
+static void a_full_device_is_reported_as_such(void **state) {
+    ups_error error = {0};
+    int fd = open("/dev/full", O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(ups_write_at(fd, "out.h5", 4096, "x", 1, &error), UPS_ERR_IO);
+    assert_string_equal(error.message, "out.h5: cannot be written at byte 4096: No space left on device");
+    close(fd);
+}
+
+static bool write_once(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) close(fd);
+    return done;
+}
+
+/* Mounts that only this process sees: as root, or as root of a user namespace of its own. */
+static bool have_own_mounts(void) {
+    char map[40];
+    snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+    bool own = unshare(CLONE_NEWNS) == 0 ||
+               (unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_once("/proc/self/uid_map", map));
+    return own && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* In a process of its own: writes more than a small file system holds. Exit codes: 0 as claimed, 77 not possible here.
+ */
+static int fill_a_small_disk(void) {
+    if (!have_own_mounts() || mount("tmpfs", scratch_directory, "tmpfs", 0, "size=256k") != 0) return 77;
+    static char megabyte[1 << 20];
+    ups_error error = {0};
+    if (ups_publish_bytes(scratch("big"), megabyte, sizeof megabyte, &error) != UPS_ERR_IO) return 1;
+    if (!strstr(error.message, "big: cannot be written at byte ") ||
+        !strstr(error.message, "No space left on device")) {
+        return 2;
+    }
+    return count_entries(scratch_directory, "big") == 0 ? 0 : 3;
+}
+
+static void on_a_full_disk_nothing_remains(void **state) {
+    pid_t child = fork();
+    if (child == 0) _exit(fill_a_small_disk());
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip(); /* a small file system of one's own cannot be mounted here */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static int exceed_the_file_size_limit(void) {
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {100000, 100000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    static char megabyte[1 << 20];
+    ups_error error = {0};
+    if (ups_publish_bytes(scratch("large"), megabyte, sizeof megabyte, &error) != UPS_ERR_IO) return 2;
+    if (!strstr(error.message, "large: cannot be written at byte 100000: File too large")) return 3;
+    return count_entries(scratch_directory, "large") == 0 ? 0 : 4;
+}
+
+static void a_write_that_stops_half_way_leaves_nothing(void **state) {
+    pid_t child = fork();
+    if (child == 0) _exit(exceed_the_file_size_limit());
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+static void directories_are_made_along_the_whole_path(void **state) {
+    ups_error error = {0};
+    assert_int_equal(ups_make_directories(scratch("a/b//c/"), &error), UPS_OK);
+    assert_true(ups_path_exists(scratch("a/b/c")));
+    assert_int_equal(ups_make_directories(scratch("a/b/c"), &error), UPS_OK);
+    write_text(scratch("a/file"), "x");
+    assert_int_equal(ups_make_directories(scratch("a/file/d"), &error), UPS_ERR_IO);
+    assert_contains(error.message, "a/file is a file, not a directory");
+    assert_int_equal(ups_make_directories("/proc/ups/x", &error), UPS_ERR_IO);
+    assert_contains(error.message, "/proc/ups: the directory cannot be created");
+}
+
+static void a_whole_file_is_read_whatever_its_kind(void **state) {
+    ups_error error = {0};
+    char *bytes = NULL;
+    size_t length = 0;
+    uint64_t size = 0;
+    write_text(scratch("text"), "12345");
+    assert_content(scratch("text"), "12345");
+    write_text(scratch("nothing"), "");
+    assert_content(scratch("nothing"), "");
+    assert_int_equal(ups_file_size(scratch("text"), &size, &error), UPS_OK);
+    assert_int_equal(size, 5);
+    assert_int_equal(ups_read_file("/proc/self/status", 1 << 20, &bytes, &length, &error), UPS_OK); /* size 0 in stat */
+    assert_true(length > 100 && strncmp(bytes, "Name:", 5) == 0);
+    free(bytes);
+    assert_int_equal(ups_read_file(scratch("text"), 5, &bytes, &length, &error), UPS_OK);
+    free(bytes);
+    assert_int_equal(ups_read_file(scratch("text"), 4, &bytes, &length, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "larger than the 4 bytes");
+    assert_int_equal(ups_read_file(scratch_directory, 100, &bytes, &length, &error), UPS_ERR_IO);
+    assert_contains(error.message, "is a directory");
+    assert_int_equal(ups_read_file(scratch("absent"), 100, &bytes, &length, &error), UPS_ERR_IO);
+    assert_contains(error.message, "absent: No such file or directory");
+}
+
+static void a_read_past_the_end_says_that_the_file_is_truncated(void **state) {
+    ups_error error = {0};
+    char buffer[10] = {0};
+    write_text(scratch("short"), "0123456789");
+    int fd = open(scratch("short"), O_RDONLY);
+    assert_int_equal(ups_read_at(fd, "short", 4, buffer, 6, &error), UPS_OK);
+    assert_string_equal(buffer, "456789");
+    assert_int_equal(ups_read_at(fd, "short", 4, buffer, 7, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "truncated");
+    close(fd);
+    assert_int_equal(ups_read_at(fd, "short", 0, buffer, 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "short: cannot be read at byte 0: Bad file descriptor");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_invisible_until_it_is_committed),
+        cmocka_unit_test(the_writer_may_write_at_positions_of_its_own),
+        cmocka_unit_test(an_abandoned_publication_leaves_the_old_file_and_nothing_else),
+        cmocka_unit_test(a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_are_removed),
+        cmocka_unit_test(a_living_writers_file_and_files_of_other_names_are_not_removed),
+        cmocka_unit_test(a_commit_that_fails_names_the_file_and_leaves_nothing),
+        cmocka_unit_test(a_directory_that_is_not_there_or_not_ours_is_named),
+        cmocka_unit_test(a_full_device_is_reported_as_such),
+        cmocka_unit_test(on_a_full_disk_nothing_remains),
+        cmocka_unit_test(a_write_that_stops_half_way_leaves_nothing),
+        cmocka_unit_test(directories_are_made_along_the_whole_path),
+        cmocka_unit_test(a_whole_file_is_read_whatever_its_kind),
+        cmocka_unit_test(a_read_past_the_end_says_that_the_file_is_truncated),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,130 @@
+#include "capture.h"
+
+#include "base/progress.h"
+#include "base/threads.h"
+
+static void a_terminal_shows_a_bar_with_percent_rate_and_time_left(void **state) {
+    capture c = capture_begin(120);
+    ups_progress *bar = ups_progress_begin("encode", "trajectories", 1000, 0);
+    for (int i = 1; i <= 30; i++) {
+        usleep(10000);
+        ups_progress_update(bar, 10 * i, "burgers1d");
+    }
+    ups_progress_end(bar);
+    const char *text = capture_end(&c);
+    assert_contains(text, "encode ");
+    assert_contains(text, "█");
+    assert_contains(text, "   0% 0/1000 trajectories");
+    assert_contains(text, "/1000 trajectories, ");
+    assert_contains(text, "/s, 0:0");
+    assert_contains(text, " left, burgers1d");
+    assert_contains(text, "encode 300 trajectories in 0.");
+}
+
+static void the_bar_is_redrawn_at_most_ten_times_a_second(void **state) {
+    capture c = capture_begin(120);
+    ups_progress *bar = ups_progress_begin("train", "steps", 1 << 30, 0);
+    double start = ups_now();
+    for (int64_t i = 0; ups_now() - start < 0.35; i++) ups_progress_update(bar, i, NULL);
+    ups_progress_end(bar);
+    assert_in_range(count_of(capture_end(&c), "\r\033[Ktrain"), 4, 6); /* the first, three updates, the last line */
+}
+
+static void a_line_never_exceeds_the_terminals_width(void **state) {
+    const int columns = 40;
+    capture c = capture_begin(columns);
+    ups_progress *bar = ups_progress_begin("encode", "trajectories", 1000, 0);
+    usleep(110000);
+    ups_progress_update(bar, 500, "a note that is certainly too long to fit beside everything else on the line");
+    const char *text = capture_end(&c);
+    const char *last = text;
+    for (const char *at = text; (at = strstr(at, "\033[K")); at += 3) last = at + 3;
+    int seen = 0;
+    for (const char *at = last; *at; at++) seen += ((unsigned char)*at & 0xC0) != 0x80;
+    assert_int_equal(seen, columns - 1);
+    assert_null(strstr(last, "note"));
+    c = capture_begin(columns);
+    ups_progress_end(bar);
+    capture_end(&c);
+}
+
+static void elsewhere_short_work_leaves_one_plain_line(void **state) {
+    capture c = capture_begin(0);
+    ups_progress *bar = ups_progress_begin("encode", "trajectories", 1000, 0);
+    for (int i = 0; i <= 1000; i++) ups_progress_update(bar, i, NULL);
+    ups_progress_end(bar);
+    const char *text = capture_end(&c);
+    assert_int_equal(count_of(text, "\n"), 1);
+    assert_null(strchr(text, '\r'));
+    assert_null(strchr(text, '\033'));
+    assert_contains(text, "encode 1000 trajectories in 0.");
+}
+
+static void a_resumed_run_counts_its_rate_from_where_it_started(void **state) {
+    capture c = capture_begin(0);
+    ups_progress *bar = ups_progress_begin("train", "steps", 2000000, 1000000);
+    usleep(100000);
+    ups_progress_update(bar, 1000010, NULL);
+    ups_progress_end(bar);
+    const char *text = capture_end(&c);
+    double rate = 0;
+    assert_int_equal(sscanf(strstr(text, " s, ") + 4, "%lf", &rate), 1);
+    assert_true(rate > 1 && rate < 101); /* 10 steps in a little over 0.1 s */
+}
+
+static void an_unknown_total_shows_counts_without_percent(void **state) {
+    capture c = capture_begin(120);
+    ups_progress *bar = ups_progress_begin("scan", "files", -1, 0);
+    usleep(110000);
+    ups_progress_update(bar, 7, NULL);
+    ups_progress_end(bar);
+    const char *text = capture_end(&c);
+    assert_contains(text, "scan 7 files, ");
+    assert_null(strchr(text, '%'));
+    assert_null(strstr(text, "left"));
+}
+
+static void nothing_is_written_when_it_is_switched_off(void **state) {
+    capture c = capture_begin(120);
+    ups_progress_enable(false);
+    ups_progress *bar = ups_progress_begin("encode", "trajectories", 10, 0);
+    ups_progress_update(bar, 10, NULL);
+    ups_progress_hide();
+    ups_progress_show();
+    ups_progress_end(bar);
+    ups_progress_enable(true);
+    assert_string_equal(capture_end(&c), "");
+}
+
+static void a_bar_begun_inside_another_stays_silent(void **state) {
+    capture c = capture_begin(120);
+    ups_progress *outer = ups_progress_begin("outer", "stages", 2, 0);
+    ups_progress *inner = ups_progress_begin("inner", "steps", 2, 0);
+    usleep(110000);
+    ups_progress_update(inner, 1, NULL);
+    ups_progress_end(inner);
+    ups_progress_end(outer);
+    const char *text = capture_end(&c);
+    assert_null(strstr(text, "inner"));
+    assert_contains(text, "outer 0 stages in 0.");
+}
+
+static void a_bar_that_could_not_be_had_is_no_obstacle(void **state) {
+    ups_progress_update(NULL, 1, NULL);
+    ups_progress_end(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_terminal_shows_a_bar_with_percent_rate_and_time_left),
+        cmocka_unit_test(the_bar_is_redrawn_at_most_ten_times_a_second),
+        cmocka_unit_test(a_line_never_exceeds_the_terminals_width),
+        cmocka_unit_test(elsewhere_short_work_leaves_one_plain_line),
+        cmocka_unit_test(a_resumed_run_counts_its_rate_from_where_it_started),
+        cmocka_unit_test(an_unknown_total_shows_counts_without_percent),
+        cmocka_unit_test(nothing_is_written_when_it_is_switched_off),
+        cmocka_unit_test(a_bar_begun_inside_another_stays_silent),
+        cmocka_unit_test(a_bar_that_could_not_be_had_is_no_obstacle),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
