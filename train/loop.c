@@ -1,0 +1,228 @@
+#include "train/loop.h"
+
+#include "base/cancel.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/threads.h"
+#include "train/metrics.h"
+#include "train/schedule.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNNING_LOSS_DECAY 0.98
+#define SPIKE_AFTER 100 /* steps before a spike is reported: the running mean has to settle */
+
+typedef struct loop {
+    const ups_loop_options *options;
+    const ups_loop_stage *stage;
+    ups_training_state state;
+    ups_metrics *metrics;
+    ups_progress *progress;
+    char *checkpoints;  /* directory */
+    ups_loss_sums sums; /* since the last line in the log */
+    double last_gradient_norm;
+    double line_began, line_waited; /* clock and the consumer's waiting time when the current line began */
+} loop;
+
+static double mean_loss(const ups_loss_sums *sums) {
+    double total = 0;
+    int64_t count = 0;
+    for (int t = 0; t < sums->tasks; t++) {
+        total += sums->sum[t];
+        count += sums->count[t];
+    }
+    return count > 0 ? total / (double)count : NAN;
+}
+
+static double waited(const loop *l) {
+    if (!l->stage->loader) return 0;
+    ups_loader_statistics statistics;
+    ups_loader_statistics_get(l->stage->loader, &statistics);
+    return statistics.seconds_consumer;
+}
+
+static void begin_line(loop *l) {
+    memset(l->sums.sum, 0, sizeof l->sums.sum);
+    memset(l->sums.count, 0, sizeof l->sums.count);
+    l->sums.windows = 0;
+    l->line_began = ups_now();
+    l->line_waited = waited(l);
+}
+
+/* One line of metrics.jsonl for the steps since the last one. */
+static ups_status write_line(loop *l, ups_error *error) {
+    const ups_training_config *training = l->options->training;
+    double seconds = ups_now() - l->line_began;
+    json_t *tasks = json_object();
+    for (int t = 0; t < l->sums.tasks; t++) {
+        if (l->sums.count[t] == 0) continue;
+        json_object_set_new(tasks, l->sums.task_names[t], ups_json_number(l->sums.sum[t] / (double)l->sums.count[t]));
+    }
+    json_t *line = json_object();
+    json_object_set_new(line, "stage", json_string(l->stage->name));
+    json_object_set_new(line, "step", json_integer(l->state.step));
+    json_object_set_new(line, "loss", ups_json_number(mean_loss(&l->sums)));
+    json_object_set_new(line, "task_loss", tasks);
+    json_object_set_new(line, "learning_rate",
+                        ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
+    json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
+    json_object_set_new(line, "samples_per_s", ups_json_number((double)l->sums.windows / seconds));
+    json_object_set_new(line, "data_wait_share", ups_json_number((waited(l) - l->line_waited) / seconds));
+    ups_status status = ups_metrics_write(l->metrics, line, error);
+    begin_line(l);
+    return status;
+}
+
+static void show_progress(loop *l, double loss) {
+    double seconds = ups_now() - l->line_began;
+    char note[160];
+    int used = snprintf(note, sizeof note, "loss %.3g", loss);
+    if (seconds > 0.5 && used > 0) {
+        snprintf(note + used, sizeof note - (size_t)used, "  %.0f samples/s  wait %.0f %%",
+                 (double)l->sums.windows / seconds, 100 * (waited(l) - l->line_waited) / seconds);
+    }
+    ups_progress_update(l->progress, l->state.step, note);
+}
+
+static ups_status validate(loop *l, ups_error *error) {
+    if (!l->stage->validate) return UPS_OK;
+    double began = ups_now();
+    json_t *report = json_object();
+    json_object_set_new(report, "stage", json_string(l->stage->name));
+    json_object_set_new(report, "step", json_integer(l->state.step));
+    json_t *validation = json_object();
+    json_object_set_new(report, "validation", validation);
+    ups_status status = l->stage->validate(l->stage->context, validation, &l->state.score, error);
+    json_object_set_new(report, "score", ups_json_number(l->state.score));
+    if (status != UPS_OK) {
+        json_decref(report);
+        return status;
+    }
+    double spent = ups_now() - began;
+    l->line_began += spent; /* rates are of training alone */
+    return ups_metrics_write(l->metrics, report, error);
+}
+
+static ups_status save(loop *l, ups_error *error) {
+    const ups_loop_options *options = l->options;
+    double began = ups_now();
+    ups_status status =
+        ups_checkpoint_save(l->checkpoints, &l->state, options->device, options->parameters, options->optimizer, error);
+    l->line_began += ups_now() - began;
+    return status;
+}
+
+static ups_status fail_not_finite(loop *l, const char *what, ups_error *error) {
+    char batch[600] = "";
+    if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
+    return ups_fail(error, UPS_ERR_NUMERIC,
+                    "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
+                    "%s.optimizer.learning_rate, or look at these samples",
+                    l->stage->name, (long long)l->state.step, what, batch[0] ? "; the batch held " : "", batch,
+                    l->stage->name);
+}
+
+/* All micro-batches of one optimizer step and the update; *loss is its mean over windows. */
+static ups_status run_step(loop *l, double *loss, ups_error *error) {
+    const ups_loop_options *options = l->options;
+    const ups_training_config *training = options->training;
+    bool zeroed = l->stage->graphs > 1;
+    if (zeroed) {
+        size_t bytes = (size_t)ups_parameters_elements(options->parameters) * sizeof(float);
+        UPS_TRY(
+            options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
+    }
+    ups_loss_sums step = {.tasks = l->sums.tasks, .task_names = l->sums.task_names};
+    for (int64_t m = 0; m < training->accumulation; m++) {
+        ups_micro_batch micro = {.step = l->state.step,
+                                 .index = m,
+                                 .accumulate = zeroed || m > 0,
+                                 .loss_scale = 1.0f / (float)training->accumulation};
+        UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, &step, error));
+        if (!isfinite(mean_loss(&step))) return fail_not_finite(l, "loss", error);
+    }
+    ups_optimizer_result result;
+    UPS_TRY(ups_optimizer_step(options->optimizer, l->state.step, training->steps, &result, error));
+    if (result.non_finite > 0) return fail_not_finite(l, "gradient", error);
+    l->last_gradient_norm = result.gradient_norm;
+    *loss = mean_loss(&step);
+    for (int t = 0; t < step.tasks; t++) {
+        l->sums.sum[t] += step.sum[t];
+        l->sums.count[t] += step.count[t];
+    }
+    l->sums.windows += step.windows;
+    l->state.step++;
+    return UPS_OK;
+}
+
+static void watch_for_spike(loop *l, double loss) {
+    const ups_training_config *training = l->options->training;
+    double running = l->state.running_loss;
+    if (training->spike_factor > 0 && l->state.step > SPIKE_AFTER && loss > training->spike_factor * running) {
+        char batch[600] = "";
+        if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
+        ups_log(UPS_LOG_WARNING,
+                "%s, step %lld: the loss spiked to %.3g, %.0f times its running mean; the batch held %s",
+                l->stage->name, (long long)l->state.step, loss, loss / running, batch);
+    }
+    l->state.running_loss = l->state.step <= 1 ? loss : RUNNING_LOSS_DECAY * running + (1 - RUNNING_LOSS_DECAY) * loss;
+}
+
+static bool falls_due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+static ups_status run(loop *l, ups_error *error) {
+    const ups_training_config *training = l->options->training;
+    while (l->state.step < training->steps) {
+        if (ups_cancel_requested()) {
+            UPS_TRY(save(l, error));
+            return ups_fail(error, UPS_ERR_CANCELLED, "%s: stopped at step %lld of %lld; --resume goes on from there",
+                            l->stage->name, (long long)l->state.step, (long long)training->steps);
+        }
+        double loss = NAN;
+        UPS_TRY(run_step(l, &loss, error));
+        watch_for_spike(l, loss);
+        show_progress(l, l->state.running_loss);
+        bool last = l->state.step == training->steps;
+        if (falls_due(l->state.step, training->log_every) || last) UPS_TRY(write_line(l, error));
+        if (falls_due(l->state.step, training->validate_every) || last) UPS_TRY(validate(l, error));
+        if (falls_due(l->state.step, training->checkpoint_every) || last) UPS_TRY(save(l, error));
+    }
+    return UPS_OK;
+}
+
+ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *stage, ups_error *error) {
+    loop *l = calloc(1, sizeof *l);
+    char *metrics_path = NULL;
+    ups_status status = UPS_OK;
+    if (!l || asprintf(&metrics_path, "%s/metrics.jsonl", options->output) < 0 ||
+        asprintf(&l->checkpoints, "%s/checkpoints/%s", options->output, stage->name) < 0) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the training loop");
+        goto cleanup;
+    }
+    l->options = options;
+    l->stage = stage;
+    l->state = *options->resume;
+    l->sums.tasks = options->task_count;
+    l->sums.task_names = options->task_names;
+    status = ups_make_directories(options->output, error);
+    if (status == UPS_OK) status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
+    if (status != UPS_OK) goto cleanup;
+    l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
+    begin_line(l);
+    status = run(l, error);
+    ups_progress_end(l->progress);
+
+cleanup:
+    if (l) {
+        ups_metrics_close(l->metrics);
+        free(l->checkpoints);
+    }
+    free(metrics_path);
+    free(l);
+    return status;
+}

@@ -1,0 +1,57 @@
+/* The training loop, the same for every stage: micro-batches, update, guards, log, validation, checkpoint; resumable at
+ * every optimizer step. It knows nothing of what a stage computes. */
+#ifndef UPS_TRAIN_LOOP_H
+#define UPS_TRAIN_LOOP_H
+
+#include "base/json.h"
+#include "pipeline/loader.h"
+#include "train/checkpoint.h"
+
+#define UPS_MAX_REPORTED_LOSSES 8
+
+/* Sums a stage adds its micro-batches' losses to, by task. */
+typedef struct ups_loss_sums {
+    int tasks;
+    const char *const *task_names;
+    double sum[UPS_SAMPLER_MAX_TASKS]; /* of the total loss, over windows */
+    int64_t count[UPS_SAMPLER_MAX_TASKS];
+    int64_t windows; /* all of them */
+} ups_loss_sums;
+
+typedef struct ups_micro_batch {
+    int64_t step;     /* optimizer step, from 0 */
+    int64_t index;    /* micro-batch within it */
+    bool accumulate;  /* add to the gradients that are there */
+    float loss_scale; /* 1 / accumulation */
+} ups_micro_batch;
+
+/* What a stage supplies. */
+typedef struct ups_loop_stage {
+    const char *name; /* "operator" */
+    void *context;
+    /* Takes the next batch from the stage's loader, runs forward and backward, adds to `sums`. */
+    ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error);
+    /* Adds what it found to `report` and sets *score, the lower the better. Weights are the current ones. */
+    ups_status (*validate)(void *context, json_t *report, double *score, ups_error *error);
+    /* Names the samples of the last micro-batch, for the message about a loss that is not finite. */
+    void (*describe_batch)(void *context, char *text, size_t bytes);
+    ups_loader *loader; /* for its statistics */
+    int graphs;         /* several graphs share the gradients: they are zeroed before a step instead of overwritten */
+} ups_loop_stage;
+
+typedef struct ups_loop_options {
+    const ups_training_config *training;
+    uint64_t seed;
+    const char *output;               /* the run's directory: metrics.jsonl and checkpoints/STAGE below it */
+    const ups_training_state *resume; /* where to start: the state loaded from the checkpoint, or step 0 */
+    ups_device *device;
+    ups_parameters *parameters;
+    ups_optimizer *optimizer;
+    const char *const *task_names;
+    int task_count;
+} ups_loop_options;
+
+/* Runs to the last step. Cancelled: a checkpoint is written, then UPS_ERR_CANCELLED. */
+ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *stage, ups_error *error);
+
+#endif

@@ -1,0 +1,81 @@
+#include "train/metrics.h"
+
+#include "base/files.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES (UINT64_C(1) << 32)
+
+struct ups_metrics {
+    FILE *file;
+    char *path;
+};
+
+json_t *ups_json_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static bool is_redone(const char *line, size_t length, const char *stage, int64_t step) {
+    json_t *json = json_loadb(line, length, 0, NULL);
+    const char *of = json_string_value(json_object_get(json, "stage"));
+    bool redone = !json || (of && strcmp(of, stage) == 0 && json_integer_value(json_object_get(json, "step")) > step);
+    json_decref(json);
+    return redone;
+}
+
+/* Also drops a last line that a killed run left half-written. */
+static ups_status drop_redone(const char *path, const char *stage, int64_t step, ups_error *error) {
+    char *bytes = NULL;
+    size_t length = 0, kept = 0;
+    UPS_TRY(ups_read_file(path, MOST_BYTES, &bytes, &length, error));
+    for (size_t at = 0; at < length;) {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        size_t line = end ? (size_t)(end - (bytes + at)) + 1 : length - at;
+        if (end && !is_redone(bytes + at, line, stage, step)) {
+            memmove(bytes + kept, bytes + at, line);
+            kept += line;
+        }
+        at += line;
+    }
+    ups_status status = kept == length ? UPS_OK : ups_publish_bytes(path, bytes, kept, error);
+    free(bytes);
+    return status;
+}
+
+ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, ups_metrics **metrics,
+                            ups_error *error) {
+    if (ups_path_exists(path)) UPS_TRY(drop_redone(path, stage, step, error));
+    ups_metrics *made = calloc(1, sizeof *made);
+    if (made) made->path = strdup(path);
+    if (!made || !made->path) {
+        free(made);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    }
+    made->file = fopen(path, "a");
+    if (!made->file) {
+        ups_status status = ups_fail_errno(error, "%s: cannot be opened for appending", path);
+        ups_metrics_close(made);
+        return status;
+    }
+    *metrics = made;
+    return UPS_OK;
+}
+
+ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error) {
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(line);
+    if (!text) return ups_fail(error, UPS_ERR_NUMERIC, "%s: a line could not be written as JSON", metrics->path);
+    bool written = fprintf(metrics->file, "%s\n", text) > 0 && fflush(metrics->file) == 0;
+    free(text);
+    return written ? UPS_OK : ups_fail_errno(error, "%s: write failed", metrics->path);
+}
+
+void ups_metrics_close(ups_metrics *metrics) {
+    if (!metrics) return;
+    if (metrics->file) fclose(metrics->file);
+    free(metrics->path);
+    free(metrics);
+}

@@ -1,0 +1,20 @@
+/* Metrics of a run: output/metrics.jsonl, one JSON object a line, and the short text behind the progress bar. A resumed
+ * run first drops the lines of steps that it will do again. */
+#ifndef UPS_TRAIN_METRICS_H
+#define UPS_TRAIN_METRICS_H
+
+#include "base/error.h"
+#include "base/json.h"
+#include <stdint.h>
+
+typedef struct ups_metrics ups_metrics;
+
+/* Opens for appending; lines of `stage` beyond `step` are removed first. Errors name the file. */
+ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, ups_metrics **metrics, ups_error *error);
+/* Writes one line and takes the reference to `line`. Numbers that are not finite become null. */
+ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error);
+void ups_metrics_close(ups_metrics *metrics); /* NULL is fine */
+
+json_t *ups_json_number(double value); /* a real, or null where it is not finite */
+
+#endif
