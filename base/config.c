@@ -240,10 +240,10 @@ static ups_status complete(const checker *c, const spot *s, const cyaml_schema_f
         UPS_TRY(ups_yaml_parse(c->arena, name, false, rule->fallback, strlen(rule->fallback), &child.node, c->error));
         if (!child.node) child.node = ups_yaml_scalar(c->arena, "", false);
         child.node->where = name;
+    } else if (value->type == CYAML_MAPPING && !(value->flags & CYAML_FLAG_POINTER)) {
+        child.node = ups_yaml_collection(c->arena, UPS_YAML_MAPPING, s->node->where);
     } else if (value->flags & CYAML_FLAG_OPTIONAL || value->type == CYAML_IGNORE) {
         return UPS_OK;
-    } else if (value->type == CYAML_MAPPING) {
-        child.node = ups_yaml_collection(c->arena, UPS_YAML_MAPPING, s->node->where);
     } else {
         const char *help = rule && rule->help ? ups_arena_printf(c->arena, " (%s)", rule->help) : "";
         return ups_fail(c->error, UPS_ERR_CONFIG, "%s: the key '%s' is missing; %s was expected%s", place_of(c, s),

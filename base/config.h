@@ -6,8 +6,9 @@
  * override as
  * "--set a.b=c: …"), puts defaults where keys are absent, and fills the struct.
  *
- * What is absent: a key with a default takes it; a mapping without one is as good as an empty mapping, so that its own
- * keys' defaults apply; a key marked CYAML_FLAG_OPTIONAL without a default stays zero or NULL; any other is required.
+ * What is absent: a key with a default takes it; a mapping that lies in its parent's struct is as good as an empty one,
+ * so that its own keys' defaults apply; a key marked CYAML_FLAG_OPTIONAL without a default stays zero or NULL; any
+ * other is required.
  *
  * Types: CYAML_INT, _UINT, _BOOL, _ENUM, _FLOAT, _STRING, _MAPPING, _SEQUENCE, _SEQUENCE_FIXED, _IGNORE; the root is a
  * mapping with CYAML_FLAG_POINTER. Relative paths in a document are the caller's business. */

@@ -39,10 +39,13 @@ const ups_config_rule *ups_config_item_rule(const ups_config_schema *schema, con
     return own ? own : list_rule;
 }
 
+/* Bounds from here on are no bounds in the user's eyes: they are where doubles stop telling whole numbers apart. */
+static const double unbounded = 9e15;
+
 static const char *number_text(ups_arena *arena, const char *noun, const ups_config_rule *rule, bool is_unsigned) {
     const char *text = noun;
     if (ups_config_has_range(rule)) {
-        bool below = isfinite(rule->minimum), above = isfinite(rule->maximum);
+        bool below = fabs(rule->minimum) < unbounded, above = fabs(rule->maximum) < unbounded;
         if (below && above)
             text = ups_arena_printf(arena, "%s between %.10g and %.10g", noun, rule->minimum, rule->maximum);
         else if (below)
@@ -206,7 +209,8 @@ static void visit_fields(const visitor *v, const cyaml_schema_value_t *mapping, 
         const char *key_path = ups_config_join(v->arena, path, field->key);
         const ups_config_rule *rule = ups_config_find_rule(v->schema, key_path);
         const cyaml_schema_value_t *value = &field->value;
-        bool optional = (value->flags & CYAML_FLAG_OPTIONAL) != 0 || value->type == CYAML_MAPPING;
+        bool optional = value->flags & CYAML_FLAG_OPTIONAL ||
+                        (value->type == CYAML_MAPPING && !(value->flags & CYAML_FLAG_POINTER));
         ups_config_key key = {
             .path = key_path,
             .expected = ups_config_expected(v->arena, value, rule),

@@ -143,10 +143,12 @@ static bool write_once(const char *path, const char *text) {
 
 /* Mounts that only this process sees: as root, or as root of a user namespace of its own. */
 static bool have_own_mounts(void) {
-    char map[40];
-    snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+    char users[40], groups[40];
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
     bool own = unshare(CLONE_NEWNS) == 0 ||
-               (unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_once("/proc/self/uid_map", map));
+               (unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_once("/proc/self/setgroups", "deny") &&
+                write_once("/proc/self/uid_map", users) && write_once("/proc/self/gid_map", groups));
     return own && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
