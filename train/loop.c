@@ -109,8 +109,7 @@ static ups_status validate(loop *l, ups_error *error) {
 static ups_status save(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     double began = ups_now();
-    ups_status status =
-        ups_checkpoint_save(l->checkpoints, &l->state, options->device, options->parameters, options->optimizer, error);
+    ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
     l->line_began += ups_now() - began;
     return status;
 }
