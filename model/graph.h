@@ -1,13 +1,16 @@
-/* The graph: a model is built once per shape as a static list of ops, differentiated, and its memory planned; a step replays it.
+/* The graph: a model is built once per shape as a static list of ops, differentiated, and its memory planned; a step
+ * replays it.
  *
- *   build (ops.h) → ups_graph_differentiate → ups_plan_create (plan.h) → ups_step_create (step.h) → ups_step_run, again and again
+ *   build (ops.h) → ups_graph_differentiate → ups_plan_create (plan.h) → ups_step_create (step.h) → ups_step_run, again
+ * and again
  *
- * So the step's memory is known before it runs, nothing is allocated while training, and a CUDA graph can capture a whole step. Nodes stand in
- * the order they were built, which is the order they run; backward runs them in reverse. Nothing here knows which device it is for.
+ * So the step's memory is known before it runs, nothing is allocated while training, and a CUDA graph can capture a
+ * whole step. Nodes stand in the order they were built, which is the order they run; backward runs them in reverse.
+ * Nothing here knows which device it is for.
  *
- * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16, matmul inputs and outputs, and what is
- * fused between them, are bf16; the residual stream, losses, norm statistics, parameters and their gradients stay float32. The
- * gradient of a value has the dtype of the value.
+ * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16, matmul
+ * inputs and outputs, and what is fused between them, are bf16; the residual stream, losses, norm statistics,
+ * parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H
@@ -23,10 +26,12 @@
 #define UPS_MAX_INPUTS 8
 #define UPS_MAX_SAVED 2
 
-typedef struct ups_shape { int rank; int64_t size[UPS_MAX_RANK]; } ups_shape; /* row-major, contiguous */
+typedef struct ups_shape {
+    int rank;
+    int64_t size[UPS_MAX_RANK];
+} ups_shape; /* row-major, contiguous */
 
-#define UPS_SHAPE(...)                                                                                                 \
-    ((ups_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#define UPS_SHAPE(...) ((ups_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
 int64_t ups_shape_elements(ups_shape shape);
 int64_t ups_shape_rows(ups_shape shape); /* elements / last size: the leading axes taken together */
@@ -47,13 +52,13 @@ typedef struct ups_value_info {
     ups_value_kind kind;
     ups_dtype dtype;
     ups_shape shape;
-    const char *name;    /* inputs, constants, parameters; else NULL */
-    int32_t producer;    /* node that makes it, or −1 */
-    int32_t parameter;   /* index in ups_parameters, or −1 */
-    ups_value base;      /* of a view */
+    const char *name;     /* inputs, constants, parameters; else NULL */
+    int32_t producer;     /* node that makes it, or −1 */
+    int32_t parameter;    /* index in ups_parameters, or −1 */
+    ups_value base;       /* of a view */
     const void *constant; /* host bytes of a constant, kept in the graph's arena */
-    bool needs_gradient; /* set by differentiate */
-    bool keep;           /* stays readable after the run */
+    bool needs_gradient;  /* set by differentiate */
+    bool keep;            /* stays readable after the run */
 } ups_value_info;
 
 struct ups_op_attributes; /* ops.h */
@@ -65,8 +70,9 @@ typedef struct ups_node {
     ups_value inputs[UPS_MAX_INPUTS]; /* UPS_NO_VALUE where an optional input is absent */
     ups_value output;
     int saved_count;
-    ups_value saved[UPS_MAX_SAVED]; /* what forward leaves for backward: statistics, masks; activations without gradient */
-    const char *scope;              /* where in the model: "blocks.3.attention", for profiles and messages */
+    ups_value
+        saved[UPS_MAX_SAVED]; /* what forward leaves for backward: statistics, masks; activations without gradient */
+    const char *scope;        /* where in the model: "blocks.3.attention", for profiles and messages */
 } ups_node;
 
 typedef struct ups_graph {
@@ -77,7 +83,7 @@ typedef struct ups_graph {
     int32_t node_count, node_capacity;
     ups_value_info *values;
     int32_t value_count, value_capacity;
-    ups_value loss;   /* set by differentiate, else UPS_NO_VALUE */
+    ups_value loss;    /* set by differentiate, else UPS_NO_VALUE */
     const char *scope; /* current scope while building */
 } ups_graph;
 
@@ -85,19 +91,32 @@ ups_graph *ups_graph_create(ups_parameters *parameters, ups_dtype compute);
 void ups_graph_destroy(ups_graph *graph);
 
 const ups_value_info *ups_graph_info(const ups_graph *graph, ups_value value);
-ups_value ups_graph_find(const ups_graph *graph, const char *input_name); /* input or constant by name; UPS_NO_VALUE when absent */
+ups_value ups_graph_find(const ups_graph *graph,
+                         const char *input_name); /* input or constant by name; UPS_NO_VALUE when absent */
 
-/* Building. Shapes that do not fit are a bug of the builder and abort with the op, scope and shapes: they cannot depend on user data, which is
- * checked when the configuration is. */
+/* Building. Shapes that do not fit are a bug of the builder and abort with the op, scope and shapes: they cannot depend
+ * on user data, which is checked when the configuration is. */
 void ups_graph_scope(ups_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
 ups_value ups_graph_input(ups_graph *graph, const char *name, ups_dtype dtype, ups_shape shape);
 ups_value ups_graph_constant(ups_graph *graph, const char *name, ups_dtype dtype, ups_shape shape, const void *bytes);
-/* Named scope-relative: "weight" in scope "blocks.3.up" is the parameter "blocks.3.up.weight". Built again with the same name it is the same one. */
+/* Named scope-relative: "weight" in scope "blocks.3.up" is the parameter "blocks.3.up.weight". Built again with the
+ * same name it is the same one. */
 ups_value ups_graph_parameter(ups_graph *graph, const char *name, ups_shape shape, ups_init init);
 ups_value ups_graph_reshape(ups_graph *graph, ups_value value, ups_shape shape); /* a view */
 void ups_graph_keep(ups_graph *graph, ups_value value);
 
-/* Marks which values need gradients for the scalar `loss` and that nodes have a backward. Once, after building. */
+/* The value whose memory `value` has: itself, or what it is a view of. UPS_NO_VALUE stays what it is. */
+ups_value ups_graph_root(const ups_graph *graph, ups_value value);
+
+/* For the constructors of ops.h: appends a node with a copy of `attributes` (NULL: none) and returns its output. */
+ups_value ups_graph_append(ups_graph *graph, int kind, const struct ups_op_attributes *attributes, int input_count,
+                           const ups_value *inputs, ups_dtype dtype, ups_shape shape, int saved_count,
+                           const ups_shape *saved_shapes);
+/* Ends the process with the op, the scope and a printf-style complaint: the builder is wrong. */
+_Noreturn void ups_graph_abort(const ups_graph *graph, const char *op, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Marks which values need gradients for the float32 scalar `loss`, which is kept. Once, after building. */
 void ups_graph_differentiate(ups_graph *graph, ups_value loss);
 /* As above, but gradients flow only to parameters whose names start with one of the prefixes: the rest is frozen. */
 void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *const *prefixes, int prefix_count);

@@ -1,5 +1,6 @@
-/* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another, laid out in reverse order of first use, so that a
- * stretch of gradients is complete early in backward and can be reduced while the rest still runs, and shards are slices.
+/* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another, laid out in reverse
+ * order of first use, so that a stretch of gradients is complete early in backward and can be reduced while the rest
+ * still runs, and shards are slices.
  *
  * A bf16 copy for compute lies beside them when asked for; the optimizer refreshes it. Buffers are on the device.
  */
@@ -12,7 +13,7 @@
 #include <stdint.h>
 
 struct ups_device;
-struct json_t;
+struct json_t; /* jansson's */
 
 typedef enum ups_init_kind {
     UPS_INIT_ZEROS,
@@ -41,28 +42,48 @@ typedef struct ups_parameters ups_parameters;
 ups_parameters *ups_parameters_create(void);
 void ups_parameters_destroy(ups_parameters *parameters); /* frees device buffers too */
 
-/* Index of the parameter; adds it when it is new. Aborts when the name exists with another shape. Not after allocate. */
+/* Index of the parameter; adds it when it is new. Aborts when the name exists with another shape. Not after allocate.
+ */
 int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int rank, const int64_t *size, ups_init init);
 
-/* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does not change the others).
- * `gradients`, `bf16_copy`: allocate these too. */
-ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device *device, bool gradients, bool bf16_copy,
-                                   uint64_t seed, ups_error *error);
+/* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does
+ * not change the others). `gradients`, `bf16_copy`: allocate these too. */
+ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device *device, bool gradients,
+                                   bool bf16_copy, uint64_t seed, ups_error *error);
 
 int32_t ups_parameters_count(const ups_parameters *parameters);
 const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_t index);
 int32_t ups_parameters_find(const ups_parameters *parameters, const char *name); /* −1 when absent */
-int64_t ups_parameters_elements(const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included */
+int64_t ups_parameters_elements(
+    const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included; grows until allocate */
 int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without padding: what a paper would state */
 
 float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
 float *ups_parameters_gradients(ups_parameters *parameters); /* device memory; NULL when not allocated */
-uint16_t *ups_parameters_bf16(ups_parameters *parameters);   /* device memory; NULL when not allocated */
-ups_status ups_parameters_refresh_bf16(ups_parameters *parameters, ups_error *error); /* after values changed other than by the optimizer */
+bool ups_parameters_allocated(const ups_parameters *parameters);
+uint16_t *ups_parameters_bf16(ups_parameters *parameters); /* device memory; NULL when not allocated */
+ups_status ups_parameters_refresh_bf16(ups_parameters *parameters,
+                                       ups_error *error); /* after values changed other than by the optimizer */
 
-/* Safetensors (huggingface/safetensors, format of 8-byte header length + JSON + data). Names in the file are `prefix` + name; float32.
- * Saving gathers extra flat buffers too: see train/checkpoint. Loading checks names, shapes, offsets, length; `strict` refuses missing and extra tensors. */
+/* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length) before it changes anything, and
+ * refreshes the bf16 copy; `strict` refuses missing and extra tensors. */
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error);
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error);
+
+/* Flat device buffers laid out as the parameters are (values, moments, EMA): one file holds several, its tensors named
+ * `prefix` + name, float32. Of the parameters only those whose names start with `only` go in (NULL: all). */
+typedef struct ups_parameter_buffer {
+    const char *prefix; /* "", "ema." */
+    float *values;      /* device memory of ups_parameters_elements */
+} ups_parameter_buffer;
+
+/* `metadata`: an object of texts for the file's header, or NULL. */
+ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
+                                       const ups_parameter_buffer *buffers, int buffer_count,
+                                       const struct json_t *metadata, const char *path, ups_error *error);
+/* Buffers of the caller's own: a bf16 copy is not refreshed unless one of them is the values. */
+ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *only,
+                                       const ups_parameter_buffer *buffers, int buffer_count, const char *path,
+                                       bool strict, ups_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* The plan: every value's place in one arena, found from when it is first written and last read, so that memory is known before a step runs and
- * reused within it. */
+/* The plan: every value's place in one arena, found from when it is first written and last read, so that memory is
+ * known before a step runs and reused within it. */
 #ifndef UPS_MODEL_PLAN_H
 #define UPS_MODEL_PLAN_H
 
@@ -15,15 +15,21 @@ typedef struct ups_plan_memory {
     size_t lower_bound; /* the most that is alive at any one moment: how good the placement is */
 } ups_plan_memory;
 
-typedef struct ups_placement { int64_t offset; size_t bytes; int32_t first, last; } ups_placement; /* offset −1: not in the arena; schedule positions it is alive in */
+typedef struct ups_placement {
+    int64_t offset;
+    size_t bytes;
+    int32_t first, last;
+} ups_placement; /* offset −1: not in the arena; schedule positions it is alive in */
 
-/* The schedule is: forward of nodes 0 … n−1 at positions 0 … n−1, then, when differentiated, backward of node n−1 … 0 at n … 2n−1. */
+/* The schedule is: forward of nodes 0 … n−1 at positions 0 … n−1, then, when differentiated, backward of node n−1 … 0
+ * at n … 2n−1. */
 ups_status ups_plan_create(const ups_graph *graph, ups_plan **plan, ups_error *error);
 void ups_plan_destroy(ups_plan *plan);
 ups_plan_memory ups_plan_memory_get(const ups_plan *plan); /* workspace is known once a step asked the device: 0 here */
 const ups_placement *ups_plan_value(const ups_plan *plan, ups_value value);
 const ups_placement *ups_plan_gradient(const ups_plan *plan, ups_value value);
-/* Whether the gradient of input `input` that node `node`'s backward writes is the first contribution to that value (overwrite) or a later one (accumulate). */
+/* Whether the gradient of input `input` that node `node`'s backward writes is the first contribution to that value
+ * (overwrite) or a later one (accumulate). */
 bool ups_plan_accumulates(const ups_plan *plan, int32_t node, int input);
 
 #endif

@@ -15,21 +15,26 @@ void ups_step_destroy(ups_step *step);
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 
 ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error);
-ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error); /* kept values and inputs */
-void *ups_step_data(const ups_step *step, ups_value value); /* device memory of an input or kept value: where a loader may copy to */
+ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes,
+                             ups_error *error); /* kept values and inputs */
+void *ups_step_data(const ups_step *step,
+                    ups_value value); /* device memory of an input or kept value: where a loader may copy to */
 
 typedef struct ups_step_run_options {
-    bool training;     /* drop-path acts */
-    bool backward;     /* graphs that were differentiated */
-    bool accumulate;   /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
-    float loss_scale;  /* seed of backward: 1, or 1/accumulation */
+    bool training;    /* drop-path acts */
+    bool backward;    /* graphs that were differentiated */
+    bool accumulate;  /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
+    float loss_scale; /* seed of backward: 1, or 1/accumulation */
     uint64_t seed, step; /* for random ops */
 } ups_step_run_options;
 
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
-/* Seconds by op since the last reset, forward and backward apart, for `ups bench step --profile`. Timing synchronises: off by default. */
-typedef struct ups_step_profile { double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT]; } ups_step_profile;
+/* Seconds by op since the last reset, forward and backward apart, for `ups bench step --profile`. Timing synchronises:
+ * off by default. */
+typedef struct ups_step_profile {
+    double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
+} ups_step_profile;
 void ups_step_profile_enable(ups_step *step, bool on);
 ups_step_profile ups_step_profile_get(const ups_step *step);
 

@@ -1,0 +1,383 @@
+/* The op list: descriptions and constructors. A constructor checks shapes and dtypes, decides those of the output, and
+ * appends a node; what the op computes is the devices' business. */
+#include "model/ops.h"
+
+enum { BIT_0 = 1, BIT_1 = 2, BIT_2 = 4, BIT_3 = 8, ALL_INPUTS = 0xFF };
+
+/* clang-format off */
+static const ups_op_description descriptions[UPS_OP_COUNT] = {
+    [UPS_OP_LINEAR]        = {.name = "linear", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1},
+    [UPS_OP_LAYER_NORM]    = {.name = "layer_norm", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1, .backward_saved = true},
+    [UPS_OP_RMS_NORM]      = {.name = "rms_norm", .gradient_inputs = BIT_0 | BIT_1, .backward_inputs = BIT_0 | BIT_1, .backward_saved = true},
+    [UPS_OP_MODULATE]      = {.name = "modulate", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1},
+    [UPS_OP_RESIDUAL]      = {.name = "residual", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_1 | BIT_2},
+    [UPS_OP_ADD]           = {.name = "add", .gradient_inputs = BIT_0 | BIT_1},
+    [UPS_OP_BROADCAST]     = {.name = "broadcast", .gradient_inputs = BIT_0},
+    [UPS_OP_GELU]          = {.name = "gelu", .gradient_inputs = BIT_0, .backward_inputs = BIT_0},
+    [UPS_OP_SILU]          = {.name = "silu", .gradient_inputs = BIT_0, .backward_inputs = BIT_0},
+    [UPS_OP_SCALE]         = {.name = "scale", .gradient_inputs = BIT_0},
+    [UPS_OP_ATTENTION]     = {.name = "attention", .gradient_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3, .backward_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3, .backward_output = true, .backward_saved = true},
+    [UPS_OP_SLICE]         = {.name = "slice", .gradient_inputs = BIT_0},
+    [UPS_OP_SELECT_FRAME]  = {.name = "select_frame", .gradient_inputs = BIT_0},
+    [UPS_OP_PATCHIFY]      = {.name = "patchify", .gradient_inputs = BIT_0, .backward_inputs = BIT_1},
+    [UPS_OP_NEIGHBORHOOD]  = {.name = "neighborhood", .gradient_inputs = BIT_0},
+    [UPS_OP_POOL_TOKENS]   = {.name = "pool_tokens", .gradient_inputs = BIT_0},
+    [UPS_OP_GATHER_POINTS] = {.name = "gather_points", .gradient_inputs = BIT_0, .backward_inputs = BIT_1 | BIT_2},
+    [UPS_OP_FOURIER]       = {.name = "fourier"},
+    [UPS_OP_LOSS_MSE]      = {.name = "loss_mse", .gradient_inputs = BIT_0 | BIT_1, .backward_inputs = BIT_0 | BIT_1},
+    [UPS_OP_LOSS_RELATIVE] = {.name = "loss_relative", .gradient_inputs = BIT_0, .backward_inputs = BIT_0 | BIT_1, .backward_output = true},
+    [UPS_OP_WEIGHTED_SUM]  = {.name = "weighted_sum", .gradient_inputs = ALL_INPUTS},
+    [UPS_OP_CAST]          = {.name = "cast", .gradient_inputs = BIT_0},
+};
+/* clang-format on */
+
+const ups_op_description *ups_op_describe(ups_op_kind kind) {
+    return &descriptions[kind];
+}
+
+static const float layer_norm_epsilon = 1e-5f;    /* PyTorch's */
+static const float rms_norm_epsilon = 1e-6f;      /* also of the heads' q and k */
+static const float relative_loss_epsilon = 1e-8f; /* a zero target gives a large, finite loss */
+
+static ups_shape shape_of(const ups_graph *g, ups_value value) {
+    return ups_graph_info(g, value)->shape;
+}
+
+static ups_dtype dtype_of(const ups_graph *g, ups_value value) {
+    return ups_graph_info(g, value)->dtype;
+}
+
+static const char *name_of(ups_op_kind kind) {
+    return descriptions[kind].name;
+}
+
+static void require_float(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value) {
+    ups_dtype dtype = dtype_of(g, value);
+    if (dtype != UPS_F32 && dtype != UPS_BF16) {
+        ups_graph_abort(g, name_of(kind), "%s is %s; float32 or bfloat16 was expected", what, ups_dtype_name(dtype));
+    }
+}
+
+static void require_rank(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value, int rank) {
+    if (shape_of(g, value).rank != rank) {
+        ups_graph_abort(g, name_of(kind), "%s has rank %d; %d was expected", what, shape_of(g, value).rank, rank);
+    }
+}
+
+static void require_size(const ups_graph *g, ups_op_kind kind, const char *what, int64_t size, int64_t expected) {
+    if (size != expected) {
+        ups_graph_abort(g, name_of(kind), "%s is %lld; %lld was expected", what, (long long)size, (long long)expected);
+    }
+}
+
+/* A vector of `expected` float32 elements, or absent: a gain, a bias. */
+static void require_vector(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value, int64_t expected) {
+    if (value == UPS_NO_VALUE) return;
+    if (dtype_of(g, value) != UPS_F32) ups_graph_abort(g, name_of(kind), "%s is not float32", what);
+    require_size(g, kind, what, ups_shape_elements(shape_of(g, value)), expected);
+}
+
+static void require_same_shape(const ups_graph *g, ups_op_kind kind, ups_value a, ups_value b) {
+    ups_shape x = shape_of(g, a), y = shape_of(g, b);
+    if (x.rank != y.rank) ups_graph_abort(g, name_of(kind), "ranks %d and %d differ", x.rank, y.rank);
+    for (int i = 0; i < x.rank; i++) {
+        if (x.size[i] != y.size[i]) {
+            ups_graph_abort(g, name_of(kind), "sizes %lld and %lld of axis %d differ", (long long)x.size[i],
+                            (long long)y.size[i], i);
+        }
+    }
+}
+
+static ups_shape with_last(ups_shape shape, int64_t last) {
+    shape.size[shape.rank - 1] = last;
+    return shape;
+}
+
+/* One input, same shape and dtype. */
+static ups_value pointwise(ups_graph *g, ups_op_kind kind, const ups_op_attributes *attributes, ups_value x) {
+    require_float(g, kind, "x", x);
+    return ups_graph_append(g, kind, attributes, 1, &x, dtype_of(g, x), shape_of(g, x), 0, NULL);
+}
+
+ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32) {
+    const ups_op_kind kind = UPS_OP_LINEAR;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "the weight", weight, 2);
+    ups_shape w = shape_of(g, weight);
+    require_size(g, kind, "the last axis of x", ups_shape_last(shape_of(g, x)), w.size[1]);
+    require_vector(g, kind, "the bias", bias, w.size[0]);
+    bool is_parameter = ups_graph_info(g, ups_graph_root(g, weight))->kind == UPS_VALUE_PARAMETER;
+    if (!is_parameter && dtype_of(g, weight) != g->compute) {
+        ups_graph_abort(g, name_of(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
+    }
+    ups_op_attributes attributes = {.output_f32 = output_f32};
+    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, weight, bias}, output_f32 ? UPS_F32 : g->compute,
+                            with_last(shape_of(g, x), w.size[0]), 0, NULL);
+}
+
+ups_value ups_layer_norm(ups_graph *g, ups_value x, ups_value gain, ups_value bias, bool output_f32) {
+    const ups_op_kind kind = UPS_OP_LAYER_NORM;
+    require_float(g, kind, "x", x);
+    ups_shape shape = shape_of(g, x);
+    require_vector(g, kind, "the gain", gain, ups_shape_last(shape));
+    require_vector(g, kind, "the bias", bias, ups_shape_last(shape));
+    ups_op_attributes attributes = {.epsilon = layer_norm_epsilon, .output_f32 = output_f32};
+    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, gain, bias}, output_f32 ? UPS_F32 : g->compute,
+                            shape, 1, &UPS_SHAPE(ups_shape_rows(shape), 2));
+}
+
+ups_value ups_rms_norm(ups_graph *g, ups_value x, ups_value gain) {
+    const ups_op_kind kind = UPS_OP_RMS_NORM;
+    require_float(g, kind, "x", x);
+    ups_shape shape = shape_of(g, x);
+    require_vector(g, kind, "the gain", gain, ups_shape_last(shape));
+    ups_op_attributes attributes = {.epsilon = rms_norm_epsilon};
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, gain}, g->compute, shape, 1,
+                            &UPS_SHAPE(ups_shape_rows(shape)));
+}
+
+/* (B, D) for x (B, T, D). */
+static void require_condition(const ups_graph *g, ups_op_kind kind, const char *what, ups_value condition,
+                              ups_value x) {
+    require_rank(g, kind, "x", x, 3);
+    require_rank(g, kind, what, condition, 2);
+    require_float(g, kind, what, condition);
+    require_size(g, kind, "the condition's batch", shape_of(g, condition).size[0], shape_of(g, x).size[0]);
+    require_size(g, kind, "the condition's width", shape_of(g, condition).size[1], shape_of(g, x).size[2]);
+}
+
+ups_value ups_modulate(ups_graph *g, ups_value x, ups_value scale, ups_value shift) {
+    const ups_op_kind kind = UPS_OP_MODULATE;
+    require_float(g, kind, "x", x);
+    require_condition(g, kind, "the scale", scale, x);
+    require_condition(g, kind, "the shift", shift, x);
+    return ups_graph_append(g, kind, NULL, 3, (ups_value[]){x, scale, shift}, dtype_of(g, x), shape_of(g, x), 0, NULL);
+}
+
+ups_value ups_residual(ups_graph *g, ups_value x, ups_value branch, ups_value gate, float drop_path, uint32_t layer) {
+    const ups_op_kind kind = UPS_OP_RESIDUAL;
+    require_float(g, kind, "x", x);
+    require_float(g, kind, "the branch", branch);
+    require_rank(g, kind, "x", x, 3);
+    require_same_shape(g, kind, x, branch);
+    if (gate != UPS_NO_VALUE) require_condition(g, kind, "the gate", gate, x);
+    if (!(drop_path >= 0 && drop_path < 1))
+        ups_graph_abort(g, name_of(kind), "drop_path %g is not in [0, 1)", drop_path);
+    ups_op_attributes attributes = {.drop_path = drop_path, .layer = layer};
+    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, branch, gate}, dtype_of(g, x), shape_of(g, x), 0,
+                            NULL);
+}
+
+ups_value ups_add(ups_graph *g, ups_value x, ups_value z) {
+    const ups_op_kind kind = UPS_OP_ADD;
+    require_float(g, kind, "x", x);
+    require_float(g, kind, "z", z);
+    ups_shape a = shape_of(g, x), b = shape_of(g, z);
+    bool row = b.rank == 1;
+    bool table = b.rank == 2 && a.rank == 3 && b.size[0] == a.size[1];
+    bool per_sample = b.rank == 3 && a.rank == 3 && b.size[0] == a.size[0] && b.size[1] == 1;
+    if (!row && !table && !per_sample) require_same_shape(g, kind, x, z);
+    require_size(g, kind, "the last axis of z", ups_shape_last(b), ups_shape_last(a));
+    return ups_graph_append(g, kind, NULL, 2, (ups_value[]){x, z}, dtype_of(g, x), a, 0, NULL);
+}
+
+ups_value ups_broadcast(ups_graph *g, ups_value x, int64_t batch) {
+    const ups_op_kind kind = UPS_OP_BROADCAST;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 2);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.batch = batch};
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), UPS_SHAPE(batch, shape.size[0], shape.size[1]),
+                            0, NULL);
+}
+
+ups_value ups_gelu(ups_graph *g, ups_value x) {
+    return pointwise(g, UPS_OP_GELU, NULL, x);
+}
+
+ups_value ups_silu(ups_graph *g, ups_value x) {
+    return pointwise(g, UPS_OP_SILU, NULL, x);
+}
+
+ups_value ups_scale(ups_graph *g, ups_value x, float factor) {
+    return pointwise(g, UPS_OP_SCALE, &(ups_op_attributes){.factor = factor}, x);
+}
+
+ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_q, ups_value gain_k, int heads) {
+    const ups_op_kind kind = UPS_OP_ATTENTION;
+    bool cross = kv != UPS_NO_VALUE;
+    require_float(g, kind, "q", q);
+    require_rank(g, kind, "q", q, 3);
+    ups_shape shape = shape_of(g, q);
+    int64_t batch = shape.size[0], queries = shape.size[1], keys = queries;
+    int64_t dim = cross ? shape.size[2] : shape.size[2] / 3;
+    if (cross) {
+        require_rank(g, kind, "kv", kv, 3);
+        require_size(g, kind, "the batch of kv", shape_of(g, kv).size[0], batch);
+        require_size(g, kind, "the width of kv", shape_of(g, kv).size[2], 2 * dim);
+        if (dtype_of(g, kv) != dtype_of(g, q)) ups_graph_abort(g, name_of(kind), "q and kv differ in dtype");
+        keys = shape_of(g, kv).size[1];
+    } else {
+        require_size(g, kind, "the width of packed q, k, v", shape.size[2], 3 * dim);
+    }
+    if (heads < 1 || dim % heads != 0) {
+        ups_graph_abort(g, name_of(kind), "a width of %lld does not divide into %d heads", (long long)dim, heads);
+    }
+    if ((gain_q == UPS_NO_VALUE) != (gain_k == UPS_NO_VALUE)) {
+        ups_graph_abort(g, name_of(kind), "gains of q and k go together");
+    }
+    require_vector(g, kind, "the gain of q", gain_q, dim / heads);
+    require_vector(g, kind, "the gain of k", gain_k, dim / heads);
+    bool normalised = gain_q != UPS_NO_VALUE;
+    ups_op_attributes attributes = {.epsilon = rms_norm_epsilon, .heads = heads};
+    ups_shape saved[] = {UPS_SHAPE(batch, heads, queries), UPS_SHAPE(batch, queries + keys, heads)};
+    return ups_graph_append(g, kind, &attributes, 4, (ups_value[]){q, kv, gain_q, gain_k}, dtype_of(g, q),
+                            UPS_SHAPE(batch, queries, dim), normalised ? 2 : 1, saved);
+}
+
+ups_value ups_slice(ups_graph *g, ups_value x, int64_t offset, int64_t length) {
+    const ups_op_kind kind = UPS_OP_SLICE;
+    require_float(g, kind, "x", x);
+    ups_shape shape = shape_of(g, x);
+    if (offset < 0 || length < 1 || offset + length > ups_shape_last(shape)) {
+        ups_graph_abort(g, name_of(kind), "[%lld, %lld) is not within an axis of %lld", (long long)offset,
+                        (long long)(offset + length), (long long)ups_shape_last(shape));
+    }
+    ups_op_attributes attributes = {.offset = offset, .length = length};
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), with_last(shape, length), 0, NULL);
+}
+
+ups_value ups_select_frame(ups_graph *g, ups_value x, int64_t frame) {
+    const ups_op_kind kind = UPS_OP_SELECT_FRAME;
+    ups_dtype dtype = dtype_of(g, x);
+    if (dtype != UPS_F16) require_float(g, kind, "x", x);
+    ups_shape shape = shape_of(g, x);
+    if (shape.rank < 2 || frame < 0 || frame >= shape.size[1]) {
+        ups_graph_abort(g, name_of(kind), "there is no frame %lld", (long long)frame);
+    }
+    ups_shape selected = {.rank = shape.rank - 1, .size = {shape.size[0]}};
+    for (int i = 1; i < selected.rank; i++) selected.size[i] = shape.size[i + 1];
+    ups_op_attributes attributes = {.frame = frame};
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype == UPS_F16 ? UPS_F32 : dtype, selected, 0, NULL);
+}
+
+/* A float32 field (B, points·C) and its statistics (C, 2), which may be absent. */
+static void require_field(const ups_graph *g, ups_op_kind kind, ups_value field, ups_value statistics,
+                          int64_t channels) {
+    require_rank(g, kind, "the field", field, 2);
+    if (dtype_of(g, field) != UPS_F32) ups_graph_abort(g, name_of(kind), "the field is not float32");
+    if (channels < 1 || shape_of(g, field).size[1] % channels != 0) {
+        ups_graph_abort(g, name_of(kind), "a field of %lld values does not divide into %lld channels",
+                        (long long)shape_of(g, field).size[1], (long long)channels);
+    }
+    require_vector(g, kind, "the number of statistics", statistics, 2 * channels);
+}
+
+ups_value ups_patchify(ups_graph *g, ups_value field, ups_value statistics, int dims, const int64_t *grid,
+                       const int64_t *patch, int64_t channels, bool channels_first) {
+    const ups_op_kind kind = UPS_OP_PATCHIFY;
+    require_field(g, kind, field, statistics, channels);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, name_of(kind), "%d grid axes", dims);
+    ups_op_attributes attributes = {.dims = dims, .channels = channels, .channels_first = channels_first};
+    int64_t points = 1, patches = 1, patch_points = 1;
+    for (int i = 0; i < dims; i++) {
+        if (grid[i] < 1 || patch[i] < 1) ups_graph_abort(g, name_of(kind), "an empty grid or patch");
+        attributes.grid[i] = grid[i];
+        attributes.patch[i] = patch[i];
+        points *= grid[i];
+        patch_points *= patch[i];
+        patches *= (grid[i] + patch[i] - 1) / patch[i];
+    }
+    require_size(g, kind, "the field's number of values", shape_of(g, field).size[1], points * channels);
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){field, statistics}, g->compute,
+                            UPS_SHAPE(shape_of(g, field).size[0], patches, patch_points * channels), 0, NULL);
+}
+
+ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *cells, bool periodic) {
+    const ups_op_kind kind = UPS_OP_NEIGHBORHOOD;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, name_of(kind), "%d grid axes", dims);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
+    int64_t count = 1, taps = 1;
+    for (int i = 0; i < dims; i++) {
+        attributes.grid[i] = cells[i];
+        count *= cells[i];
+        taps *= 3;
+    }
+    require_size(g, kind, "the number of cells", shape.size[1], count);
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), with_last(shape, taps * shape.size[2]), 0,
+                            NULL);
+}
+
+ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens) {
+    const ups_op_kind kind = UPS_OP_POOL_TOKENS;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    ups_shape shape = shape_of(g, x);
+    return ups_graph_append(g, kind, NULL, 1, &x, dtype_of(g, x), UPS_SHAPE(shape.size[0], tokens, shape.size[2]), 0,
+                            NULL);
+}
+
+ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_value statistics, int64_t channels,
+                            bool channels_first) {
+    const ups_op_kind kind = UPS_OP_GATHER_POINTS;
+    require_field(g, kind, field, statistics, channels);
+    require_rank(g, kind, "the index", index, 1);
+    if (dtype_of(g, index) != UPS_I32) ups_graph_abort(g, name_of(kind), "the index is not int32");
+    ups_op_attributes attributes = {.channels = channels, .channels_first = channels_first};
+    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){field, index, statistics}, UPS_F32,
+                            UPS_SHAPE(shape_of(g, field).size[0], shape_of(g, index).size[0], channels), 0, NULL);
+}
+
+ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count) {
+    const ups_op_kind kind = UPS_OP_FOURIER;
+    require_rank(g, kind, "the coordinates", coordinates, 2);
+    if (dtype_of(g, coordinates) != UPS_F32) ups_graph_abort(g, name_of(kind), "the coordinates are not float32");
+    if (count < 0 || count > UPS_MAX_FREQUENCIES) ups_graph_abort(g, name_of(kind), "%d frequencies", count);
+    ups_op_attributes attributes = {.frequency_count = count};
+    for (int i = 0; i < count; i++) attributes.frequencies[i] = frequencies[i];
+    ups_shape shape = shape_of(g, coordinates);
+    return ups_graph_append(g, kind, &attributes, 1, &coordinates, g->compute,
+                            with_last(shape, shape.size[1] * (1 + 2 * count)), 0, NULL);
+}
+
+static ups_value sample_loss(ups_graph *g, ups_op_kind kind, const ups_op_attributes *attributes, ups_value prediction,
+                             ups_value target) {
+    require_float(g, kind, "the prediction", prediction);
+    require_float(g, kind, "the target", target);
+    require_same_shape(g, kind, prediction, target);
+    return ups_graph_append(g, kind, attributes, 2, (ups_value[]){prediction, target}, UPS_F32,
+                            UPS_SHAPE(shape_of(g, prediction).size[0]), 0, NULL);
+}
+
+ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target) {
+    return sample_loss(g, UPS_OP_LOSS_MSE, NULL, prediction, target);
+}
+
+ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target) {
+    return sample_loss(g, UPS_OP_LOSS_RELATIVE, &(ups_op_attributes){.epsilon = relative_loss_epsilon}, prediction,
+                       target);
+}
+
+ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count) {
+    const ups_op_kind kind = UPS_OP_WEIGHTED_SUM;
+    if (count < 1 || count > UPS_MAX_INPUTS) ups_graph_abort(g, name_of(kind), "%d terms", count);
+    ups_op_attributes attributes = {0};
+    for (int i = 0; i < count; i++) {
+        require_rank(g, kind, "a loss", losses[i], 1);
+        if (dtype_of(g, losses[i]) != UPS_F32) ups_graph_abort(g, name_of(kind), "a loss is not float32");
+        attributes.weights[i] = weights[i];
+    }
+    return ups_graph_append(g, kind, &attributes, count, losses, UPS_F32, UPS_SHAPE(1), 0, NULL);
+}
+
+ups_value ups_cast(ups_graph *g, ups_value x, ups_dtype dtype) {
+    const ups_op_kind kind = UPS_OP_CAST;
+    if (dtype_of(g, x) != UPS_F16) require_float(g, kind, "x", x);
+    if (dtype != UPS_F32 && dtype != UPS_BF16) {
+        ups_graph_abort(g, name_of(kind), "values become float32 or bfloat16, not %s", ups_dtype_name(dtype));
+    }
+    return ups_graph_append(g, kind, &(ups_op_attributes){.dtype = dtype}, 1, &x, dtype, shape_of(g, x), 0, NULL);
+}

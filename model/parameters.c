@@ -1,0 +1,354 @@
+/* Parameters: names and places of the weights in the flat buffers, their first values, and their way to and from files.
+ *
+ * They are placed in the reverse of the order they were added in, which is the order of first use. Each begins at a
+ * multiple of 64 elements, so kernels may assume alignment; the padding between stays zero, so that norms over a whole
+ * buffer are norms over the parameters. */
+#include "model/parameters.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "model/device.h"
+#include "model/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 }; /* elements */
+
+struct ups_parameters {
+    ups_arena *arena;
+    ups_parameter *list;
+    int32_t count, capacity;
+    int64_t elements;
+    ups_device *device; /* NULL until allocated */
+    float *values, *gradients;
+    uint16_t *bf16;
+};
+
+static _Noreturn void parameter_abort(const char *name, const char *complaint) {
+    ups_log(UPS_LOG_ERROR, "parameter '%s' %s", name, complaint);
+    abort();
+}
+
+static int64_t padded(int64_t elements) {
+    return (elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+ups_parameters *ups_parameters_create(void) {
+    ups_parameters *parameters = calloc(1, sizeof *parameters);
+    if (!parameters) return NULL;
+    parameters->arena = ups_arena_create(0);
+    if (!parameters->arena) {
+        free(parameters);
+        return NULL;
+    }
+    return parameters;
+}
+
+void ups_parameters_destroy(ups_parameters *parameters) {
+    if (!parameters) return;
+    if (parameters->device) {
+        const ups_device_class *class = parameters->device->class;
+        if (parameters->values) class->release(parameters->device, parameters->values);
+        if (parameters->gradients) class->release(parameters->device, parameters->gradients);
+        if (parameters->bf16) class->release(parameters->device, parameters->bf16);
+    }
+    ups_arena_destroy(parameters->arena);
+    free(parameters->list);
+    free(parameters);
+}
+
+static bool same_shape(const ups_parameter *parameter, int rank, const int64_t *size) {
+    return parameter->rank == rank && memcmp(parameter->size, size, sizeof *size * (size_t)rank) == 0;
+}
+
+int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int rank, const int64_t *size, ups_init init) {
+    int32_t found = ups_parameters_find(parameters, name);
+    if (found >= 0) {
+        if (!same_shape(&parameters->list[found], rank, size)) parameter_abort(name, "was built with two shapes");
+        return found;
+    }
+    if (parameters->device) parameter_abort(name, "was added after the parameters were allocated");
+    if (parameters->count == parameters->capacity) {
+        parameters->capacity = parameters->capacity ? 2 * parameters->capacity : 64;
+        parameters->list = realloc(parameters->list, sizeof *parameters->list * (size_t)parameters->capacity);
+        if (!parameters->list) parameter_abort(name, "found no memory");
+    }
+    ups_parameter *added = &parameters->list[parameters->count];
+    *added = (ups_parameter){
+        .name = ups_arena_strdup(parameters->arena, name), .rank = rank, .elements = 1, .offset = -1, .init = init};
+    for (int i = 0; i < rank; i++) {
+        added->size[i] = size[i];
+        added->elements *= size[i];
+    }
+    parameters->elements += padded(added->elements);
+    return parameters->count++;
+}
+
+int32_t ups_parameters_count(const ups_parameters *parameters) {
+    return parameters->count;
+}
+
+const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_t index) {
+    return &parameters->list[index];
+}
+
+int32_t ups_parameters_find(const ups_parameters *parameters, const char *name) {
+    for (int32_t i = 0; i < parameters->count; i++) {
+        if (strcmp(parameters->list[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+int64_t ups_parameters_elements(const ups_parameters *parameters) {
+    return parameters->elements;
+}
+
+int64_t ups_parameters_trainable(const ups_parameters *parameters) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < parameters->count; i++) sum += parameters->list[i].elements;
+    return sum;
+}
+
+float *ups_parameters_values(ups_parameters *parameters) {
+    return parameters->values;
+}
+
+float *ups_parameters_gradients(ups_parameters *parameters) {
+    return parameters->gradients;
+}
+
+uint16_t *ups_parameters_bf16(ups_parameters *parameters) {
+    return parameters->bf16;
+}
+
+bool ups_parameters_allocated(const ups_parameters *parameters) {
+    return parameters->device != NULL;
+}
+
+ups_status ups_parameters_refresh_bf16(ups_parameters *parameters, ups_error *error) {
+    if (!parameters->bf16) return UPS_OK;
+    ups_device *device = parameters->device;
+    return device->class->to_bf16(device, parameters->values, parameters->bf16, parameters->elements, error);
+}
+
+static void initialise(const ups_parameter *parameter, uint64_t seed, float *out) {
+    size_t count = (size_t)parameter->elements;
+    ups_hash name = ups_hash_bytes(parameter->name, strlen(parameter->name));
+    ups_random stream = ups_random_stream(seed, UPS_RANDOM_INIT, (uint32_t)name.low);
+    switch (parameter->init.kind) {
+    case UPS_INIT_ZEROS:
+        break; /* `out` is */
+    case UPS_INIT_ONES:
+        for (size_t i = 0; i < count; i++) out[i] = 1;
+        break;
+    case UPS_INIT_NORMAL:
+        ups_random_fill_normal(stream, parameter->init.scale, out, count);
+        break;
+    case UPS_INIT_UNIFORM:
+        ups_random_fill_uniform(stream, -parameter->init.scale, parameter->init.scale, out, count);
+        break;
+    }
+}
+
+ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *device, bool gradients, bool bf16_copy,
+                                   uint64_t seed, ups_error *error) {
+    if (parameters->device) return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters are allocated already");
+    int64_t offset = 0;
+    for (int32_t i = parameters->count - 1; i >= 0; i--) {
+        parameters->list[i].offset = offset;
+        offset += padded(parameters->list[i].elements);
+    }
+    parameters->device = device;
+    const ups_device_class *class = device->class;
+    size_t bytes = sizeof(float) * (size_t)parameters->elements;
+    UPS_TRY(class->allocate(device, bytes, (void **)&parameters->values, error));
+    if (gradients) UPS_TRY(class->allocate(device, bytes, (void **)&parameters->gradients, error));
+    if (bf16_copy) UPS_TRY(class->allocate(device, bytes / 2, (void **)&parameters->bf16, error));
+
+    float *host = calloc((size_t)parameters->elements, sizeof *host);
+    if (!host)
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory for the first values of %zu MB of parameters", bytes >> 20);
+    for (int32_t i = 0; i < parameters->count; i++) {
+        initialise(&parameters->list[i], seed, host + parameters->list[i].offset);
+    }
+    ups_status status = class->upload(device, parameters->values, host, bytes, error);
+    if (status == UPS_OK) status = class->synchronize(device, error); /* the host copy is freed below */
+    free(host);
+    if (status != UPS_OK) return status;
+    return ups_parameters_refresh_bf16(parameters, error);
+}
+
+static bool is_chosen(const ups_parameter *parameter, const char *only) {
+    return !only || strncmp(parameter->name, only, strlen(only)) == 0;
+}
+
+static int64_t largest(const ups_parameters *parameters) {
+    int64_t elements = 0;
+    for (int32_t i = 0; i < parameters->count; i++) {
+        if (parameters->list[i].elements > elements) elements = parameters->list[i].elements;
+    }
+    return elements;
+}
+
+static const char *file_name(ups_arena *arena, const ups_parameter_buffer *buffer, const ups_parameter *parameter) {
+    return ups_arena_printf(arena, "%s%s", buffer->prefix, parameter->name);
+}
+
+ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
+                                       const ups_parameter_buffer *buffers, int buffer_count,
+                                       const struct json_t *metadata, const char *path, ups_error *error) {
+    ups_device *device = parameters->device;
+    if (!device) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: parameters that are not allocated have no values", path);
+    ups_arena *names = ups_arena_create(0);
+    float *host = malloc(sizeof *host * (size_t)(largest(parameters) + 1));
+    ups_safetensors_writer *writer = ups_safetensors_writer_create();
+    ups_status status = UPS_OK;
+    if (!names || !host || !writer) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+        goto cleanup;
+    }
+    const char *key;
+    json_t *text;
+    json_object_foreach((json_t *)metadata, key, text) {
+        ups_safetensors_writer_metadata(writer, key, json_string_value(text));
+    }
+    for (int b = 0; b < buffer_count; b++) {
+        for (int32_t i = 0; i < parameters->count; i++) {
+            const ups_parameter *parameter = &parameters->list[i];
+            if (!is_chosen(parameter, only)) continue;
+            ups_safetensors_writer_declare(writer, file_name(names, &buffers[b], parameter), UPS_F32, parameter->rank,
+                                           parameter->size);
+        }
+    }
+    status = ups_safetensors_writer_begin(writer, path, error);
+    for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
+        for (int32_t i = 0; i < parameters->count && status == UPS_OK; i++) {
+            const ups_parameter *parameter = &parameters->list[i];
+            if (!is_chosen(parameter, only)) continue;
+            size_t bytes = sizeof *host * (size_t)parameter->elements;
+            status = device->class->download(device, host, buffers[b].values + parameter->offset, bytes, error);
+            if (status == UPS_OK) status = ups_safetensors_writer_append(writer, host, bytes, error);
+        }
+    }
+    if (status == UPS_OK) {
+        status = ups_safetensors_writer_commit(writer, error);
+        writer = NULL;
+    }
+
+cleanup:
+    ups_safetensors_writer_abandon(writer);
+    free(host);
+    ups_arena_destroy(names);
+    return status;
+}
+
+static void print_shape(const int64_t *size, int rank, char *out, size_t bytes) {
+    size_t used = (size_t)snprintf(out, bytes, "(");
+    for (int i = 0; i < rank && used < bytes; i++) {
+        used += (size_t)snprintf(out + used, bytes - used, i ? ", %lld" : "%lld", (long long)size[i]);
+    }
+    if (used < bytes) snprintf(out + used, bytes - used, ")");
+}
+
+static ups_status check_tensor(const ups_safetensor *tensor, const ups_parameter *parameter, const char *path,
+                               ups_error *error) {
+    if (!tensor->known_dtype || tensor->dtype != UPS_F32) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: tensor '%s' is %s; F32 was expected", path, tensor->name,
+                        tensor->dtype_name);
+    }
+    if (tensor->rank != parameter->rank ||
+        memcmp(tensor->size, parameter->size, sizeof *tensor->size * (size_t)tensor->rank) != 0) {
+        char found[128], expected[128];
+        print_shape(tensor->size, tensor->rank, found, sizeof found);
+        print_shape(parameter->size, parameter->rank, expected, sizeof expected);
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: tensor '%s' has shape %s where the model has %s: it was saved with another configuration",
+                        path, tensor->name, found, expected);
+    }
+    return UPS_OK;
+}
+
+/* What the file's tensors become: one slot a buffer and parameter, the tensor or NULL. */
+static ups_status match_tensors(const ups_parameters *parameters, const char *only, const ups_parameter_buffer *buffers,
+                                int buffer_count, const ups_safetensors *file, const char *path, bool strict,
+                                ups_arena *arena, const ups_safetensor **matched, ups_error *error) {
+    bool *used = UPS_ARENA_ARRAY(arena, bool, ups_safetensors_count(file) + 1);
+    for (int b = 0; b < buffer_count; b++) {
+        for (int32_t i = 0; i < parameters->count; i++) {
+            const ups_parameter *parameter = &parameters->list[i];
+            if (!is_chosen(parameter, only)) continue;
+            const char *name = file_name(arena, &buffers[b], parameter);
+            const ups_safetensor *tensor = ups_safetensors_find(file, name);
+            if (!tensor && strict) {
+                return ups_fail(error, UPS_ERR_FORMAT,
+                                "%s: has no tensor '%s': it was saved from another model or configuration", path, name);
+            }
+            if (!tensor) continue;
+            UPS_TRY(check_tensor(tensor, parameter, path, error));
+            matched[b * parameters->count + i] = tensor;
+            used[tensor - ups_safetensors_get(file, 0)] = true;
+        }
+    }
+    for (int32_t t = 0; t < ups_safetensors_count(file) && strict; t++) {
+        if (used[t]) continue;
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: tensor '%s' is no part of this model: it was saved from another model or configuration",
+                        path, ups_safetensors_get(file, t)->name);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *only,
+                                       const ups_parameter_buffer *buffers, int buffer_count, const char *path,
+                                       bool strict, ups_error *error) {
+    ups_device *device = parameters->device;
+    if (!device)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: parameters must be allocated before they are loaded", path);
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    ups_arena *arena = ups_arena_create(0);
+    float *host = malloc(sizeof *host * (size_t)(largest(parameters) + 1));
+    ups_status status = UPS_OK;
+    if (!arena || !host) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", path);
+        goto cleanup;
+    }
+    const ups_safetensor **matched =
+        UPS_ARENA_ARRAY(arena, const ups_safetensor *, (int64_t)buffer_count * parameters->count + 1);
+    status = match_tensors(parameters, only, buffers, buffer_count, file, path, strict, arena, matched, error);
+    bool values_changed = false;
+    for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
+        values_changed |= buffers[b].values == parameters->values;
+        for (int32_t i = 0; i < parameters->count && status == UPS_OK; i++) {
+            const ups_safetensor *tensor = matched[b * parameters->count + i];
+            if (!tensor) continue;
+            status = ups_safetensors_read(file, tensor, host, error);
+            if (status != UPS_OK) break;
+            status = device->class->upload(device, buffers[b].values + parameters->list[i].offset, host, tensor->bytes,
+                                           error);
+            if (status == UPS_OK) status = device->class->synchronize(device, error); /* `host` is used again */
+        }
+    }
+    if (status == UPS_OK && values_changed) status = ups_parameters_refresh_bf16(parameters, error);
+
+cleanup:
+    free(host);
+    ups_arena_destroy(arena);
+    ups_safetensors_close(file);
+    return status;
+}
+
+ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error) {
+    ups_parameter_buffer values = {"", parameters->values};
+    return ups_parameters_save_buffers(parameters, NULL, &values, 1, NULL, path, error);
+}
+
+ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error) {
+    ups_parameter_buffer values = {"", parameters->values};
+    return ups_parameters_load_buffers(parameters, NULL, &values, 1, path, strict, error);
+}

@@ -1,0 +1,247 @@
+/* The plan: lifetimes, then placement.
+ *
+ * An activation is alive from the node that makes it to the last node, forward or backward, that reads it; its gradient
+ * from the last consumer's backward (the first to run) to its producer's. What backward reads is what
+ * ups_node_backward_inputs says, so everything else is dropped as forward moves on.
+ *
+ * Placement is offline dynamic storage allocation: NP-hard, but a greedy best fit comes close. Three orders are tried
+ * (largest first, longest-lived first, first come first served) and the smallest arena is taken. */
+#include "model/plan.h"
+
+#include "model/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct ups_plan {
+    const ups_graph *graph;
+    ups_placement *values, *gradients; /* one a value; of roots only */
+    uint8_t *accumulates;              /* one a node: bit i: input i is a later contribution */
+    ups_plan_memory memory;
+};
+
+static size_t value_bytes(const ups_value_info *info) {
+    size_t bytes = (size_t)ups_shape_elements(info->shape) * ups_dtype_size(info->dtype);
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void read_at(ups_plan *plan, ups_value value, int32_t position) {
+    ups_value root = ups_graph_root(plan->graph, value);
+    if (root == UPS_NO_VALUE) return;
+    ups_placement *placement = &plan->values[root];
+    if (placement->bytes && position > placement->last) placement->last = position;
+}
+
+static void find_value_lifetimes(ups_plan *plan, int32_t last_position) {
+    const ups_graph *graph = plan->graph;
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        const ups_value_info *info = &graph->values[v];
+        if (info->kind != UPS_VALUE_ACTIVATION) continue;
+        plan->values[v].bytes = value_bytes(info);
+        plan->values[v].first = info->producer;
+        plan->values[v].last = info->keep ? last_position : info->producer;
+    }
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const ups_node *node = &graph->nodes[n];
+        const ups_op_description *description = ups_op_describe(node->kind);
+        int32_t backward = 2 * graph->node_count - 1 - n;
+        uint32_t reads = ups_node_backward_inputs(graph, node);
+        for (int i = 0; i < node->input_count; i++) read_at(plan, node->inputs[i], reads >> i & 1 ? backward : n);
+        if (!ups_node_gradient_inputs(graph, node)) continue;
+        if (description->backward_output) read_at(plan, node->output, backward);
+        for (int i = 0; i < node->saved_count && description->backward_saved; i++) {
+            read_at(plan, node->saved[i], backward);
+        }
+    }
+}
+
+static void find_gradient_lifetimes(ups_plan *plan) {
+    const ups_graph *graph = plan->graph;
+    if (graph->loss == UPS_NO_VALUE) return;
+    bool *contributed = ups_arena_alloc(graph->arena, (size_t)graph->value_count);
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        const ups_value_info *info = &graph->values[v];
+        if (info->kind != UPS_VALUE_ACTIVATION || !info->needs_gradient) continue;
+        plan->gradients[v].bytes = value_bytes(info);
+        plan->gradients[v].last = 2 * graph->node_count - 1 - info->producer;
+    }
+    ups_value loss = ups_graph_root(graph, graph->loss);
+    plan->gradients[loss].first = graph->node_count; /* the seed is put in before backward starts */
+    for (int32_t n = graph->node_count - 1; n >= 0; n--) {
+        const ups_node *node = &graph->nodes[n];
+        uint32_t wanted = ups_node_gradient_inputs(graph, node);
+        for (int i = 0; i < node->input_count; i++) {
+            if (!(wanted >> i & 1)) continue;
+            ups_value root = ups_graph_root(graph, node->inputs[i]);
+            if (contributed[root]) plan->accumulates[n] |= (uint8_t)(1u << i);
+            if (!contributed[root]) plan->gradients[root].first = 2 * graph->node_count - 1 - n;
+            contributed[root] = true;
+        }
+    }
+}
+
+static int compare(int64_t a, int64_t b) {
+    return a < b ? -1 : a > b;
+}
+
+static int64_t duration(const ups_placement *placement) {
+    return (int64_t)placement->last - placement->first;
+}
+
+static int largest_first(const void *a, const void *b) {
+    const ups_placement *x = *(ups_placement *const *)a, *y = *(ups_placement *const *)b;
+    int order = compare((int64_t)y->bytes, (int64_t)x->bytes);
+    if (!order) order = compare(duration(y), duration(x));
+    return order ? order : compare(x->first, y->first);
+}
+
+static int longest_first(const void *a, const void *b) {
+    const ups_placement *x = *(ups_placement *const *)a, *y = *(ups_placement *const *)b;
+    int order = compare(duration(y), duration(x));
+    if (!order) order = compare((int64_t)y->bytes, (int64_t)x->bytes);
+    return order ? order : compare(x->first, y->first);
+}
+
+static int earliest_first(const void *a, const void *b) {
+    const ups_placement *x = *(ups_placement *const *)a, *y = *(ups_placement *const *)b;
+    int order = compare(x->first, y->first);
+    if (!order) order = compare((int64_t)y->bytes, (int64_t)x->bytes);
+    return order ? order : compare(duration(y), duration(x));
+}
+
+/* Places `items` in their order, each into the tightest gap between what is placed and alive with it; returns the
+ * arena's size. `placed`: scratch for `count` pointers, kept sorted by offset. */
+static size_t place(ups_placement **items, int32_t count, ups_placement **placed) {
+    size_t arena = 0;
+    for (int32_t i = 0; i < count; i++) {
+        ups_placement *item = items[i];
+        int64_t end = 0, best = -1, best_gap = INT64_MAX, bytes = (int64_t)item->bytes;
+        for (int32_t k = 0; k < i; k++) {
+            const ups_placement *other = placed[k];
+            if (other->last < item->first || other->first > item->last) continue;
+            int64_t gap = other->offset - end;
+            if (gap >= bytes && gap < best_gap) {
+                best = end;
+                best_gap = gap;
+            }
+            if (other->offset + (int64_t)other->bytes > end) end = other->offset + (int64_t)other->bytes;
+        }
+        item->offset = best >= 0 ? best : end;
+        int32_t at = i;
+        for (; at > 0 && placed[at - 1]->offset > item->offset; at--) placed[at] = placed[at - 1];
+        placed[at] = item;
+        if ((size_t)(item->offset + bytes) > arena) arena = (size_t)(item->offset + bytes);
+    }
+    return arena;
+}
+
+static size_t peak_of(ups_placement *const *items, int32_t count, int32_t positions, int64_t *changes) {
+    memset(changes, 0, sizeof *changes * (size_t)(positions + 1));
+    for (int32_t i = 0; i < count; i++) {
+        changes[items[i]->first] += (int64_t)items[i]->bytes;
+        changes[items[i]->last + 1] -= (int64_t)items[i]->bytes;
+    }
+    int64_t alive = 0, peak = 0;
+    for (int32_t p = 0; p < positions; p++) {
+        alive += changes[p];
+        if (alive > peak) peak = alive;
+    }
+    return (size_t)peak;
+}
+
+static void place_all(ups_plan *plan, ups_placement **items, int32_t count, ups_placement **placed) {
+    int (*const orders[])(const void *, const void *) = {longest_first, earliest_first, largest_first};
+    enum { ORDERS = sizeof orders / sizeof orders[0] };
+    size_t smallest = SIZE_MAX;
+    int best = 0;
+    for (int i = 0; i < ORDERS; i++) {
+        qsort(items, (size_t)count, sizeof *items, orders[i]);
+        size_t arena = place(items, count, placed);
+        if (arena < smallest) {
+            smallest = arena;
+            best = i;
+        }
+    }
+    qsort(items, (size_t)count, sizeof *items, orders[best]);
+    plan->memory.activations = place(items, count, placed);
+}
+
+static void measure_outside(ups_plan *plan) {
+    const ups_graph *graph = plan->graph;
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        ups_value_kind kind = graph->values[v].kind;
+        if (kind != UPS_VALUE_INPUT && kind != UPS_VALUE_CONSTANT) continue;
+        plan->memory.inputs += value_bytes(&graph->values[v]);
+    }
+    size_t elements = (size_t)ups_parameters_elements(graph->parameters);
+    bool allocated = ups_parameters_allocated(graph->parameters);
+    bool gradients = allocated ? ups_parameters_gradients(graph->parameters) != NULL : graph->loss != UPS_NO_VALUE;
+    bool bf16 = allocated ? ups_parameters_bf16(graph->parameters) != NULL : graph->compute == UPS_BF16;
+    plan->memory.parameters = elements * (sizeof(float) * (gradients ? 2 : 1) + (bf16 ? sizeof(uint16_t) : 0));
+}
+
+ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error *error) {
+    *created = NULL;
+    size_t count = (size_t)graph->value_count;
+    int32_t positions = graph->loss == UPS_NO_VALUE ? graph->node_count : 2 * graph->node_count;
+    ups_plan *plan = calloc(1, sizeof *plan);
+    ups_placement **items = calloc(2 * count + 1, sizeof *items), **placed = calloc(2 * count + 1, sizeof *placed);
+    int64_t *changes = calloc((size_t)positions + 1, sizeof *changes);
+    ups_status status = UPS_OK;
+    if (plan) {
+        *plan = (ups_plan){.graph = graph,
+                           .values = calloc(count + 1, sizeof *plan->values),
+                           .gradients = calloc(count + 1, sizeof *plan->gradients),
+                           .accumulates = calloc((size_t)graph->node_count + 1, sizeof *plan->accumulates)};
+    }
+    if (!plan || !items || !placed || !changes || !plan->values || !plan->gradients || !plan->accumulates) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "no memory to plan a graph of %d nodes", graph->node_count);
+        goto cleanup;
+    }
+    find_value_lifetimes(plan, positions - 1);
+    find_gradient_lifetimes(plan);
+    int32_t item_count = 0;
+    for (size_t v = 0; v < count; v++) {
+        plan->values[v].offset = plan->gradients[v].offset = -1;
+        if (plan->values[v].bytes) items[item_count++] = &plan->values[v];
+        if (plan->gradients[v].bytes) items[item_count++] = &plan->gradients[v];
+    }
+    place_all(plan, items, item_count, placed);
+    plan->memory.lower_bound = peak_of(items, item_count, positions, changes);
+    measure_outside(plan);
+    *created = plan;
+    plan = NULL;
+
+cleanup:
+    ups_plan_destroy(plan);
+    free(items);
+    free(placed);
+    free(changes);
+    return status;
+}
+
+void ups_plan_destroy(ups_plan *plan) {
+    if (!plan) return;
+    free(plan->values);
+    free(plan->gradients);
+    free(plan->accumulates);
+    free(plan);
+}
+
+ups_plan_memory ups_plan_memory_get(const ups_plan *plan) {
+    return plan->memory;
+}
+
+const ups_placement *ups_plan_value(const ups_plan *plan, ups_value value) {
+    return &plan->values[ups_graph_root(plan->graph, value)];
+}
+
+const ups_placement *ups_plan_gradient(const ups_plan *plan, ups_value value) {
+    return &plan->gradients[ups_graph_root(plan->graph, value)];
+}
+
+bool ups_plan_accumulates(const ups_plan *plan, int32_t node, int input) {
+    return plan->accumulates[node] >> input & 1;
+}

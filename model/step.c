@@ -1,0 +1,367 @@
+/* The step: every kernel call of a graph, forward and backward, written out once with its addresses, so that running is
+ * a plain loop over calls and allocates nothing.
+ *
+ * Device memory, three blocks: inputs and constants, the planned arena, one workspace shared by all kernels. Parameters
+ * lie in their own buffers. */
+#include "model/step.h"
+
+#include "base/threads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+typedef struct prepared_node {
+    const ups_kernel *kernel;
+    void *state;
+    ups_op_call forward, backward;
+    bool has_backward;
+    uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
+} prepared_node;
+
+struct ups_step {
+    const ups_graph *graph;
+    ups_device *device;
+    ups_plan *plan;
+    prepared_node *nodes;
+    int32_t prepared;       /* nodes whose state is to be released */
+    int64_t *input_offsets; /* one a value; inputs and constants */
+    unsigned char *inputs, *arena, *workspace;
+    size_t workspace_bytes;
+    float seed_gradient; /* what backward starts from; here, since uploads may read it later */
+    bool profiling;
+    ups_step_profile profile;
+};
+
+static size_t value_bytes(const ups_graph *graph, ups_value value) {
+    const ups_value_info *info = ups_graph_info(graph, value);
+    return (size_t)ups_shape_elements(info->shape) * ups_dtype_size(info->dtype);
+}
+
+static const ups_device_class *class_of(const ups_step *step) {
+    return step->device->class;
+}
+
+static void *value_address(const ups_step *step, ups_value value) {
+    ups_value root = ups_graph_root(step->graph, value);
+    const ups_value_info *info = ups_graph_info(step->graph, root);
+    switch (info->kind) {
+    case UPS_VALUE_INPUT:
+    case UPS_VALUE_CONSTANT:
+        return step->inputs + step->input_offsets[root];
+    case UPS_VALUE_PARAMETER:
+        return ups_parameters_values(step->graph->parameters) +
+               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+    case UPS_VALUE_ACTIVATION:
+        return step->arena + ups_plan_value(step->plan, root)->offset;
+    case UPS_VALUE_VIEW:
+        break; /* a root is none */
+    }
+    return NULL;
+}
+
+static void *gradient_address(const ups_step *step, ups_value value) {
+    ups_value root = ups_graph_root(step->graph, value);
+    const ups_value_info *info = ups_graph_info(step->graph, root);
+    if (info->kind == UPS_VALUE_PARAMETER) {
+        return ups_parameters_gradients(step->graph->parameters) +
+               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+    }
+    return step->arena + ups_plan_gradient(step->plan, root)->offset;
+}
+
+/* Shape and dtype; no address yet. */
+static ups_tensor describe_tensor(const ups_graph *graph, ups_value value) {
+    if (value == UPS_NO_VALUE) return (ups_tensor){0};
+    const ups_value_info *info = ups_graph_info(graph, value);
+    return (ups_tensor){.dtype = info->dtype, .shape = info->shape};
+}
+
+/* A linear's weight that is read from the bf16 copy of the parameters. */
+static bool is_bf16_weight(const ups_graph *graph, const ups_node *node, int input) {
+    enum { LINEAR_WEIGHT = 1 };
+    return graph->compute == UPS_BF16 && node->kind == UPS_OP_LINEAR && input == LINEAR_WEIGHT &&
+           ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]))->kind == UPS_VALUE_PARAMETER;
+}
+
+static void describe_calls(const ups_graph *graph, const ups_node *node, prepared_node *prepared) {
+    ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
+    uint32_t wanted = ups_node_gradient_inputs(graph, node);
+    *forward = (ups_op_call){.attributes = node->attributes,
+                             .input_count = node->input_count,
+                             .output = describe_tensor(graph, node->output)};
+    for (int i = 0; i < node->input_count; i++) {
+        forward->inputs[i] = describe_tensor(graph, node->inputs[i]);
+        if (is_bf16_weight(graph, node, i)) forward->inputs[i].dtype = UPS_BF16;
+    }
+    for (int i = 0; i < node->saved_count; i++) forward->saved[i] = describe_tensor(graph, node->saved[i]);
+    *backward = *forward;
+    prepared->has_backward = wanted != 0;
+    if (!wanted) return;
+    backward->output_gradient = backward->output;
+    for (int i = 0; i < node->input_count; i++) {
+        if (wanted >> i & 1) backward->input_gradients[i] = describe_tensor(graph, node->inputs[i]);
+    }
+}
+
+static ups_status prepare_node(ups_step *step, int32_t n, ups_error *error) {
+    const ups_node *node = &step->graph->nodes[n];
+    prepared_node *prepared = &step->nodes[n];
+    const char *op = ups_op_describe(node->kind)->name;
+    describe_calls(step->graph, node, prepared);
+    prepared->kernel = class_of(step)->kernel(node->kind);
+    if (!prepared->kernel->forward || (prepared->has_backward && !prepared->kernel->backward)) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
+                        class_of(step)->name, prepared->kernel->forward ? "backward" : "forward", op, node->scope);
+    }
+    if (!prepared->kernel->prepare) return UPS_OK;
+    size_t workspace = 0;
+    const ups_op_call *call = prepared->has_backward ? &prepared->backward : &prepared->forward;
+    ups_status status =
+        prepared->kernel->prepare(step->device, call, prepared->has_backward, &prepared->state, &workspace, error);
+    if (status != UPS_OK) return ups_fail_within(error, "%s in '%s'", op, node->scope);
+    if (workspace > step->workspace_bytes) step->workspace_bytes = workspace;
+    return UPS_OK;
+}
+
+/* Everything but memory: the plan, the calls' shapes, the kernels' states. */
+static ups_status prepare_step(ups_step *step, ups_error *error) {
+    const ups_graph *graph = step->graph;
+    UPS_TRY(ups_plan_create(graph, &step->plan, error));
+    step->nodes = calloc((size_t)graph->node_count + 1, sizeof *step->nodes);
+    step->input_offsets = calloc((size_t)graph->value_count + 1, sizeof *step->input_offsets);
+    if (!step->nodes || !step->input_offsets) {
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory to prepare a graph of %d nodes", graph->node_count);
+    }
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        UPS_TRY(prepare_node(step, n, error));
+        step->prepared = n + 1;
+    }
+    return UPS_OK;
+}
+
+static ups_status allocate(ups_step *step, size_t bytes, unsigned char **memory, const char *what, ups_error *error) {
+    if (!bytes) return UPS_OK;
+    void *allocated = NULL;
+    if (class_of(step)->allocate(step->device, bytes, &allocated, error) != UPS_OK) {
+        return ups_fail_within(error, "%s of the step, %zu MB", what, bytes >> 20);
+    }
+    *memory = allocated;
+    return UPS_OK;
+}
+
+static ups_status upload_constants(ups_step *step, ups_error *error) {
+    const ups_graph *graph = step->graph;
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].kind != UPS_VALUE_CONSTANT) continue;
+        UPS_TRY(class_of(step)->upload(step->device, value_address(step, v), graph->values[v].constant,
+                                       value_bytes(graph, v), error));
+    }
+    return UPS_OK;
+}
+
+static void place_inputs(ups_step *step) {
+    int64_t offset = 0;
+    for (ups_value v = 0; v < step->graph->value_count; v++) {
+        ups_value_kind kind = step->graph->values[v].kind;
+        if (kind != UPS_VALUE_INPUT && kind != UPS_VALUE_CONSTANT) continue;
+        step->input_offsets[v] = offset;
+        offset += (int64_t)((value_bytes(step->graph, v) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    }
+}
+
+/* The part of an input's address that backward does not read stays NULL, so that a kernel that breaks its description
+ * is found at once. */
+static void address_calls(ups_step *step, int32_t n) {
+    const ups_node *node = &step->graph->nodes[n];
+    const ups_op_description *description = ups_op_describe(node->kind);
+    prepared_node *prepared = &step->nodes[n];
+    ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
+    uint32_t reads = ups_node_backward_inputs(step->graph, node);
+    uint32_t wanted = ups_node_gradient_inputs(step->graph, node);
+    forward->state = backward->state = prepared->state;
+    forward->workspace = backward->workspace = step->workspace;
+    forward->output.data = value_address(step, node->output);
+    for (int i = 0; i < node->saved_count; i++) forward->saved[i].data = value_address(step, node->saved[i]);
+    for (int i = 0; i < node->input_count; i++) {
+        ups_value value = node->inputs[i];
+        if (value == UPS_NO_VALUE) continue;
+        forward->inputs[i].data = value_address(step, value);
+        if (is_bf16_weight(step->graph, node, i)) {
+            const ups_value_info *info = ups_graph_info(step->graph, ups_graph_root(step->graph, value));
+            forward->inputs[i].data = ups_parameters_bf16(step->graph->parameters) +
+                                      ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+        }
+        if (reads >> i & 1) backward->inputs[i].data = forward->inputs[i].data;
+    }
+    if (!prepared->has_backward) return;
+    backward->output_gradient.data = gradient_address(step, node->output);
+    if (description->backward_output) backward->output.data = forward->output.data;
+    for (int i = 0; i < node->saved_count && description->backward_saved; i++) {
+        backward->saved[i].data = forward->saved[i].data;
+    }
+    for (int i = 0; i < node->input_count; i++) {
+        if (!(wanted >> i & 1)) continue;
+        backward->input_gradients[i].data = gradient_address(step, node->inputs[i]);
+        backward->accumulate[i] = ups_plan_accumulates(step->plan, n, i);
+        ups_value root = ups_graph_root(step->graph, node->inputs[i]);
+        bool is_parameter = ups_graph_info(step->graph, root)->kind == UPS_VALUE_PARAMETER;
+        if (is_parameter && !backward->accumulate[i]) prepared->first_parameter_gradients |= 1u << i;
+    }
+}
+
+static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
+    if (!ups_parameters_allocated(graph->parameters)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters must be allocated before a step is created");
+    }
+    if (graph->loss != UPS_NO_VALUE && !ups_parameters_gradients(graph->parameters)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph has gradients but its parameters were allocated without");
+    }
+    if (graph->compute == UPS_BF16 && !ups_parameters_bf16(graph->parameters)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in bf16 but its parameters have no bf16 copy");
+    }
+    return UPS_OK;
+}
+
+ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **created, ups_error *error) {
+    *created = NULL;
+    UPS_TRY(check_parameters(graph, error));
+    ups_step *step = calloc(1, sizeof *step);
+    if (!step) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
+    step->graph = graph;
+    step->device = device;
+    ups_status status = prepare_step(step, error);
+    if (status == UPS_OK) {
+        ups_plan_memory memory = ups_step_memory(step);
+        status = allocate(step, memory.inputs, &step->inputs, "the inputs", error);
+        if (status == UPS_OK) status = allocate(step, memory.activations, &step->arena, "the activations", error);
+        if (status == UPS_OK) status = allocate(step, memory.workspace, &step->workspace, "the workspace", error);
+    }
+    if (status == UPS_OK) {
+        place_inputs(step);
+        for (int32_t n = 0; n < graph->node_count; n++) address_calls(step, n);
+        status = upload_constants(step, error);
+    }
+    if (status != UPS_OK) {
+        ups_step_destroy(step);
+        return status;
+    }
+    *created = step;
+    return UPS_OK;
+}
+
+ups_status ups_step_measure(const ups_graph *graph, ups_device *device, ups_plan_memory *memory, ups_error *error) {
+    ups_step *step = calloc(1, sizeof *step);
+    if (!step) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
+    step->graph = graph;
+    step->device = device;
+    ups_status status = prepare_step(step, error);
+    if (status == UPS_OK) *memory = ups_step_memory(step);
+    ups_step_destroy(step);
+    return status;
+}
+
+void ups_step_destroy(ups_step *step) {
+    if (!step) return;
+    const ups_device_class *class = class_of(step);
+    for (int32_t n = 0; n < step->prepared; n++) {
+        const prepared_node *node = &step->nodes[n];
+        if (node->state && node->kernel->release) node->kernel->release(step->device, node->state);
+    }
+    if (step->inputs) class->release(step->device, step->inputs);
+    if (step->arena) class->release(step->device, step->arena);
+    if (step->workspace) class->release(step->device, step->workspace);
+    ups_plan_destroy(step->plan);
+    free(step->nodes);
+    free(step->input_offsets);
+    free(step);
+}
+
+ups_plan_memory ups_step_memory(const ups_step *step) {
+    ups_plan_memory memory = ups_plan_memory_get(step->plan);
+    memory.workspace = step->workspace_bytes;
+    return memory;
+}
+
+void *ups_step_data(const ups_step *step, ups_value value) {
+    const ups_value_info *info = ups_graph_info(step->graph, ups_graph_root(step->graph, value));
+    if (info->kind == UPS_VALUE_ACTIVATION && !info->keep) return NULL;
+    return value_address(step, value);
+}
+
+ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error) {
+    const ups_value_info *info = ups_graph_info(step->graph, ups_graph_root(step->graph, input));
+    if (info->kind != UPS_VALUE_INPUT) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "value %d is no input of the graph", input);
+    }
+    if (bytes != value_bytes(step->graph, input)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "input '%s' has %zu bytes; %zu were given", info->name,
+                        value_bytes(step->graph, input), bytes);
+    }
+    return class_of(step)->upload(step->device, value_address(step, input), host, bytes, error);
+}
+
+ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error) {
+    const void *data = ups_step_data(step, value);
+    if (!data) return ups_fail(error, UPS_ERR_ARGUMENT, "value %d is not kept: its memory was reused", value);
+    if (bytes != value_bytes(step->graph, value)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "value %d has %zu bytes; %zu were asked for", value,
+                        value_bytes(step->graph, value), bytes);
+    }
+    return class_of(step)->download(step->device, host, data, bytes, error);
+}
+
+typedef ups_status (*kernel_half)(ups_device *device, const ups_op_call *call, ups_error *error);
+
+static ups_status run_kernel(ups_step *step, int32_t n, kernel_half half, ups_op_call *call,
+                             const ups_step_run_options *options, double *seconds, ups_error *error) {
+    call->training = options->training;
+    call->seed = options->seed;
+    call->step = options->step;
+    double begin = step->profiling ? ups_now() : 0;
+    ups_status status = half(step->device, call, error);
+    if (status == UPS_OK && step->profiling) {
+        status = class_of(step)->synchronize(step->device, error);
+        *seconds += ups_now() - begin;
+    }
+    if (status == UPS_OK) return UPS_OK;
+    const ups_node *node = &step->graph->nodes[n];
+    return ups_fail_within(error, "%s in '%s'", ups_op_describe(node->kind)->name, node->scope);
+}
+
+ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+    const ups_graph *graph = step->graph;
+    if (options->backward && graph->loss == UPS_NO_VALUE) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
+    }
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        prepared_node *node = &step->nodes[n];
+        UPS_TRY(run_kernel(step, n, node->kernel->forward, &node->forward, options,
+                           &step->profile.forward[graph->nodes[n].kind], error));
+    }
+    if (!options->backward) return UPS_OK;
+
+    step->seed_gradient = options->loss_scale;
+    UPS_TRY(class_of(step)->upload(step->device, gradient_address(step, graph->loss), &step->seed_gradient,
+                                   sizeof step->seed_gradient, error));
+    for (int32_t n = graph->node_count - 1; n >= 0; n--) {
+        prepared_node *node = &step->nodes[n];
+        if (!node->has_backward) continue;
+        for (int i = 0; i < node->backward.input_count; i++) {
+            if (node->first_parameter_gradients >> i & 1) node->backward.accumulate[i] = options->accumulate;
+        }
+        UPS_TRY(run_kernel(step, n, node->kernel->backward, &node->backward, options,
+                           &step->profile.backward[graph->nodes[n].kind], error));
+    }
+    return UPS_OK;
+}
+
+void ups_step_profile_enable(ups_step *step, bool on) {
+    step->profiling = on;
+    step->profile = (ups_step_profile){0};
+}
+
+ups_step_profile ups_step_profile_get(const ups_step *step) {
+    return step->profile;
+}
