@@ -1,0 +1,101 @@
+/* `ups config`: what a configuration really says. show prints it with defaults and overrides in place, check says
+ * whether it would load, keys lists every key there is. */
+#include "base/json.h"
+#include "tools/command.h"
+#include "tools/commands.h"
+#include "train/config.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SET };
+static const ups_option options[] = {
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key; may be given several times"},
+};
+
+static int show_or_check(const ups_usage *usage, bool show, int argc, char **argv) {
+    ups_arguments arguments;
+    ups_error error;
+    int exit_code = UPS_EXIT_OK;
+    size_t override_count = 0;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_run_config *config = NULL;
+    char *text = NULL;
+    ups_arguments_begin(&arguments, usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == SET) overrides[override_count++] = arguments.value;
+    }
+    if (arguments.stop) {
+        exit_code = ups_arguments_end(&arguments);
+    } else if (arguments.operand_count != 1) {
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
+               (show && ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK)) {
+        exit_code = ups_command_fail(&arguments, &error);
+    } else if (show) {
+        fputs(text, stdout);
+    } else if (!arguments.quiet) {
+        printf("%s: no mistakes found\n", arguments.operands[0]);
+    }
+    free(text);
+    ups_run_config_free(config);
+    free(overrides);
+    return exit_code;
+}
+
+static int run_show(int argc, char **argv) {
+    static const ups_usage usage = {
+        "config show", "CONFIG", "prints the configuration as it will run",
+        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
+    return show_or_check(&usage, true, argc, argv);
+}
+
+static int run_check(int argc, char **argv) {
+    static const ups_usage usage = {"config check", "CONFIG", "says whether a configuration has mistakes",
+                                    options,        1,        NULL};
+    return show_or_check(&usage, false, argc, argv);
+}
+
+static void print_key(void *context, const ups_config_key *key) {
+    json_t *list = context;
+    if (list) {
+        json_t *entry = json_object();
+        json_object_set_new(entry, "key", json_string(key->path));
+        json_object_set_new(entry, "expected", json_string(key->expected));
+        json_object_set_new(entry, "default", key->fallback ? json_string(key->fallback) : json_null());
+        json_object_set_new(entry, "required", json_boolean(key->required));
+        json_object_set_new(entry, "help", json_string(key->help));
+        json_array_append_new(list, entry);
+        return;
+    }
+    if (!key->help[0]) return; /* sections */
+    printf("%-44s %s\n", key->path, key->help);
+    printf("%-44s   %s; %s%s\n", "", key->expected, key->required ? "required" : "default ",
+           key->required ? "" : (key->fallback && key->fallback[0] ? key->fallback : "none"));
+}
+
+static int run_keys(int argc, char **argv) {
+    static const ups_usage usage = {"config keys", "", "lists every key: what it does, what it takes, its default",
+                                    NULL,          0,  NULL};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    while (ups_arguments_next(&arguments) >= 0) continue;
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    json_t *list = arguments.json ? json_array() : NULL;
+    ups_config_each_key(&ups_run_schema, print_key, list);
+    if (list) {
+        json_dumpf(list, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(list);
+    }
+    return UPS_EXIT_OK;
+}
+
+int ups_cmd_config(int argc, char **argv) {
+    static const ups_command commands[] = {
+        {"show", "the configuration as it will run", run_show},
+        {"check", "whether it has mistakes", run_check},
+        {"keys", "every key there is", run_keys},
+    };
+    static const ups_command_group group = {"config", "Looks into configurations.", commands, 3, NULL};
+    return ups_command_dispatch(&group, argc, argv);
+}
