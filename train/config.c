@@ -262,7 +262,7 @@ static const ups_config_rule rules[] = {
     LOSS_RULES("autoencoder.losses.inverse_decoding", "1", "decode(encode(field)) against the field, mean squared"),
     LOSS_RULES("autoencoder.losses.relative", "0", "decode(encode(field)) against the field, nRMSE"),
     LOSS_RULES("autoencoder.losses.inverse_encoding", "0", "encode(decode(latent)) against the latent"),
-    RULE("cache.directory", "", 0, 0, "where the cache lies; empty: output/cache"),
+    RULE("cache.directory", "''", 0, 0, "where the cache lies; empty: output/cache"),
     RULE("cache.codec", "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader"),
     RULE("cache.samples_per_shard", "0", 0, 1e9, "trajectories a shard; 0: by size"),
     RULE("cache.level", "1", 1, 19, "zstd level"),
