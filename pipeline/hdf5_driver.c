@@ -189,18 +189,22 @@ static const H5Z_class2_t lzf_class = {
     .filter = lzf_filter,
 };
 
-hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note) {
-    static hid_t driver = H5I_INVALID_HID; /* registered once, under the lock */
-    if (driver < 0) {
-        driver = H5FDregister(&noting_driver);
-        if (driver < 0) return H5I_INVALID_HID;
-        if (H5Zfilter_avail(LZF_FILTER) <= 0) H5Zregister(&lzf_class);
-    }
-    hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
-    if (access_list < 0) return H5I_INVALID_HID;
+/* The driver's number, registered at first use, as LZF is; within the lock. */
+static hid_t driver_number(void) {
+    static hid_t driver = H5I_INVALID_HID;
+    if (driver >= 0) return driver;
+    driver = H5FDregister(&noting_driver);
+    if (driver >= 0 && H5Zfilter_avail(LZF_FILTER) <= 0) H5Zregister(&lzf_class);
+    return driver;
+}
+
+hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note, char reason[300]) {
     noting_access access = {note};
-    hid_t file = H5I_INVALID_HID;
-    if (H5Pset_driver(access_list, driver, &access) >= 0) file = H5Fopen(path, H5F_ACC_RDONLY, access_list);
-    H5Pclose(access_list);
+    hid_t driver = driver_number(), file = H5I_INVALID_HID;
+    hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
+    if (driver >= 0 && access_list >= 0 && H5Pset_driver(access_list, driver, &access) >= 0)
+        file = H5Fopen(path, H5F_ACC_RDONLY, access_list);
+    if (file < 0) ups_hdf5_reason(reason);
+    if (access_list >= 0) H5Pclose(access_list);
     return file;
 }

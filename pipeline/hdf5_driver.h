@@ -26,12 +26,12 @@ typedef struct ups_hdf5_note {
 void ups_hdf5_enter(void);
 void ups_hdf5_leave(void);
 
-/* Opens a file for reading through our driver; negative on failure. `note` stays valid until the file is closed. Call
- * within the lock. */
-hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note);
+/* Opens a file for reading through our driver; negative on failure, with the `reason`. `note` stays valid until the
+ * file is closed. Call within the lock. */
+hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note, char reason[300]);
 
-/* What the library says went wrong in its last failed call, in its own words: the innermost reason. Call within the
- * lock. */
+/* What the library says went wrong in its last call, in its own words: the innermost reason. Every call, even of a
+ * close function, starts with a clean slate: ask at once. Call within the lock. */
 const char *ups_hdf5_reason(char text[300]);
 
 #endif

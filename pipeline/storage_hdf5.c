@@ -67,8 +67,7 @@ ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file *
     file->through_library = through_library;
     char reason[300];
     ups_hdf5_enter();
-    file->id = ups_hdf5_driver_open(path, &file->note);
-    if (file->id < 0) ups_hdf5_reason(reason);
+    file->id = ups_hdf5_driver_open(path, &file->note, reason);
     ups_hdf5_leave();
     if (file->id < 0) {
         ups_hdf5_close(file);
@@ -234,21 +233,26 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
 /* ---- reading through the library ----------------------------------------------------------------------------------
  */
 
-/* Reads a region (the whole dataset with region = NULL). Call within the lock. */
-static herr_t read_region(hid_t dataset, hid_t memory_type, int rank, const ups_region *region, void *out) {
-    if (!region) return H5Dread(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
+/* Reads a region; on failure `reason` says why. Call within the lock. */
+static herr_t read_region(const ups_stored_array *array, hid_t file, const ups_region *region, void *out,
+                          char reason[300]) {
     hsize_t start[UPS_ARRAY_MAX_RANK], count[UPS_ARRAY_MAX_RANK];
-    for (int axis = 0; axis < rank; axis++) {
+    for (int axis = 0; axis < array->rank; axis++) {
         start[axis] = (hsize_t)region->start[axis];
         count[axis] = (hsize_t)region->count[axis];
     }
-    hid_t file_space = H5Dget_space(dataset), memory_space = H5Screate_simple(rank, count, NULL);
     herr_t result = -1;
+    hid_t memory_type = array->dtype == UPS_F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+    hid_t dataset = H5Dopen2(file, array->name, H5P_DEFAULT);
+    hid_t file_space = dataset < 0 ? -1 : H5Dget_space(dataset);
+    hid_t memory_space = dataset < 0 ? -1 : H5Screate_simple(array->rank, count, NULL);
     if (file_space >= 0 && memory_space >= 0 &&
         H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0)
         result = H5Dread(dataset, memory_type, memory_space, file_space, H5P_DEFAULT, out);
+    if (result < 0) ups_hdf5_reason(reason);
     if (memory_space >= 0) H5Sclose(memory_space);
     if (file_space >= 0) H5Sclose(file_space);
+    if (dataset >= 0) H5Dclose(dataset);
     return result;
 }
 
@@ -256,18 +260,14 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
     ups_hdf5_file *file = array->library;
     char reason[300] = "";
     ups_hdf5_enter();
-    hid_t dataset = H5Dopen2(file->id, array->name, H5P_DEFAULT);
-    hid_t memory_type = array->dtype == UPS_F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-    herr_t result = dataset < 0 ? -1 : read_region(dataset, memory_type, array->rank, region, out);
-    if (result < 0) ups_hdf5_reason(reason);
-    if (dataset >= 0) H5Dclose(dataset);
+    herr_t result = read_region(array, file->id, region, out, reason);
     ups_hdf5_leave();
-    if (result < 0)
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "dataset '%s' cannot be read by the HDF5 library (%s); it is damaged, or needs a filter "
-                        "plug-in that HDF5_PLUGIN_PATH does not name",
-                        array->name, reason);
-    return UPS_OK;
+    if (result >= 0) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_FORMAT,
+        "dataset '%s' cannot be read by the HDF5 library (%s); it is damaged, or needs a filter plug-in that "
+        "HDF5_PLUGIN_PATH does not name",
+        array->name, reason);
 }
 
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
@@ -421,50 +421,54 @@ static bool map_filters(mapping *map) {
     return true;
 }
 
-/* Finds one chunk: its address by H5Dread_chunk with an armed note (see hdf5_driver.h). */
+static ups_status fail_to_find_chunks(mapping *map, const char *reason) {
+    return ups_fail(
+        map->error, UPS_ERR_FORMAT,
+        "%s: the chunks of dataset '%s' cannot be found (%s); the file is damaged: copy or generate it again",
+        map->file->path, map->array->name, reason);
+}
+
+/* Finds one chunk: its address by H5Dread_chunk with an armed note (see hdf5_driver.h). That fails for a chunk never
+ * written. */
 static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk *chunk) {
-    const ups_stored_array *array = map->array;
-    *chunk = (ups_stored_chunk){UPS_OFFSET_UNWRITTEN, 0, 0};
-    hsize_t length = 0;
-    if (H5Dget_chunk_storage_size(map->dataset, start, &length) < 0) goto damaged;
-    if (length == 0) return UPS_OK;
     ups_hdf5_note *note = &map->file->note;
     *note = (ups_hdf5_note){.armed = true};
     uint8_t untouched[8];
-    herr_t result = H5Dread_chunk(map->dataset, H5P_DEFAULT, start, &chunk->mask, untouched);
+    uint32_t mask = 0;
+    herr_t result = H5Dread_chunk(map->dataset, H5P_DEFAULT, start, &mask, untouched);
     note->armed = false;
-    if (result < 0 || !note->taken) goto damaged;
+    *chunk = (ups_stored_chunk){UPS_OFFSET_UNWRITTEN, 0, 0};
+    if (result < 0 || !note->taken) return UPS_OK;
     if (note->length > UINT32_MAX || note->offset > map->file->bytes || note->length > map->file->bytes - note->offset)
         return ups_fail(map->error, UPS_ERR_FORMAT,
                         "%s: a chunk of dataset '%s' lies beyond the end of the file; it was cut short or is damaged: "
                         "copy or generate it again",
-                        map->file->path, array->name);
-    chunk->offset = note->offset;
-    chunk->length = (uint32_t)note->length;
+                        map->file->path, map->array->name);
+    *chunk = (ups_stored_chunk){note->offset, (uint32_t)note->length, mask};
     return UPS_OK;
-damaged:;
-    char reason[300];
-    return ups_fail(map->error, UPS_ERR_FORMAT,
-                    "%s: the chunks of dataset '%s' cannot be found (%s); the file is damaged", map->file->path,
-                    array->name, ups_hdf5_reason(reason));
 }
 
 static ups_status map_chunk_table(mapping *map, int64_t chunk_count) {
     ups_stored_array *array = map->array;
+    hsize_t written = 0;
+    char reason[300];
+    if (H5Dget_num_chunks(map->dataset, map->space, &written) < 0)
+        return fail_to_find_chunks(map, ups_hdf5_reason(reason));
     array->chunks = UPS_ARENA_ARRAY(map->arena, ups_stored_chunk, chunk_count);
-    H5D_space_status_t allocated;
-    bool any = H5Dget_space_status(map->dataset, &allocated) >= 0 && allocated != H5D_SPACE_STATUS_NOT_ALLOCATED;
     int64_t at[UPS_ARRAY_MAX_RANK] = {0};
+    hsize_t found = 0;
     for (int64_t i = 0; i < chunk_count; i++) {
         hsize_t start[UPS_ARRAY_MAX_RANK];
         for (int axis = 0; axis < array->rank; axis++) start[axis] = (hsize_t)(at[axis] * array->chunk_shape[axis]);
-        if (any) {
+        if (found < written) {
             UPS_TRY(map_chunk(map, start, &array->chunks[i]));
+            found += array->chunks[i].offset != UPS_OFFSET_UNWRITTEN;
         } else {
             array->chunks[i] = (ups_stored_chunk){UPS_OFFSET_UNWRITTEN, 0, 0};
         }
         for (int axis = array->rank - 1; axis >= 0 && ++at[axis] == array->chunk_grid[axis]; axis--) at[axis] = 0;
     }
+    if (found < written) return fail_to_find_chunks(map, "fewer are reachable than were written");
     return UPS_OK;
 }
 
