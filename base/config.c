@@ -83,7 +83,7 @@ static size_t edit_distance(const char *a, const char *b) {
 
 /* A typing error changes at most two letters, and not most of a short word. */
 static bool resembles(const char *written, const char *known, size_t *best) {
-    size_t distance = edit_distance(written, known), allowed = strlen(known) < 6 ? 1 : 2;
+    size_t distance = edit_distance(written, known), allowed = strlen(known) < 5 ? 1 : 2;
     if (distance > allowed || distance >= *best) return false;
     *best = distance;
     return true;
@@ -127,7 +127,7 @@ static ups_status check(const checker *c, const spot *s, const cyaml_schema_valu
 
 static ups_status check_range(const checker *c, const spot *s, const cyaml_schema_value_t *value,
                               const ups_config_rule *rule, double number) {
-    if (!ups_config_has_range(rule) || (number >= rule->minimum && number <= rule->maximum)) return UPS_OK;
+    if (ups_config_in_range(rule, number)) return UPS_OK;
     return wrong(c, s, ups_arena_printf(c->arena, "%s is out of range", s->node->text), value, rule);
 }
 

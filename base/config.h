@@ -26,9 +26,9 @@ typedef struct ups_config_rule {
     const char *path;
     const char *fallback; /* default as YAML text ("0.001", "[]", "auto"), or NULL when there is none */
     double minimum,
-        maximum;        /* inclusive, INFINITY for none; both 0: no range. Of each number, when the key holds a list */
-    const char *help;   /* one line for `ups config keys` and the reference in docs/ */
-    const char *word;   /* a word that a number's key also takes, such as "auto", or NULL; free of the range … */
+        maximum;      /* inclusive; INFINITY (or 9e15 and more) for none; both 0: no range. For a list, of each item */
+    const char *help; /* one line for `ups config keys` and the reference in docs/ */
+    const char *word; /* a word that a number's key also takes, such as "auto", or NULL; free of the range … */
     int64_t word_value; /* … and the number it stands for in the struct */
 } ups_config_rule;
 

@@ -212,8 +212,8 @@ static ups_yaml *item_at(ups_arena *arena, ups_yaml *list, long index, const cha
         ups_yaml_append(list, made, NULL);
         return made;
     }
-    ups_fail(error, UPS_ERR_CONFIG, "%s: '%s' has %ld items, counted from 0; there is no item %ld", where, path, count,
-             index);
+    ups_fail(error, UPS_ERR_CONFIG, "%s: '%s' has %ld item%s, counted from 0; there is no item %ld", where, path, count,
+             count == 1 ? "" : "s", index);
     return NULL;
 }
 

@@ -29,8 +29,17 @@ bool ups_config_is_list(const cyaml_schema_value_t *value) {
     return value->type == CYAML_SEQUENCE || value->type == CYAML_SEQUENCE_FIXED;
 }
 
+/* Bounds from here on are none: they are where doubles stop telling whole numbers apart. */
+static const double unbounded = 9e15;
+
 bool ups_config_has_range(const ups_config_rule *rule) {
     return rule && (rule->minimum != 0 || rule->maximum != 0);
+}
+
+bool ups_config_in_range(const ups_config_rule *rule, double number) {
+    if (!ups_config_has_range(rule)) return true;
+    if (fabs(rule->minimum) < unbounded && number < rule->minimum) return false;
+    return fabs(rule->maximum) >= unbounded || number <= rule->maximum;
 }
 
 const ups_config_rule *ups_config_item_rule(const ups_config_schema *schema, const ups_config_rule *list_rule,
@@ -38,9 +47,6 @@ const ups_config_rule *ups_config_item_rule(const ups_config_schema *schema, con
     const ups_config_rule *own = ups_config_find_rule(schema, item_path);
     return own ? own : list_rule;
 }
-
-/* Bounds from here on are no bounds in the user's eyes: they are where doubles stop telling whole numbers apart. */
-static const double unbounded = 9e15;
 
 static const char *number_text(ups_arena *arena, const char *noun, const ups_config_rule *rule, bool is_unsigned) {
     const char *text = noun;
@@ -55,7 +61,7 @@ static const char *number_text(ups_arena *arena, const char *noun, const ups_con
     } else if (is_unsigned) {
         text = ups_arena_printf(arena, "%s of at least 0", noun);
     }
-    return rule && rule->word ? ups_arena_printf(arena, "%s, or %s,", text, rule->word) : text;
+    return rule && rule->word ? ups_arena_printf(arena, "%s, or %s", text, rule->word) : text;
 }
 
 static const char *choices_text(ups_arena *arena, const cyaml_schema_value_t *value) {
@@ -176,6 +182,7 @@ static bool path_exists(const cyaml_schema_value_t *value, const char *path) {
             if (!ups_config_is_list(value)) return false;
             value = value->sequence.entry;
             path += 2;
+            if (*path && *path != '.' && *path != '[') return false;
         } else {
             size_t length = strcspn(path, ".[");
             if (value->type != CYAML_MAPPING || length == 0) return false;

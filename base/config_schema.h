@@ -20,7 +20,8 @@ const ups_config_rule *ups_config_item_rule(const ups_config_schema *schema, con
                                             const char *item_path);
 
 bool ups_config_is_list(const cyaml_schema_value_t *value);
-bool ups_config_has_range(const ups_config_rule *rule); /* rule may be NULL */
+bool ups_config_has_range(const ups_config_rule *rule); /* rule may be NULL, here and below */
+bool ups_config_in_range(const ups_config_rule *rule, double number);
 
 /* Strictly decimal text to numbers; false when it is none or out of the type's reach (*too_large says which). */
 bool ups_config_parse_integer(const char *text, bool is_signed, unsigned bytes, uint64_t *bits, bool *too_large);
