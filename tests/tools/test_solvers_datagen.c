@@ -93,6 +93,17 @@ static void any_number_of_threads_writes_the_same_bytes(void **state) {
     }
 }
 
+static void a_later_run_writes_the_same_bytes(void **state) {
+    size_t length, later_length;
+    char *bytes = made("darcy2d", "a.h5", 2, 1, &length);
+    sleep(1); /* HDF5 would put the second into every dataset */
+    char *later = made("darcy2d", "b.h5", 2, 1, &later_length);
+    assert_int_equal(length, later_length);
+    assert_memory_equal(bytes, later, length);
+    free(later);
+    free(bytes);
+}
+
 static void another_seed_writes_other_bytes(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
@@ -205,6 +216,7 @@ static void resolution_and_steps_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(any_number_of_threads_writes_the_same_bytes, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(a_later_run_writes_the_same_bytes, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(another_seed_writes_other_bytes, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(a_cancelled_run_leaves_nothing, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(an_existing_file_is_refused_untouched_unless_it_may_be_replaced, make_directory,

@@ -63,21 +63,20 @@ static void convection(int64_t cells, double ratio, const double *u, double *scr
 }
 
 /* (1 + 2r) - r(S + S⁻¹), S the shift by one cell, is (r/a)(1 - aS)(1 - aS⁻¹) with a the smaller root of
- * r a² - (1 + 2r) a + r = 0. Both factors are undone by a running sum that decays as aⁿ: no pivots, no division, and
- * the wrap-around needs only as many cells as a takes to vanish. */
+ * r a² - (1 + 2r) a + r = 0. Both factors are undone by a running sum that forgets as aⁿ: no pivots, no division. The
+ * limits on Δt keep a so far from 1 that within one turn of the domain, of 8 cells or more, it has forgotten all but
+ * rounding. */
 typedef struct diffusion_factor {
     double a;
     double scale;  /* a/r */
-    int64_t reach; /* cells after which aⁿ is below rounding; at most one turn */
-    double turn;   /* 1/(1 - a^cells), for a running sum that is still felt after a whole turn */
+    int64_t reach; /* cells after which aⁿ is below rounding, or all of them */
 } diffusion_factor;
 
 static diffusion_factor factor(int64_t cells, double r) {
     diffusion_factor made = {.a = 2.0 * r / (1.0 + 2.0 * r + sqrt(1.0 + 4.0 * r))};
     made.scale = made.a / r;
-    const double vanish = ceil(log(1e-18) / log(made.a));
-    made.reach = vanish < (double)cells ? (int64_t)vanish : cells;
-    made.turn = 1.0 / -expm1((double)cells * log(made.a));
+    const double forgotten = ceil(log(1e-18) / log(made.a));
+    made.reach = forgotten < (double)cells ? (int64_t)forgotten : cells;
     return made;
 }
 
@@ -86,11 +85,9 @@ static void solve_diffusion(int64_t cells, const diffusion_factor *f, double *x)
     const double a = f->a;
     double carried = 0.0;
     for (int64_t i = cells - f->reach; i < cells; i++) carried = x[i] + a * carried;
-    carried *= f->turn;
     for (int64_t i = 0; i < cells; i++) x[i] = carried = x[i] + a * carried;
     carried = 0.0;
     for (int64_t i = f->reach - 1; i >= 0; i--) carried = x[i] + a * carried;
-    carried *= f->turn;
     for (int64_t i = cells - 1; i >= 0; i--) {
         carried = x[i] + a * carried;
         x[i] = f->scale * carried;

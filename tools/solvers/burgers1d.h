@@ -16,7 +16,7 @@ extern const ups_solver ups_burgers1d;
 size_t ups_burgers1d_scratch(int64_t cells);
 
 /* Advances u (cells; averages over cells of width 1/cells) by exactly `interval`, in equal steps that respect the
- * Courant limit. `diffusivity` is D, ≥ 0. At least four cells. Returns the number of steps taken. */
+ * Courant limit. `diffusivity` is D, ≥ 0. At least 8 cells. Returns the number of steps taken. */
 int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval, double *u, double *scratch);
 
 #endif

@@ -1,0 +1,193 @@
+"""`ups datagen`, seen by h5py and NumPy: layouts, types and attributes as PDEBench's files have them; the numbers by
+NumPy's own means. Usage: test_datagen.py UPS"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy as np
+
+UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
+
+
+def ups(*arguments, **options):
+    command = [UPS, "datagen", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+class InDirectory(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="ups-datagen-")
+        self.addCleanup(self.directory.cleanup)
+
+    def path(self, name="x.h5"):
+        return os.path.join(self.directory.name, name)
+
+    def make(self, *arguments, name="x.h5"):
+        done = ups(*arguments, "-o", self.path(name), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+
+class Layouts(InDirectory):
+    def check_tensor_file(self, solver, attribute, value, *arguments):
+        result = self.make(solver, "-n", 5, "-r", 64, "-s", 21, *arguments)
+        self.assertEqual(result["samples"], 5)
+        self.assertEqual(result["bytes"], os.path.getsize(self.path()))
+        with h5py.File(self.path(), "r") as file:
+            self.assertEqual(set(file), {"tensor", "x-coordinate", "t-coordinate"})
+            self.assertEqual(file["tensor"].shape, (5, 21, 64))
+            self.assertEqual(file["x-coordinate"].shape, (64,))
+            self.assertEqual(file["t-coordinate"].shape, (22,))  # one more than the data, as PDEBench's
+            for name in file:
+                self.assertEqual(file[name].dtype, np.float32)
+                self.assertIsNone(file[name].chunks)
+            np.testing.assert_array_equal(file["x-coordinate"][:], ((np.arange(64) + 0.5) / 64).astype(np.float32))
+            np.testing.assert_array_equal(file["t-coordinate"][:], (2 * np.arange(22) / 20).astype(np.float32))
+            self.assertEqual(file.attrs[attribute], value)
+            self.assertEqual(file.attrs[attribute].dtype, np.float64)
+            made_by = json.loads(file.attrs["ups_datagen"])
+            self.assertEqual(made_by["solver"], solver)
+            self.assertEqual(made_by["parameters"], result["parameters"])
+            tensor = file["tensor"][:]
+        self.assertTrue(np.isfinite(tensor).all())
+        self.assertEqual(len(np.unique(tensor[:, 0, 0])), 5)  # samples differ
+        return tensor
+
+    def test_advection_is_a_tensor_file_with_beta(self):
+        self.check_tensor_file("advection1d", "beta", 0.4)
+
+    def test_burgers_is_a_tensor_file_with_nu(self):
+        tensor = self.check_tensor_file("burgers1d", "Nu", 0.02, "-p", "nu=0.02")
+        np.testing.assert_allclose(tensor.mean(2), tensor.mean(2)[:, :1].repeat(21, 1), atol=1e-6)
+        self.assertTrue((np.abs(tensor).max(2)[:, 1:] <= np.abs(tensor).max(2)[:, :-1] + 1e-6).all())
+
+    def test_darcy_is_nu_and_tensor_with_beta(self):
+        self.make("darcy2d", "-n", 6, "-r", 48, "-p", "beta=10")
+        with h5py.File(self.path(), "r") as file:
+            self.assertEqual(set(file), {"nu", "tensor", "x-coordinate", "y-coordinate"})
+            self.assertEqual(file["nu"].shape, (6, 48, 48))
+            self.assertEqual(file["tensor"].shape, (6, 1, 48, 48))
+            for name in file:
+                self.assertEqual(file[name].dtype, np.float32)
+            self.assertEqual(file.attrs["beta"], 10.0)
+            nu, u = file["nu"][:].astype(np.float64), file["tensor"][:, 0].astype(np.float64)
+            np.testing.assert_array_equal(file["y-coordinate"][:], ((np.arange(48) + 0.5) / 48).astype(np.float32))
+        np.testing.assert_array_equal(np.unique(nu), np.unique(np.float32([0.1, 1.0])))
+        # what flows out through the four walls, half a cell away, is what is fed in
+        rims = [(nu[:, 0] * u[:, 0]), (nu[:, -1] * u[:, -1]), (nu[:, :, 0] * u[:, :, 0]), (nu[:, :, -1] * u[:, :, -1])]
+        np.testing.assert_allclose(sum(2 * rim.sum(1) for rim in rims), 10.0, rtol=1e-5)
+        # and so for every cell: by harmonic means of nu between cells
+        flux_x = 2 / (1 / nu[:, 1:] + 1 / nu[:, :-1]) * (u[:, :-1] - u[:, 1:])
+        flux_y = 2 / (1 / nu[:, :, 1:] + 1 / nu[:, :, :-1]) * (u[:, :, :-1] - u[:, :, 1:])
+        inside = flux_x[:, 1:, 1:-1] - flux_x[:, :-1, 1:-1] + flux_y[:, 1:-1, 1:] - flux_y[:, 1:-1, :-1]
+        np.testing.assert_allclose(inside, 10.0 / 48**2, atol=4e-7 * u.max() * 4)
+
+    def test_data_inspect_knows_the_files(self):
+        for solver in ("advection1d", "burgers1d", "darcy2d"):
+            self.make(solver, "-n", 2, "-r", 16, name=solver + ".h5")
+            done = subprocess.run([UPS, "data", "inspect", self.path(solver + ".h5")], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Advection(InDirectory):
+    def test_rows_are_the_first_row_shifted_by_numpy(self):
+        # 0.4 · 2 over 40 intervals of 250 cells: 5 cells an interval
+        self.make("advection1d", "-n", 200, "-r", 250, "-s", 41)
+        with h5py.File(self.path(), "r") as file:
+            tensor = file["tensor"][:]
+        for step in range(41):
+            np.testing.assert_allclose(tensor[:, step], np.roll(tensor[:, 0], 5 * step, axis=1), atol=3e-7)
+
+    def test_smooth_rows_are_shifted_by_any_fraction_of_a_cell_as_fourier_says(self):
+        self.make("advection1d", "-n", 50, "-r", 96, "-s", 17, "-p", "p_window=0", "-p", "p_absolute=0", "-p", "beta=-0.77")
+        with h5py.File(self.path(), "r") as file:
+            tensor = file["tensor"][:].astype(np.float64)
+        wavenumber = np.fft.rfftfreq(96, 1 / 96)
+        first = np.fft.rfft(tensor[:, 0])
+        self.assertLess(np.abs(first[:, 9:]).max(), 1e-4)  # no wave above k_max = 8
+        for step, now in enumerate(np.linspace(0, 2, 17)):
+            shifted = np.fft.irfft(first * np.exp(-2j * np.pi * wavenumber * -0.77 * now), 96)
+            np.testing.assert_allclose(tensor[:, step], shifted, atol=1e-6)
+
+    def test_a_larger_file_begins_with_the_smaller_one(self):
+        self.make("advection1d", "-n", 3, "-r", 32, "-s", 5, name="few.h5")
+        self.make("advection1d", "-n", 30, "-r", 32, "-s", 5, name="many.h5")
+        with h5py.File(self.path("few.h5")) as few, h5py.File(self.path("many.h5")) as many:
+            np.testing.assert_array_equal(few["tensor"][:], many["tensor"][:3])
+
+
+class Failures(InDirectory):
+    def assert_refused(self, done, code, *parts):
+        self.assertEqual(done.returncode, code, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+        self.assertEqual(os.listdir(self.directory.name), [])
+
+    def test_mistakes_on_the_command_line_are_answered(self):
+        out = self.path()
+        self.assert_refused(ups("-o", out), 2, "advection1d")
+        self.assert_refused(ups("burger1d", "-o", out), 2, "did you mean burgers1d")
+        self.assert_refused(ups("burgers1d"), 2, "-o FILE")
+        self.assert_refused(ups("burgers1d", "-o", out, "--samples", "0"), 2, "--samples")
+        self.assert_refused(ups("burgers1d", "-o", out, "-p", "beta=1"), 1, "no parameter 'beta'", "nu")
+        self.assert_refused(ups("darcy2d", "-o", out, "-s", "4"), 1, "steady")
+        answer = ups("darcy2d", "-o", out, "-p", "nu_low=-1", "--json")
+        self.assert_refused(answer, 1)
+        self.assertEqual(json.loads(answer.stdout)["error"]["code"], "argument")
+
+    def test_a_full_disk_is_told_before_the_work(self):
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        # Python ignores SIGXFSZ; left so, the child gets an error instead of a signal
+        done = ups("advection1d", "-n", 100, "-o", self.path(), preexec_fn=small_files, restore_signals=False)
+        self.assert_refused(done, 1, "no room", self.path())
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
+    def test_a_directory_without_rights_is_named(self):
+        os.chmod(self.directory.name, 0o500)
+        self.assert_refused(ups("darcy2d", "-n", 1, "-o", self.path()), 1, self.path(), "Permission denied")
+
+    def test_interrupted_work_leaves_nothing_and_says_so(self):
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            command = [UPS, "datagen", "burgers1d", "-n", "100000", "-r", "512", "-s", "11", "-o", self.path()]
+            run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in range(200):
+                time.sleep(0.05)
+                if os.listdir(self.directory.name):
+                    break
+            run.send_signal(sent)
+            _, stderr = run.communicate(timeout=30)
+            self.assertEqual(run.returncode, 130, stderr)
+            self.assertIn("cancelled", stderr)
+            self.assertEqual(os.listdir(self.directory.name), [])
+
+    def test_what_a_killed_run_left_is_swept_by_the_next(self):
+        command = [UPS, "datagen", "burgers1d", "-n", "100000", "-r", "512", "-s", "11", "-o", self.path()]
+        run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            time.sleep(0.05)
+            if os.listdir(self.directory.name):
+                break
+        run.kill()
+        run.wait()
+        self.assertNotIn("x.h5", os.listdir(self.directory.name))
+        self.make("burgers1d", "-n", 2, "-r", 32, "-s", 3)
+        self.assertEqual(os.listdir(self.directory.name), ["x.h5"])
+
+    def test_help_teaches_every_parameter(self):
+        text = ups("--help").stdout
+        for word in ("advection1d", "burgers1d", "darcy2d", "beta=0.4", "nu=0.01", "nu_low=0.1", "length^2/time"):
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
