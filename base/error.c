@@ -5,6 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Puts ": " and `text` behind the `used` characters of the message; what does not fit is cut. */
+static void append(ups_error *error, int used, const char *text) {
+    const char *parts[] = {": ", text};
+    size_t at = used < 0 ? sizeof error->message : (size_t)used;
+    for (int i = 0; i < 2 && at < sizeof error->message; i++) {
+        size_t length = strnlen(parts[i], sizeof error->message - 1 - at);
+        memcpy(error->message + at, parts[i], length);
+        at += length;
+        error->message[at] = '\0';
+    }
+}
+
 ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) {
     if (!error) return code;
     error->code = code;
@@ -23,9 +35,7 @@ ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
     va_start(args, format);
     int used = vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    if (used >= 0 && (size_t)used < sizeof error->message) {
-        snprintf(error->message + used, sizeof error->message - (size_t)used, ": %s", strerror(saved));
-    }
+    append(error, used, strerror(saved));
     return UPS_ERR_IO;
 }
 
@@ -37,9 +47,7 @@ ups_status ups_fail_within(ups_error *error, const char *format, ...) {
     va_start(args, format);
     int used = vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    if (used >= 0 && (size_t)used < sizeof error->message) {
-        snprintf(error->message + used, sizeof error->message - (size_t)used, ": %s", inner);
-    }
+    append(error, used, inner);
     return error->code;
 }
 

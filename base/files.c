@@ -31,10 +31,12 @@ ups_status ups_make_directories(const char *path, ups_error *error) {
     for (size_t i = 1; i <= length && status == UPS_OK; i++) {
         if (i < length && prefix[i] != '/') continue;
         prefix[i] = '\0';
-        if (mkdir(prefix, 0777) != 0 && !is_directory(prefix)) {
-            status = errno == EEXIST ? ups_fail(error, UPS_ERR_IO,
-                                                "%s: cannot be created: %s is a file, not a directory", path, prefix)
-                                     : ups_fail_errno(error, "%s: the directory cannot be created", prefix);
+        int reason = mkdir(prefix, 0777) == 0 ? 0 : errno;
+        if (reason != 0 && !is_directory(prefix)) {
+            errno = reason; /* of mkdir: looking at the path set its own */
+            status = reason == EEXIST ? ups_fail(error, UPS_ERR_IO,
+                                                 "%s: cannot be created: %s is a file, not a directory", path, prefix)
+                                      : ups_fail_errno(error, "%s: the directory cannot be created", prefix);
         }
         if (i < length) prefix[i] = '/';
     }

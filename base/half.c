@@ -3,8 +3,10 @@
  * its top bits, as the CPU's instructions have it. */
 #include "base/half.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static inline uint32_t bits_of(float value) {
@@ -92,12 +94,17 @@ void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t
     for (; i < count; i++) out[i] = f32_from_f16(in[i]);
 }
 
+static bool cpu_has_f16c(void) { /* asked by CPUID: clang 14 does not know the name */
+    unsigned a, b, c = 0, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+
 bool ups_half_path_runs_here(ups_half_path path) {
     switch (path) {
     case UPS_HALF_SCALAR:
         return true;
     case UPS_HALF_F16C:
-        return __builtin_cpu_supports("f16c");
+        return cpu_has_f16c();
     case UPS_HALF_AVX512:
         return __builtin_cpu_supports("avx512f");
     }
@@ -105,8 +112,13 @@ bool ups_half_path_runs_here(ups_half_path path) {
 }
 
 static ups_half_path best_path(void) {
-    if (ups_half_path_runs_here(UPS_HALF_AVX512)) return UPS_HALF_AVX512;
-    return ups_half_path_runs_here(UPS_HALF_F16C) ? UPS_HALF_F16C : UPS_HALF_SCALAR;
+    static atomic_int known = -1; /* CPUID takes microseconds on virtual machines */
+    int path = atomic_load_explicit(&known, memory_order_relaxed);
+    if (path >= 0) return (ups_half_path)path;
+    path = UPS_HALF_AVX512;
+    while (!ups_half_path_runs_here((ups_half_path)path)) path--;
+    atomic_store_explicit(&known, path, memory_order_relaxed);
+    return (ups_half_path)path;
 }
 
 void ups_f32_to_f16(const float *in, ups_f16 *out, size_t count) {
