@@ -186,7 +186,7 @@ ups_status ups_darcy2d_solve(int64_t n, const double *nu, const double *source, 
 
 enum { BETA, NU_LOW, NU_HIGH, TAU, ALPHA, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [BETA] = {"beta", 1.0, -1e6, 1e6, false, "1/time", "constant source f"},
+    [BETA] = {"beta", 1.0, -1e6, 1e6, false, "u/time", "constant source"},
     [NU_LOW] = {"nu_low", 0.1, 1e-3, 1e3, false, "length^2/time", "coefficient where the random field is negative"},
     [NU_HIGH] = {"nu_high", 1.0, 1e-3, 1e3, false, "length^2/time", "coefficient where it is not"},
     [TAU] = {"tau", 3.0, 0.0, 100.0, false, "1/length", "inverse grain size of the random field"},
