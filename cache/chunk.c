@@ -132,10 +132,6 @@ ups_status ups_chunk_decode(ups_chunk_codec codec, ups_chunk_shape shape, const 
     return UPS_OK;
 }
 
-ups_status ups_chunk_order(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
-                           void *scratch, int *order, ups_error *error) {
-    uint8_t *plain = (uint8_t *)scratch + context_bytes();
-    UPS_TRY(unpack(bytes, length, scratch, plain, plain_bytes(codec, shape), error));
-    *order = codec.portable ? -1 : plain[1];
-    return UPS_OK;
+int ups_chunk_order(ups_chunk_codec codec, const void *scratch) {
+    return codec.portable ? -1 : ((const uint8_t *)scratch + context_bytes())[1];
 }

@@ -38,9 +38,7 @@ size_t ups_chunk_scratch_bytes(ups_chunk_codec codec, ups_chunk_shape shape);
 ups_status ups_chunk_decode(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
                             int64_t start, int64_t count, void *scratch, ups_f16 *out, ups_error *error);
 
-/* The prediction order that an encoded chunk uses, or −1 when portable. `scratch` as above; the chunk is fully checked
- * on the way. */
-ups_status ups_chunk_order(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
-                           void *scratch, int *order, ups_error *error);
+/* The prediction order of the chunk last decoded with this scratch, or −1 when portable. */
+int ups_chunk_order(ups_chunk_codec codec, const void *scratch);
 
 #endif

@@ -85,6 +85,28 @@ static ups_status read_attributes(ups_cache_group *group, const char *where, ups
     return UPS_OK;
 }
 
+/* The shape stands in two documents; damage to one is seen by the other. */
+static ups_status check_shape(const ups_cache_group *group, const char *where, ups_error *error) {
+    const struct {
+        const char *key;
+        int64_t value;
+    } expected[] = {
+        {"samples", group->shape.samples},
+        {"times", group->shape.trajectory.times},
+        {"tokens", group->shape.trajectory.tokens},
+        {"dim", group->shape.trajectory.dim},
+        {"samples_per_shard", group->shape.samples_per_shard},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        int64_t value;
+        UPS_TRY(ups_json_integer(group->attributes, expected[i].key, where, &value, error));
+        if (value == expected[i].value) continue;
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is %lld, but the group's own zarr.json says %lld", where,
+                        expected[i].key, (long long)expected[i].value, (long long)value);
+    }
+    return UPS_OK;
+}
+
 static ups_status read_latent_metadata(ups_cache_group *group, ups_error *error) {
     char *path = NULL;
     if (asprintf(&path, "%s/%s/zarr.json", group->directory, UPS_CACHE_LATENT) < 0) {
@@ -93,6 +115,7 @@ static ups_status read_latent_metadata(ups_cache_group *group, ups_error *error)
     json_t *document = NULL;
     ups_status status = ups_json_read(path, &document, error);
     if (status == UPS_OK) status = ups_zarr_latent_parse(document, path, &group->shape, &group->codec, error);
+    if (status == UPS_OK) status = check_shape(group, path, error);
     json_decref(document);
     free(path);
     return status;

@@ -197,6 +197,8 @@ ups_status ups_cache_lay_out(const char *root, const char *directory, const ups_
         /* The group's own document comes first: from here on it is known whose shards these are. */
         status = publish_ups_group(directory, attributes, error);
     }
+    if (status == UPS_OK) status = ups_remove_partials(root, error);
+    if (status == UPS_OK) status = ups_remove_partials(task, error);
     if (status == UPS_OK) status = publish_parent(root, error);
     if (status == UPS_OK) status = publish_parent(task, error);
     if (status == UPS_OK) status = publish_small_arrays(directory, description, shape, error);

@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-#define PIECE 4096 /* values rounded and compared at a time: stays in L1 */
+#define F16_OVERFLOW 65520.0f /* from here on values round to Inf: halfway between 65504 and the next power of two */
+#define PIECE 4096            /* values rounded and compared at a time: stays in L1 */
 
 _Static_assert(sizeof(ups_cache_statistics) == UPS_CACHE_STATISTICS_COLUMNS * sizeof(double),
                "a row is stored as it lies in memory");
@@ -13,7 +14,7 @@ void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_ca
     *row = (ups_cache_statistics){
         .minimum = range.minimum, .maximum = range.maximum, .non_finite = (double)range.non_finite};
     *first_bad = count;
-    bool all_fit = range.non_finite == 0 && fabsf(range.minimum) <= UPS_F16_MAX && fabsf(range.maximum) <= UPS_F16_MAX;
+    bool all_fit = range.non_finite == 0 && fabsf(range.minimum) < F16_OVERFLOW && fabsf(range.maximum) < F16_OVERFLOW;
     double squares = 0, largest = 0;
     for (size_t start = 0; start < count; start += PIECE) {
         float back[PIECE];

@@ -107,6 +107,10 @@ ups_status ups_zarr_latent_parse(const json_t *document, const char *where, ups_
     UPS_TRY(ups_json_object(json_array_get(codecs, 0), "configuration", where, &sharding, error));
     UPS_TRY(parse_codec(sharding, where, codec, error));
     *shape = (ups_cache_shape){full[0], {full[1], full[2], full[3]}, shard[0]};
+    if (shard[0] > UPS_CACHE_MAX_SAMPLES_PER_SHARD) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: shards of %lld samples cannot be; at most %d", where,
+                        (long long)shard[0], UPS_CACHE_MAX_SAMPLES_PER_SHARD);
+    }
     double elements = (double)full[1] * (double)full[2] * (double)full[3];
     if (elements > (double)(INT64_C(1) << 40)) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: a trajectory of %.3g values cannot be", where, elements);

@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "cache/chunk.h"
 
+#define UPS_CACHE_MAX_SAMPLES_PER_SHARD (1 << 20) /* an index of 16 MiB; no real cache comes near */
+
 typedef struct ups_cache_shape {
     int64_t samples;
     ups_chunk_shape trajectory;

@@ -1,0 +1,86 @@
+#include "cache/reader.h"
+
+#include "base/arena.h"
+#include "base/files.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct ups_cache_reader {
+    const ups_cache_group *group;
+    int64_t shard; /* the open one; −1 */
+    int fd;
+    char *path;
+    ups_chunk_place *places; /* of the open shard */
+    uint8_t *bytes;          /* an encoded chunk */
+    size_t capacity;
+    void *scratch;
+    ups_f16 *latents;
+};
+
+static void close_shard(ups_cache_reader *reader) {
+    if (reader->fd >= 0) close(reader->fd);
+    free(reader->path);
+    reader->path = NULL;
+    reader->fd = -1;
+    reader->shard = -1;
+}
+
+void ups_cache_reader_destroy(ups_cache_reader *reader) {
+    if (!reader) return;
+    close_shard(reader);
+    free(reader->places);
+    free(reader->bytes);
+    ups_aligned_free(reader->scratch);
+    free(reader->latents);
+    free(reader);
+}
+
+ups_cache_reader *ups_cache_reader_create(const ups_cache_group *group) {
+    ups_cache_reader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->group = group;
+    reader->shard = -1;
+    reader->fd = -1;
+    reader->places = malloc((size_t)group->shape.samples_per_shard * sizeof *reader->places);
+    reader->scratch = ups_aligned_alloc(64, ups_chunk_scratch_bytes(group->codec, group->shape.trajectory));
+    reader->latents = malloc(ups_chunk_raw_bytes(group->shape.trajectory));
+    if (reader->places && reader->scratch && reader->latents) return reader;
+    ups_cache_reader_destroy(reader);
+    return NULL;
+}
+
+static ups_status open_shard(ups_cache_reader *reader, int64_t shard, ups_error *error) {
+    if (reader->shard == shard) return UPS_OK;
+    close_shard(reader);
+    ups_cache_shape shape = reader->group->shape;
+    reader->path = ups_cache_shard_path(reader->group->directory, shard);
+    if (!reader->path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", reader->group->directory);
+    UPS_TRY(ups_shard_read_index(reader->path, shape.samples_per_shard, shard * shape.samples_per_shard, reader->places,
+                                 error));
+    reader->fd = open(reader->path, O_RDONLY | O_CLOEXEC);
+    if (reader->fd < 0) return ups_fail_errno(error, "%s: the shard cannot be opened", reader->path);
+    reader->shard = shard;
+    return UPS_OK;
+}
+
+ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_trajectory *trajectory, ups_error *error) {
+    const ups_cache_group *group = reader->group;
+    UPS_TRY(open_shard(reader, index / group->shape.samples_per_shard, error));
+    ups_chunk_place place = reader->places[index % group->shape.samples_per_shard];
+    *trajectory = (ups_cache_trajectory){.present = ups_chunk_present(place), .order = -1, .latents = reader->latents};
+    if (!trajectory->present) return UPS_OK;
+    trajectory->stored_bytes = place.length;
+    if (place.length > reader->capacity) {
+        uint8_t *larger = realloc(reader->bytes, place.length);
+        if (!larger) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", group->directory);
+        reader->bytes = larger;
+        reader->capacity = place.length;
+    }
+    UPS_TRY(ups_read_at(reader->fd, reader->path, place.offset, reader->bytes, place.length, error));
+    ups_status status = ups_chunk_decode(group->codec, group->shape.trajectory, reader->bytes, place.length, 0,
+                                         group->shape.trajectory.times, reader->scratch, reader->latents, error);
+    if (status != UPS_OK) return ups_fail_within(error, "%s, sample %lld", reader->path, (long long)index);
+    trajectory->order = ups_chunk_order(group->codec, reader->scratch);
+    return UPS_OK;
+}

@@ -1,0 +1,31 @@
+/* Is a cache sound? Reads every byte: metadata, small arrays, the index and every chunk of every shard; decodes each
+ * trajectory and holds it against the statistics kept from the build, so that a shard in another's place is found too.
+ */
+#ifndef UPS_CACHE_VERIFY_H
+#define UPS_CACHE_VERIFY_H
+
+#include "base/error.h"
+#include "base/threads.h"
+#include <stdint.h>
+
+typedef struct ups_verify_finding {
+    int64_t shard, sample; /* −1: not in a shard, or not one sample's */
+    ups_status code;
+    char message[1000];
+} ups_verify_finding;
+
+typedef struct ups_verify_report {
+    int64_t shards, samples, skipped; /* examined */
+    uint64_t bytes;                   /* of shards examined */
+    ups_verify_finding *findings;     /* in the order of shards and samples */
+    int64_t finding_count;            /* 0: the cache is sound */
+} ups_verify_report;
+
+/* Examines one group, its shards in parallel. `progress` (may be NULL) is called from any thread after each shard.
+ * UPS_OK: the examination was finished, whatever it found; errors: UPS_ERR_MEMORY, UPS_ERR_CANCELLED. */
+ups_status ups_cache_verify(const char *directory, ups_pool *pool,
+                            void (*progress)(void *context, int64_t shards_done, int64_t shards), void *context,
+                            ups_verify_report *report, ups_error *error);
+void ups_verify_report_free(ups_verify_report *report);
+
+#endif

@@ -1,0 +1,157 @@
+#include "fixture.h"
+
+#include "base/files.h"
+#include "base/random.h"
+#include "base/threads.h"
+
+#include <fts.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MOST 4096 /* samples or times of any fixture */
+
+void fixture_latents(int64_t sample, int64_t times, int64_t tokens, int64_t dim, float *latents) {
+    ups_random stream = ups_random_stream(7, UPS_RANDOM_TEST, (uint32_t)(sample % 5));
+    for (int64_t k = 0; k < tokens; k++) {
+        for (int64_t d = 0; d < dim; d++) {
+            uint64_t base = (uint64_t)(k * dim + d) * 6;
+            double a = 3 * ups_random_uniform(stream, base) - 1, b = 0.5 * ups_random_uniform(stream, base + 1);
+            double f = 1 + 2 * ups_random_uniform(stream, base + 2), g = 3 + 5 * ups_random_uniform(stream, base + 3);
+            double p = ups_random_uniform(stream, base + 4) + 0.01 * (double)sample,
+                   q = ups_random_uniform(stream, base + 5);
+            for (int64_t t = 0; t < times; t++) {
+                double x = (double)t / 100.0, turn = 6.283185307179586;
+                latents[(t * tokens + k) * dim + d] =
+                    (float)(a * sin(turn * (f * x + p)) + b * sin(turn * (g * x + q)));
+            }
+        }
+    }
+}
+
+ups_cache_description fixture_description(int64_t samples, int64_t times, int64_t tokens, int64_t dim,
+                                          int64_t samples_per_shard) {
+    static double time[MOST], parameters[2 * MOST];
+    static const char *const names[] = {"beta", "nu"};
+    for (int64_t t = 0; t < times; t++) time[t] = 0.05 * (double)t;
+    for (int64_t i = 0; i < samples; i++) {
+        parameters[2 * i] = 0.1 * (double)i;
+        parameters[2 * i + 1] = i % 3 ? 1e-3 : NAN;
+    }
+    return (ups_cache_description){
+        .task = "waves",
+        .split = "train",
+        .samples = samples,
+        .times = times,
+        .tokens = tokens,
+        .dim = dim,
+        .time = time,
+        .parameter_count = 2,
+        .parameter_names = names,
+        .parameters = parameters,
+        .fingerprint = {"00000000000000000000000000000001", "00000000000000000000000000000002",
+                        "00000000000000000000000000000003", "00000000000000000000000000000004"},
+        .samples_per_shard = samples_per_shard,
+    };
+}
+
+typedef struct build {
+    ups_cache_writer *writer;
+    const ups_cache_description *description;
+} build;
+
+static ups_status put_one(void *context, int64_t sample, int thread, ups_error *error) {
+    build *b = context;
+    if (ups_cache_writer_done(b->writer, sample)) return UPS_OK;
+    const ups_cache_description *d = b->description;
+    float *latents = malloc((size_t)(d->times * d->tokens * d->dim) * sizeof *latents);
+    if (!latents) return ups_fail(error, UPS_ERR_MEMORY, "no memory");
+    fixture_latents(sample, d->times, d->tokens, d->dim, latents);
+    char name[40];
+    snprintf(name, sizeof name, "waves.h5, sample %lld", (long long)sample);
+    ups_status status = ups_cache_writer_put(b->writer, sample, name, latents, error);
+    free(latents);
+    return status;
+}
+
+ups_status fixture_build(const char *directory, const ups_cache_description *description, int threads,
+                         ups_error *error) {
+    build b = {.description = description};
+    UPS_TRY(ups_cache_writer_open(directory, description, &b.writer, error));
+    ups_pool *pool = ups_pool_create(threads);
+    ups_status status = ups_pool_run(pool, description->samples, put_one, &b, error);
+    ups_pool_destroy(pool);
+    if (status == UPS_OK) status = ups_cache_writer_finish(b.writer, NULL, error);
+    ups_cache_writer_close(b.writer);
+    return status;
+}
+
+char *fixture_directory(void) {
+    const char *parent = getenv("TMPDIR");
+    char *path = fixture_join(parent ? parent : "/tmp", "ups-cache-XXXXXX");
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+void fixture_remove(char *directory) {
+    char *paths[] = {directory, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *entry; (entry = fts_read(walk));) {
+        if (entry->fts_info == FTS_DP)
+            rmdir(entry->fts_path);
+        else if (entry->fts_info != FTS_D)
+            unlink(entry->fts_path);
+    }
+    fts_close(walk);
+    free(directory);
+}
+
+char *fixture_join(const char *a, const char *b) {
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/%s", a, b) > 0);
+    return path;
+}
+
+/* Every file below a has a twin below b; returns how many there are. */
+static int64_t compare_below(const char *a, const char *b) {
+    char *paths[] = {(char *)a, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    int64_t files = 0;
+    for (FTSENT *entry; (entry = fts_read(walk));) {
+        if (entry->fts_info != FTS_F) continue;
+        char *twin = fixture_join(b, entry->fts_path + strlen(a) + 1), *bytes, *others;
+        size_t length, other_length;
+        ups_error error;
+        assert_int_equal(ups_read_file(entry->fts_path, 1u << 30, &bytes, &length, &error), UPS_OK);
+        if (ups_read_file(twin, 1u << 30, &others, &other_length, &error) != UPS_OK) fail_msg("%s", error.message);
+        if (length != other_length || memcmp(bytes, others, length) != 0)
+            fail_msg("%s and %s differ", entry->fts_path, twin);
+        free(bytes);
+        free(others);
+        free(twin);
+        files++;
+    }
+    fts_close(walk);
+    return files;
+}
+
+void fixture_assert_same_tree(const char *a, const char *b) {
+    int64_t files = compare_below(a, b);
+    assert_true(files > 0);
+    assert_int_equal(files, compare_below(b, a));
+}
+
+int64_t fixture_count_partials(const char *directory) {
+    char *paths[] = {(char *)directory, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    int64_t partials = 0;
+    for (FTSENT *entry; (entry = fts_read(walk));) partials += strstr(entry->fts_name, ".ups-partial-") != NULL;
+    fts_close(walk);
+    return partials;
+}

@@ -1,0 +1,308 @@
+/* The cache as a source: what the loader sees, and what it refuses to see. */
+#include "base/arena.h"
+#include "base/files.h"
+#include "cache/source.h"
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SAMPLES 11
+#define TIMES 20
+#define TOKENS 6
+#define DIM 16
+#define COUNT (TIMES * TOKENS * DIM)
+
+typedef struct built {
+    char *root, *group;
+} built;
+
+static built build(bool portable) {
+    built b = {.root = fixture_directory()};
+    b.group = fixture_join(b.root, "waves/train");
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
+    d.codec.portable = portable;
+    ups_error error;
+    if (fixture_build(b.root, &d, 2, &error) != UPS_OK) fail_msg("%s", error.message);
+    return b;
+}
+
+static void discard(built b) {
+    free(b.group);
+    fixture_remove(b.root);
+}
+
+static void expected_latents(int64_t sample, ups_f16 *rounded) {
+    float latents[COUNT];
+    fixture_latents(sample, TIMES, TOKENS, DIM, latents);
+    ups_f32_to_f16(latents, rounded, COUNT);
+}
+
+static void latents_come_back_bit_for_bit_whole_and_by_frames(void **state) {
+    for (int portable = 0; portable < 2; portable++) {
+        built b = build(portable);
+        ups_source *source;
+        ups_error error;
+        assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
+        assert_string_equal(source->class->kind, "latent");
+        assert_int_equal(source->count, SAMPLES);
+        assert_int_equal(source->limits.decoded_bytes, COUNT * 2);
+        ups_f16 expected[COUNT], read[COUNT];
+        for (int64_t i = 0; i < SAMPLES; i++) {
+            expected_latents(i, expected);
+            assert_int_equal(ups_source_read(source, i, (ups_frames){0, TIMES}, read, &error), UPS_OK);
+            assert_memory_equal(read, expected, sizeof read);
+            assert_int_equal(ups_source_read(source, i, (ups_frames){i, 3}, read, &error), UPS_OK);
+            assert_memory_equal(read, expected + i * TOKENS * DIM, 3 * TOKENS * DIM * sizeof *read);
+        }
+        ups_source_close(source);
+        discard(b);
+    }
+}
+
+static void samples_are_described_with_times_and_parameters(void **state) {
+    built b = build(false);
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
+    assert_int_equal(source->parameter_count, 2);
+    assert_string_equal(source->parameter_names[0], "beta");
+    assert_string_equal(source->parameter_names[1], "nu");
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        ups_sample sample;
+        assert_int_equal(ups_source_describe(source, i, &sample, &error), UPS_OK);
+        assert_int_equal(sample.times, TIMES);
+        assert_int_equal(sample.channels, DIM);
+        assert_int_equal(sample.dims, 1);
+        assert_int_equal(sample.grid[0], TOKENS);
+        assert_int_equal(sample.dtype, UPS_F16);
+        assert_int_equal(sample.order, UPS_CHANNELS_LAST);
+        assert_true(sample.time[TIMES - 1] == 0.05 * (TIMES - 1));
+        assert_true(sample.parameters[0] == 0.1 * (double)i);
+        assert_int_equal(isnan(sample.parameters[1]) != 0, i % 3 == 0);
+        assert_int_equal(ups_cache_source_origin(source, i), i);
+    }
+    ups_source_close(source);
+    discard(b);
+}
+
+static void every_sample_may_have_its_own_times(void **state) {
+    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
+    double times[SAMPLES * TIMES];
+    int64_t origins[SAMPLES];
+    for (int i = 0; i < SAMPLES * TIMES; i++) times[i] = i;
+    for (int i = 0; i < SAMPLES; i++) origins[i] = 100 + 2 * i;
+    d.time = times;
+    d.time_per_sample = true;
+    d.source_samples = origins;
+    d.parameter_count = 0;
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(fixture_build(root, &d, 1, &error), UPS_OK);
+    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_OK);
+    ups_sample sample;
+    assert_int_equal(ups_source_describe(source, 7, &sample, &error), UPS_OK);
+    assert_memory_equal(sample.time, times + 7 * TIMES, TIMES * sizeof *times);
+    assert_int_equal(ups_cache_source_origin(source, 7), 114);
+    assert_int_equal(source->parameter_count, 0);
+    ups_source_close(source);
+    free(group);
+    fixture_remove(root);
+}
+
+static void skipped_samples_are_left_out_and_the_others_keep_their_origin(void **state) {
+    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
+    ups_cache_writer *writer;
+    ups_error error;
+    float latents[COUNT];
+    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        fixture_latents(i, TIMES, TOKENS, DIM, latents);
+        if (i >= 4 && i < 8) { /* a whole shard is empty */
+            assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
+        } else {
+            assert_int_equal(ups_cache_writer_put(writer, i, "x", latents, &error), UPS_OK);
+        }
+    }
+    assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
+    ups_cache_writer_close(writer);
+    ups_source *source;
+    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_OK);
+    assert_int_equal(source->count, SAMPLES - 4);
+    ups_f16 expected[COUNT], read[COUNT];
+    for (int64_t i = 0; i < source->count; i++) {
+        int64_t origin = i < 4 ? i : i + 4;
+        ups_sample sample;
+        assert_int_equal(ups_cache_source_origin(source, i), origin);
+        assert_int_equal(ups_source_describe(source, i, &sample, &error), UPS_OK);
+        assert_true(sample.parameters[0] == 0.1 * (double)origin);
+        expected_latents(origin, expected);
+        assert_int_equal(ups_source_read(source, i, (ups_frames){0, TIMES}, read, &error), UPS_OK);
+        assert_memory_equal(read, expected, sizeof read);
+    }
+    ups_source_close(source);
+    free(group);
+    fixture_remove(root);
+}
+
+static void a_stale_cache_is_refused_with_the_part_that_differs(void **state) {
+    built b = build(false);
+    ups_source *source;
+    ups_error error;
+    ups_fingerprint expected = {.encoder_weights = "00000000000000000000000000000001"};
+    assert_int_equal(ups_cache_source_open(b.group, &expected, &source, &error), UPS_OK);
+    ups_source_close(source);
+    expected.encoder_weights[31] = '7';
+    assert_int_equal(ups_cache_source_open(b.group, &expected, &source, &error), UPS_ERR_STALE);
+    assert_non_null(strstr(error.message, "another encoder weights"));
+    assert_null(strstr(error.message, "normalisation"));
+    assert_null(source);
+    discard(b);
+}
+
+static void an_unfinished_cache_is_refused(void **state) {
+    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
+    ups_cache_writer *writer;
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
+    ups_cache_writer_close(writer);
+    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "did not finish"));
+    free(group);
+    fixture_remove(root);
+}
+
+static void a_damaged_trajectory_is_an_error_with_file_and_sample(void **state) {
+    built b = build(false);
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
+    ups_extent extent;
+    int64_t count;
+    assert_int_equal(source->class->extents(source, 6, (ups_frames){0, TIMES}, &extent, &count, &error), UPS_OK);
+    int fd = open(source->files[extent.file], O_RDWR);
+    uint8_t byte;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)(extent.offset + extent.length / 2)), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(extent.offset + extent.length / 2)), 1);
+    close(fd);
+    ups_f16 read[COUNT];
+    assert_int_equal(ups_source_read(source, 6, (ups_frames){0, TIMES}, read, &error), UPS_ERR_CHECKSUM);
+    assert_non_null(strstr(error.message, "latent/c/1/0/0/0, sample 6"));
+    assert_int_equal(ups_source_read(source, 5, (ups_frames){0, TIMES}, read, &error), UPS_OK);
+    ups_source_close(source);
+    discard(b);
+}
+
+/* Each edit replaces the first `from` in a document; "" means the document is emptied. */
+static const struct edit {
+    const char *document, *from, *to;
+    ups_status expected;
+} edits[] = {
+    {"zarr.json", "", "", UPS_ERR_FORMAT},
+    {"zarr.json", "{", "[", UPS_ERR_FORMAT},
+    {"zarr.json", "\"ups\"", "\"usp\"", UPS_ERR_FORMAT},
+    {"zarr.json", "\"attributes\"", "\"a\"", UPS_ERR_FORMAT},
+    {"zarr.json", "\"fingerprint\"", "\"f\"", UPS_ERR_FORMAT},
+    {"zarr.json", "\"format\": 1", "\"format\": 2", UPS_ERR_STALE},
+    {"zarr.json", "\"format\": 1", "\"format\": \"1\"", UPS_ERR_FORMAT},
+    {"zarr.json", "\"encoder_weights\": \"", "\"encoder_weights\": \"00000000", UPS_ERR_FORMAT},
+    {"zarr.json", "\"complete\": true", "\"complete\": 1", UPS_ERR_FORMAT},
+    {"zarr.json", "\"complete\": true", "\"complete\": false", UPS_ERR_FORMAT},
+    {"zarr.json", "\"beta\"", "3", UPS_ERR_FORMAT},
+    {"zarr.json", "\"parameters\": [", "\"parameters\": [\"gamma\", ", UPS_ERR_FORMAT},
+    {"zarr.json", "\"times\": 20", "\"times\": 21", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "", "", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "11,", "\"11\",", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "11,", "-11,", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "11,", "9000000000000000000,", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "11,", "1000000000,", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "11,", "11, 1,", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "float16", "float32", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "ups.latent", "blosc", UPS_ERR_UNSUPPORTED},
+    {"latent/zarr.json", "sharding_indexed", "bytes", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "\"codecs\"", "\"codec\"", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "\"checksum\": true", "\"checksum\": false", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "\"end\"", "\"start\"", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "\"crc32c\"", "\"crc32\"", UPS_ERR_FORMAT},
+    {"time/zarr.json", "float64", "float32", UPS_ERR_FORMAT},
+    {"time/zarr.json", "20", "19", UPS_ERR_FORMAT},
+    {"condition/zarr.json", "", "", UPS_ERR_FORMAT},
+    {"source_sample/zarr.json", "int64", "int32", UPS_ERR_FORMAT},
+    {"time/c/0", "", "", UPS_ERR_FORMAT},
+    {"condition/c/0/0", "", "", UPS_ERR_FORMAT},
+    {"latent/c/2/0/0/0", "", "", UPS_ERR_FORMAT},
+};
+
+static void malformed_metadata_is_a_sentence_that_names_the_file(void **state) {
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        built b = build(false);
+        char *path = fixture_join(b.group, edits[i].document), *text, *changed = NULL;
+        size_t length;
+        ups_error error;
+        assert_int_equal(ups_read_file(path, 1 << 20, &text, &length, &error), UPS_OK);
+        if (*edits[i].from) {
+            char *at = strstr(text, edits[i].from);
+            if (!at) fail_msg("%s has no %s", edits[i].document, edits[i].from);
+            assert_true(
+                asprintf(&changed, "%.*s%s%s", (int)(at - text), text, edits[i].to, at + strlen(edits[i].from)) > 0);
+        } else {
+            changed = strdup("");
+        }
+        assert_int_equal(ups_publish_bytes(path, changed, strlen(changed), &error), UPS_OK);
+        ups_source *source;
+        ups_status status = ups_cache_source_open(b.group, NULL, &source, &error);
+        if (status != edits[i].expected) {
+            fail_msg("%s: %s for %s gave %s: %s", edits[i].document, edits[i].to, edits[i].from,
+                     ups_status_name(status), status ? error.message : "");
+        }
+        assert_non_null(strstr(error.message, b.group));
+        free(text);
+        free(changed);
+        free(path);
+        discard(b);
+    }
+}
+
+static void missing_files_are_sentences(void **state) {
+    static const char *const files[] = {"zarr.json",       "latent/zarr.json",  "time/zarr.json",  "time/c/0",
+                                        "condition/c/0/0", "source_sample/c/0", "latent/c/1/0/0/0"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        built b = build(false);
+        char *path = fixture_join(b.group, files[i]);
+        assert_int_equal(unlink(path), 0);
+        ups_source *source;
+        ups_error error;
+        assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_ERR_IO);
+        assert_non_null(strstr(error.message, b.group));
+        free(path);
+        discard(b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_come_back_bit_for_bit_whole_and_by_frames),
+        cmocka_unit_test(samples_are_described_with_times_and_parameters),
+        cmocka_unit_test(every_sample_may_have_its_own_times),
+        cmocka_unit_test(skipped_samples_are_left_out_and_the_others_keep_their_origin),
+        cmocka_unit_test(a_stale_cache_is_refused_with_the_part_that_differs),
+        cmocka_unit_test(an_unfinished_cache_is_refused),
+        cmocka_unit_test(a_damaged_trajectory_is_an_error_with_file_and_sample),
+        cmocka_unit_test(malformed_metadata_is_a_sentence_that_names_the_file),
+        cmocka_unit_test(missing_files_are_sentences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
