@@ -95,7 +95,7 @@ static inline float log_of(float x) {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
     int32_t exponent = (bits - 0x3f3504f3) >> 23; /* 0x3f3504f3 is sqrt(1/2) */
-    int32_t mantissa_bits = bits - (exponent << 23);
+    int32_t mantissa_bits = bits - exponent * (1 << 23);
     float m;
     memcpy(&m, &mantissa_bits, sizeof m);
     float s = (m - 1.0f) / (m + 1.0f), t = s * s;
