@@ -1,0 +1,133 @@
+/* The CPU as a device: ordinary memory, work done at once, and the kernels of the best instruction set that the
+ * processor has.
+ *
+ * AMX needs the kernel's permission before first use (Linux, Documentation/arch/x86/xstate.rst); without it the AVX-512
+ * kernels run. */
+#include "model/cpu/device.h"
+#include "base/arena.h"
+#include "base/threads.h"
+#include "model/cpu/kernels.h"
+#include <cpuid.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static bool amx_permitted(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16_BIT = 22, AMX_TILE_BIT = 24, AVX512_BF16_BIT = 5 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!(d >> AMX_BF16_BIT & 1) || !(d >> AMX_TILE_BIT & 1)) return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> AVX512_BF16_BIT & 1)) return false;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static bool runs_here(const ups_cpu_variant *variant) {
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512cd");
+    if (variant == &ups_cpu_amx) return avx512 && amx_permitted();
+    if (variant == &ups_cpu_avx512) return avx512;
+    if (variant == &ups_cpu_avx2) return avx2;
+    return true;
+}
+
+static const ups_cpu_variant *chosen;
+static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
+
+static void choose(void) {
+    static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
+    enum { COUNT = sizeof variants / sizeof *variants };
+    const char *wanted = getenv("UPS_CPU");
+    int first = 0;
+    for (int i = 0; wanted && i < COUNT; i++) {
+        if (strcmp(wanted, variants[i]->name) == 0) first = i;
+    }
+    for (int i = first; i < COUNT && !chosen; i++) {
+        if (runs_here(variants[i])) chosen = variants[i];
+    }
+}
+
+static const ups_cpu_variant *variant_here(void) {
+    pthread_once(&choose_once, choose);
+    return chosen;
+}
+
+const char *ups_cpu_instruction_set(void) {
+    return variant_here()->name;
+}
+
+static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    enum { PAGE = 4096 };
+    *memory = ups_aligned_alloc(PAGE, bytes ? bytes : 1);
+    if (!*memory) return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory could not be had", (double)bytes * 1e-6);
+    memset(*memory, 0, bytes);
+    return UPS_OK;
+}
+
+static void release(ups_device *device, void *memory) {
+    ups_aligned_free(memory);
+}
+
+static ups_status copy(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    memcpy(to, from, bytes);
+    return UPS_OK;
+}
+
+static ups_status zero(ups_device *device, void *memory, size_t bytes, ups_error *error) {
+    memset(memory, 0, bytes);
+    return UPS_OK;
+}
+
+static ups_status synchronize(ups_device *device, ups_error *error) {
+    return UPS_OK;
+}
+
+static const ups_kernel *kernel(ups_op_kind kind) {
+    return variant_here()->kernels[kind];
+}
+
+static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_error *error) {
+    variant_here()->adamw(device->threads, call);
+    return UPS_OK;
+}
+
+static ups_status sum_of_squares(ups_device *device, const float *x, int64_t count, double *sum, int64_t *non_finite,
+                                 ups_error *error) {
+    variant_here()->sum_of_squares(device->threads, x, count, sum, non_finite);
+    return UPS_OK;
+}
+
+static ups_status to_bf16(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error) {
+    variant_here()->to_bf16(device->threads, from, to, count);
+    return UPS_OK;
+}
+
+static void destroy(ups_device *device) {
+    free(device);
+}
+
+static const ups_device_class cpu_class = {
+    .name = "cpu",
+    .allocate = allocate,
+    .release = release,
+    .upload = copy,
+    .download = copy,
+    .zero = zero,
+    .synchronize = synchronize,
+    .kernel = kernel,
+    .adamw = adamw,
+    .sum_of_squares = sum_of_squares,
+    .to_bf16 = to_bf16,
+    .destroy = destroy,
+};
+
+ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error) {
+    if (threads < 0) return ups_fail(error, UPS_ERR_ARGUMENT, "threads is %d; 0 or more was expected", threads);
+    *device = malloc(sizeof **device);
+    if (!*device) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to open the CPU");
+    **device = (ups_device){.class = &cpu_class, .threads = threads ? threads : ups_cpu_count()};
+    return UPS_OK;
+}

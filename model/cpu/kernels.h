@@ -1,0 +1,46 @@
+/* The CPU's kernels, compiled several times from the same sources: once for each instruction set in
+ * model/CMakeLists.txt. One binary then runs on every x86-64 and still uses all that the processor has. device.c
+ * chooses the variant when the program starts.
+ *
+ * UPS_CPU(name) gives a symbol its variant's own name, so nothing in these files may be visible outside under another.
+ * Shared helpers are `static inline`, in vector.h.
+ *
+ * Determinism: a kernel's result may not depend on the number of threads. What is summed over rows is therefore summed
+ * over blocks whose number depends on the shape alone, and the blocks' partial sums are added in order. */
+#ifndef UPS_MODEL_CPU_KERNELS_H
+#define UPS_MODEL_CPU_KERNELS_H
+
+#include "model/device.h"
+
+#define UPS_CPU_JOIN_(variant, name) ups_cpu_##variant##_##name
+#define UPS_CPU_JOIN(variant, name) UPS_CPU_JOIN_(variant, name)
+#define UPS_CPU(name) UPS_CPU_JOIN(UPS_CPU_VARIANT, name)
+#define UPS_CPU_TABLE_(variant) ups_cpu_##variant
+#define UPS_CPU_TABLE_OF(variant) UPS_CPU_TABLE_(variant)
+#define UPS_CPU_TABLE UPS_CPU_TABLE_OF(UPS_CPU_VARIANT) /* the variant itself: ups_cpu_avx2 */
+
+/* One instruction set's kernels. */
+typedef struct ups_cpu_variant {
+    const char *name;
+    const ups_kernel *kernels[UPS_OP_COUNT];
+    void (*adamw)(int threads, const ups_adamw_call *call);
+    void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
+    void (*to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+} ups_cpu_variant;
+
+extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups_cpu_amx;
+
+#ifdef UPS_CPU_VARIANT
+#define UPS_CPU_VARIANT_TEXT_(variant) #variant
+#define UPS_CPU_VARIANT_TEXT(variant) UPS_CPU_VARIANT_TEXT_(variant)
+
+extern const ups_kernel UPS_CPU(linear), UPS_CPU(layer_norm), UPS_CPU(rms_norm), UPS_CPU(modulate), UPS_CPU(residual),
+    UPS_CPU(add), UPS_CPU(broadcast), UPS_CPU(gelu), UPS_CPU(silu), UPS_CPU(scale), UPS_CPU(attention), UPS_CPU(slice),
+    UPS_CPU(select_frame), UPS_CPU(patchify), UPS_CPU(neighborhood), UPS_CPU(pool_tokens), UPS_CPU(gather_points),
+    UPS_CPU(fourier), UPS_CPU(loss_mse), UPS_CPU(loss_relative), UPS_CPU(weighted_sum), UPS_CPU(cast);
+void UPS_CPU(adamw)(int threads, const ups_adamw_call *call);
+void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
+void UPS_CPU(to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+#endif
+
+#endif

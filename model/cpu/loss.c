@@ -1,0 +1,130 @@
+/* Losses: one number a sample, float32, and their weighted sum. A sample is what lies behind one index of the first
+ * axis. */
+#include "model/cpu/vector.h"
+
+/* Sums in float32 within a chunk, in float64 over chunks. */
+typedef struct sums {
+    double difference, target; /* of squares */
+} sums;
+
+static sums sample_sums(const ups_op_call *call, int64_t sample, int64_t size) {
+    sums total = {0.0, 0.0};
+    for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+        float a[UPS_CHUNK], b[UPS_CHUNK], difference = 0.0f, target = 0.0f;
+        int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+        const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+#pragma omp simd reduction(+ : difference, target)
+        for (int64_t i = 0; i < n; i++) {
+            difference += (p[i] - t[i]) * (p[i] - t[i]);
+            target += t[i] * t[i];
+        }
+        total.difference += (double)difference;
+        total.target += (double)target;
+    }
+    return total;
+}
+
+/* gradient of input `input` (+)= factor_sample * (prediction - target). */
+static void difference_gradient(ups_device *device, const ups_op_call *call, int input, const float *factors) {
+    const ups_tensor *gradient = &call->input_gradients[input];
+    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
+    bool accumulate = call->accumulate[input];
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+            float a[UPS_CHUNK], b[UPS_CHUNK], out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+            const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+            float *to = ups_row_target(gradient, at, out, accumulate);
+            for (int64_t i = 0; i < n; i++) to[i] = factors[sample] * (p[i] - t[i]);
+            ups_row_write(gradient, at, n, to, accumulate);
+        }
+    }
+}
+
+/* A factor a sample, for backward. */
+static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
+                          size_t *workspace_bytes, ups_error *error) {
+    *workspace_bytes = (size_t)call->inputs[0].shape.size[0] * sizeof(float);
+    return UPS_OK;
+}
+
+static ups_status mse_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    float *y = call->output.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        y[sample] = (float)(sample_sums(call, sample, size).difference / (double)size);
+    }
+    return UPS_OK;
+}
+
+static ups_status mse_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const float *dy = call->output_gradient.data;
+    float *factors = call->workspace;
+    for (int input = 0; input < 2; input++) {
+        if (!ups_present(&call->input_gradients[input])) continue;
+        float sign = input == 0 ? 2.0f : -2.0f;
+        for (int64_t sample = 0; sample < samples; sample++) factors[sample] = sign * dy[sample] / (float)size;
+        difference_gradient(device, call, input, factors);
+    }
+    return UPS_OK;
+}
+
+static ups_status relative_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    float *y = call->output.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        sums s = sample_sums(call, sample, size);
+        y[sample] = (float)(sqrt(s.difference) / (sqrt(s.target) + (double)call->attributes->epsilon));
+    }
+    return UPS_OK;
+}
+
+/* d|p - t|/dp = (p - t)/|p - t|; 0 where prediction and target are equal, where the norm has no derivative. */
+static ups_status relative_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    if (!ups_present(&call->input_gradients[0])) return UPS_OK;
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const float *dy = call->output_gradient.data;
+    float *factors = call->workspace;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        sums s = sample_sums(call, sample, size);
+        double norm = sqrt(s.difference) * (sqrt(s.target) + (double)call->attributes->epsilon);
+        factors[sample] = norm > 0.0 ? (float)((double)dy[sample] / norm) : 0.0f;
+    }
+    difference_gradient(device, call, 0, factors);
+    return UPS_OK;
+}
+
+static ups_status weighted_sum_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    double total = 0.0;
+    for (int input = 0; input < call->input_count; input++) {
+        const float *x = call->inputs[input].data;
+        int64_t count = ups_shape_elements(call->inputs[input].shape);
+        double sum = 0.0;
+        for (int64_t i = 0; i < count; i++) sum += (double)x[i];
+        total += (double)call->attributes->weights[input] * sum / (double)count;
+    }
+    *(float *)call->output.data = (float)total;
+    return UPS_OK;
+}
+
+static ups_status weighted_sum_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    float dy = *(const float *)call->output_gradient.data;
+    for (int input = 0; input < call->input_count; input++) {
+        float *gradient = call->input_gradients[input].data;
+        if (!gradient) continue;
+        int64_t count = ups_shape_elements(call->input_gradients[input].shape);
+        float value = dy * call->attributes->weights[input] / (float)count;
+        for (int64_t i = 0; i < count; i++) gradient[i] = call->accumulate[input] ? gradient[i] + value : value;
+    }
+    return UPS_OK;
+}
+
+const ups_kernel UPS_CPU(loss_mse) = {.prepare = prepare, .forward = mse_forward, .backward = mse_backward};
+const ups_kernel UPS_CPU(loss_relative) = {
+    .prepare = prepare, .forward = relative_forward, .backward = relative_backward};
+const ups_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};

@@ -1,0 +1,258 @@
+/* From fields to tokens: patchify, gather_points, pool_tokens, fourier.
+ *
+ * Fields are float32 or bf16, (B, points * C), channels first (C, points) or last (points, C). */
+#include "model/cpu/vector.h"
+
+/* Element of a sample's field at `point`, channel `c`. */
+static inline int64_t field_at(bool channels_first, int64_t points, int64_t channels, int64_t point, int64_t c) {
+    return channels_first ? c * points + point : point * channels + c;
+}
+
+static inline float element(const ups_tensor *tensor, int64_t at) {
+    if (tensor->dtype == UPS_F32) return ((const float *)tensor->data)[at];
+    return ups_f32_of_bf16(((const uint16_t *)tensor->data)[at]);
+}
+
+static inline void set_element(const ups_tensor *tensor, int64_t at, float value) {
+    if (tensor->dtype == UPS_F32)
+        ((float *)tensor->data)[at] = value;
+    else
+        ((uint16_t *)tensor->data)[at] = ups_bf16_of_f32(value);
+}
+
+/* mean and 1/std of a channel; 0 and 1 where there are no statistics. */
+static inline float mean_of(const float *statistics, int64_t c) {
+    return statistics ? statistics[2 * c] : 0.0f;
+}
+static inline float inverse_std_of(const float *statistics, int64_t c) {
+    return statistics ? statistics[2 * c + 1] : 1.0f;
+}
+
+typedef struct patches {
+    int dims;
+    int64_t grid[3], patch[3], cells[3]; /* three axes always: missing ones are of size 1, in front */
+    int64_t points, count, patch_points, channels;
+} patches;
+
+static patches patches_of(const ups_op_attributes *a) {
+    patches p = {.dims = a->dims, .points = 1, .count = 1, .patch_points = 1, .channels = a->channels};
+    for (int axis = 0; axis < 3; axis++) {
+        int given = axis - (3 - a->dims);
+        p.grid[axis] = given < 0 ? 1 : a->grid[given];
+        p.patch[axis] = given < 0 ? 1 : a->patch[given];
+        p.cells[axis] = ups_div_up(p.grid[axis], p.patch[axis]);
+        p.points *= p.grid[axis];
+        p.count *= p.cells[axis];
+        p.patch_points *= p.patch[axis];
+    }
+    return p;
+}
+
+/* The grid point that is point `inside` of patch `cell`; beyond the end of an axis, its last point. */
+static inline int64_t patch_point(const patches *p, int64_t cell, int64_t inside) {
+    int64_t point = 0, stride = 1;
+    for (int axis = 2; axis >= 0; axis--) {
+        int64_t at = cell % p->cells[axis] * p->patch[axis] + inside % p->patch[axis];
+        cell /= p->cells[axis];
+        inside /= p->patch[axis];
+        point += ups_min(at, p->grid[axis] - 1) * stride;
+        stride *= p->grid[axis];
+    }
+    return point;
+}
+
+static ups_status patchify_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_op_attributes *a = call->attributes;
+    const float *statistics = call->inputs[1].data;
+    patches p = patches_of(a);
+    int64_t batch = call->inputs[0].shape.size[0], width = p.patch_points * p.channels;
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *p.count *width)) schedule(static)
+    for (int64_t row = 0; row < batch * p.count; row++) {
+        int64_t field = row / p.count * p.points * p.channels;
+        for (int64_t inside = 0; inside < p.patch_points; inside++) {
+            int64_t point = patch_point(&p, row % p.count, inside);
+            for (int64_t c = 0; c < p.channels; c++) {
+                float v =
+                    element(&call->inputs[0], field + field_at(a->channels_first, p.points, p.channels, point, c));
+                v = (v - mean_of(statistics, c)) * inverse_std_of(statistics, c);
+                set_element(&call->output, row * width + inside * p.channels + c, v);
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+/* A sample's gradient is summed in float32 by one thread, since the points at the end of an axis stand in several
+ * places. */
+static ups_status field_prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
+                                size_t *workspace_bytes, ups_error *error) {
+    int64_t size = ups_shape_elements(call->inputs[0].shape) / call->inputs[0].shape.size[0];
+    *workspace_bytes = backward ? (size_t)(device->threads * size) * sizeof(float) : 0;
+    return UPS_OK;
+}
+
+static void write_field_gradient(const ups_op_call *call, int64_t sample, int64_t size, float *values) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (gradient->dtype == UPS_F32 && !call->accumulate[0]) {
+        memcpy((float *)gradient->data + sample * size, values, (size_t)size * sizeof(float));
+        return;
+    }
+    ups_row_write(gradient, sample * size, size, values, call->accumulate[0]);
+}
+
+static ups_status patchify_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    if (!ups_present(&call->input_gradients[0])) return UPS_OK;
+    const ups_op_attributes *a = call->attributes;
+    const float *statistics = call->inputs[1].data;
+    patches p = patches_of(a);
+    int64_t batch = call->input_gradients[0].shape.size[0], width = p.patch_points * p.channels;
+    int64_t size = p.points * p.channels;
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *size)) schedule(static)
+    for (int64_t sample = 0; sample < batch; sample++) {
+        float *sum = (float *)call->workspace + omp_get_thread_num() * size;
+        memset(sum, 0, (size_t)size * sizeof(float));
+        for (int64_t cell = 0; cell < p.count; cell++) {
+            int64_t row = sample * p.count + cell;
+            for (int64_t inside = 0; inside < p.patch_points; inside++) {
+                int64_t point = patch_point(&p, cell, inside);
+                for (int64_t c = 0; c < p.channels; c++) {
+                    float d = element(&call->output_gradient, row * width + inside * p.channels + c);
+                    sum[field_at(a->channels_first, p.points, p.channels, point, c)] +=
+                        d * inverse_std_of(statistics, c);
+                }
+            }
+        }
+        write_field_gradient(call, sample, size, sum);
+    }
+    return UPS_OK;
+}
+
+static ups_status gather_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_op_attributes *a = call->attributes;
+    const int32_t *index = call->inputs[1].data;
+    const float *statistics = call->inputs[2].data;
+    int64_t batch = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / batch;
+    int64_t queries = ups_shape_elements(call->inputs[1].shape), points = size / a->channels;
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *queries * a->channels)) schedule(static)
+    for (int64_t row = 0; row < batch * queries; row++) {
+        int64_t sample = row / queries, point = index[row % queries];
+        for (int64_t c = 0; c < a->channels; c++) {
+            float v =
+                element(&call->inputs[0], sample * size + field_at(a->channels_first, points, a->channels, point, c));
+            set_element(&call->output, row * a->channels + c,
+                        (v - mean_of(statistics, c)) * inverse_std_of(statistics, c));
+        }
+    }
+    return UPS_OK;
+}
+
+static ups_status gather_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    if (!ups_present(&call->input_gradients[0])) return UPS_OK;
+    const ups_op_attributes *a = call->attributes;
+    const int32_t *index = call->inputs[1].data;
+    const float *statistics = call->inputs[2].data;
+    ups_shape shape = call->input_gradients[0].shape;
+    int64_t batch = shape.size[0], size = ups_shape_elements(shape) / batch, points = size / a->channels;
+    int64_t queries = ups_shape_elements(call->inputs[1].shape);
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *size)) schedule(static)
+    for (int64_t sample = 0; sample < batch; sample++) {
+        float *sum = (float *)call->workspace + omp_get_thread_num() * size;
+        memset(sum, 0, (size_t)size * sizeof(float));
+        for (int64_t q = 0; q < queries; q++) {
+            for (int64_t c = 0; c < a->channels; c++) {
+                float d = element(&call->output_gradient, (sample * queries + q) * a->channels + c);
+                sum[field_at(a->channels_first, points, a->channels, index[q], c)] += d * inverse_std_of(statistics, c);
+            }
+        }
+        write_field_gradient(call, sample, size, sum);
+    }
+    return UPS_OK;
+}
+
+/* (B, N or T, D) */
+typedef struct pooling {
+    int64_t batch, from, to, width;
+} pooling;
+
+static ups_status pool_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const int64_t *x = call->inputs[0].shape.size;
+    pooling p = {x[0], x[1], call->output.shape.size[1], x[2]};
+#pragma omp parallel for num_threads(ups_threads_for(device, p.batch *p.from *p.width)) schedule(static)
+    for (int64_t row = 0; row < p.batch * p.to; row++) {
+        int64_t sample = row / p.to, token = row % p.to;
+        int64_t first = token * p.from / p.to, end = ups_div_up((token + 1) * p.from, p.to);
+        for (int64_t start = 0; start < p.width; start += UPS_CHUNK) {
+            float in[UPS_CHUNK], sum[UPS_CHUNK], out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, p.width - start);
+            memset(sum, 0, (size_t)n * sizeof(float));
+            for (int64_t k = first; k < end; k++) {
+                const float *v = ups_row_read(&call->inputs[0], (sample * p.from + k) * p.width + start, n, in);
+                for (int64_t i = 0; i < n; i++) sum[i] += v[i];
+            }
+            float *y = ups_row_target(&call->output, row * p.width + start, out, false);
+            for (int64_t i = 0; i < n; i++) y[i] = sum[i] / (float)(end - first);
+            ups_row_write(&call->output, row * p.width + start, n, y, false);
+        }
+    }
+    return UPS_OK;
+}
+
+/* Input token k lies in the windows of the tokens from floor(k T/N) to ceil((k + 1) T/N) - 1. */
+static ups_status pool_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    const int64_t *x = gradient->shape.size;
+    pooling p = {x[0], x[1], call->output_gradient.shape.size[1], x[2]};
+#pragma omp parallel for num_threads(ups_threads_for(device, p.batch *p.from *p.width)) schedule(static)
+    for (int64_t row = 0; row < p.batch * p.from; row++) {
+        int64_t sample = row / p.from, k = row % p.from;
+        int64_t first = k * p.to / p.from, end = ups_div_up((k + 1) * p.to, p.from);
+        for (int64_t start = 0; start < p.width; start += UPS_CHUNK) {
+            float in[UPS_CHUNK], sum[UPS_CHUNK], out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, p.width - start);
+            memset(sum, 0, (size_t)n * sizeof(float));
+            for (int64_t token = first; token < end; token++) {
+                int64_t length = ups_div_up((token + 1) * p.from, p.to) - token * p.from / p.to;
+                const float *d = ups_row_read(&call->output_gradient, (sample * p.to + token) * p.width + start, n, in);
+                for (int64_t i = 0; i < n; i++) sum[i] += d[i] / (float)length;
+            }
+            float *to = ups_row_target(gradient, row * p.width + start, out, call->accumulate[0]);
+            memcpy(to, sum, (size_t)n * sizeof(float));
+            ups_row_write(gradient, row * p.width + start, n, to, call->accumulate[0]);
+        }
+    }
+    return UPS_OK;
+}
+
+/* Features of a point: its coordinates, then for each frequency the sines and then the cosines of all coordinates. */
+static ups_status fourier_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const float *coordinates = call->inputs[0].data;
+    int64_t points = ups_shape_rows(call->inputs[0].shape), dims = ups_shape_last(call->inputs[0].shape);
+    int64_t width = ups_shape_last(call->output.shape);
+#pragma omp parallel for num_threads(ups_threads_for(device, points *width)) schedule(static)
+    for (int64_t point = 0; point < points; point++) {
+        int64_t at = point * width;
+        for (int64_t d = 0; d < dims; d++) set_element(&call->output, at + d, coordinates[point * dims + d]);
+        at += dims;
+        for (int f = 0; f < call->attributes->frequency_count; f++, at += 2 * dims) {
+            for (int64_t d = 0; d < dims; d++) {
+                double turns = (double)call->attributes->frequencies[f] * (double)coordinates[point * dims + d];
+                double angle = 2.0 * M_PI * (turns - floor(turns)); /* exact for large frequencies too */
+                set_element(&call->output, at + d, (float)sin(angle));
+                set_element(&call->output, at + dims + d, (float)cos(angle));
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return UPS_OK;
+}
+
+const ups_kernel UPS_CPU(patchify) = {
+    .prepare = field_prepare, .forward = patchify_forward, .backward = patchify_backward};
+const ups_kernel UPS_CPU(gather_points) = {
+    .prepare = field_prepare, .forward = gather_forward, .backward = gather_backward};
+const ups_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
+const ups_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};

@@ -1,0 +1,182 @@
+/* What the kernels share: sixteen floats at a time, rows of either dtype read and written as float32, and parallel
+ * loops.
+ *
+ * `f32x16` is a vector of the compiler's own extension: one register with AVX-512, two with AVX2, four without; the
+ * same source for all. Kernels compute in float32 whatever their tensors hold. A row that is bf16 is converted to a
+ * scratch buffer that stays in the first-level cache. */
+#ifndef UPS_MODEL_CPU_VECTOR_H
+#define UPS_MODEL_CPU_VECTOR_H
+
+#include "base/half.h"
+#include "model/cpu/kernels.h"
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#endif
+
+enum {
+    UPS_LANES = 16,
+    UPS_CHUNK = 2048, /* elements an elementwise kernel handles at once: three scratch rows of 8 KiB fit the first-level
+                         cache */
+    UPS_SMALL = 16384,   /* elements below which starting threads costs more than it saves */
+    UPS_ROW_BLOCKS = 64, /* partial sums over rows, at most */
+};
+
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+
+static inline f32x16 f32x16_load(const float *from) {
+    f32x16 value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+static inline void f32x16_store(float *to, f32x16 value) {
+    memcpy(to, &value, sizeof value);
+}
+static inline f32x16 f32x16_all(float value) {
+    return (f32x16){value, value, value, value, value, value, value, value,
+                    value, value, value, value, value, value, value, value};
+}
+static inline f32x16 f32x16_zero(void) {
+    return (f32x16){0};
+}
+/* Pairwise, so that the sum is as accurate as it is deterministic. */
+static inline float f32x16_sum(f32x16 v) {
+    float lanes[16];
+    memcpy(lanes, &v, sizeof lanes);
+    for (int step = 8; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++) lanes[i] += lanes[i + step];
+    }
+    return lanes[0];
+}
+
+/* The exponential, as sixteen at a time or one: e^x = 2^n e^r with r in [-ln2/2, ln2/2]; a polynomial of degree six for
+ * e^r (relative error below 2e-7). Underflows to 0 below -87.3 and is clamped above 88. Written for the compiler to
+ * vectorize. */
+static inline float ups_exp(float x) {
+    float clamped = x < -87.3f ? -87.3f : x > 88.0f ? 88.0f : x;
+    float shifted = clamped * 1.442695041f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
+    float n = shifted - 12582912.0f;
+    float r = clamped - n * 0.693145752f; /* ln 2 in two parts */
+    r -= n * 1.42860677e-6f;
+    float p = 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (int32_t)((uint32_t)(bits + 127) << 23);
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.3f ? 0.0f : p * power;
+}
+
+static inline float ups_f32_of_bf16(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* To nearest even; NaN stays NaN. */
+static inline uint16_t ups_bf16_of_f32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    uint32_t nan = (bits >> 16) | 0x40;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+static inline void ups_row_to_f32(const uint16_t *restrict from, float *restrict to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = ups_f32_of_bf16(from[i]);
+}
+
+static inline void ups_row_to_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+    int64_t i = 0;
+#if defined(__AVX512BF16__) && defined(__AVX512VL__) /* flushes subnormal numbers, which do not matter to a network */
+    for (; i + 16 <= count; i += 16) {
+        __m256bh half = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
+        memcpy(to + i, &half, sizeof half);
+    }
+#endif
+    for (; i < count; i++) to[i] = ups_bf16_of_f32(from[i]);
+}
+
+/* `count` elements of a tensor from `offset` on as float32: the tensor's own memory, or `scratch` filled from it. */
+static inline const float *ups_row_read(const ups_tensor *tensor, int64_t offset, int64_t count, float *scratch) {
+    if (tensor->dtype == UPS_F32) return (const float *)tensor->data + offset;
+    if (tensor->dtype == UPS_F16) { /* latents as the cache holds them */
+        ups_f16_to_f32((const ups_f16 *)tensor->data + offset, scratch, (size_t)count);
+        return scratch;
+    }
+    ups_row_to_f32((const uint16_t *)tensor->data + offset, scratch, count);
+    return scratch;
+}
+
+/* Where to put results for ups_row_write: the tensor's own memory when they can stand there as they are. */
+static inline float *ups_row_target(const ups_tensor *tensor, int64_t offset, float *scratch, bool accumulate) {
+    return tensor->dtype == UPS_F32 && !accumulate ? (float *)tensor->data + offset : scratch;
+}
+
+/* Finishes what was put at ups_row_target: rounds it, or adds it to what the tensor holds. */
+static inline void ups_row_write(const ups_tensor *tensor, int64_t offset, int64_t count, float *restrict values,
+                                 bool accumulate) {
+    if (tensor->dtype == UPS_F32) {
+        float *restrict to = (float *)tensor->data + offset;
+        if (accumulate) {
+            for (int64_t i = 0; i < count; i++) to[i] += values[i];
+        }
+        return; /* otherwise they are there already */
+    }
+    uint16_t *to = (uint16_t *)tensor->data + offset;
+    if (accumulate) {
+        for (int64_t i = 0; i < count; i++) values[i] += ups_f32_of_bf16(to[i]);
+    }
+    ups_row_to_bf16(values, to, count);
+}
+
+static inline bool ups_present(const ups_tensor *tensor) {
+    return tensor->data != NULL;
+}
+
+static inline int64_t ups_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t ups_div_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Threads worth using for so many elements. */
+static inline int ups_threads_for(const ups_device *device, int64_t elements) {
+    return elements < UPS_SMALL ? 1 : device->threads;
+}
+
+/* Rows [first, first + count) of block `block` when `rows` are cut into ups_row_blocks(rows) of nearly the same size:
+ * by the shape alone. */
+static inline int64_t ups_row_blocks(int64_t rows) {
+    return ups_min(rows, UPS_ROW_BLOCKS);
+}
+static inline int64_t ups_row_block_start(int64_t rows, int64_t block) {
+    return rows * block / ups_row_blocks(rows);
+}
+
+/* to[i] (+)= sum over blocks of partials[block * stride + i], in order. */
+static inline void ups_add_partials(const float *partials, int64_t blocks, int64_t stride, int64_t width, float *to,
+                                    bool accumulate) {
+    for (int64_t start = 0; start < width; start += 64) {
+        int64_t n = ups_min(64, width - start);
+        float sum[64] = {0};
+        for (int64_t block = 0; block < blocks; block++) {
+            for (int64_t i = 0; i < n; i++) sum[i] += partials[block * stride + start + i];
+        }
+        for (int64_t i = 0; i < n; i++) to[start + i] = accumulate ? to[start + i] + sum[i] : sum[i];
+    }
+}
+
+#endif

@@ -1,0 +1,484 @@
+#include "tests/model/reference.h"
+#include "model/drop_path.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* Each op is one function that computes its output (backward false) or adds to the gradients of its inputs (backward
+ * true), so that both read side by side. */
+typedef void op(const ups_reference *r, bool backward);
+
+static void add_to(double *gradient, int64_t at, double value) {
+    if (gradient) gradient[at] += value;
+}
+
+static int64_t size_of(const ups_reference *r, int input) {
+    return ups_shape_elements(r->shapes[input]);
+}
+
+static void linear(const ups_reference *r, bool backward) {
+    int64_t rows = ups_shape_rows(r->shapes[0]), in = r->shapes[1].size[1], out = r->shapes[1].size[0];
+    const double *x = r->inputs[0], *w = r->inputs[1], *b = r->inputs[2];
+    for (int64_t n = 0; n < rows; n++) {
+        for (int64_t m = 0; m < out; m++) {
+            double sum = b ? b[m] : 0.0, dy = backward ? r->output_gradient[n * out + m] : 0.0;
+            for (int64_t k = 0; k < in; k++) {
+                sum += x[n * in + k] * w[m * in + k];
+                if (!backward) continue;
+                add_to(r->input_gradients[0], n * in + k, dy * w[m * in + k]);
+                add_to(r->input_gradients[1], m * in + k, dy * x[n * in + k]);
+            }
+            if (backward)
+                add_to(r->input_gradients[2], m, dy);
+            else
+                r->output[n * out + m] = sum;
+        }
+    }
+}
+
+/* Layer norm, or RMS norm when not `centred`, over rows of `width`. */
+static void norm(const ups_reference *r, bool backward, bool centred) {
+    int64_t rows = ups_shape_rows(r->shapes[0]), width = ups_shape_last(r->shapes[0]);
+    const double *gain = r->inputs[1], *bias = centred ? r->inputs[2] : NULL;
+    for (int64_t n = 0; n < rows; n++) {
+        const double *x = r->inputs[0] + n * width;
+        double mean = 0.0, variance = 0.0, mean_g = 0.0, mean_gh = 0.0;
+        for (int64_t i = 0; centred && i < width; i++) mean += x[i] / (double)width;
+        for (int64_t i = 0; i < width; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)width;
+        double scale = 1.0 / sqrt(variance + (double)r->attributes->epsilon);
+        for (int64_t i = 0; i < width && !backward; i++) {
+            r->output[n * width + i] = (x[i] - mean) * scale * (gain ? gain[i] : 1.0) + (bias ? bias[i] : 0.0);
+        }
+        if (!backward) continue;
+        const double *dy = r->output_gradient + n * width;
+        for (int64_t i = 0; i < width; i++) {
+            double h = (x[i] - mean) * scale, g = dy[i] * (gain ? gain[i] : 1.0);
+            if (centred) mean_g += g / (double)width;
+            mean_gh += g * h / (double)width;
+            add_to(r->input_gradients[1], i, dy[i] * h);
+            if (centred) add_to(r->input_gradients[2], i, dy[i]);
+        }
+        for (int64_t i = 0; i < width; i++) {
+            double h = (x[i] - mean) * scale, g = dy[i] * (gain ? gain[i] : 1.0);
+            add_to(r->input_gradients[0], n * width + i, scale * (g - mean_g - h * mean_gh));
+        }
+    }
+}
+
+static void layer_norm(const ups_reference *r, bool backward) {
+    norm(r, backward, true);
+}
+static void rms_norm(const ups_reference *r, bool backward) {
+    norm(r, backward, false);
+}
+
+static void modulate(const ups_reference *r, bool backward) {
+    const int64_t *s = r->output_shape.size;
+    const double *x = r->inputs[0], *scale = r->inputs[1], *shift = r->inputs[2];
+    for (int64_t b = 0; b < s[0]; b++) {
+        for (int64_t t = 0; t < s[1]; t++) {
+            for (int64_t d = 0; d < s[2]; d++) {
+                int64_t at = (b * s[1] + t) * s[2] + d, sample = b * s[2] + d;
+                if (!backward) {
+                    r->output[at] = x[at] * (1.0 + scale[sample]) + shift[sample];
+                    continue;
+                }
+                double dy = r->output_gradient[at];
+                add_to(r->input_gradients[0], at, dy * (1.0 + scale[sample]));
+                add_to(r->input_gradients[1], sample, dy * x[at]);
+                add_to(r->input_gradients[2], sample, dy);
+            }
+        }
+    }
+}
+
+static void residual(const ups_reference *r, bool backward) {
+    const int64_t *s = r->output_shape.size;
+    const double *x = r->inputs[0], *f = r->inputs[1], *gate = r->inputs[2];
+    for (int64_t b = 0; b < s[0]; b++) {
+        double keep = (double)ups_drop_path_keep(r->attributes, r->training, r->seed, r->step, b);
+        for (int64_t t = 0; t < s[1]; t++) {
+            for (int64_t d = 0; d < s[2]; d++) {
+                int64_t at = (b * s[1] + t) * s[2] + d;
+                double open = gate ? 1.0 / (1.0 + exp(-(gate[b * s[2] + d] + 2.0))) : 1.0;
+                if (!backward) {
+                    r->output[at] = x[at] + keep * open * f[at];
+                    continue;
+                }
+                double dy = r->output_gradient[at];
+                add_to(r->input_gradients[0], at, dy);
+                add_to(r->input_gradients[1], at, dy * keep * open);
+                if (gate) add_to(r->input_gradients[2], b * s[2] + d, dy * keep * f[at] * open * (1.0 - open));
+            }
+        }
+    }
+}
+
+static void add(const ups_reference *r, bool backward) {
+    int64_t count = size_of(r, 0), width = ups_shape_last(r->shapes[0]), period = size_of(r, 1);
+    bool per_sample = r->shapes[1].rank == 3 && r->shapes[1].size[1] == 1;
+    int64_t sample = count / r->shapes[0].size[0];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t z = per_sample ? i / sample * width + i % width : i % period;
+        if (!backward) {
+            r->output[i] = r->inputs[0][i] + r->inputs[1][z];
+            continue;
+        }
+        add_to(r->input_gradients[0], i, r->output_gradient[i]);
+        add_to(r->input_gradients[1], z, r->output_gradient[i]);
+    }
+}
+
+static void broadcast(const ups_reference *r, bool backward) {
+    int64_t period = size_of(r, 0);
+    for (int64_t i = 0; i < period * r->attributes->batch; i++) {
+        if (backward)
+            add_to(r->input_gradients[0], i % period, r->output_gradient[i]);
+        else
+            r->output[i] = r->inputs[0][i % period];
+    }
+}
+
+static void gelu(const ups_reference *r, bool backward) {
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        double x = r->inputs[0][i], integral = 0.5 * erfc(-x / sqrt(2.0));
+        if (!backward) {
+            r->output[i] = x * integral;
+            continue;
+        }
+        double density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+        add_to(r->input_gradients[0], i, r->output_gradient[i] * (integral + x * density));
+    }
+}
+
+static void silu(const ups_reference *r, bool backward) {
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        double x = r->inputs[0][i], s = 1.0 / (1.0 + exp(-x));
+        if (!backward) {
+            r->output[i] = x * s;
+            continue;
+        }
+        add_to(r->input_gradients[0], i, r->output_gradient[i] * s * (1.0 + x * (1.0 - s)));
+    }
+}
+
+static void scaled(const ups_reference *r, bool backward, double factor) {
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        if (backward)
+            add_to(r->input_gradients[0], i, factor * r->output_gradient[i]);
+        else
+            r->output[i] = factor * r->inputs[0][i];
+    }
+}
+
+static void scale(const ups_reference *r, bool backward) {
+    scaled(r, backward, (double)r->attributes->factor);
+}
+static void cast(const ups_reference *r, bool backward) {
+    scaled(r, backward, 1.0);
+}
+
+enum { MAX_HEAD = 128, MAX_KEYS = 512 };
+
+/* One head's row of q or k: normalised when there is a gain; returns 1/rms. */
+static double head_row(const ups_reference *r, const double *row, const double *gain, int64_t width, double *out) {
+    double mean_square = 0.0;
+    for (int64_t i = 0; i < width; i++) mean_square += row[i] * row[i] / (double)width;
+    double inverse = gain ? 1.0 / sqrt(mean_square + (double)r->attributes->epsilon) : 1.0;
+    for (int64_t i = 0; i < width; i++) out[i] = row[i] * inverse * (gain ? gain[i] : 1.0);
+    return inverse;
+}
+
+/* From the gradient of a normalised row to that of the row and of the gain. */
+static void head_row_backward(const double *row, double inverse, const double *gain, int64_t width, const double *dy,
+                              double *drow, double *dgain) {
+    double mean_gh = 0.0;
+    for (int64_t i = 0; gain && i < width; i++) mean_gh += dy[i] * gain[i] * row[i] * inverse / (double)width;
+    for (int64_t i = 0; i < width; i++) {
+        if (gain) add_to(dgain, i, dy[i] * row[i] * inverse);
+        if (drow) drow[i] += gain ? inverse * (dy[i] * gain[i] - row[i] * inverse * mean_gh) : dy[i];
+    }
+}
+
+/* One query of one head: its probabilities, and with them its output or its share of the gradients. */
+static void attend(const ups_reference *r, bool backward, int64_t b, int64_t head, int64_t query) {
+    bool cross = r->inputs[1] != NULL;
+    int64_t features = ups_shape_last(r->output_shape), width = features / r->attributes->heads;
+    int64_t keys = cross ? r->shapes[1].size[1] : r->shapes[0].size[1], queries = r->shapes[0].size[1];
+    int64_t q_stride = ups_shape_last(r->shapes[0]), k_stride = cross ? 2 * features : q_stride;
+    const double *kv = cross ? r->inputs[1] : r->inputs[0] + features;
+    double *dkv = cross ? r->input_gradients[1] : r->input_gradients[0];
+    if (dkv && !cross) dkv += features;
+    int64_t q_at = (b * queries + query) * q_stride + head * width,
+            out = (b * queries + query) * features + head * width;
+    int64_t k_at = b * keys * k_stride + head * width;
+    double q[MAX_HEAD], k[MAX_HEAD], p[MAX_KEYS], dp[MAX_KEYS], dq[MAX_HEAD] = {0}, dk[MAX_HEAD];
+    double q_inverse = head_row(r, r->inputs[0] + q_at, r->inputs[2], width, q), largest = -INFINITY, sum = 0.0;
+    for (int64_t j = 0; j < keys; j++) {
+        head_row(r, kv + k_at + j * k_stride, r->inputs[3], width, k);
+        p[j] = 0.0;
+        for (int64_t i = 0; i < width; i++) p[j] += q[i] * k[i] / sqrt((double)width);
+        largest = fmax(largest, p[j]);
+    }
+    for (int64_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - largest);
+    for (int64_t j = 0; j < keys; j++) p[j] /= sum;
+    if (!backward) {
+        for (int64_t i = 0; i < width; i++) r->output[out + i] = 0.0;
+        for (int64_t j = 0; j < keys; j++) {
+            for (int64_t i = 0; i < width; i++) r->output[out + i] += p[j] * kv[k_at + j * k_stride + features + i];
+        }
+        return;
+    }
+    const double *dy = r->output_gradient + out;
+    double weighted = 0.0;
+    for (int64_t j = 0; j < keys; j++) {
+        const double *v = kv + k_at + j * k_stride + features;
+        dp[j] = 0.0;
+        for (int64_t i = 0; i < width; i++) {
+            dp[j] += dy[i] * v[i];
+            if (dkv) dkv[k_at + j * k_stride + features + i] += p[j] * dy[i];
+        }
+        weighted += p[j] * dp[j];
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        double ds = p[j] * (dp[j] - weighted) / sqrt((double)width);
+        const double *row = kv + k_at + j * k_stride;
+        double inverse = head_row(r, row, r->inputs[3], width, k);
+        for (int64_t i = 0; i < width; i++) {
+            dq[i] += ds * k[i];
+            dk[i] = ds * q[i];
+        }
+        head_row_backward(row, inverse, r->inputs[3], width, dk, dkv ? dkv + k_at + j * k_stride : NULL,
+                          r->input_gradients[3]);
+    }
+    head_row_backward(r->inputs[0] + q_at, q_inverse, r->inputs[2], width, dq,
+                      r->input_gradients[0] ? r->input_gradients[0] + q_at : NULL, r->input_gradients[2]);
+}
+
+static void attention(const ups_reference *r, bool backward) {
+    for (int64_t b = 0; b < r->shapes[0].size[0]; b++) {
+        for (int64_t head = 0; head < r->attributes->heads; head++) {
+            for (int64_t query = 0; query < r->shapes[0].size[1]; query++) attend(r, backward, b, head, query);
+        }
+    }
+}
+
+/* y[i] = x[source(i)]: what slice, select_frame and others have in common. */
+static void take(const ups_reference *r, bool backward, int64_t i, int64_t source) {
+    if (backward)
+        add_to(r->input_gradients[0], source, r->output_gradient[i]);
+    else
+        r->output[i] = r->inputs[0][source];
+}
+
+static void slice(const ups_reference *r, bool backward) {
+    int64_t length = r->attributes->length;
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape); i++) {
+        take(r, backward, i, i / length * ups_shape_last(r->shapes[0]) + r->attributes->offset + i % length);
+    }
+}
+
+static void select_frame(const ups_reference *r, bool backward) {
+    int64_t frames = r->shapes[0].size[1], inner = size_of(r, 0) / (r->shapes[0].size[0] * frames);
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape); i++) {
+        take(r, backward, i, (i / inner * frames + r->attributes->frame) * inner + i % inner);
+    }
+}
+
+static double statistic(const double *statistics, int64_t c, int which) {
+    return statistics ? statistics[2 * c + which] : which ? 1.0 : 0.0;
+}
+
+/* Output i is the normalised field of `sample` at `point` in channel c. */
+static void take_normalised(const ups_reference *r, bool backward, const double *statistics, int64_t i, int64_t sample,
+                            int64_t point, int64_t c) {
+    int64_t size = size_of(r, 0) / r->shapes[0].size[0], points = size / r->attributes->channels;
+    int64_t at =
+        sample * size + (r->attributes->channels_first ? c * points + point : point * r->attributes->channels + c);
+    double inverse = statistic(statistics, c, 1);
+    if (backward)
+        add_to(r->input_gradients[0], at, r->output_gradient[i] * inverse);
+    else
+        r->output[i] = (r->inputs[0][at] - statistic(statistics, c, 0)) * inverse;
+}
+
+static void patchify(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t count = 1, inside_count = 1;
+    for (int axis = 0; axis < a->dims; axis++) {
+        count *= (a->grid[axis] + a->patch[axis] - 1) / a->patch[axis];
+        inside_count *= a->patch[axis];
+    }
+    int64_t i = 0;
+    for (int64_t b = 0; b < r->shapes[0].size[0]; b++) {
+        for (int64_t cell = 0; cell < count; cell++) {
+            for (int64_t inside = 0; inside < inside_count; inside++) {
+                int64_t point = 0, cell_rest = cell, inside_rest = inside, stride = 1;
+                for (int axis = a->dims - 1; axis >= 0; axis--) {
+                    int64_t cells = (a->grid[axis] + a->patch[axis] - 1) / a->patch[axis];
+                    int64_t at = cell_rest % cells * a->patch[axis] + inside_rest % a->patch[axis];
+                    if (at >= a->grid[axis]) at = a->grid[axis] - 1;
+                    point += at * stride;
+                    stride *= a->grid[axis];
+                    cell_rest /= cells;
+                    inside_rest /= a->patch[axis];
+                }
+                for (int64_t c = 0; c < a->channels; c++, i++) {
+                    take_normalised(r, backward, r->inputs[1], i, b, point, c);
+                }
+            }
+        }
+    }
+}
+
+static void gather_points(const ups_reference *r, bool backward) {
+    int64_t i = 0;
+    for (int64_t b = 0; b < r->shapes[0].size[0]; b++) {
+        for (int64_t q = 0; q < size_of(r, 1); q++) {
+            for (int64_t c = 0; c < r->attributes->channels; c++, i++) {
+                take_normalised(r, backward, r->inputs[2], i, b, (int64_t)r->inputs[1][q], c);
+            }
+        }
+    }
+}
+
+static void neighborhood(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t size[3] = {1, 1, 1}, reach[3] = {0, 0, 0}, channels = ups_shape_last(r->shapes[0]), i = 0;
+    for (int axis = 0; axis < a->dims; axis++) {
+        size[3 - a->dims + axis] = a->grid[axis];
+        reach[3 - a->dims + axis] = 1;
+    }
+    int64_t cells = size[0] * size[1] * size[2];
+    for (int64_t row = 0; row < ups_shape_rows(r->shapes[0]); row++) {
+        int64_t cell = row % cells;
+        for (int64_t u = -reach[0]; u <= reach[0]; u++) {
+            for (int64_t v = -reach[1]; v <= reach[1]; v++) {
+                for (int64_t w = -reach[2]; w <= reach[2]; w++) {
+                    int64_t p[3] = {cell / (size[1] * size[2]) + u, cell / size[2] % size[1] + v, cell % size[2] + w};
+                    bool outside = false;
+                    for (int axis = 0; axis < 3; axis++) {
+                        outside |= p[axis] < 0 || p[axis] >= size[axis];
+                        p[axis] = (p[axis] + size[axis]) % size[axis];
+                    }
+                    int64_t source = row - cell + (p[0] * size[1] + p[1]) * size[2] + p[2];
+                    for (int64_t c = 0; c < channels; c++, i++) {
+                        if (!outside || a->periodic)
+                            take(r, backward, i, source * channels + c);
+                        else if (!backward)
+                            r->output[i] = 0.0;
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void pool_tokens(const ups_reference *r, bool backward) {
+    int64_t from = r->shapes[0].size[1], to = r->output_shape.size[1], width = r->shapes[0].size[2];
+    for (int64_t b = 0; b < r->shapes[0].size[0]; b++) {
+        for (int64_t t = 0; t < to; t++) {
+            int64_t first = t * from / to, end = ((t + 1) * from + to - 1) / to;
+            for (int64_t d = 0; d < width; d++) {
+                int64_t at = (b * to + t) * width + d;
+                if (!backward) r->output[at] = 0.0;
+                for (int64_t n = first; n < end; n++) {
+                    int64_t x = (b * from + n) * width + d;
+                    if (backward)
+                        add_to(r->input_gradients[0], x, r->output_gradient[at] / (double)(end - first));
+                    else
+                        r->output[at] += r->inputs[0][x] / (double)(end - first);
+                }
+            }
+        }
+    }
+}
+
+static void fourier(const ups_reference *r, bool backward) {
+    int64_t dims = ups_shape_last(r->shapes[0]), i = 0;
+    for (int64_t q = 0; q < ups_shape_rows(r->shapes[0]) && !backward; q++) {
+        const double *c = r->inputs[0] + q * dims;
+        for (int64_t d = 0; d < dims; d++) r->output[i++] = c[d];
+        for (int f = 0; f < r->attributes->frequency_count; f++) {
+            double frequency = (double)r->attributes->frequencies[f];
+            for (int64_t d = 0; d < dims; d++) r->output[i++] = sin(2.0 * M_PI * frequency * c[d]);
+            for (int64_t d = 0; d < dims; d++) r->output[i++] = cos(2.0 * M_PI * frequency * c[d]);
+        }
+    }
+}
+
+static void loss(const ups_reference *r, bool backward, bool relative) {
+    int64_t batch = r->shapes[0].size[0], size = size_of(r, 0) / batch;
+    for (int64_t b = 0; b < batch; b++) {
+        const double *p = r->inputs[0] + b * size, *t = r->inputs[1] + b * size;
+        double squares = 0.0, target = 0.0;
+        for (int64_t i = 0; i < size; i++) {
+            squares += (p[i] - t[i]) * (p[i] - t[i]);
+            target += t[i] * t[i];
+        }
+        double scale_of_sample = sqrt(target) + (double)r->attributes->epsilon;
+        if (!backward) {
+            r->output[b] = relative ? sqrt(squares) / scale_of_sample : squares / (double)size;
+            continue;
+        }
+        double dy = r->output_gradient[b];
+        double factor =
+            relative ? (squares > 0.0 ? dy / (sqrt(squares) * scale_of_sample) : 0.0) : 2.0 * dy / (double)size;
+        for (int64_t i = 0; i < size; i++) {
+            add_to(r->input_gradients[0], b * size + i, factor * (p[i] - t[i]));
+            if (!relative) add_to(r->input_gradients[1], b * size + i, -factor * (p[i] - t[i]));
+        }
+    }
+}
+
+static void loss_mse(const ups_reference *r, bool backward) {
+    loss(r, backward, false);
+}
+static void loss_relative(const ups_reference *r, bool backward) {
+    loss(r, backward, true);
+}
+
+static void weighted_sum(const ups_reference *r, bool backward) {
+    if (!backward) r->output[0] = 0.0;
+    for (int k = 0; k < r->input_count; k++) {
+        double weight = (double)r->attributes->weights[k] / (double)size_of(r, k);
+        for (int64_t i = 0; i < size_of(r, k); i++) {
+            if (backward)
+                add_to(r->input_gradients[k], i, r->output_gradient[0] * weight);
+            else
+                r->output[0] += weight * r->inputs[k][i];
+        }
+    }
+}
+
+static op *const ops[UPS_OP_COUNT] = {
+    [UPS_OP_LINEAR] = linear,
+    [UPS_OP_LAYER_NORM] = layer_norm,
+    [UPS_OP_RMS_NORM] = rms_norm,
+    [UPS_OP_MODULATE] = modulate,
+    [UPS_OP_RESIDUAL] = residual,
+    [UPS_OP_ADD] = add,
+    [UPS_OP_BROADCAST] = broadcast,
+    [UPS_OP_GELU] = gelu,
+    [UPS_OP_SILU] = silu,
+    [UPS_OP_SCALE] = scale,
+    [UPS_OP_ATTENTION] = attention,
+    [UPS_OP_SLICE] = slice,
+    [UPS_OP_SELECT_FRAME] = select_frame,
+    [UPS_OP_PATCHIFY] = patchify,
+    [UPS_OP_NEIGHBORHOOD] = neighborhood,
+    [UPS_OP_POOL_TOKENS] = pool_tokens,
+    [UPS_OP_GATHER_POINTS] = gather_points,
+    [UPS_OP_FOURIER] = fourier,
+    [UPS_OP_LOSS_MSE] = loss_mse,
+    [UPS_OP_LOSS_RELATIVE] = loss_relative,
+    [UPS_OP_WEIGHTED_SUM] = weighted_sum,
+    [UPS_OP_CAST] = cast,
+};
+
+void ups_reference_forward(const ups_reference *r) {
+    ops[r->kind](r, false);
+}
+
+void ups_reference_backward(const ups_reference *r) {
+    ops[r->kind](r, true);
+}

@@ -1,0 +1,563 @@
+/* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted. Kernels
+ * are called directly, through ups_op_call, and given only what the op's description promises them.
+ *
+ *   test_ops            checks all ops in float32 and bf16, gradients overwritten and accumulated
+ *   test_ops perf [OP]  times them at the reference operator's shapes instead
+ *
+ * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
+ * rounding error of 6e-8 each, random signs); bf16 1e-2 (its own rounding error is 4e-3; inputs are rounded before both
+ * sides see them, so that only intermediate and final roundings differ). */
+#include "base/arena.h"
+#include "base/half.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "model/device.h"
+#include "tests/model/op_cases.h"
+#include "tests/model/reference.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above first */
+#include <cmocka.h>
+
+static const double tolerance_f32 = 1e-5, tolerance_bf16 = 1e-2;
+
+static ups_device *device;
+
+/* A tensor on the device beside its values in float64. */
+typedef struct twin {
+    ups_tensor tensor;
+    double *values;
+} twin;
+
+static ups_dtype dtype_of(operand_kind kind, ups_dtype compute) {
+    switch (kind) {
+    case COMPUTE:
+        return compute;
+    case INDEX:
+        return UPS_I32;
+    case HALF:
+        return UPS_F16;
+    default:
+        return UPS_F32;
+    }
+}
+
+static void *device_memory(size_t bytes) {
+    void *memory = NULL;
+    ups_error error;
+    assert_int_equal(device->class->allocate(device, bytes, &memory, &error), UPS_OK);
+    return memory;
+}
+
+/* Rounds `values` to the tensor's dtype, in place, and uploads them. */
+static void upload(twin *t) {
+    size_t count = (size_t)ups_shape_elements(t->tensor.shape), bytes = count * ups_dtype_size(t->tensor.dtype);
+    float *single = malloc(count * sizeof *single + 1);
+    int32_t *host = malloc(bytes + 1);
+    ups_error error;
+    for (size_t i = 0; i < count; i++) single[i] = (float)t->values[i];
+    if (t->tensor.dtype == UPS_BF16) {
+        ups_f32_to_bf16(single, (ups_bf16 *)host, count);
+        ups_bf16_to_f32((ups_bf16 *)host, single, count);
+    } else if (t->tensor.dtype == UPS_F16) {
+        ups_f32_to_f16(single, (ups_f16 *)host, count);
+        ups_f16_to_f32((ups_f16 *)host, single, count);
+    } else if (t->tensor.dtype == UPS_I32) {
+        for (size_t i = 0; i < count; i++) host[i] = (int32_t)single[i];
+    } else {
+        memcpy(host, single, bytes);
+    }
+    for (size_t i = 0; i < count; i++) t->values[i] = (double)single[i];
+    assert_int_equal(device->class->upload(device, t->tensor.data, host, bytes, &error), UPS_OK);
+    free(single);
+    free(host);
+}
+
+static twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
+    twin t = {{NULL, dtype_of(o->kind, compute), o->shape}, NULL};
+    if (o->kind == ABSENT) return (twin){0};
+    size_t count = (size_t)ups_shape_elements(o->shape);
+    t.tensor.data = device_memory(count * ups_dtype_size(t.tensor.dtype));
+    t.values = calloc(count, sizeof *t.values);
+    ups_random random = ups_random_stream(7, UPS_RANDOM_TEST, stream);
+    for (size_t i = 0; i < count; i++) {
+        if (o->kind == INDEX)
+            t.values[i] = (double)ups_random_below(random, i, (uint64_t)o->bound);
+        else
+            t.values[i] = (o->spread > 0.0f ? (double)o->spread : 1.0) * ups_random_normal(random, i);
+    }
+    upload(&t);
+    return t;
+}
+
+static void twin_destroy(twin *t) {
+    if (t->tensor.data) device->class->release(device, t->tensor.data);
+    free(t->values);
+}
+
+static void download(const ups_tensor *tensor, double *values) {
+    size_t count = (size_t)ups_shape_elements(tensor->shape), bytes = count * ups_dtype_size(tensor->dtype);
+    void *host = malloc(bytes + 1);
+    float *single = malloc(count * sizeof *single + 1);
+    ups_error error;
+    assert_int_equal(device->class->download(device, host, tensor->data, bytes, &error), UPS_OK);
+    if (tensor->dtype == UPS_BF16)
+        ups_bf16_to_f32(host, single, count);
+    else
+        memcpy(single, host, bytes);
+    for (size_t i = 0; i < count; i++) values[i] = (double)single[i];
+    free(host);
+    free(single);
+}
+
+/* One case in one dtype: its tensors, and the reference over the same values. */
+typedef struct fixture {
+    const op_case *c;
+    ups_dtype compute;
+    const ups_kernel *kernel;
+    twin inputs[UPS_MAX_INPUTS], output, output_gradient, gradients[UPS_MAX_INPUTS];
+    ups_op_call call;
+    ups_reference reference;
+    void *workspace;
+} fixture;
+
+static bool wants_gradient(const op_case *c, int input) {
+    operand_kind kind = c->inputs[input].kind;
+    return (ups_op_describe(c->kind)->gradient_inputs >> input & 1) && kind != ABSENT && kind != INDEX && kind != HALF;
+}
+
+static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
+    *f = (fixture){.c = c, .compute = compute, .kernel = device->class->kernel(c->kind)};
+    f->call = (ups_op_call){.attributes = &c->attributes, .input_count = c->input_count, .training = c->training};
+    f->call.seed = 11;
+    f->call.step = 5;
+    f->reference = (ups_reference){c->kind, &c->attributes, c->input_count, .training = c->training, .seed = 11};
+    f->reference.step = 5;
+    for (int i = 0; i < c->input_count; i++) {
+        f->inputs[i] = twin_create(&c->inputs[i], compute, (uint32_t)i + 1);
+        f->call.inputs[i] = f->inputs[i].tensor;
+        f->reference.shapes[i] = f->inputs[i].tensor.shape;
+        f->reference.inputs[i] = f->inputs[i].values;
+    }
+    f->output = twin_create(&c->output, compute, 100);
+    f->output_gradient = twin_create(&c->output, compute, 101);
+    f->call.output = f->output.tensor;
+    f->reference.output_shape = c->output.shape;
+    f->reference.output = f->output.values;
+    f->reference.output_gradient = f->output_gradient.values;
+    for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
+        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * sizeof(float);
+        f->call.saved[i] = (ups_tensor){device_memory(bytes), UPS_F32, c->saved[i]};
+    }
+    if (!f->kernel->prepare) return;
+    ups_op_call shapes = f->call;
+    for (int i = 0; i < c->input_count; i++) shapes.inputs[i].data = NULL;
+    shapes.output.data = NULL;
+    for (int i = 0; i < UPS_MAX_SAVED; i++) shapes.saved[i].data = NULL;
+    size_t bytes = 0;
+    ups_error error;
+    if (f->kernel->prepare(device, &shapes, true, &f->call.state, &bytes, &error) != UPS_OK)
+        fail_msg("%s", error.message);
+    f->workspace = f->call.workspace = device_memory(bytes);
+}
+
+static void fixture_destroy(fixture *f) {
+    for (int i = 0; i < f->c->input_count; i++) {
+        twin_destroy(&f->inputs[i]);
+        twin_destroy(&f->gradients[i]);
+    }
+    twin_destroy(&f->output);
+    twin_destroy(&f->output_gradient);
+    for (int i = 0; i < UPS_MAX_SAVED; i++) {
+        if (f->c->saved[i].rank > 0) device->class->release(device, f->call.saved[i].data);
+    }
+    if (f->kernel->release) f->kernel->release(device, f->call.state);
+    if (f->workspace) device->class->release(device, f->workspace);
+}
+
+static void run_forward(fixture *f) {
+    ups_error error;
+    if (f->kernel->forward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
+}
+
+/* What backward is promised, and no more: the rest is absent. */
+static void prepare_backward_call(fixture *f) {
+    const ups_op_description *description = ups_op_describe(f->c->kind);
+    for (int i = 0; i < f->c->input_count; i++) {
+        if (!(description->backward_inputs >> i & 1)) f->call.inputs[i].data = NULL;
+    }
+    if (!description->backward_output) f->call.output.data = NULL;
+    f->call.output_gradient = f->output_gradient.tensor;
+}
+
+static void run_backward(fixture *f) {
+    ups_error error;
+    if (f->kernel->backward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
+}
+
+static void compare(const fixture *f, const char *what, const double *expected, const ups_tensor *tensor) {
+    int64_t count = ups_shape_elements(tensor->shape), worst_at = 0;
+    double *values = malloc((size_t)count * sizeof *values), largest = 1e-30, worst = 0.0;
+    download(tensor, values);
+    for (int64_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs(expected[i]));
+        double error = fabs(values[i] - expected[i]);
+        if (!(error <= worst)) worst = error, worst_at = i;
+    }
+    double tolerance = f->compute == UPS_BF16 ? tolerance_bf16 : tolerance_f32;
+    if (f->c->looser > 0.0f) tolerance *= (double)f->c->looser;
+    double actual = values[worst_at];
+    free(values);
+    if (worst <= tolerance * largest) return;
+    fail_msg("%s, %s, %s: element %lld is %.9g; %.9g was expected (error %.2e of the largest element, %.2e allowed)",
+             f->c->name, ups_dtype_name(f->compute), what, (long long)worst_at, actual, expected[worst_at],
+             worst / largest, tolerance);
+}
+
+static void check_forward(const op_case *c, ups_dtype compute) {
+    fixture f;
+    fixture_create(&f, c, compute);
+    run_forward(&f);
+    ups_reference_forward(&f.reference);
+    compare(&f, "output", f.reference.output, &f.call.output);
+    fixture_destroy(&f);
+}
+
+static void check_backward(const op_case *c, ups_dtype compute, bool accumulate) {
+    fixture f;
+    fixture_create(&f, c, compute);
+    run_forward(&f);
+    prepare_backward_call(&f);
+    for (int i = 0; i < c->input_count; i++) {
+        if (!wants_gradient(c, i)) continue;
+        operand o = c->inputs[i];
+        /* The gradient of a parameter is float32 whatever its copy for compute is. */
+        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        f.gradients[i] = twin_create(&o, compute, 200 + (uint32_t)i);
+        f.call.input_gradients[i] = f.gradients[i].tensor;
+        f.call.accumulate[i] = accumulate;
+        if (!accumulate) memset(f.gradients[i].values, 0, (size_t)ups_shape_elements(o.shape) * sizeof(double));
+        f.reference.input_gradients[i] = f.gradients[i].values;
+    }
+    run_backward(&f);
+    ups_reference_backward(&f.reference);
+    for (int i = 0; i < c->input_count; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "gradient of input %d%s", i, accumulate ? ", accumulated" : "");
+        if (wants_gradient(c, i)) compare(&f, what, f.gradients[i].values, &f.gradients[i].tensor);
+    }
+    fixture_destroy(&f);
+}
+
+static void every_op_computes_what_the_reference_does(void **state) {
+    for (int i = 0; i < op_case_count; i++) {
+        check_forward(&op_cases[i], UPS_F32);
+        check_forward(&op_cases[i], UPS_BF16);
+    }
+}
+
+static void every_gradient_is_that_of_the_reference(void **state) {
+    for (int i = 0; i < op_case_count; i++) {
+        check_backward(&op_cases[i], UPS_F32, false);
+        check_backward(&op_cases[i], UPS_BF16, false);
+    }
+}
+
+static void gradients_add_to_what_is_there_when_told_to(void **state) {
+    for (int i = 0; i < op_case_count; i++) {
+        check_backward(&op_cases[i], UPS_F32, true);
+        check_backward(&op_cases[i], UPS_BF16, true);
+    }
+}
+
+static void every_kind_of_the_list_has_a_case(void **state) {
+    for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
+        bool found = false;
+        for (int i = 0; i < op_case_count; i++) found |= (int)op_cases[i].kind == kind;
+        if (!found) fail_msg("op '%s' has no case", ups_op_describe(kind)->name);
+    }
+}
+
+/* d(sum of output * weights)/d(element), by central differences of the reference's own forward. */
+static double finite_difference(const ups_reference *r, int input, int64_t element) {
+    const double h = 1e-5;
+    double *x = r->inputs[input] + element, original = *x, sums[2] = {0.0, 0.0};
+    for (int side = 0; side < 2; side++) {
+        *x = original + (side ? h : -h);
+        ups_reference_forward(r);
+        for (int64_t i = 0; i < ups_shape_elements(r->output_shape); i++)
+            sums[side] += r->output[i] * r->output_gradient[i];
+    }
+    *x = original;
+    return (sums[1] - sums[0]) / (2.0 * h);
+}
+
+static void the_references_own_gradients_agree_with_finite_differences(void **state) {
+    enum { ELEMENTS = 4 };
+    for (int c = 0; c < op_case_count; c++) {
+        fixture f;
+        fixture_create(&f, &op_cases[c], UPS_F32);
+        for (int i = 0; i < op_cases[c].input_count; i++) {
+            if (!wants_gradient(&op_cases[c], i)) continue;
+            int64_t count = ups_shape_elements(op_cases[c].inputs[i].shape);
+            f.gradients[i].values = calloc((size_t)count, sizeof(double));
+            f.reference.input_gradients[i] = f.gradients[i].values;
+        }
+        ups_reference_backward(&f.reference);
+        for (int i = 0; i < op_cases[c].input_count; i++) {
+            if (!wants_gradient(&op_cases[c], i)) continue;
+            ups_random random = ups_random_stream(3, UPS_RANDOM_TEST, (uint32_t)(300 + i));
+            for (uint64_t n = 0; n < ELEMENTS; n++) {
+                int64_t count = ups_shape_elements(op_cases[c].inputs[i].shape);
+                int64_t element = (int64_t)ups_random_below(random, n, (uint64_t)count);
+                double expected = finite_difference(&f.reference, i, element);
+                double actual = f.reference.input_gradients[i][element];
+                if (fabs(actual - expected) <= 1e-6 * fmax(1.0, fabs(expected))) continue;
+                fail_msg("%s: the reference's gradient of input %d at %lld is %.9g; finite differences give %.9g",
+                         op_cases[c].name, i, (long long)element, actual, expected);
+            }
+        }
+        fixture_destroy(&f);
+    }
+}
+
+static void *copy_of(const ups_tensor *tensor, size_t *bytes) {
+    *bytes = (size_t)ups_shape_elements(tensor->shape) * ups_dtype_size(tensor->dtype);
+    void *host = malloc(*bytes + 1);
+    ups_error error;
+    assert_int_equal(device->class->download(device, host, tensor->data, *bytes, &error), UPS_OK);
+    return host;
+}
+
+/* All results of a case, one behind the other. */
+static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
+    fixture f;
+    fixture_create(&f, c, compute);
+    run_forward(&f);
+    ups_tensor results[UPS_MAX_INPUTS + 1] = {f.call.output};
+    int count = 1;
+    for (int i = 0; i < c->input_count; i++) {
+        if (!wants_gradient(c, i)) continue;
+        f.gradients[i] = twin_create(&c->inputs[i], UPS_F32, 200);
+        results[count++] = f.gradients[i].tensor;
+        f.call.input_gradients[i] = f.gradients[i].tensor;
+        if (c->kind != UPS_OP_LINEAR || i != 1)
+            f.call.input_gradients[i].dtype = results[count - 1].dtype = f.inputs[i].tensor.dtype;
+    }
+    prepare_backward_call(&f);
+    run_backward(&f);
+    char *all = NULL;
+    *total = 0;
+    for (int i = 0; i < count; i++) {
+        size_t bytes;
+        void *host = copy_of(&results[i], &bytes);
+        all = realloc(all, *total + bytes + 1);
+        memcpy(all + *total, host, bytes);
+        *total += bytes;
+        free(host);
+    }
+    fixture_destroy(&f);
+    return all;
+}
+
+static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
+    int before = device->threads;
+    for (int i = 0; i < op_case_count; i++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            ups_dtype compute = bf16 ? UPS_BF16 : UPS_F32;
+            size_t one_bytes, three_bytes;
+            device->threads = 1;
+            void *one = results_of(&op_cases[i], compute, &one_bytes);
+            device->threads = 3;
+            void *three = results_of(&op_cases[i], compute, &three_bytes);
+            if (memcmp(one, three, one_bytes) != 0) {
+                fail_msg("%s, %s: one thread and three differ", op_cases[i].name, ups_dtype_name(compute));
+            }
+            free(one);
+            free(three);
+        }
+    }
+    device->threads = before;
+}
+
+static void adamw_follows_the_paper(void **state) {
+    enum { COUNT = 5003, STEPS = 3 };
+    float *buffers[5];
+    double w[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, ema[COUNT];
+    uint16_t *bf16 = device_memory(COUNT * sizeof *bf16), host_bf16[COUNT];
+    float host[COUNT], values[COUNT];
+    ups_error error;
+    for (int i = 0; i < 5; i++) buffers[i] = device_memory(sizeof host);
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1), 1.0f, host, COUNT);
+    for (int i = 0; i < COUNT; i++) w[i] = ema[i] = (double)host[i];
+    device->class->upload(device, buffers[0], host, sizeof host, &error);
+    device->class->upload(device, buffers[4], host, sizeof host, &error);
+    for (int64_t step = 1; step <= STEPS; step++) {
+        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1 + (uint32_t)step), 0.01f, host, COUNT);
+        device->class->upload(device, buffers[1], host, sizeof host, &error);
+        ups_adamw_call call = {
+            .count = COUNT, .values = buffers[0], .gradients = buffers[1], .first_moment = buffers[2]};
+        call.second_moment = buffers[3];
+        call.ema = buffers[4];
+        call.bf16 = bf16;
+        call.learning_rate = 1e-2f, call.beta1 = 0.9f, call.beta2 = 0.95f, call.epsilon = 1e-8f;
+        call.weight_decay = 0.1f, call.gradient_scale = 0.5f, call.ema_decay = 0.99f, call.step = step;
+        assert_int_equal(device->class->adamw(device, &call, &error), UPS_OK);
+        for (int i = 0; i < COUNT; i++) {
+            double g = 0.5 * (double)host[i], b1 = (double)call.beta1, b2 = (double)call.beta2;
+            m[i] = b1 * m[i] + (1 - b1) * g;
+            v[i] = b2 * v[i] + (1 - b2) * g * g;
+            double m_hat = m[i] / (1 - pow(b1, (double)step)), v_hat = v[i] / (1 - pow(b2, (double)step));
+            w[i] -= (double)call.learning_rate *
+                    (m_hat / (sqrt(v_hat) + (double)call.epsilon) + (double)call.weight_decay * w[i]);
+            ema[i] = (double)call.ema_decay * ema[i] + (1 - (double)call.ema_decay) * w[i];
+        }
+    }
+    device->class->download(device, values, buffers[0], sizeof values, &error);
+    device->class->download(device, host, buffers[4], sizeof host, &error);
+    device->class->download(device, host_bf16, bf16, sizeof host_bf16, &error);
+    for (int i = 0; i < COUNT; i++) {
+        float rounded;
+        ups_bf16_to_f32(&host_bf16[i], &rounded, 1);
+        assert_true(fabs((double)values[i] - w[i]) < 1e-6 * (1.0 + fabs(w[i])));
+        assert_true(fabs((double)host[i] - ema[i]) < 1e-6 * (1.0 + fabs(ema[i])));
+        assert_true(fabs((double)rounded - w[i]) < 4e-3 * fabs(w[i]) + 1e-6);
+    }
+    for (int i = 0; i < 5; i++) device->class->release(device, buffers[i]);
+    device->class->release(device, bf16);
+}
+
+static void sum_of_squares_counts_what_is_not_finite(void **state) {
+    enum { COUNT = 100003 };
+    float *host = malloc(COUNT * sizeof *host), *x = device_memory(COUNT * sizeof *x);
+    double expected = 0.0, sum;
+    int64_t non_finite;
+    ups_error error;
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 3.0f, host, COUNT);
+    for (int i = 0; i < COUNT; i++) expected += (double)host[i] * (double)host[i];
+    device->class->upload(device, x, host, COUNT * sizeof *x, &error);
+    assert_int_equal(device->class->sum_of_squares(device, x, COUNT, &sum, &non_finite, &error), UPS_OK);
+    assert_int_equal(non_finite, 0);
+    assert_true(fabs(sum - expected) < 1e-12 * expected);
+    host[5] = NAN, host[70000] = -INFINITY, host[COUNT - 1] = INFINITY;
+    device->class->upload(device, x, host, COUNT * sizeof *x, &error);
+    assert_int_equal(device->class->sum_of_squares(device, x, COUNT, &sum, &non_finite, &error), UPS_OK);
+    assert_int_equal(non_finite, 3);
+    device->class->release(device, x);
+    free(host);
+}
+
+static double multiplications(const op_case *c) {
+    if (c->kind == UPS_OP_LINEAR) {
+        return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
+    }
+    if (c->kind == UPS_OP_ATTENTION)
+        return 4.0 * (double)ups_shape_elements(c->output.shape) * (double)c->output.shape.size[1];
+    return 0.0;
+}
+
+static double bytes_of(const ups_tensor *tensor) {
+    if (!tensor->data) return 0.0;
+    return (double)ups_shape_elements(tensor->shape) * (double)ups_dtype_size(tensor->dtype);
+}
+
+/* The fastest of some runs: other work on the machine only adds. */
+static double fastest(fixture *f, void (*run)(fixture *)) {
+    enum { RUNS = 30 };
+    double best = 1e9;
+    for (int i = 0; i < RUNS; i++) {
+        ups_error error;
+        double start = ups_now();
+        run(f);
+        device->class->synchronize(device, &error);
+        best = fmin(best, ups_now() - start);
+    }
+    return best;
+}
+
+static void print_speed(const char *name, ups_dtype compute, const char *way, double seconds, double flop,
+                        double bytes) {
+    printf("%-20s %-9s %-9s %9.1f us", name, ups_dtype_name(compute), way, seconds * 1e6);
+    if (flop > 0.0)
+        printf(" %9.1f GFLOP/s\n", flop / seconds * 1e-9);
+    else
+        printf(" %9.1f GB/s\n", bytes / seconds * 1e-9);
+}
+
+static void measure(const op_case *c, ups_dtype compute) {
+    fixture f;
+    fixture_create(&f, c, compute);
+    double bytes = bytes_of(&f.call.output), flop = multiplications(c);
+    for (int i = 0; i < c->input_count; i++) bytes += bytes_of(&f.call.inputs[i]);
+    print_speed(c->name, compute, "forward", fastest(&f, run_forward), flop, bytes);
+    prepare_backward_call(&f);
+    bytes = bytes_of(&f.call.output_gradient);
+    for (int i = 0; i < c->input_count; i++) {
+        if (!wants_gradient(c, i)) continue;
+        operand o = c->inputs[i];
+        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        f.gradients[i] = twin_create(&o, compute, 200);
+        f.call.input_gradients[i] = f.gradients[i].tensor;
+        bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
+    }
+    double factor = c->kind == UPS_OP_ATTENTION ? 2.5 : 2.0;
+    print_speed(c->name, compute, "backward", fastest(&f, run_backward), factor * flop, bytes);
+    fixture_destroy(&f);
+}
+
+static void measure_adamw(void) {
+    enum { COUNT = 21400000 };
+    ups_error error;
+    ups_adamw_call call = {.count = COUNT, .learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
+    call.weight_decay = 0.03f, call.gradient_scale = 1.0f;
+    float **buffers[] = {&call.values, &call.gradients, &call.first_moment, &call.second_moment};
+    for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
+    call.bf16 = device_memory(COUNT * sizeof *call.bf16);
+    double best = 1e9;
+    for (call.step = 1; call.step < 10; call.step++) {
+        double start = ups_now();
+        device->class->adamw(device, &call, &error);
+        device->class->synchronize(device, &error);
+        best = fmin(best, ups_now() - start);
+    }
+    print_speed("adamw, 21.4 M", UPS_F32, "", best, 0.0, 30.0 * COUNT);
+    for (int i = 0; i < 4; i++) device->class->release(device, *buffers[i]);
+    device->class->release(device, call.bf16);
+}
+
+static int perf(const char *only) {
+    for (size_t i = 0; i < (size_t)op_perf_case_count; i++) {
+        if (only && !strstr(op_perf_cases[i].name, only)) continue;
+        measure(&op_perf_cases[i], UPS_F32);
+        measure(&op_perf_cases[i], UPS_BF16);
+    }
+    if (!only || strstr("adamw", only)) measure_adamw();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    ups_error error;
+    const char *name = getenv("UPS_TEST_DEVICE");
+    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu"}, &device, &error) != UPS_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_the_list_has_a_case),
+        cmocka_unit_test(the_references_own_gradients_agree_with_finite_differences),
+        cmocka_unit_test(every_op_computes_what_the_reference_does),
+        cmocka_unit_test(every_gradient_is_that_of_the_reference),
+        cmocka_unit_test(gradients_add_to_what_is_there_when_told_to),
+        cmocka_unit_test(results_have_the_same_bits_on_any_number_of_threads),
+        cmocka_unit_test(adamw_follows_the_paper),
+        cmocka_unit_test(sum_of_squares_counts_what_is_not_finite),
+    };
+    int result = argc > 1 && strcmp(argv[1], "perf") == 0 ? perf(argc > 2 ? argv[2] : NULL)
+                                                          : cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+    ups_device_close(device);
+    return result;
+}
