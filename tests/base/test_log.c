@@ -33,6 +33,25 @@ static void lines_below_the_level_are_dropped(void **state) {
     assert_contains(text, "debug: four\n");
 }
 
+/* Runs this program again, which then logs one line of each level. */
+static const char *lines_with_environment(const char *assignment) {
+    static char text[1000];
+    char self[300] = "", command[400];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(command, sizeof command, "%s '%s' log 2>&1", assignment, self);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    text[fread(text, 1, sizeof text - 1, pipe)] = '\0';
+    assert_int_equal(pclose(pipe), 0);
+    return text;
+}
+
+static void the_environment_chooses_the_level(void **state) {
+    assert_int_equal(count_of(lines_with_environment("UPS_LOG=debug"), "\n"), 4);
+    assert_int_equal(count_of(lines_with_environment("UPS_LOG=warning"), "\n"), 2);
+    assert_int_equal(count_of(lines_with_environment("UPS_LOG=nonsense"), "\n"), 3); /* as without: info */
+}
+
 static void a_long_or_broken_message_stays_one_line(void **state) {
     char message[5000];
     memset(message, 'm', sizeof message - 1);
@@ -72,10 +91,15 @@ static void a_bar_on_the_terminal_is_erased_before_a_line_and_drawn_again_after_
     assert_contains(line, "hello\r\n\r\033[Kencode");
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    if (count > 1) {
+        for (int level = UPS_LOG_DEBUG; level <= UPS_LOG_ERROR; level++) ups_log((ups_log_level)level, "line");
+        return 0;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_carries_the_time_and_warnings_their_level),
         cmocka_unit_test(lines_below_the_level_are_dropped),
+        cmocka_unit_test(the_environment_chooses_the_level),
         cmocka_unit_test(a_long_or_broken_message_stays_one_line),
         cmocka_unit_test(lines_of_many_threads_do_not_mix),
         cmocka_unit_test(a_bar_on_the_terminal_is_erased_before_a_line_and_drawn_again_after_it),
