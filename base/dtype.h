@@ -8,22 +8,30 @@ typedef enum ups_dtype { UPS_F32, UPS_F64, UPS_F16, UPS_BF16, UPS_I32 } ups_dtyp
 
 static inline size_t ups_dtype_size(ups_dtype dtype) {
     switch (dtype) {
-    case UPS_F64: return 8;
+    case UPS_F64:
+        return 8;
     case UPS_F32:
-    case UPS_I32: return 4;
+    case UPS_I32:
+        return 4;
     case UPS_F16:
-    case UPS_BF16: return 2;
+    case UPS_BF16:
+        return 2;
     }
     return 0;
 }
 
 static inline const char *ups_dtype_name(ups_dtype dtype) {
     switch (dtype) {
-    case UPS_F64: return "float64";
-    case UPS_F32: return "float32";
-    case UPS_I32: return "int32";
-    case UPS_F16: return "float16";
-    case UPS_BF16: return "bfloat16";
+    case UPS_F64:
+        return "float64";
+    case UPS_F32:
+        return "float32";
+    case UPS_I32:
+        return "int32";
+    case UPS_F16:
+        return "float16";
+    case UPS_BF16:
+        return "bfloat16";
     }
     return "unknown";
 }

@@ -151,7 +151,9 @@ static void filled_numbers_have_the_same_bits_whatever_the_compiler_and_the_mach
     ups_random_fill_uniform(stream, -0.1f, 0.3f, values, COUNT);
     ups_hash_hex(ups_hash_bytes(values, COUNT * sizeof *values), uniform);
     free(values);
-    assert_string_equal(normal, "f17b1797cb98573de9e10a81e3bb0721"); /* as first computed; gcc and clang, with and without optimization */
+    assert_string_equal(
+        normal,
+        "f17b1797cb98573de9e10a81e3bb0721"); /* as first computed; gcc and clang, with and without optimization */
     assert_string_equal(uniform, "2cce3df8c251e5369d8831dd523340ba");
 }
 
