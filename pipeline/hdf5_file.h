@@ -1,0 +1,18 @@
+/* An open HDF5 file, as storage_hdf5.c (what it contains) and hdf5_map.c (where it keeps it) share it. */
+#ifndef UPS_PIPELINE_HDF5_FILE_H
+#define UPS_PIPELINE_HDF5_FILE_H
+
+#include "pipeline/hdf5_driver.h"
+#include "pipeline/storage_hdf5.h"
+
+struct ups_hdf5_file {
+    char *path;
+    int fd;   /* for reading what was mapped; negative once settled */
+    hid_t id; /* the library's; negative once settled */
+    uint64_t bytes;
+    bool through_library;
+    bool needed; /* an array reads through the library */
+    ups_hdf5_note note;
+};
+
+#endif
