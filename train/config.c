@@ -14,8 +14,8 @@
 /* ---- enumerations ---------------------------------------------------------------------------------------------- */
 
 static const cyaml_strval_t precisions[] = {{"f32", UPS_PRECISION_F32}, {"bf16", UPS_PRECISION_BF16}};
-static const cyaml_strval_t poolings[] = {{"average", UPS_POOLING_AVERAGE}, {"queries", UPS_POOLING_QUERIES}};
-static const cyaml_strval_t update_norms[] = {{"layer_norm", UPS_UPDATE_LAYER_NORM}, {"none", UPS_UPDATE_NONE}};
+static const cyaml_strval_t poolings[] = {{"average", UPS_POOL_MEAN}, {"queries", UPS_POOL_QUERIES}};
+static const cyaml_strval_t update_norms[] = {{"layer_norm", UPS_UPDATE_LAYER_NORM}, {"none", UPS_UPDATE_PLAIN}};
 static const cyaml_strval_t codecs[] = {{"latent", UPS_CACHE_LATENT}, {"portable", UPS_CACHE_PORTABLE}};
 static const cyaml_strval_t schedules[] = {{"constant", UPS_SCHEDULE_CONSTANT}, {"cosine", UPS_SCHEDULE_COSINE}};
 static const cyaml_strval_t stages[] = {

@@ -5,14 +5,13 @@
 #define UPS_TRAIN_CONFIG_H
 
 #include "base/config.h"
-#include "model/device.h"
+#include "model/encoder.h"
+#include "model/operator.h"
 #include "pipeline/loader.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef enum ups_precision { UPS_PRECISION_F32, UPS_PRECISION_BF16 } ups_precision;
-typedef enum ups_pooling { UPS_POOLING_AVERAGE, UPS_POOLING_QUERIES } ups_pooling;
-typedef enum ups_update_norm { UPS_UPDATE_LAYER_NORM, UPS_UPDATE_NONE } ups_update_norm;
 typedef enum ups_cache_codec { UPS_CACHE_LATENT, UPS_CACHE_PORTABLE } ups_cache_codec;
 typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
 typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;

@@ -1,0 +1,75 @@
+#include "train/latents.h"
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "cache/source.h"
+#include "train/networks.h"
+#include "train/state.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_BYTES (1 << 20)
+
+ups_status ups_file_hash(const char *path, char hex[33], ups_error *error) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
+    ups_hasher *hasher = ups_hasher_create();
+    char *buffer = malloc(READ_BYTES);
+    ups_status status = hasher && buffer ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    while (status == UPS_OK) {
+        ssize_t got = read(fd, buffer, READ_BYTES);
+        if (got < 0) status = ups_fail_errno(error, "%s: read failed", path);
+        if (got <= 0) break;
+        ups_hasher_update(hasher, buffer, (size_t)got);
+    }
+    if (hasher) ups_hash_hex(ups_hasher_finish(hasher), hex);
+    free(buffer);
+    close(fd);
+    return status;
+}
+
+ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
+                                   ups_fingerprint *fingerprint, ups_error *error) {
+    char *path = ups_run_model_path(config, UPS_STAGE_AUTOENCODER);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (!ups_path_exists(path)) {
+        status = ups_fail(error, UPS_ERR_IO,
+                          "%s: there is no trained encoder yet; run `ups train` with --stage autoencoder first", path);
+    }
+    if (status == UPS_OK) status = ups_file_hash(path, fingerprint->encoder_weights, error);
+    free(path);
+    UPS_TRY(status);
+    json_t *encoder = ups_networks_describe_encoder(config, task);
+    json_t *normalisation = ups_networks_describe_normalisation(task);
+    ups_fingerprint_json(encoder, fingerprint->encoder_configuration);
+    ups_fingerprint_json(normalisation, fingerprint->normalisation);
+    json_decref(encoder);
+    json_decref(normalisation);
+    return ups_fingerprint_source(task->source->files, task->source->file_count, task->samples[split],
+                                  task->sample_count[split], fingerprint->source, error);
+}
+
+ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
+                            ups_error *error) {
+    ups_fingerprint expected = {{0}, {0}, {0}, {0}};
+    UPS_TRY(ups_latents_fingerprint(config, task, split, &expected, error));
+    char *cache = ups_run_cache_directory(config), *directory = NULL;
+    if (!cache || asprintf(&directory, "%s/%s/%s", cache, task->name, ups_split_name(split)) < 0) {
+        free(cache);
+        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
+    ups_status status;
+    if (ups_path_exists(directory)) {
+        status = ups_cache_source_open(directory, &expected, source, error);
+    } else {
+        status = ups_fail(error, UPS_ERR_IO,
+                          "%s: there is no cache yet; run `ups cache build` on this configuration first", directory);
+    }
+    free(directory);
+    free(cache);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* The run's latent cache, from the side of training: where it lies, what must have made it, and its groups opened as
+ * sources. */
+#ifndef UPS_TRAIN_LATENTS_H
+#define UPS_TRAIN_LATENTS_H
+
+#include "cache/fingerprint.h"
+#include "train/tasks.h"
+
+/* What a cache of this task and split must have been made by: weights of output/autoencoder.safetensors, encoder,
+ * normalisation, source. */
+ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
+                                   ups_fingerprint *fingerprint, ups_error *error);
+
+/* Opens <cache>/<task>/<split>, refusing one that something else made. Absent groups are UPS_ERR_IO with what to run.
+ */
+ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
+                            ups_error *error);
+
+/* XXH3 of a whole file, as 32 hex digits. */
+ups_status ups_file_hash(const char *path, char hex[33], ups_error *error);
+
+#endif

@@ -1,0 +1,50 @@
+#include "train/losses.h"
+
+unsigned ups_losses_due(const ups_loss_config *const *losses, int count, int64_t step) {
+    unsigned mask = 0;
+    for (int i = 0; i < count; i++) {
+        bool due = losses[i]->weight > 0 && step >= losses[i]->from && step % losses[i]->every == 0;
+        if (due) mask |= 1u << i;
+    }
+    return mask;
+}
+
+int ups_losses_masks(const ups_loss_config *const *losses, int count, int64_t steps, unsigned *masks) {
+    int found = 0;
+    for (int64_t step = 0; step < steps && found < 1 << count; step++) {
+        unsigned mask = ups_losses_due(losses, count, step);
+        bool known = false;
+        for (int i = 0; i < found; i++) known = known || masks[i] == mask;
+        if (!known) masks[found++] = mask;
+    }
+    return found;
+}
+
+void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value term, double weight) {
+    ups_graph_keep(graph, term);
+    objective->term[objective->count] = term;
+    objective->weight[objective->count++] = (float)weight;
+}
+
+/* A weighted sum takes few inputs; longer ones are summed in groups, whose results are summed in turn. */
+void ups_objective_close(ups_graph *graph, ups_objective *objective) {
+    ups_value sums[UPS_MAX_TERMS];
+    float ones[UPS_MAX_TERMS];
+    int groups = 0;
+    for (int at = 0; at < objective->count; at += UPS_MAX_INPUTS) {
+        int size = objective->count - at < UPS_MAX_INPUTS ? objective->count - at : UPS_MAX_INPUTS;
+        ones[groups] = 1;
+        sums[groups++] = ups_weighted_sum(graph, &objective->term[at], &objective->weight[at], size);
+    }
+    objective->total = groups == 1 ? sums[0] : ups_weighted_sum(graph, sums, ones, groups);
+}
+
+ups_status ups_objective_read(const ups_objective *objective, const ups_step *step, int64_t batch, float *scratch,
+                              float *out, ups_error *error) {
+    for (int64_t b = 0; b < batch; b++) out[b] = 0;
+    for (int i = 0; i < objective->count; i++) {
+        UPS_TRY(ups_step_download(step, objective->term[i], scratch, (size_t)batch * sizeof *scratch, error));
+        for (int64_t b = 0; b < batch; b++) out[b] += objective->weight[i] * scratch[b];
+    }
+    return UPS_OK;
+}

@@ -1,0 +1,55 @@
+#include "train/stage.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define MOST_BATCH (INT64_C(1) << 14)
+#define GIB ((double)(1 << 30))
+
+static double free_memory(void) {
+    FILE *file = fopen("/proc/meminfo", "r");
+    double kib = 0;
+    char line[256];
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
+    }
+    if (file) fclose(file);
+    if (kib > 0) return kib * 1024;
+    return (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+ups_status ups_stage_find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
+                                void *context, ups_stage_plan *plan, ups_error *error) {
+    double limit = training->memory_limit > 0 ? training->memory_limit * GIB : 0.5 * free_memory();
+    int64_t unit = training->pairs_per_trajectory, fits = 0, too_large = 0;
+    ups_stage_plan found = {0};
+    for (int64_t batch = unit; batch <= MOST_BATCH * unit && !too_large;
+         batch *= 2) { /* double until it no longer fits … */
+        UPS_TRY(measure(context, batch, plan, error));
+        if ((double)plan->total > limit) {
+            too_large = batch;
+        } else {
+            fits = batch;
+            found = *plan;
+        }
+    }
+    if (fits == 0) {
+        return ups_fail(
+            error, UPS_ERR_MEMORY,
+            "%s: the smallest batch (%lld) takes %.2f GiB, and %.2f GiB may be used; raise %s.memory_limit or "
+            "make the model smaller",
+            stage, (long long)unit, (double)plan->total / GIB, limit / GIB, stage);
+    }
+    while (too_large && too_large - fits > unit) { /* … then halve the gap */
+        int64_t middle = fits + (too_large - fits) / (2 * unit) * unit;
+        UPS_TRY(measure(context, middle, plan, error));
+        if ((double)plan->total > limit) {
+            too_large = middle;
+        } else {
+            fits = middle;
+            found = *plan;
+        }
+    }
+    *plan = found;
+    return UPS_OK;
+}

@@ -1,0 +1,45 @@
+/* A stage of training: plan → run → checkpoint. What all stages share: what they are given, and what they say of their
+ * memory before they run. */
+#ifndef UPS_TRAIN_STAGE_H
+#define UPS_TRAIN_STAGE_H
+
+#include "model/device.h"
+#include "model/plan.h"
+#include "train/tasks.h"
+
+typedef struct ups_stage_request {
+    const ups_run_config *config;
+    ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
+    ups_device *device;
+    bool resume; /* go on from the checkpoint that is there; otherwise begin at step 0 */
+} ups_stage_request;
+
+/* Memory of a stage in bytes, known before it runs. */
+typedef struct ups_stage_plan {
+    int64_t batch_size; /* windows a micro-batch: as configured, or found */
+    int64_t trainable;  /* parameters, as a paper would count them */
+    size_t parameters;  /* values, gradients and the bf16 copy */
+    size_t optimizer;   /* moments and moving average */
+    size_t activations; /* arenas: activations, their gradients, saved statistics; of all the stage's graphs */
+    size_t inputs;
+    size_t workspace;
+    size_t loader; /* batches in flight */
+    size_t total;
+} ups_stage_plan;
+
+ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
+ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
+
+/* Trains to the last step and exports the weights to output/STAGE.safetensors. UPS_ERR_CANCELLED leaves a checkpoint.
+ */
+ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error);
+/* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's. */
+ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error);
+
+/* For `batch_size: auto`: the largest multiple of `unit` whose plan stays within the limit. `plan` computes a plan for
+ * the batch size it is given. UPS_ERR_MEMORY when not even one unit fits, saying what it would take. */
+typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);
+ups_status ups_stage_find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
+                                void *context, ups_stage_plan *plan, ups_error *error);
+
+#endif
