@@ -77,7 +77,7 @@ void ups_encoder_token_coordinates(const ups_encoder_options *options, const ups
 static ups_value centres(ups_graph *g, const ups_encoder_options *o, const ups_field_shape *field) {
     int64_t patch[3], cells[3], patches = ups_encoder_patches(o, field);
     patch_of(o, field, patch, cells);
-    char name[96];
+    char name[200];
     snprintf(name, sizeof name, "encoder.centres.%s", field->task);
     ups_value found = ups_graph_find(g, name);
     if (found != UPS_NO_VALUE) return found;
