@@ -9,6 +9,10 @@
 #define LIST(table) (table), sizeof(table) / sizeof((table)[0])
 
 static const ups_command commands[] = {
+    {"data", "look into simulation files: inspect, dump", ups_cmd_data},
+    {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
+    {"config", "configurations: show, check, keys", ups_cmd_config},
+    {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
 
