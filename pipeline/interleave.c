@@ -61,6 +61,7 @@ static void grow_tree(split *splits, int32_t leaves) {
 
 ups_status ups_interleave_exact(const int64_t *counts, int32_t n, ups_interleave **out, ups_error *error) {
     *out = NULL;
+    if (n < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "there is no task to interleave");
     int64_t total = 0;
     for (int32_t k = 0; k < n; k++) {
         if (counts[k] <= 0)
@@ -167,6 +168,7 @@ static void fill_period(ups_interleave *interleave, int64_t *had) {
 
 ups_status ups_interleave_shares(const double *weights, int32_t n, ups_interleave **out, ups_error *error) {
     *out = NULL;
+    if (n < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "there is no task to interleave");
     for (int32_t k = 0; k < n; k++)
         if (!(weights[k] > 0.0) || isinf(weights[k]))
             return ups_fail(error, UPS_ERR_ARGUMENT, "task %d has weight %g; a finite number above 0 is needed", k,

@@ -1,0 +1,189 @@
+/* The decode threads: bytes that were read become windows of frames in a batch slot.
+ *
+ * Where types and windows allow, a source decodes straight into the slot; else into the thread's own staging memory,
+ * from where the windows are converted and gathered. Everything that is handed out is checked for NaN and Inf. */
+#include "pipeline/loader_state.h"
+
+#include "base/random.h"
+#include "base/threads.h"
+#include "pipeline/convert.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Replacements tried for one draw before its data is called hopeless. */
+#define MAX_REPLACEMENTS 32
+
+/* Waits for a job; NULL when closing. Counts the wait as waiting for the disk, less what it was waiting for the
+ * consumer. */
+static ups_job *take_fetched(ups_loader *loader) {
+    pthread_mutex_lock(&loader->lock);
+    if (!loader->fetched && !loader->closing) {
+        double since = ups_now(), full = ups_ring_seconds_full(loader->ring);
+        while (!loader->fetched && !loader->closing) pthread_cond_wait(&loader->fetched_some, &loader->lock);
+        double waited = ups_now() - since - (ups_ring_seconds_full(loader->ring) - full);
+        if (waited > 0.0) loader->statistics.seconds_disk += waited;
+    }
+    ups_job *job = loader->closing ? NULL : loader->fetched;
+    if (job) loader->fetched = job->next;
+    pthread_mutex_unlock(&loader->lock);
+    return job;
+}
+
+static uint8_t *part_memory(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    size_t window = (size_t)(task->frames * task->frame_elements) * ups_dtype_size(loader->options.dtype);
+    return (uint8_t *)job->slot->data + (size_t)(job->part * loader->options.windows_per_draw) * window;
+}
+
+/* The frames decoded are the frames handed out, in the same type. */
+static bool decodes_in_place(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    return task->dtype == loader->options.dtype && loader->options.windows_per_draw == 1 &&
+           job->frames.count == task->frames;
+}
+
+/* Puts the job's windows into their places; `decoded` holds job->frames. False when a NaN or Inf is among them. */
+static bool place_windows(const ups_loader *loader, const ups_job *job, const uint8_t *decoded) {
+    const ups_loader_options *options = &loader->options;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_window *window = ups_job_windows(loader, job);
+    size_t elements = (size_t)task->frame_elements;
+    size_t in_bytes = elements * ups_dtype_size(task->dtype), out_bytes = elements * ups_dtype_size(options->dtype);
+    bool together = options->stride == 1; /* a window's frames are neighbours */
+    int64_t pieces = together ? 1 : task->frames;
+    size_t piece = together ? (size_t)task->frames : 1;
+    uint8_t *out = part_memory(loader, job);
+    bool finite = true;
+    for (int64_t w = 0; w < options->windows_per_draw; w++)
+        for (int64_t i = 0; i < pieces; i++) {
+            const uint8_t *in =
+                decoded + (size_t)(window[w].start - job->frames.start + i * options->stride) * in_bytes;
+            finite &= ups_convert(in, task->dtype, out, options->dtype, piece * elements);
+            out += piece * out_bytes;
+        }
+    return finite;
+}
+
+/* What is wrong with the windows in the slot, as a sentence: "task x, sample 0007 (file.h5): 3 NaN values, first at
+ * frame 12". Freed by the caller; NULL when out of memory. */
+static char *describe_bad(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_window *window = ups_job_windows(loader, job);
+    size_t elements = (size_t)task->frame_elements, bytes = elements * ups_dtype_size(loader->options.dtype);
+    const uint8_t *at = part_memory(loader, job);
+    size_t nan = 0, infinite = 0;
+    int64_t first = INT64_MAX;
+    for (int64_t w = 0; w < loader->options.windows_per_draw; w++)
+        for (int64_t i = 0; i < task->frames; i++, at += bytes) {
+            size_t before = nan + infinite;
+            ups_count_non_finite(at, loader->options.dtype, elements, &nan, &infinite);
+            int64_t frame = window[w].start + i * loader->options.stride;
+            if (nan + infinite > before && frame < first) first = frame;
+        }
+    const ups_source *source = task->task.source;
+    uint32_t file = job->extent_count ? job->extents[0].file : 0;
+    const char *what = infinite == 0 ? "NaN" : nan == 0 ? "infinite" : "NaN or infinite";
+    char *line = NULL;
+    if (asprintf(&line, "task %s, sample %s (%s): %zu %s value%s, first at frame %lld", task->task.name,
+                 job->sample.name, source->file_count ? source->files[file] : source->class->kind, nan + infinite, what,
+                 nan + infinite == 1 ? "" : "s", (long long)first) < 0)
+        return NULL;
+    return line;
+}
+
+static void record_bad(ups_loader *loader, const ups_job *job, int64_t attempt, char *line) {
+    ups_bad_record *record = malloc(sizeof *record);
+    if (!record || !line) { /* without memory for a line the sample is skipped all the same */
+        free(record);
+        free(line);
+        return;
+    }
+    *record = (ups_bad_record){.batch = loader->batches[job->slot->number].index,
+                               .part = job->part,
+                               .attempt = attempt,
+                               .task = job->task,
+                               .index = job->index,
+                               .line = line};
+    pthread_mutex_lock(&loader->lock);
+    record->next = loader->bad;
+    loader->bad = record;
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* Puts another sample of the same task in the job's place, chosen by (seed, position, attempt) alone, and reads it on
+ * this thread. */
+static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t attempt, uint8_t *target) {
+    ups_loader *loader = decoder->loader;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    ups_random stream = ups_random_stream(loader->options.seed, UPS_RANDOM_SAMPLER,
+                                          (uint32_t)(UPS_SAMPLER_MAX_TASKS + job->task)); /* apart from the orders' */
+    uint64_t sample = ups_random_below(stream, (uint64_t)job->position * MAX_REPLACEMENTS + (uint64_t)attempt,
+                                       (uint64_t)task->task.sample_count);
+    job->index = task->task.samples ? task->task.samples[sample] : (int64_t)sample;
+    UPS_TRY(ups_source_describe(task->task.source, job->index, &job->sample, &job->error));
+    ups_window *window = ups_job_windows(loader, job);
+    for (int64_t w = 0; w < loader->options.windows_per_draw; w++) {
+        window[w].sample = job->index;
+        window[w].parameters = job->sample.parameters;
+        if (task->frames > 1)
+            window[w].dt =
+                job->sample.time[window[w].start + loader->options.stride] - job->sample.time[window[w].start];
+    }
+    job->extent_count = 0;
+    return ups_source_read(task->task.source, job->index, job->frames, target, &job->error);
+}
+
+static ups_status handle_bad(ups_decoder *decoder, ups_job *job, uint8_t *target) {
+    ups_loader *loader = decoder->loader;
+    for (int64_t attempt = 0; attempt < MAX_REPLACEMENTS; attempt++) {
+        char *line = describe_bad(loader, job);
+        if (loader->options.on_bad_sample == UPS_BAD_SAMPLE_STOP) {
+            ups_status status = ups_fail(&job->error, UPS_ERR_NUMERIC, "%s; `on_bad_sample: skip` goes on without it",
+                                         line ? line : "a sample is not finite");
+            free(line);
+            return status;
+        }
+        record_bad(loader, job, attempt, line);
+        if (read_replacement(decoder, job, attempt, target) != UPS_OK) return ups_job_failed(loader, job);
+        if (place_windows(loader, job, target)) return UPS_OK;
+    }
+    return ups_fail(&job->error, UPS_ERR_NUMERIC,
+                    "task %s: %d samples drawn in a row hold NaN or infinite values: its data needs repair first",
+                    loader->tasks[job->task].task.name, MAX_REPLACEMENTS);
+}
+
+static ups_status decode(ups_decoder *decoder, ups_job *job) {
+    ups_loader *loader = decoder->loader;
+    const ups_source *source = loader->tasks[job->task].task.source;
+    uint8_t *target = decodes_in_place(loader, job) ? part_memory(loader, job) : decoder->staging;
+    job->status = source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count,
+                                        decoder->scratch, target, &job->error);
+    if (job->status != UPS_OK) return ups_job_failed(loader, job);
+    if (place_windows(loader, job, target)) return UPS_OK;
+    return handle_bad(decoder, job, target);
+}
+
+static void finish(ups_loader *loader, ups_job *job, double seconds) {
+    if (job->status != UPS_OK) atomic_store(&loader->failed, true);
+    pthread_mutex_lock(&loader->lock);
+    loader->statistics.seconds_decode += seconds;
+    loader->statistics.trajectories++;
+    loader->statistics.bytes_decoded += (uint64_t)job->frames.count * ups_sample_frame_bytes(&job->sample);
+    ups_ring_part_done(loader->ring, job->slot, job->part, job->status, &job->error);
+    job->next = loader->idle;
+    loader->idle = job;
+    pthread_cond_signal(&loader->idle_some);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void *ups_loader_decode(void *context) {
+    ups_decoder *decoder = context;
+    ups_job *job;
+    while ((job = take_fetched(decoder->loader))) {
+        double since = ups_now();
+        if (job->status == UPS_OK) job->status = decode(decoder, job);
+        finish(decoder->loader, job, ups_now() - since);
+    }
+    return NULL;
+}

@@ -1,0 +1,623 @@
+/* The loader's claims, over sources whose every byte is known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/half.h"
+#include "pipeline/loader.h"
+#include "plain_source.h"
+
+static char directory[] = "ups-test-loader-XXXXXX";
+
+/* Counts allocations: the linker sends every call of the libraries under test through here (see CMakeLists.txt). */
+static atomic_long allocations;
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **memory, size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(bytes);
+}
+void *__wrap_calloc(size_t count, size_t bytes) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(count, bytes);
+}
+void *__wrap_realloc(void *memory, size_t bytes) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(memory, bytes);
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_aligned_alloc(alignment, bytes);
+}
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    atomic_fetch_add(&allocations, 1);
+    return __real_posix_memalign(memory, alignment, bytes);
+}
+
+static const plain_options ordinary = {.directory = directory,
+                                       .name = "ordinary",
+                                       .dtype = UPS_F32,
+                                       .samples = 13,
+                                       .times = 11,
+                                       .elements = 33,
+                                       .chunk_frames = 4,
+                                       .bad_sample = -1,
+                                       .undecodable = -1};
+
+static const ups_loader_options pairs = {.seed = 3,
+                                         .batch = 8,
+                                         .windows_per_draw = 1,
+                                         .window = 2,
+                                         .stride = 1,
+                                         .batch_count = 10,
+                                         .ranks = 1,
+                                         .decode_threads = 3};
+
+static int make_directory(void **state) {
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    return rmdir(directory);
+}
+
+static ups_loader *open_tasks(const ups_loader_options *options, const ups_loader_task *tasks, int32_t count) {
+    ups_loader *loader = NULL;
+    ups_error error = {0};
+    if (ups_loader_open(options, tasks, count, &loader, &error) != UPS_OK) fail_msg("%s", error.message);
+    return loader;
+}
+
+static ups_loader *open_one(const ups_loader_options *options, const ups_source *source) {
+    ups_loader_task task = {.name = "ordinary", .source = source};
+    return open_tasks(options, &task, 1);
+}
+
+/* The next batch; fails the test when it is an error. */
+static const ups_batch *next(ups_loader *loader) {
+    const ups_batch *batch = NULL;
+    ups_error error = {0};
+    if (ups_loader_next(loader, &batch, &error) != UPS_OK) fail_msg("%s", error.message);
+    return batch;
+}
+
+/* Every element of every window is that of the sample and frame the window names. */
+static void check_batch(const ups_batch *batch, int64_t stride) {
+    size_t at = 0;
+    for (int64_t w = 0; w < batch->windows; w++)
+        for (int64_t f = 0; f < batch->frames; f++)
+            for (int64_t e = 0; e < batch->frame_elements; e++, at++) {
+                float found;
+                if (batch->dtype == UPS_F16)
+                    ups_f16_to_f32((const ups_f16 *)batch->data + at, &found, 1);
+                else
+                    found = ((const float *)batch->data)[at];
+                float expected = plain_value(batch->window[w].sample, batch->window[w].start + f * stride, e);
+                if (found != expected)
+                    fail_msg("batch %d, window %d, frame %d, element %d: %g instead of %g", (int)batch->index, (int)w,
+                             (int)f, (int)e, (double)found, (double)expected);
+            }
+}
+
+static void check_run(const ups_loader_options *options, const ups_source *source, const plain_options *plain) {
+    ups_loader *loader = open_one(options, source);
+    const ups_batch *batch;
+    int64_t batches = 0;
+    int64_t frames = options->window ? options->window : plain->times;
+    while ((batch = next(loader))) {
+        assert_int_equal(batch->index, batches++);
+        assert_int_equal(batch->windows, options->batch);
+        assert_int_equal(batch->frames, frames);
+        assert_int_equal(batch->frame_elements, plain->elements);
+        check_batch(batch, options->stride);
+        for (int64_t w = 0; w < batch->windows; w++) {
+            const ups_window *window = &batch->window[w];
+            assert_in_range(window->start, 0, plain->times - 1 - (frames - 1) * options->stride);
+            assert_true(window->dt == (frames > 1 ? 0.25 * (double)options->stride : 0.0));
+            assert_true(window->parameters[0] == 0.5 * (double)window->sample);
+        }
+        ups_loader_release(loader, batch);
+    }
+    assert_int_equal(batches, options->batch_count);
+    ups_loader_statistics statistics;
+    ups_loader_statistics_get(loader, &statistics);
+    assert_int_equal(statistics.batches, batches);
+    assert_int_equal(statistics.windows, batches * options->batch);
+    assert_int_equal(statistics.trajectories, batches * options->batch / options->windows_per_draw);
+    ups_loader_close(loader);
+}
+
+static void every_window_holds_the_frames_it_names(void **state) {
+    (void)state;
+    const ups_dtype types[][2] = {{UPS_F32, UPS_F32}, {UPS_F64, UPS_F32}, {UPS_F16, UPS_F32}, {UPS_F16, UPS_F16}};
+    const int64_t shapes[][3] = {{0, 1, 1}, {1, 1, 1}, {2, 1, 1}, {2, 3, 1},
+                                 {5, 2, 4}, {2, 1, 8}, {0, 1, 2}}; /* window, stride, per draw */
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        plain_options plain = ordinary;
+        plain.dtype = types[t][0];
+        plain.scattered = t % 2;
+        ups_source *source = plain_source(&plain);
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int way = 0; way < 4; way++) {
+                ups_loader_options options = pairs;
+                options.dtype = types[t][1];
+                options.window = shapes[s][0];
+                options.stride = shapes[s][1];
+                options.windows_per_draw = shapes[s][2];
+                options.io = way & 1 ? UPS_IO_THREADS : UPS_IO_AUTO;
+                options.direct = way & 2;
+                check_run(&options, source, &plain);
+            }
+        ups_source_close(source);
+        plain_remove_files(&plain);
+    }
+}
+
+static void a_source_without_extents_is_read_by_its_own_decode(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.without_extents = true;
+    ups_source *source = plain_source(&plain);
+    check_run(&pairs, source, &plain);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void a_queue_shorter_than_one_samples_extents_still_reads_it(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.chunk_frames = 1;
+    plain.elements = 6000; /* chunks in reverse order and too far apart to merge */
+    plain.scattered = true;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.queue_depth = 2;
+    check_run(&options, source, &plain);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    const int64_t split[] = {9, 2, 4, 0, 12, 7, 1};
+    ups_loader_task tasks[] = {{.name = "a", .source = source, .samples = split, .sample_count = 7},
+                               {.name = "b", .source = source}};
+    ups_loader_options options = pairs;
+    options.sequential = true;
+    options.batch = 6;
+    options.batch_count = -1;
+    for (int one_task = 0; one_task < 2; one_task++) {
+        options.one_task_per_batch = one_task;
+        ups_loader *loader = open_tasks(&options, tasks, 2);
+        const ups_batch *batch;
+        int64_t seen = 0, batches = 0;
+        while ((batch = next(loader))) {
+            check_batch(batch, 1);
+            for (int64_t w = 0; w < batch->windows; w++, seen++) {
+                assert_int_equal(batch->window[w].task, seen < 7 ? 0 : 1);
+                assert_int_equal(batch->window[w].sample, seen < 7 ? split[seen] : seen - 7);
+                assert_int_equal(batch->window[w].start, 0);
+                if (one_task) assert_int_equal(batch->window[w].task, batch->window[0].task);
+            }
+            batches++;
+            ups_loader_release(loader, batch);
+        }
+        assert_int_equal(seen, 7 + 13);
+        assert_int_equal(batches, one_task ? 2 + 3 : 4);
+        ups_loader_close(loader);
+    }
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+/* Writes (sample, start) of every window of a run into `order`, batch by batch from `first`, and returns how many there
+ * were. */
+static int64_t record_order(ups_loader_options options, const ups_source *source, int64_t (*order)[2]) {
+    ups_loader *loader = open_one(&options, source);
+    const ups_batch *batch;
+    int64_t count = 0;
+    while ((batch = next(loader))) {
+        check_batch(batch, options.stride);
+        int64_t global = batch->index * options.batch * options.ranks + options.rank * options.batch;
+        for (int64_t w = 0; w < batch->windows; w++, count++) {
+            order[global + w][0] = batch->window[w].sample;
+            order[global + w][1] = batch->window[w].start;
+        }
+        ups_loader_release(loader, batch);
+    }
+    ups_loader_close(loader);
+    return count;
+}
+
+static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    int64_t alone[480][2], together[480][2];
+    ups_loader_options options = pairs;
+    options.batch = 48;
+    options.windows_per_draw = 2;
+    assert_int_equal(record_order(options, source, alone), 480);
+    const int32_t ranks[] = {2, 3, 8};
+    for (int r = 0; r < 3; r++) {
+        memset(together, 0xff, sizeof together);
+        options.ranks = ranks[r];
+        options.batch = 48 / ranks[r];
+        options.decode_threads = r + 1; /* nor do threads matter */
+        for (options.rank = 0; options.rank < options.ranks; options.rank++)
+            assert_int_equal(record_order(options, source, together), 480 / ranks[r]);
+        assert_memory_equal(alone, together, sizeof alone);
+    }
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+static void resuming_at_a_batch_goes_on_with_the_same_windows(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    int64_t whole[80][2], resumed[80][2];
+    record_order(pairs, source, whole);
+    ups_loader_options options = pairs;
+    options.first_batch = 6;
+    memcpy(resumed, whole, sizeof whole);
+    memset(resumed + 48, 0xff, 32 * sizeof *resumed);
+    assert_int_equal(record_order(options, source, resumed), 32);
+    assert_memory_equal(whole, resumed, sizeof whole);
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
+    (void)state;
+    plain_options other = ordinary;
+    other.name = "other";
+    other.elements = 100;
+    other.dtype = UPS_F64;
+    ups_source *a = plain_source(&ordinary), *b = plain_source(&other);
+    ups_loader_task tasks[] = {{.name = "a", .source = a, .weight = 1}, {.name = "b", .source = b, .weight = 3}};
+    ups_loader_options options = pairs;
+    options.strategy = UPS_SAMPLER_BALANCED;
+    options.batch_count = 40;
+    options.one_task_per_batch = true;
+    ups_loader *loader = open_tasks(&options, tasks, 2);
+    const ups_batch *batch;
+    int64_t of_b = 0;
+    while ((batch = next(loader))) {
+        int32_t task = batch->window[0].task;
+        assert_int_equal(batch->frame_elements, task ? 100 : 33);
+        for (int64_t w = 0; w < batch->windows; w++) assert_int_equal(batch->window[w].task, task);
+        check_batch(batch, 1);
+        of_b += task;
+        ups_loader_release(loader, batch);
+    }
+    assert_int_equal(of_b, 30);
+    ups_loader_close(loader);
+
+    options.one_task_per_batch = false;
+    ups_error error = {0};
+    assert_int_equal(ups_loader_open(&options, tasks, 2, &loader, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "2 × 100"));
+    assert_null(loader);
+    ups_source_close(a);
+    ups_source_close(b);
+    plain_remove_files(&ordinary);
+    plain_remove_files(&other);
+}
+
+/* Runs to the failure; returns how many batches came before it. */
+static int64_t run_to_failure(ups_loader *loader, ups_status expected, ups_error *error) {
+    const ups_batch *batch = NULL;
+    int64_t batches = 0;
+    ups_status status;
+    while ((status = ups_loader_next(loader, &batch, error)) == UPS_OK) {
+        assert_non_null(batch);
+        check_batch(batch, 1);
+        batches++;
+        ups_loader_release(loader, batch);
+    }
+    assert_int_equal(status, expected);
+    assert_null(batch);
+    ups_error again = {0};
+    assert_int_equal(ups_loader_next(loader, &batch, &again), expected); /* and it stays that way */
+    assert_string_equal(again.message, error->message);
+    return batches;
+}
+
+static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.bad_sample = 9;
+    plain.bad_frame = 5;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.sequential = true;
+    options.window = 0;
+    options.batch = 2;
+    options.batch_count = -1;
+    for (int threads = 1; threads < 5; threads++) {
+        options.decode_threads = threads;
+        ups_loader *loader = open_one(&options, source);
+        ups_error error = {0};
+        assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 4); /* samples 0 to 7 come first */
+        assert_non_null(strstr(error.message, "task ordinary, sample 0009 ("));
+        assert_non_null(strstr(error.message, "ordinary-1.bin): 1 NaN value, first at frame 5"));
+        ups_loader_close(loader);
+    }
+    options.window = 2; /* windows that start at 0 do not touch frame 5 */
+    ups_loader *loader = open_one(&options, source);
+    int64_t batches = 0;
+    for (const ups_batch *batch; (batch = next(loader)); batches++) ups_loader_release(loader, batch);
+    assert_int_equal(batches, 7);
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.bad_sample = 9;
+    plain.bad_frame = 5;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    int64_t first[80][2], again[80][2];
+    record_order(options, source, first);
+    for (int i = 0; i < 80; i++) assert_int_not_equal(first[i][0], 9);
+    options.decode_threads = 1;
+    options.io = UPS_IO_THREADS;
+    record_order(options, source, again);
+    assert_memory_equal(first, again, sizeof first);
+
+    ups_loader *loader = open_one(&options, source);
+    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
+    const char *const *lines;
+    assert_int_equal(ups_loader_bad_samples(loader, &lines), 1);
+    assert_non_null(strstr(lines[0], "task ordinary, sample 0009 ("));
+    assert_non_null(strstr(lines[0], "1 NaN value, first at frame 5"));
+    ups_loader_statistics statistics;
+    ups_loader_statistics_get(loader, &statistics);
+    assert_int_equal(statistics.bad_samples, 1);
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.samples = 1;
+    plain.bad_sample = 0;
+    plain.bad_frame = 0;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader *loader = open_one(&options, source);
+    ups_error error = {0};
+    assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 0);
+    assert_non_null(strstr(error.message, "task ordinary"));
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void a_truncated_file_is_named_after_the_batches_before_it(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    assert_int_equal(truncate(source->files[1], 45000), 0); /* samples 1 and 3 remain whole, 5 is cut */
+    ups_loader_options options = pairs;
+    options.sequential = true;
+    options.window = 0;
+    options.batch = 1;
+    options.batch_count = -1;
+    for (int way = 0; way < 4; way++) {
+        options.io = way & 1 ? UPS_IO_THREADS : UPS_IO_AUTO;
+        options.direct = way & 2;
+        ups_loader *loader = open_one(&options, source);
+        ups_error error = {0};
+        assert_int_equal(run_to_failure(loader, UPS_ERR_FORMAT, &error), 5);
+        assert_non_null(strstr(error.message, "task ordinary, sample 0005"));
+        assert_non_null(strstr(error.message, "ordinary-1.bin: truncated: "));
+        ups_loader_close(loader);
+    }
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+static void a_sample_that_cannot_be_decoded_is_named(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.undecodable = 3;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.sequential = true;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP; /* which is for NaN, not for broken bytes */
+    ups_loader *loader = open_one(&options, source);
+    ups_error error = {0};
+    assert_int_equal(run_to_failure(loader, UPS_ERR_CHECKSUM, &error), 0);
+    assert_string_equal(error.message, "task ordinary, sample 0003: its bytes changed");
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.undecodable = 11;
+    ups_source *source = plain_source(&plain);
+    srand(1);
+    alarm(60); /* a hang ends the test */
+    for (int round = 0; round < 150; round++) {
+        ups_loader_options options = pairs;
+        options.window = round % 3;
+        options.batch_count = round % 2 ? -1 : 3;
+        options.io = round % 5 ? UPS_IO_AUTO : UPS_IO_THREADS;
+        options.slots = 2 + round % 3;
+        ups_loader *loader = open_one(&options, source);
+        int taken = rand() % 6;
+        for (int i = 0; i < taken; i++) {
+            const ups_batch *batch = NULL;
+            if (ups_loader_next(loader, &batch, NULL) != UPS_OK || !batch) break;
+            if (i + 1 < taken) ups_loader_release(loader, batch); /* the last one is still held */
+        }
+        if (round % 4 == 0) usleep((useconds_t)(rand() % 2000));
+        ups_loader_close(loader);
+    }
+    alarm(0);
+    ups_loader_close(NULL);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void several_batches_can_be_held_and_released_in_any_order(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    ups_loader_options options = pairs;
+    options.slots = 3;
+    options.batch_count = 30;
+    ups_loader *loader = open_one(&options, source);
+    const ups_batch *kept = next(loader), *previous = next(loader), *batch;
+    while ((batch = next(loader))) {
+        check_batch(kept, 1);
+        check_batch(previous, 1);
+        ups_loader_release(loader, previous);
+        previous = batch;
+    }
+    assert_int_equal(previous->index, 29);
+    assert_int_equal(kept->index, 0);
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+static void nothing_is_allocated_after_the_first_batch(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    for (int way = 0; way < 2; way++) {
+        ups_loader_options options = pairs;
+        options.io = way ? UPS_IO_THREADS : UPS_IO_AUTO;
+        options.batch_count = 300;
+        options.windows_per_draw = 4;
+        ups_loader *loader = open_one(&options, source);
+        ups_loader_release(loader, next(loader));
+        long before = atomic_load(&allocations);
+        assert_true(before > 0);
+        for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
+        assert_int_equal(atomic_load(&allocations), before);
+        ups_loader_close(loader);
+    }
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+typedef struct counted {
+    int taken, given;
+    size_t bytes;
+} counted;
+
+static void *take(void *context, size_t bytes) {
+    counted *count = context;
+    count->taken++;
+    count->bytes = bytes;
+    return ups_aligned_alloc(4096, bytes);
+}
+
+static void give(void *context, void *memory) {
+    ((counted *)context)->given++;
+    ups_aligned_free(memory);
+}
+
+static void slot_memory_comes_from_the_given_allocator(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    counted count = {0};
+    ups_loader_options options = pairs;
+    options.allocate = take;
+    options.release = give;
+    options.allocator_context = &count;
+    options.slots = 5;
+    check_run(&options, source, &ordinary);
+    assert_int_equal(count.taken, 5);
+    assert_int_equal(count.given, 5);
+    assert_int_equal(count.bytes, 8 * 2 * 33 * sizeof(float));
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+static void assert_refused(const ups_loader_options *options, const ups_source *source, const char *why) {
+    ups_loader_task task = {.name = "ordinary", .source = source};
+    ups_loader *loader = NULL;
+    ups_error error = {0};
+    assert_int_not_equal(ups_loader_open(options, &task, 1, &loader, &error), UPS_OK);
+    assert_null(loader);
+    if (!strstr(error.message, why)) fail_msg("'%s' does not say '%s'", error.message, why);
+}
+
+static void options_that_cannot_work_are_refused_with_a_sentence(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    ups_loader_options options = pairs;
+    options.windows_per_draw = 3;
+    assert_refused(&options, source, "8 windows is no multiple of 3");
+    options = pairs;
+    options.window = 12;
+    assert_refused(&options, source, "sample 0000 has 11 frames; 12 are needed");
+    options = pairs;
+    options.dtype = UPS_F16;
+    assert_refused(&options, source, "float32 frames cannot be handed out as float16");
+    options = pairs;
+    options.rank = 4;
+    options.ranks = 4;
+    assert_refused(&options, source, "rank 4 is not one of 4");
+    unlink(source->files[1]);
+    assert_refused(&pairs, source, "ordinary-1.bin");
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_window_holds_the_frames_it_names),
+        cmocka_unit_test(a_source_without_extents_is_read_by_its_own_decode),
+        cmocka_unit_test(a_queue_shorter_than_one_samples_extents_still_reads_it),
+        cmocka_unit_test(a_sequential_pass_delivers_the_split_once_in_order),
+        cmocka_unit_test(ranks_together_see_the_order_that_one_rank_sees),
+        cmocka_unit_test(resuming_at_a_batch_goes_on_with_the_same_windows),
+        cmocka_unit_test(tasks_of_different_shapes_get_batches_of_their_own),
+        cmocka_unit_test(a_nan_stops_the_run_and_names_task_sample_file_and_frame),
+        cmocka_unit_test(skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads),
+        cmocka_unit_test(data_that_is_bad_throughout_ends_in_an_error_even_when_skipping),
+        cmocka_unit_test(a_truncated_file_is_named_after_the_batches_before_it),
+        cmocka_unit_test(a_sample_that_cannot_be_decoded_is_named),
+        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
+        cmocka_unit_test(several_batches_can_be_held_and_released_in_any_order),
+        cmocka_unit_test(nothing_is_allocated_after_the_first_batch),
+        cmocka_unit_test(slot_memory_comes_from_the_given_allocator),
+        cmocka_unit_test(options_that_cannot_work_are_refused_with_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
