@@ -8,10 +8,33 @@
 
 #define LIST(table) (table), sizeof(table) / sizeof((table)[0])
 
+static const ups_command cache_commands[] = {
+    {"inspect", "what a cache holds and what made it", ups_cmd_cache_inspect},
+    {"verify", "read and check every byte of a cache", ups_cmd_cache_verify},
+    {"export", "write a cache's latents as HDF5 or NPY", ups_cmd_cache_export},
+};
+
+static int run_cache(int argc, char **argv) {
+    static const ups_command_group group = {"cache", "The latent cache: build it, look into it, check it.",
+                                            LIST(cache_commands), NULL};
+    return ups_command_dispatch(&group, argc, argv);
+}
+
+static const ups_command bench_commands[] = {
+    {"codec", "compression of latents: ratio and speed", ups_cmd_bench_codec},
+};
+
+static int run_bench(int argc, char **argv) {
+    static const ups_command_group group = {"bench", "Measures one part of UPS alone.", LIST(bench_commands), NULL};
+    return ups_command_dispatch(&group, argc, argv);
+}
+
 static const ups_command commands[] = {
     {"data", "look into simulation files: inspect, dump", ups_cmd_data},
     {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
+    {"cache", "the latent cache: inspect, verify, export", run_cache},
     {"config", "configurations: show, check, keys", ups_cmd_config},
+    {"bench", "measure one part alone: codec", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };

@@ -1,0 +1,131 @@
+"""The `ups` command line itself: help, mistakes, JSON, completion. Usage: test_command_line.py UPS"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
+
+
+def ups(*arguments):
+    return subprocess.run([UPS, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def listed(text):
+    return re.findall(r"^  ([a-z0-9-]+)  ", text.partition("Commands:\n")[2].partition("\n\n")[0], re.M)
+
+
+def all_commands(prefix=()):
+    """Every command as a tuple of words, groups included."""
+    for name in listed(ups(*prefix, "--help").stdout):
+        yield (*prefix, name)
+        yield from all_commands((*prefix, name))
+
+
+class CommandLine(unittest.TestCase):
+    def test_every_command_and_group_explains_itself_and_ends_well(self):
+        commands = list(all_commands())
+        self.assertIn(("doctor",), commands)
+        self.assertIn(("config", "show"), commands)
+        for command in commands:
+            with self.subTest(command):
+                shown = ups(*command, "--help")
+                self.assertEqual(shown.returncode, 0, shown.stderr)
+                self.assertIn("Usage: ups " + " ".join(command), shown.stdout)
+                self.assertEqual(shown.stderr, "")
+                self.assertEqual(shown.stdout, ups("help", *command).stdout)
+
+    def test_a_mistyped_command_is_answered_with_the_right_one(self):
+        for wrong, right in [("docter", "doctor"), ("dat", "data"), ("complet", "completion")]:
+            answer = ups(wrong)
+            self.assertEqual(answer.returncode, 2)
+            self.assertEqual(answer.stdout, "")
+            self.assertIn(f"did you mean '{right}'?", answer.stderr)
+        self.assertNotIn("did you mean", ups("frobnicate").stderr)
+
+    def test_a_mistyped_option_is_answered_with_the_right_one(self):
+        for command in all_commands():
+            if listed(ups(*command, "--help").stdout):
+                continue
+            with self.subTest(command):
+                answer = ups(*command, "--jsn")
+                self.assertEqual(answer.returncode, 2)
+                self.assertIn("did you mean --json?", answer.stderr)
+        self.assertIn("takes no value", ups("doctor", "--json=1").stderr)
+
+    def test_with_json_a_mistake_is_an_object_on_standard_output(self):
+        for arguments in [("doctor", "--json", "--nonsense"), ("nonsense", "--json"), ("completion", "--json", "tcsh")]:
+            answer = ups(*arguments)
+            self.assertEqual(answer.returncode, 2)
+            self.assertEqual(json.loads(answer.stdout)["error"]["code"], "usage")
+
+    def test_the_version_is_one_line(self):
+        self.assertRegex(ups("--version").stdout, r"^ups \d+\.\d+\.\d+\n$")
+
+    def test_the_manual_names_every_command(self):
+        manual = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "ups.1")
+        with open(manual, encoding="utf-8") as file:
+            text = file.read()
+        for command in all_commands():
+            self.assertIn("ups " + " ".join(command), text)
+
+
+class Doctor(unittest.TestCase):
+    def test_it_reports_every_part_of_the_machine(self):
+        report = json.loads(ups("doctor", "--json").stdout)
+        topics = {finding["topic"] for finding in report["findings"]}
+        wanted = {"cores", "vector units", "memory", "locked memory", "O_DIRECT", "io_uring", "open files", "/dev/shm"}
+        self.assertLessEqual(wanted | {"HDF5", "oneDNN", "zstd", "liburing", "GPU", "MPI"}, topics)
+        for finding in report["findings"]:
+            self.assertIn(finding["level"], ("ok", "note", "problem"))
+            self.assertTrue(finding["level"] == "ok" or finding["remedy"], finding)
+
+    def test_a_directory_that_is_not_there_is_a_problem(self):
+        answer = ups("doctor", "--json", "/nonexistent")
+        self.assertEqual(answer.returncode, 1)
+        report = json.loads(answer.stdout)
+        self.assertEqual(report["problems"], 1)
+
+    def test_few_open_files_are_a_problem_with_a_remedy(self):
+        answer = subprocess.run(["bash", "-c", 'ulimit -n 64; exec "$0" doctor --brief', UPS], capture_output=True, text=True, timeout=60)
+        self.assertEqual(answer.returncode, 1)
+        self.assertRegex(answer.stdout, r"PROBLEM +open files")
+        self.assertIn("ulimit -n", answer.stdout)
+
+    def test_it_leaves_nothing_behind(self):
+        with tempfile.TemporaryDirectory() as directory:
+            ups("doctor", directory)
+            self.assertEqual(os.listdir(directory), [])
+
+
+class Completion(unittest.TestCase):
+    def complete(self, *words):
+        """What bash would offer for the last word."""
+        script = (
+            'PATH=$(dirname "$1"):$PATH; eval "$(ups completion bash)"; shift\n'
+            'COMP_WORDS=(ups "$@"); COMP_CWORD=$#; _ups; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", script, "bash", UPS, *words], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_bash_offers_commands_subcommands_and_options(self):
+        self.assertEqual(sorted(self.complete("")), sorted(listed(ups("--help").stdout)))
+        self.assertEqual(self.complete("doc"), ["doctor"])
+        self.assertEqual(sorted(self.complete("config", "")), ["check", "keys", "show"])
+        self.assertIn("--brief", self.complete("doctor", "--"))
+        self.assertEqual(self.complete("doctor", "--br"), ["--brief"])
+
+    def test_every_shell_has_a_script_that_its_shell_can_read(self):
+        for shell in ("bash", "zsh", "fish"):
+            script = ups("completion", shell)
+            self.assertEqual(script.returncode, 0)
+            self.assertIn("--help", script.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
