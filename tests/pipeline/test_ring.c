@@ -72,19 +72,19 @@ static void of_several_failures_the_earliest_part_is_reported(void **state) {
 
 enum { BATCHES = 2000, PARTS = 3 };
 
-typedef struct work {
+typedef struct ring_work {
     ups_ring *ring;
     ups_queue *parts; /* of (slot, part) */
-} work;
+} ring_work;
 
-typedef struct part {
+typedef struct ring_part {
     ups_slot *slot;
     int64_t number;
-} part;
+} ring_part;
 
 static void *fill(void *context) {
-    work *work = context;
-    part part;
+    ring_work *work = context;
+    ring_part part;
     while (ups_queue_pop(work->parts, &part)) {
         ((int64_t *)part.slot->data)[part.number] = part.slot->index * PARTS + part.number;
         ups_ring_part_done(work->ring, part.slot, part.number, UPS_OK, NULL);
@@ -93,10 +93,10 @@ static void *fill(void *context) {
 }
 
 static void *begin(void *context) {
-    work *work = context;
+    ring_work *work = context;
     for (int i = 0; i < BATCHES; i++) {
         ups_slot *slot = ups_ring_begin(work->ring, PARTS, true);
-        for (int64_t p = 0; slot && p < PARTS; p++) ups_queue_push(work->parts, &(part){slot, p});
+        for (int64_t p = 0; slot && p < PARTS; p++) ups_queue_push(work->parts, &(ring_part){slot, p});
     }
     ups_ring_finish(work->ring);
     ups_queue_close(work->parts);
@@ -105,7 +105,7 @@ static void *begin(void *context) {
 
 static void many_fillers_and_one_consumer_lose_nothing(void **state) {
     (void)state;
-    work work = {make(4, 0), ups_queue_create(sizeof(part), 8)};
+    ring_work work = {make(4, 0), ups_queue_create(sizeof(ring_part), 8)};
     pthread_t threads[4];
     pthread_create(&threads[0], NULL, begin, &work);
     for (int i = 1; i < 4; i++) pthread_create(&threads[i], NULL, fill, &work);
