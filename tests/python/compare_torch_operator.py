@@ -45,7 +45,7 @@ def main():
     state = module(tensors["inputs.z"], tensors["inputs.dt"])
     loss = torch.nn.functional.mse_loss(state, tensors["inputs.target0"])
     loss.backward()
-    errors = {"loss": abs(float(tensors["outputs.loss"]) / float(loss) - 1)}
+    errors = {"loss": abs(float(tensors["outputs.loss"]) / loss.item() - 1)}
     errors["state"] = float((tensors["outputs.state0"] - state).norm() / state.norm())
     for name, parameter in module.named_parameters():
         errors[name] = float((tensors["gradients." + names[name]] - parameter.grad).norm() / parameter.grad.norm())
