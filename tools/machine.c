@@ -108,7 +108,7 @@ static void examine_vector_units(ups_findings *findings) {
     }
     if (!amx_bf16_present()) {
         advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "no AMX: bf16 training runs no faster than f32 here"),
-               "set 'precision: fp32' in the configuration, or use a Sapphire Rapids or later Xeon");
+               "set 'precision: f32' in the configuration, or use a Sapphire Rapids or later Xeon");
     } else if (!amx_granted()) {
         const int cause = errno;
         advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "the processor has AMX, the kernel refuses it: %s",
