@@ -110,6 +110,16 @@ static ups_status describe_group(const char *directory, json_t **facts, ups_erro
     return *facts ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to describe it", directory);
 }
 
+/* "3.3 MB"; the buffer belongs to the caller. */
+static const char *size_text(long long bytes, char text[24]) {
+    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1000 && unit < 4; unit++) value /= 1000;
+    snprintf(text, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
 static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
@@ -149,8 +159,9 @@ static void print_group(const json_t *facts) {
            json_is_true(json_object_get(facts, "complete")) ? "complete" : "NOT COMPLETE: run ups cache build again");
     printf("  trajectory   %lld times x %lld tokens x %lld dim, float16\n", integer_of(shape, "times"),
            integer_of(shape, "tokens"), integer_of(shape, "dim"));
-    printf("  size         %.1f MB, stored in %.1f MB: ratio %.2f\n", (double)integer_of(facts, "raw_bytes") / 1e6,
-           (double)integer_of(facts, "stored_bytes") / 1e6, real_of(facts, "ratio"));
+    char raw[24], stored[24];
+    printf("  size         %s, stored in %s: ratio %.2f\n", size_text(integer_of(facts, "raw_bytes"), raw),
+           size_text(integer_of(facts, "stored_bytes"), stored), real_of(facts, "ratio"));
     printf("  codec        %s + zstd level %lld", text_of(codec, "name"), integer_of(codec, "zstd_level"));
     print_orders(codec);
     printf("\n");
@@ -191,16 +202,16 @@ static void print_table(const json_t *groups) {
         if (task > task_width) task_width = task;
         if (split > split_width) split_width = split;
     }
-    printf("%-*s  %-*s  %8s  %15s  %11s  %6s  %s\n", task_width, "task", split_width, "split", "samples", "shape",
-           "stored MB", "ratio", "state");
+    printf("%-*s  %-*s  %8s  %15s  %9s  %6s  %s\n", task_width, "task", split_width, "split", "samples", "shape",
+           "stored", "ratio", "state");
     for (size_t i = 0; i < json_array_size(groups); i++) {
         const json_t *facts = json_array_get(groups, i), *shape = json_object_get(facts, "shape");
-        char extents[64];
+        char extents[64], stored[24];
         snprintf(extents, sizeof extents, "%lldx%lldx%lld", integer_of(shape, "times"), integer_of(shape, "tokens"),
                  integer_of(shape, "dim"));
-        printf("%-*s  %-*s  %8lld  %15s  %11.1f  %6.2f  %s\n", task_width, text_of(facts, "task"), split_width,
+        printf("%-*s  %-*s  %8lld  %15s  %9s  %6.2f  %s\n", task_width, text_of(facts, "task"), split_width,
                text_of(facts, "split"), integer_of(facts, "present"), extents,
-               (double)integer_of(facts, "stored_bytes") / 1e6, real_of(facts, "ratio"),
+               size_text(integer_of(facts, "stored_bytes"), stored), real_of(facts, "ratio"),
                json_is_true(json_object_get(facts, "complete")) ? "complete" : "not complete");
     }
     printf("\n");
@@ -245,7 +256,8 @@ static void print_sample(const json_t *facts, const char *directory) {
         return;
     }
     const json_t *range = json_object_get(facts, "range"), *error = json_object_get(facts, "fp16_rounding_error");
-    printf("  size         %.1f KB: ratio %.2f", (double)integer_of(facts, "stored_bytes") / 1e3,
+    char stored[24];
+    printf("  size         %s: ratio %.2f", size_text(integer_of(facts, "stored_bytes"), stored),
            real_of(facts, "ratio"));
     if (integer_of(facts, "order") >= 0) printf(", prediction of order %lld", integer_of(facts, "order"));
     printf("\n  values       %.5g to %.5g; rounding to FP16 changed them by at most %.2g, rms %.2g\n",
