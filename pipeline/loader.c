@@ -24,9 +24,8 @@ static ups_status check_options(ups_loader_options *options, int32_t task_count,
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "a batch of %lld windows is no multiple of %lld windows per trajectory",
                         (long long)options->batch, (long long)options->windows_per_draw);
-    if (options->window < 0 || (options->window == 0 && options->stride != 1))
-        return ups_fail(error, UPS_ERR_ARGUMENT, "a window of %lld frames with stride %lld makes no sense",
-                        (long long)options->window, (long long)options->stride);
+    if (options->window < 0)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "a window of %lld frames makes no sense", (long long)options->window);
     if (options->rank < 0 || options->rank >= options->ranks)
         return ups_fail(error, UPS_ERR_ARGUMENT, "rank %d is not one of %d", options->rank, options->ranks);
     if (options->dtype != UPS_F32 && options->dtype != UPS_F16)
@@ -45,6 +44,8 @@ static ups_status check_options(ups_loader_options *options, int32_t task_count,
 static ups_status inspect_task(const ups_loader_options *options, ups_loader_task_state *state, ups_error *error) {
     const ups_loader_task *task = &state->task;
     const ups_source *source = task->source;
+    int64_t window = task->window > 0 ? task->window : options->window;
+    state->stride = task->stride > 0 ? task->stride : options->stride;
     if (!task->samples) state->task.sample_count = source->count;
     if (task->sample_count < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "task %s has no samples to load", task->name);
     int64_t shortest = INT64_MAX;
@@ -56,7 +57,8 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
         if (i == 0) {
             state->frame_elements = elements;
             state->dtype = sample.dtype;
-            state->frames = options->window ? options->window : sample.times;
+            state->frames = window ? window : sample.times;
+            if (window == 0) state->stride = 1;
         }
         if (elements != state->frame_elements || sample.dtype != state->dtype)
             return ups_fail(error, UPS_ERR_FORMAT,
@@ -64,13 +66,13 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
                             "must be alike",
                             task->name, sample.name, (long long)elements, ups_dtype_name(sample.dtype),
                             (long long)state->frame_elements, ups_dtype_name(state->dtype));
-        int64_t span = (state->frames - 1) * options->stride + 1;
-        if (sample.times < span || (options->window == 0 && sample.times != state->frames))
+        int64_t span = (state->frames - 1) * state->stride + 1;
+        if (sample.times < span || (window == 0 && sample.times != state->frames))
             return ups_fail(error, UPS_ERR_FORMAT, "task %s, sample %s has %lld frames; %lld are needed", task->name,
                             sample.name, (long long)sample.times, (long long)span);
         if (sample.times < shortest) shortest = sample.times;
     }
-    state->starts = shortest - (state->frames - 1) * options->stride;
+    state->starts = shortest - (state->frames - 1) * state->stride;
     if (ups_convertible(state->dtype, options->dtype)) return UPS_OK;
     return ups_fail(error, UPS_ERR_UNSUPPORTED, "task %s: %s frames cannot be handed out as %s without loss",
                     task->name, ups_dtype_name(state->dtype), ups_dtype_name(options->dtype));
@@ -190,7 +192,7 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
 
 /* Frames of which a thread must keep a copy, in bytes: none where a source can decode straight into the slot. */
 static uint64_t staging_bytes(const ups_loader_options *options, const ups_loader_task_state *task) {
-    bool gathers = options->windows_per_draw > 1 || (options->stride > 1 && task->frames > 1);
+    bool gathers = options->windows_per_draw > 1 || (task->stride > 1 && task->frames > 1);
     if (!gathers && task->dtype == options->dtype) return 0;
     return task->task.source->limits.decoded_bytes;
 }

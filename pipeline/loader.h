@@ -2,8 +2,9 @@
  *
  *   sampler → extents → I/O engine (io_uring or threads) → decode threads → ring of batch slots → the consumer
  *
- * One I/O thread owns the rings of requests; decode threads turn bytes into windows of frames and write them straight into their place in a batch
- * slot. Slots are filled out of order and handed out in order. Slot memory comes from the allocator in the options: pinned when a GPU reads it.
+ * One I/O thread owns the rings of requests; decode threads turn bytes into windows of frames and write them straight
+ * into their place in a batch slot. Slots are filled out of order and handed out in order. Slot memory comes from the
+ * allocator in the options: pinned when a GPU reads it.
  */
 #ifndef UPS_PIPELINE_LOADER_H
 #define UPS_PIPELINE_LOADER_H
@@ -17,9 +18,9 @@ typedef struct ups_loader_task {
     const ups_source *source; /* borrowed */
     const int64_t *samples;   /* (sample_count) indices into the source: the split; borrowed. NULL: all */
     int64_t sample_count;
-    double weight;            /* share, for the balanced strategy */
-    int64_t window, stride;   /* this task's own, where they differ from the options'; 0: as the options say. Windows of
-                                 different length need one_task_per_batch */
+    double weight;          /* share, for the balanced strategy */
+    int64_t window, stride; /* this task's own, where they differ from the options'; 0: as the options say. Windows of
+                               different length need one_task_per_batch */
 } ups_loader_task;
 
 typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_on_bad_sample;
@@ -27,21 +28,22 @@ typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_
 typedef struct ups_loader_options {
     uint64_t seed;
     ups_sampler_strategy strategy;
-    int64_t batch;             /* windows in this rank's batch; a multiple of windows_per_draw */
-    int64_t windows_per_draw;  /* pairs_per_trajectory */
-    int64_t window;            /* frames in a window: 2 for pairs, k + 1 for k-step rollouts, 1 for single frames, 0: the whole trajectory */
-    int64_t stride;            /* time stride between a window's frames, ≥ 1 */
-    bool one_task_per_batch;   /* needed when tasks' frames differ in shape */
-    ups_dtype dtype;           /* of the batch: UPS_F32, or UPS_F16 where sources are FP16 */
-    bool sequential;           /* no shuffling: samples in order, starts at 0 (evaluation, cache build) */
-    int64_t first_batch;       /* where to resume */
-    int64_t batch_count;       /* batches to deliver in all, counted from 0; −1: without end */
+    int64_t batch;            /* windows in this rank's batch; a multiple of windows_per_draw */
+    int64_t windows_per_draw; /* pairs_per_trajectory */
+    int64_t window; /* frames in a window: 2 for pairs, k + 1 for k-step rollouts, 1 for single frames, 0: the whole
+                       trajectory */
+    int64_t stride; /* time stride between a window's frames, ≥ 1 */
+    bool one_task_per_batch; /* needed when tasks' frames differ in shape */
+    ups_dtype dtype;         /* of the batch: UPS_F32, or UPS_F16 where sources are FP16 */
+    bool sequential;         /* no shuffling: samples in order, starts at 0 (evaluation, cache build) */
+    int64_t first_batch;     /* where to resume */
+    int64_t batch_count;     /* batches to deliver in all, counted from 0; −1: without end */
     int32_t rank, ranks;
     ups_io_engine io;
-    int decode_threads;        /* 0: one a core */
-    int slots;                 /* batches in flight; 0: 4 */
-    int queue_depth;           /* extents in flight; 0: 64 */
-    bool direct;               /* O_DIRECT: for data that exceeds memory */
+    int decode_threads;              /* 0: one a core */
+    int slots;                       /* batches in flight; 0: 4 */
+    int queue_depth;                 /* extents in flight; 0: 64 */
+    bool direct;                     /* O_DIRECT: for data that exceeds memory */
     ups_on_bad_sample on_bad_sample; /* non-finite values: stop with a sentence, or take another draw and record it */
     void *(*allocate)(void *context, size_t bytes); /* slot memory, 4096-byte aligned; NULL: ordinary memory */
     void (*release)(void *context, void *memory);
@@ -57,13 +59,13 @@ typedef struct ups_window {
 } ups_window;
 
 typedef struct ups_batch {
-    int64_t index;              /* position in the run, from 0 */
-    int64_t windows;            /* B; less than options.batch only at the end of a sequential pass */
-    int64_t frames;             /* W */
-    int64_t frame_elements;     /* E: channels × grid points */
+    int64_t index;          /* position in the run, from 0 */
+    int64_t windows;        /* B; less than options.batch only at the end of a sequential pass */
+    int64_t frames;         /* W */
+    int64_t frame_elements; /* E: channels × grid points */
     ups_dtype dtype;
-    void *data;                 /* (B, W, E), each frame in its sample's channel order */
-    const ups_window *window;   /* (B) */
+    void *data;               /* (B, W, E), each frame in its sample's channel order */
+    const ups_window *window; /* (B) */
 } ups_batch;
 
 typedef struct ups_loader_statistics {
@@ -74,18 +76,20 @@ typedef struct ups_loader_statistics {
     double seconds_consumer; /* the consumer waiting in ups_loader_next */
     double seconds_full;     /* I/O waiting because all slots were full: the consumer is the bottleneck */
     int64_t bad_samples;
-    ups_io_engine io;        /* which engine was chosen */
+    ups_io_engine io; /* which engine was chosen */
 } ups_loader_statistics;
 
 typedef struct ups_loader ups_loader;
 
 ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_task *tasks, int32_t task_count,
                            ups_loader **loader, ups_error *error);
-/* Waits for the next batch in order. *batch is NULL at the end. The batch stays valid until released; several may be held, fewer than `slots`. */
+/* Waits for the next batch in order. *batch is NULL at the end. The batch stays valid until released; several may be
+ * held, fewer than `slots`. */
 ups_status ups_loader_next(ups_loader *loader, const ups_batch **batch, ups_error *error);
 void ups_loader_release(ups_loader *loader, const ups_batch *batch);
 void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *statistics);
-/* One line per sample that was skipped: "task diffsorp, sample 0007 (file.h5): 3 NaN values, first at frame 12". Borrowed until close. */
+/* One line per sample that was skipped: "task diffsorp, sample 0007 (file.h5): 3 NaN values, first at frame 12".
+ * Borrowed until close. */
 int64_t ups_loader_bad_samples(const ups_loader *loader, const char *const **lines);
 void ups_loader_close(ups_loader *loader); /* cancels what is in flight; NULL is fine */
 

@@ -50,15 +50,14 @@ static bool place_windows(const ups_loader *loader, const ups_job *job, const ui
     const ups_window *window = ups_job_windows(loader, job);
     size_t elements = (size_t)task->frame_elements;
     size_t in_bytes = elements * ups_dtype_size(task->dtype), out_bytes = elements * ups_dtype_size(options->dtype);
-    bool together = options->stride == 1; /* a window's frames are neighbours */
+    bool together = task->stride == 1; /* a window's frames are neighbours */
     int64_t pieces = together ? 1 : task->frames;
     size_t piece = together ? (size_t)task->frames : 1;
     uint8_t *out = part_memory(loader, job);
     bool finite = true;
     for (int64_t w = 0; w < options->windows_per_draw; w++)
         for (int64_t i = 0; i < pieces; i++) {
-            const uint8_t *in =
-                decoded + (size_t)(window[w].start - job->frames.start + i * options->stride) * in_bytes;
+            const uint8_t *in = decoded + (size_t)(window[w].start - job->frames.start + i * task->stride) * in_bytes;
             finite &= ups_convert(in, task->dtype, out, options->dtype, piece * elements);
             out += piece * out_bytes;
         }
@@ -78,7 +77,7 @@ static char *describe_bad(const ups_loader *loader, const ups_job *job) {
         for (int64_t i = 0; i < task->frames; i++, at += bytes) {
             size_t before = nan + infinite;
             ups_count_non_finite(at, loader->options.dtype, elements, &nan, &infinite);
-            int64_t frame = window[w].start + i * loader->options.stride;
+            int64_t frame = window[w].start + i * task->stride;
             if (nan + infinite > before && frame < first) first = frame;
         }
     const ups_source *source = task->task.source;
@@ -127,8 +126,7 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
         window[w].sample = job->index;
         window[w].parameters = job->sample.parameters;
         if (task->frames > 1)
-            window[w].dt =
-                job->sample.time[window[w].start + loader->options.stride] - job->sample.time[window[w].start];
+            window[w].dt = job->sample.time[window[w].start + task->stride] - job->sample.time[window[w].start];
     }
     job->extent_count = 0;
     return ups_source_read(task->task.source, job->index, job->frames, target, &job->error);

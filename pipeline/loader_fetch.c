@@ -108,11 +108,11 @@ static void choose_windows(const ups_loader *loader, ups_job *job) {
     const ups_loader_options *options = &loader->options;
     const ups_loader_task_state *task = &loader->tasks[job->task];
     ups_window *window = ups_job_windows(loader, job);
-    int64_t span = (task->frames - 1) * options->stride + 1;
+    int64_t span = (task->frames - 1) * task->stride + 1;
     int64_t first = INT64_MAX, last = 0;
     for (int64_t w = 0; w < options->windows_per_draw; w++) {
         int64_t start = loader->sampler ? ups_sampler_start(loader->sampler, job->position, w) : w % task->starts;
-        double dt = task->frames > 1 ? job->sample.time[start + options->stride] - job->sample.time[start] : 0.0;
+        double dt = task->frames > 1 ? job->sample.time[start + task->stride] - job->sample.time[start] : 0.0;
         window[w] = (ups_window){job->task, job->index, start, dt, job->sample.parameters};
         if (start < first) first = start;
         if (start > last) last = start;

@@ -17,6 +17,7 @@ typedef struct ups_loader_task_state {
     uint32_t first_file;    /* of its source, in the engine's list */
     int64_t first_position; /* sequential: draws of the tasks before it */
     int64_t frames;         /* W */
+    int64_t stride;         /* between a window's frames */
     int64_t starts;         /* admissible start frames in each of its samples */
     int64_t frame_elements; /* E */
     ups_dtype dtype;

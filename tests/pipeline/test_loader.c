@@ -325,6 +325,31 @@ static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
     plain_remove_files(&other);
 }
 
+static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
+    (void)state;
+    ups_source *source = plain_source(&ordinary);
+    ups_loader_task tasks[] = {{.name = "pairs", .source = source},
+                               {.name = "strided", .source = source, .window = 4, .stride = 3}};
+    ups_loader_options options = pairs;
+    options.strategy = UPS_SAMPLER_BALANCED;
+    options.one_task_per_batch = true;
+    ups_loader *loader = open_tasks(&options, tasks, 2);
+    int64_t of_each[2] = {0};
+    for (const ups_batch *batch; (batch = next(loader));) {
+        bool strided = batch->window[0].task == 1;
+        assert_int_equal(batch->frames, strided ? 4 : 2);
+        assert_true(batch->window[0].dt == (strided ? 0.75 : 0.25));
+        check_batch(batch, strided ? 3 : 1);
+        of_each[strided]++;
+        ups_loader_release(loader, batch);
+    }
+    assert_int_equal(of_each[0], 5);
+    assert_int_equal(of_each[1], 5);
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
 /* Runs to the failure; returns how many batches came before it. */
 static int64_t run_to_failure(ups_loader *loader, ups_status expected, ups_error *error) {
     const ups_batch *batch = NULL;
@@ -608,6 +633,7 @@ int main(void) {
         cmocka_unit_test(ranks_together_see_the_order_that_one_rank_sees),
         cmocka_unit_test(resuming_at_a_batch_goes_on_with_the_same_windows),
         cmocka_unit_test(tasks_of_different_shapes_get_batches_of_their_own),
+        cmocka_unit_test(a_task_may_have_a_window_and_a_stride_of_its_own),
         cmocka_unit_test(a_nan_stops_the_run_and_names_task_sample_file_and_frame),
         cmocka_unit_test(skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads),
         cmocka_unit_test(data_that_is_bad_throughout_ends_in_an_error_even_when_skipping),
