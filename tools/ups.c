@@ -9,6 +9,7 @@
 #define LIST(table) (table), sizeof(table) / sizeof((table)[0])
 
 static const ups_command cache_commands[] = {
+    {"build", "encode raw fields with the run's trained encoder", ups_cmd_cache_build},
     {"inspect", "what a cache holds and what made it", ups_cmd_cache_inspect},
     {"verify", "read and check every byte of a cache", ups_cmd_cache_verify},
     {"export", "write a cache's latents as HDF5 or NPY", ups_cmd_cache_export},
@@ -32,7 +33,8 @@ static int run_bench(int argc, char **argv) {
 static const ups_command commands[] = {
     {"data", "look into simulation files: inspect, dump", ups_cmd_data},
     {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
-    {"cache", "the latent cache: inspect, verify, export", run_cache},
+    {"cache", "the latent cache: build, inspect, verify, export", run_cache},
+    {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
     {"config", "configurations: show, check, keys", ups_cmd_config},
     {"bench", "measure one part alone: codec", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},

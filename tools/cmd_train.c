@@ -1,0 +1,237 @@
+/* `ups train CONFIG`: the stages of a run in order, each finished one skipped, each stopped one resumable. */
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "tools/command.h"
+#include "tools/commands.h"
+#include "tools/encode.h"
+#include "tools/session.h"
+#include "train/checkpoint.h"
+#include "train/latents.h"
+#include "train/state.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STAGE, RESUME, RESTART, SET, PLAN, OPTION_COUNT };
+static const ups_option options[] = {
+    [STAGE] = {"stage", 0, "S",
+               "runs this stage alone: autoencoder, cache or operator (default: all of the configuration's)"},
+    [RESUME] = {"resume", 'r', NULL, "goes on from the checkpoint of a stage that was stopped"},
+    [RESTART] = {"restart", 0, NULL, "begins the stages anew, finished ones too"},
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
+};
+static const ups_usage usage = {
+    "train",
+    "CONFIG",
+    "trains a run's stages: autoencoder, cache, operator",
+    options,
+    OPTION_COUNT,
+    "Stages that are finished are skipped. Ctrl-C and SIGTERM write a checkpoint and exit; --resume then continues "
+    "with the\n"
+    "same samples and the same numbers. Everything lies in the run's directory (output): state.json, metrics.jsonl,\n"
+    "checkpoints/, cache/, and the finished models as safetensors.\n"
+    "\nExamples:\n"
+    "  ups train configs/quickstart.yaml\n"
+    "  ups train configs/reference_2task.yaml --plan\n"
+    "  ups train configs/reference_2task.yaml --stage operator --resume --set operator.batch_size=16\n"};
+
+typedef struct train_request {
+    const char *config;
+    const char **overrides;
+    size_t override_count;
+    int stage; /* −1: all */
+    bool resume, restart, plan, json;
+} train_request;
+
+/* ---- plan ------------------------------------------------------------------------------------------------------ */
+
+static void print_plan(const char *name, const ups_stage_plan *plan, json_t *list) {
+    if (list) {
+        json_object_set_new(list, name,
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "batch_size",
+                                      (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
+                                      "parameters", (json_int_t)plan->parameters, "optimizer",
+                                      (json_int_t)plan->optimizer, "activations", (json_int_t)plan->activations,
+                                      "inputs", (json_int_t)plan->inputs, "workspace", (json_int_t)plan->workspace,
+                                      "loader", (json_int_t)plan->loader, "total", (json_int_t)plan->total));
+        return;
+    }
+    printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
+           (long long)plan->batch_size);
+    const struct {
+        const char *what;
+        size_t bytes;
+    } rows[] = {{"weights, gradients, bf16 copy", plan->parameters},
+                {"optimizer state", plan->optimizer},
+                {"activations", plan->activations},
+                {"kernel workspace", plan->workspace},
+                {"inputs", plan->inputs},
+                {"batches in flight", plan->loader},
+                {"total", plan->total}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        printf("  %-30s %10.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
+    }
+}
+
+static ups_status plan_stages(const ups_session *session, const train_request *request, ups_error *error) {
+    json_t *list = request->json ? json_object() : NULL;
+    ups_status status = UPS_OK;
+    for (unsigned i = 0; i < session->config->stage_count && status == UPS_OK; i++) {
+        ups_stage stage = session->config->stages[i];
+        if ((request->stage >= 0 && (int)stage != request->stage) || stage == UPS_STAGE_CACHE) continue;
+        ups_stage_plan plan;
+        status = stage == UPS_STAGE_AUTOENCODER ? ups_stage_autoencoder_plan(&session->request, &plan, error)
+                                                : ups_stage_operator_plan(&session->request, &plan, error);
+        if (status == UPS_OK) print_plan(ups_stage_name(stage), &plan, list);
+    }
+    if (list && status == UPS_OK) {
+        json_dumpf(list, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(list);
+    return status;
+}
+
+/* ---- stages ---------------------------------------------------------------------------------------------------- */
+
+static void say_group(void *context, const ups_encode_report *report) {
+    (void)context;
+    const ups_cache_summary *s = &report->summary;
+    ups_log(UPS_LOG_INFO, "cache %s/%s: %lld trajectories, %.1f MB, ratio %.2f", report->task, report->split,
+            (long long)s->samples, (double)s->stored_bytes / 1e6,
+            s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0);
+}
+
+/* A checkpoint that is neither asked for nor disowned stops the command: the user decides. */
+static ups_status check_intent(const ups_run_config *config, ups_stage stage, const train_request *request,
+                               ups_error *error) {
+    char *directory = ups_run_path(config, "checkpoints/%s", ups_stage_name(stage));
+    if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_checkpoint_exists(directory) && !request->resume && !request->restart) {
+        status = ups_fail(
+            error, UPS_ERR_ARGUMENT,
+            "%s holds a checkpoint of an unfinished stage; --resume goes on from it, --restart begins anew", directory);
+    }
+    if (request->restart) { /* so that a later --resume cannot pick up what was disowned */
+        char *latest = ups_run_path(config, "checkpoints/%s/latest.json", ups_stage_name(stage));
+        if (latest) unlink(latest);
+        free(latest);
+    }
+    free(directory);
+    return status;
+}
+
+static ups_status run_cache(const ups_session *session, const train_request *request, ups_error *error) {
+    if (request->restart) UPS_TRY(ups_encode_remove(session->config, error));
+    return ups_encode_run(&session->request, say_group, NULL, error);
+}
+
+static ups_status run_stage(const ups_session *session, ups_stage stage, const train_request *request,
+                            ups_error *error) {
+    if (stage == UPS_STAGE_CACHE) return run_cache(session, request, error);
+    UPS_TRY(check_intent(session->config, stage, request, error));
+    ups_stage_request stage_request = session->request;
+    stage_request.resume = request->resume && !request->restart;
+    if (stage == UPS_STAGE_AUTOENCODER) return ups_stage_autoencoder_run(&stage_request, error);
+    return ups_stage_operator_run(&stage_request, error);
+}
+
+static int64_t stage_steps(const ups_run_config *config, ups_stage stage) {
+    if (stage == UPS_STAGE_AUTOENCODER) return config->autoencoder.training.steps;
+    if (stage == UPS_STAGE_OPERATOR) return config->op.training.steps;
+    return 0;
+}
+
+/* Records a finished stage; the stages after it in the run's order have to be done again on top of it. */
+static ups_status record(const ups_run_config *config, ups_stage stage, ups_run_state *state, ups_error *error) {
+    ups_stage_state *entry = &state->stage[stage];
+    *entry = (ups_stage_state){.finished = true, .steps = stage_steps(config, stage)};
+    if (stage != UPS_STAGE_CACHE) {
+        char *path = ups_run_model_path(config, stage);
+        ups_status status = path ? ups_file_hash(path, entry->weights, error) : UPS_ERR_MEMORY;
+        free(path);
+        UPS_TRY(status);
+    }
+    if (stage == UPS_STAGE_AUTOENCODER) {
+        for (int later = stage + 1; later < UPS_STAGE_COUNT; later++) state->stage[later] = (ups_stage_state){0};
+    }
+    return ups_run_state_publish(config, state, error);
+}
+
+static ups_status publish_config(const ups_run_config *config, ups_error *error) {
+    char *text = NULL, *path = ups_run_path(config, "config.yaml");
+    ups_status status = path ? ups_config_print(&ups_run_schema, config, &text, error) : UPS_ERR_MEMORY;
+    if (status == UPS_OK) status = ups_make_directories(config->output, error);
+    if (status == UPS_OK) status = ups_publish_bytes(path, text, strlen(text), error);
+    free(text);
+    free(path);
+    return status;
+}
+
+static ups_status run_stages(const ups_session *session, const train_request *request, ups_error *error) {
+    const ups_run_config *config = session->config;
+    ups_run_state state;
+    UPS_TRY(ups_run_state_read(config, &state, error));
+    UPS_TRY(publish_config(config, error));
+    bool ran = false;
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        ups_stage stage = config->stages[i];
+        if (request->stage >= 0 && (int)stage != request->stage) continue;
+        bool done = state.stage[stage].finished && state.stage[stage].steps >= stage_steps(config, stage);
+        if (done && !request->restart && stage != UPS_STAGE_CACHE) {
+            ups_log(UPS_LOG_INFO, "%s: finished earlier, skipped (--restart trains it again)", ups_stage_name(stage));
+            ran = true;
+            continue;
+        }
+        UPS_TRY(run_stage(session, stage, request, error));
+        UPS_TRY(record(config, stage, &state, error));
+        ran = true;
+    }
+    if (!ran) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the configuration's stages do not include %s",
+                        ups_stage_name((ups_stage)request->stage));
+    }
+    return UPS_OK;
+}
+
+int ups_cmd_train(int argc, char **argv) {
+    static const char *const stage_names[] = {"autoencoder", "cache", "operator", NULL};
+    ups_arguments arguments;
+    ups_error error;
+    train_request request = {.stage = -1};
+    request.overrides = calloc((size_t)argc + 1, sizeof *request.overrides);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == STAGE) ups_arguments_choice(&arguments, stage_names, &request.stage);
+        if (option == RESUME) request.resume = true;
+        if (option == RESTART) request.restart = true;
+        if (option == PLAN) request.plan = true;
+        if (option == SET) request.overrides[request.override_count++] = arguments.value;
+    }
+    int exit_code = UPS_EXIT_OK;
+    if (arguments.stop) {
+        exit_code = ups_arguments_end(&arguments);
+    } else if (arguments.operand_count != 1) {
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+    } else if (request.resume && request.restart) {
+        exit_code = ups_command_usage_error(&arguments, "--resume and --restart exclude each other");
+    } else {
+        request.config = arguments.operands[0];
+        request.json = arguments.json;
+        ups_session session;
+        ups_status status = ups_session_open(request.config, request.overrides, request.override_count, !request.plan,
+                                             &session, &error);
+        if (status == UPS_OK && request.plan)
+            status = plan_stages(&session, &request, &error);
+        else if (status == UPS_OK)
+            status = run_stages(&session, &request, &error);
+        if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+        ups_session_close(&session);
+    }
+    free(request.overrides);
+    return exit_code;
+}

@@ -1,0 +1,30 @@
+/* Pours the raw fields of a run through its trained encoder into its latent cache: what `ups cache build`, and the
+ * cache stage of `ups train`, do. */
+#ifndef UPS_TOOLS_ENCODE_H
+#define UPS_TOOLS_ENCODE_H
+
+#include "cache/writer.h"
+#include "train/stage.h"
+
+typedef struct ups_encode_report {
+    const char *task, *split;
+    ups_cache_summary summary;
+    int64_t encoded; /* trajectories this call encoded: fewer than in the summary when a build was resumed */
+    double seconds;
+} ups_encode_report;
+
+/* One task and split. A build that was stopped goes on where it stood; a complete cache made by the same encoder is
+ * left as it is; one made by another is refused (UPS_ERR_STALE). */
+ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+                            ups_encode_report *report, ups_error *error);
+
+/* All tasks and splits; `visit` (may be NULL) sees each report as it is ready. */
+ups_status ups_encode_run(const ups_stage_request *request,
+                          void (*visit)(void *context, const ups_encode_report *report), void *context,
+                          ups_error *error);
+
+/* Removes the groups of this run's tasks from its cache, so that they are built anew. Nothing else in the directory is
+ * touched. */
+ups_status ups_encode_remove(const ups_run_config *config, ups_error *error);
+
+#endif

@@ -1,0 +1,20 @@
+/* What every command that works on a run begins with: the configuration loaded, the device opened, the tasks opened and
+ * normalised. */
+#ifndef UPS_TOOLS_SESSION_H
+#define UPS_TOOLS_SESSION_H
+
+#include "train/stage.h"
+
+typedef struct ups_session {
+    ups_run_config *config;
+    ups_device *device;
+    ups_tasks *tasks;
+    ups_stage_request request; /* of the above */
+} ups_session;
+
+/* `normalise`: measure or recall the fields' statistics; plans need none. On failure everything is released. */
+ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
+                            bool normalise, ups_session *session, ups_error *error);
+void ups_session_close(ups_session *session);
+
+#endif
