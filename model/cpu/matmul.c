@@ -1,13 +1,18 @@
 /* Matrix products on oneDNN (C API of version 2). The scratchpad is ours, so that nothing large is allocated in a step.
  */
 #include "model/cpu/matmul.h"
+#include "model/cpu/device.h"
+#include "model/cpu/matmul_amx.h"
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct ups_matmul {
+    ups_matmul_shape shape;
     int threads;
+    bool amx; /* otherwise what follows is oneDNN's */
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, bias, c, scratch;
 };
@@ -77,10 +82,21 @@ cleanup:
 
 ups_status ups_matmul_create(const ups_matmul_shape *shape, int threads, ups_matmul **matmul, size_t *scratch_bytes,
                              ups_error *error) {
-    pthread_once(&open_once, open_engine);
-    *matmul = opened == dnnl_success ? calloc(1, sizeof **matmul) : NULL;
-    if (!*matmul) return ups_fail(error, UPS_ERR_MEMORY, "oneDNN could not be started (status %d)", (int)opened);
+    *matmul = calloc(1, sizeof **matmul);
+    if (!*matmul) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left for a matrix product");
+    (*matmul)->shape = *shape;
     (*matmul)->threads = threads;
+    (*matmul)->amx = shape->operands == UPS_BF16 && strcmp(ups_cpu_instruction_set(), "amx") == 0;
+    if ((*matmul)->amx) {
+        *scratch_bytes = ups_amx_matmul_scratch(shape, threads);
+        return UPS_OK;
+    }
+    pthread_once(&open_once, open_engine);
+    if (opened != dnnl_success) {
+        ups_matmul_destroy(*matmul);
+        *matmul = NULL;
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "oneDNN could not be started (status %d)", (int)opened);
+    }
     int before = omp_get_max_threads();
     omp_set_num_threads(threads); /* oneDNN plans for, and runs on, what OpenMP is set to */
     dnnl_status_t status = create(shape, *matmul, scratch_bytes);
@@ -107,6 +123,10 @@ void ups_matmul_destroy(ups_matmul *matmul) {
 
 ups_status ups_matmul_run(ups_matmul *matmul, const void *a, const void *b, const float *bias, void *c, void *scratch,
                           ups_error *error) {
+    if (matmul->amx) {
+        ups_amx_matmul_run(&matmul->shape, matmul->threads, a, b, bias, c, scratch);
+        return UPS_OK;
+    }
     int before = omp_get_max_threads();
     omp_set_num_threads(matmul->threads);
     /* oneDNN's handles are not const; it writes to c and scratch only. */

@@ -1,7 +1,7 @@
 /* Matrix products on the CPU: C (m, n) (+)= op(A) op(B) + bias, row-major, with A, B of one dtype and C of another.
  *
  * One product is made once per node, when the step is prepared, and run in every step. Products run on oneDNN; bf16
- * products of the "amx" variant on our own kernels (amx.h), which is where oneDNN loses time to copying. */
+ * products of the "amx" variant on our own kernels (matmul_amx.h), which take less time for copying than oneDNN. */
 #ifndef UPS_MODEL_CPU_MATMUL_H
 #define UPS_MODEL_CPU_MATMUL_H
 

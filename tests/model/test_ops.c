@@ -2,7 +2,7 @@
  * are called directly, through ups_op_call, and given only what the op's description promises them.
  *
  *   test_ops            checks all ops in float32 and bf16, gradients overwritten and accumulated
- *   test_ops perf [OP]  times them at the reference operator's shapes instead
+ *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 (its own rounding error is 4e-3; inputs are rounded before both
@@ -542,7 +542,7 @@ static int perf(const char *only) {
 int main(int argc, char **argv) {
     ups_error error;
     const char *name = getenv("UPS_TEST_DEVICE");
-    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu"}, &device, &error) != UPS_OK) {
+    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu", .threads = argc > 3 ? atoi(argv[3]) : 0}, &device, &error) != UPS_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }

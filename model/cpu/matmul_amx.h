@@ -1,0 +1,11 @@
+/* bf16 matrix products on Intel's AMX tiles; see matmul.h. Only where the instruction set is "amx". */
+#ifndef UPS_MODEL_CPU_MATMUL_AMX_H
+#define UPS_MODEL_CPU_MATMUL_AMX_H
+
+#include "model/cpu/matmul.h"
+
+size_t ups_amx_matmul_scratch(const ups_matmul_shape *shape, int threads);
+void ups_amx_matmul_run(const ups_matmul_shape *shape, int threads, const uint16_t *a, const uint16_t *b,
+                        const float *bias, void *c, void *scratch);
+
+#endif
