@@ -51,7 +51,7 @@ static bool recognises(ups_hdf5_file *file) {
     return recognised;
 }
 
-static bool has_parameter(const ups_parameters *parameters, const char *name) {
+static bool has_parameter(const ups_pde_parameters *parameters, const char *name) {
     for (int i = 0; i < parameters->count; i++) {
         if (strcmp(parameters->list[i].name, name) == 0) return true;
     }
@@ -59,7 +59,7 @@ static bool has_parameter(const ups_parameters *parameters, const char *name) {
 }
 
 /* The files do not name their channels; the generator's settings tell which equation it was. */
-static const char *const *name_channels(ups_arena *arena, int64_t channels, const ups_parameters *parameters) {
+static const char *const *name_channels(ups_arena *arena, int64_t channels, const ups_pde_parameters *parameters) {
     static const char *const single[] = {"u"};
     static const char *const reaction[] = {"activator", "inhibitor"};
     if (channels == 1) return single;

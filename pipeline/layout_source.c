@@ -35,12 +35,12 @@ ups_layout_member *ups_layout_add_member(ups_layout_builder *builder) {
 }
 
 static void visit_parameter(void *context, const char *name, double number, const char *text) {
-    ups_parameters *parameters = context;
-    if (text && strcmp(name, "config") == 0) ups_parameters_from_yaml(parameters, text);
-    if (!text) ups_parameters_add(parameters, name, number);
+    ups_pde_parameters *parameters = context;
+    if (text && strcmp(name, "config") == 0) ups_pde_parameters_from_yaml(parameters, text);
+    if (!text) ups_pde_parameters_add(parameters, name, number);
 }
 
-ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_parameters *parameters,
+ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
                                       ups_error *error) {
     return ups_hdf5_attributes(builder->file, object, visit_parameter, parameters, error);
 }
@@ -257,7 +257,7 @@ static void name_samples(layout_source *source) {
     }
 }
 
-static double parameter_value(const ups_parameters *parameters, const char *name) {
+static double parameter_value(const ups_pde_parameters *parameters, const char *name) {
     for (int i = 0; i < parameters->count; i++) {
         if (strcmp(parameters->list[i].name, name) == 0) return parameters->list[i].value;
     }
@@ -267,10 +267,10 @@ static double parameter_value(const ups_parameters *parameters, const char *name
 /* The names any member has, in order of first appearance; every member gets a value for each, NaN where it says
  * nothing. */
 static void collect_parameters(layout_source *source) {
-    ups_parameters all = {.arena = source->arena};
+    ups_pde_parameters all = {.arena = source->arena};
     for (int64_t m = 0; m < source->member_count; m++) {
-        const ups_parameters *found = &source->members[m].found;
-        for (int i = 0; i < found->count; i++) ups_parameters_add(&all, found->list[i].name, found->list[i].value);
+        const ups_pde_parameters *found = &source->members[m].found;
+        for (int i = 0; i < found->count; i++) ups_pde_parameters_add(&all, found->list[i].name, found->list[i].value);
     }
     const char **names = UPS_ARENA_ARRAY(source->arena, const char *, all.count + 1);
     for (int i = 0; i < all.count; i++) names[i] = all.list[i].name;

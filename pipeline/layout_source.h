@@ -8,7 +8,7 @@
 #define UPS_PIPELINE_LAYOUT_SOURCE_H
 
 #include "pipeline/layouts.h"
-#include "pipeline/parameters.h"
+#include "pipeline/pde_parameters.h"
 #include "pipeline/storage_hdf5.h"
 
 enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MOST_SAMPLES = 10000000 };
@@ -28,7 +28,7 @@ typedef struct ups_layout_member {
     int64_t first, samples; /* numbers in the source */
     int part_count;
     ups_layout_part parts[UPS_LAYOUT_MOST_ARRAYS];
-    ups_parameters found; /* what the file says; becomes sample.parameters when all members are known */
+    ups_pde_parameters found; /* what the file says; becomes sample.parameters when all members are known */
 } ups_layout_member;
 
 /* A source while it is being made. */
@@ -58,7 +58,7 @@ extern const ups_layout ups_layout_tensor, ups_layout_darcy, ups_layout_seedgrou
 ups_layout_member *ups_layout_add_member(ups_layout_builder *builder);
 
 /* Adds the parameters of an object's attributes: numbers by name, a text named `config` as YAML. */
-ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_parameters *parameters,
+ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
                                       ups_error *error);
 
 /* Maps a dataset whose rank must be one of [least, most]; `meaning` names its axes in the message: "(sample, t, x)". */

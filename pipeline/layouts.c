@@ -40,11 +40,11 @@ static ups_status recognise(ups_hdf5_file *file, ups_arena *arena, const ups_lay
 static const char *missing_parameter(const ups_layout_builder *builder, int64_t first, int64_t end, int64_t other_first,
                                      int64_t other_end) {
     for (int64_t m = first; m < end; m++) {
-        const ups_parameters *wanted = &builder->members[m].found;
+        const ups_pde_parameters *wanted = &builder->members[m].found;
         for (int i = 0; i < wanted->count; i++) {
             bool found = false;
             for (int64_t o = other_first; o < other_end && !found; o++) {
-                const ups_parameters *there = &builder->members[o].found;
+                const ups_pde_parameters *there = &builder->members[o].found;
                 for (int j = 0; j < there->count && !found; j++)
                     found = strcmp(there->list[j].name, wanted->list[i].name) == 0;
             }
@@ -85,7 +85,8 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     builder->file = *file;
     int64_t first = builder->member_count;
     UPS_TRY(found->describe(builder, error));
-    for (int64_t m = first; m < builder->member_count; m++) ups_parameters_from_path(&builder->members[m].found, path);
+    for (int64_t m = first; m < builder->member_count; m++)
+        ups_pde_parameters_from_path(&builder->members[m].found, path);
     ups_hdf5_settle(*file);
     return UPS_OK;
 }

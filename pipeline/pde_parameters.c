@@ -1,4 +1,4 @@
-#include "pipeline/parameters.h"
+#include "pipeline/pde_parameters.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -24,19 +24,19 @@ static bool of_the_equation(const char *name) {
     return true;
 }
 
-void ups_parameters_add(ups_parameters *parameters, const char *name, double value) {
+void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value) {
     if (!*name || !of_the_equation(name)) return;
     for (int i = 0; i < parameters->count; i++) {
         if (strcasecmp(parameters->list[i].name, name) == 0) return;
     }
     if (parameters->count == parameters->capacity) {
         int capacity = parameters->capacity ? 2 * parameters->capacity : 8;
-        ups_parameter *list = UPS_ARENA_ARRAY(parameters->arena, ups_parameter, capacity);
+        ups_pde_parameter *list = UPS_ARENA_ARRAY(parameters->arena, ups_pde_parameter, capacity);
         if (parameters->count) memcpy(list, parameters->list, (size_t)parameters->count * sizeof *list);
         parameters->list = list;
         parameters->capacity = capacity;
     }
-    parameters->list[parameters->count++] = (ups_parameter){ups_arena_strdup(parameters->arena, name), value};
+    parameters->list[parameters->count++] = (ups_pde_parameter){ups_arena_strdup(parameters->arena, name), value};
 }
 
 /* The whole text as a number; not "inf" and "nan", which in YAML are words. */
@@ -52,13 +52,13 @@ static bool parse_number(const char *text, double *value) {
 
 enum { DEEPEST = 16 };
 
-static void flatten(ups_parameters *parameters, yaml_document_t *document, const yaml_node_t *node, const char *prefix,
-                    int depth) {
+static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, const yaml_node_t *node,
+                    const char *prefix, int depth) {
     if (node->type == YAML_SCALAR_NODE) {
         double value;
         if (*prefix && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
             parse_number((const char *)node->data.scalar.value, &value))
-            ups_parameters_add(parameters, prefix, value);
+            ups_pde_parameters_add(parameters, prefix, value);
         return;
     }
     if (node->type != YAML_MAPPING_NODE || depth == DEEPEST) return;
@@ -73,7 +73,7 @@ static void flatten(ups_parameters *parameters, yaml_document_t *document, const
     }
 }
 
-void ups_parameters_from_yaml(ups_parameters *parameters, const char *text) {
+void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text) {
     yaml_parser_t parser;
     yaml_document_t document;
     if (!yaml_parser_initialize(&parser)) return;
@@ -89,7 +89,7 @@ void ups_parameters_from_yaml(ups_parameters *parameters, const char *text) {
 /* ---- file names ---------------------------------------------------------------------------------------------------
  */
 
-static void add_from_token(ups_parameters *parameters, const char *token, size_t length) {
+static void add_from_token(ups_pde_parameters *parameters, const char *token, size_t length) {
     static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "m"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t letters = strlen(known[i]);
@@ -99,11 +99,11 @@ static void add_from_token(ups_parameters *parameters, const char *token, size_t
             continue;
         memcpy(number, token + letters, length - letters);
         number[length - letters] = 0;
-        if (parse_number(number, &value)) ups_parameters_add(parameters, known[i], value);
+        if (parse_number(number, &value)) ups_pde_parameters_add(parameters, known[i], value);
     }
 }
 
-void ups_parameters_from_path(ups_parameters *parameters, const char *path) {
+void ups_pde_parameters_from_path(ups_pde_parameters *parameters, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *token = slash ? slash + 1 : path;
     static const char *const extensions[] = {".hdf5", ".h5", ".nc"};

@@ -2,33 +2,33 @@
  *
  * What describes the grid or the run rather than the equation (`xdim`, `t`, `seed`, …) is left out: a model that were
  * conditioned on the random seed would learn it by heart. */
-#ifndef UPS_PIPELINE_PARAMETERS_H
-#define UPS_PIPELINE_PARAMETERS_H
+#ifndef UPS_PIPELINE_PDE_PARAMETERS_H
+#define UPS_PIPELINE_PDE_PARAMETERS_H
 
 #include "base/arena.h"
 #include <stdbool.h>
 
-typedef struct ups_parameter {
+typedef struct ups_pde_parameter {
     const char *name;
     double value;
-} ups_parameter;
+} ups_pde_parameter;
 
-typedef struct ups_parameters {
+typedef struct ups_pde_parameters {
     ups_arena *arena; /* of the names and of the list */
-    ups_parameter *list;
+    ups_pde_parameter *list;
     int count, capacity;
-} ups_parameters;
+} ups_pde_parameters;
 
 /* Adds a parameter unless its name is there already (in any case of letters: the file's own word comes before its
  * name's) or is no PDE parameter. */
-void ups_parameters_add(ups_parameters *parameters, const char *name, double value);
+void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value);
 
 /* Adds the numbers of a YAML document, keys joined by dots: "sim.Du". A text that is no YAML adds nothing. */
-void ups_parameters_from_yaml(ups_parameters *parameters, const char *text);
+void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text);
 
 /* Adds what PDEBench writes into file names: 1D_Advection_Sols_beta0.4.hdf5 → beta 0.4;
  * 1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_….hdf5 → eta, zeta. Names known: beta, nu, rho, eta, zeta, M; written in lower case.
  */
-void ups_parameters_from_path(ups_parameters *parameters, const char *path);
+void ups_pde_parameters_from_path(ups_pde_parameters *parameters, const char *path);
 
 #endif
