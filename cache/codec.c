@@ -193,33 +193,18 @@ static inline __attribute__((always_inline)) void decode_block(const uint8_t *hi
     }
 }
 
-#define DECODE_BLOCKS(name, attributes)                                                                                \
-    attributes static void name(const uint8_t *high, const uint8_t *low, int64_t times, int64_t series, int order,     \
-                                int64_t start, int64_t end, ups_f16 *out) {                                            \
-        for (int64_t s = 0; s + TILE_SERIES <= series; s += TILE_SERIES) {                                             \
-            const uint8_t *h = high + s * times, *l = low + s * times;                                                 \
-            if (order == 2)                                                                                            \
-                decode_block(h, l, times, series, 2, start, end, out + s);                                             \
-            else if (order == 1)                                                                                       \
-                decode_block(h, l, times, series, 1, start, end, out + s);                                             \
-            else                                                                                                       \
-                decode_block(h, l, times, series, 0, start, end, out + s);                                             \
-        }                                                                                                              \
-    }
-DECODE_BLOCKS(decode_blocks_baseline, )
-#if defined(__x86_64__)
-DECODE_BLOCKS(decode_blocks_avx2, __attribute__((target("avx2"))))
-#endif
-
+/* Plain x86-64 (SSE2) code: versions for AVX2 and AVX-512 were measured and are no faster, memory being the limit. */
 static void decode_blocks(const uint8_t *high, const uint8_t *low, int64_t times, int64_t series, int order,
                           int64_t start, int64_t end, ups_f16 *out) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
-        decode_blocks_avx2(high, low, times, series, order, start, end, out);
-        return;
+    for (int64_t s = 0; s + TILE_SERIES <= series; s += TILE_SERIES) {
+        const uint8_t *h = high + s * times, *l = low + s * times;
+        if (order == 2)
+            decode_block(h, l, times, series, 2, start, end, out + s);
+        else if (order == 1)
+            decode_block(h, l, times, series, 1, start, end, out + s);
+        else
+            decode_block(h, l, times, series, 0, start, end, out + s);
     }
-#endif
-    decode_blocks_baseline(high, low, times, series, order, start, end, out);
 }
 
 ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,

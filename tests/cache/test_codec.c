@@ -1,5 +1,6 @@
 /* ups.latent and the chunk around it: lossless on any bits, and no bit of a chunk can change unseen. */
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "cache/chunk.h"
 #include "cache/codec.h"
@@ -161,6 +162,29 @@ static void every_single_bit_flip_in_a_chunk_is_found(void **state) {
     }
 }
 
+/* Whoever can write a cache can write a CRC: what lies behind it must be refused or decoded, never run wild. */
+static void chunks_forged_with_a_right_crc_do_no_harm(void **state) {
+    encoded_chunk c = encode_smooth(false, (ups_chunk_shape){20, 2, 48});
+    ups_random stream = ups_random_stream(5, UPS_RANDOM_TEST, 1);
+    uint8_t *forged = malloc(c.length);
+    int refused = 0;
+    for (uint64_t round = 0; round < 3000; round++) {
+        memcpy(forged, c.bytes, c.length);
+        for (uint64_t k = 0; k <= round % 3; k++) {
+            uint64_t at = ups_random_below(stream, 8 * round + k, k == 0 ? 32 : c.length - 4); /* headers above all */
+            forged[at] = (uint8_t)ups_random_u32(stream, 8 * round + 4 + k);
+        }
+        uint32_t crc = ups_crc32c(0, forged, c.length - 4);
+        memcpy(forged + c.length - 4, &crc, 4);
+        ups_status status = ups_chunk_decode(c.codec, c.shape, forged, c.length, 0, 20, c.scratch, c.out, NULL);
+        refused += status != UPS_OK;
+        assert_true(status == UPS_OK || status == UPS_ERR_CHECKSUM || status == UPS_ERR_FORMAT);
+    }
+    assert_true(refused > 2900);
+    free(forged);
+    free_chunk(&c);
+}
+
 static void truncated_chunks_and_chunks_of_another_shape_are_refused(void **state) {
     encoded_chunk c = encode_smooth(false, (ups_chunk_shape){20, 2, 16});
     for (size_t length = 0; length < c.length; length++) {
@@ -183,6 +207,7 @@ int main(void) {
         cmocka_unit_test(headers_that_are_not_ours_are_refused),
         cmocka_unit_test(chunks_come_back_whole_and_in_part_with_both_codecs),
         cmocka_unit_test(every_single_bit_flip_in_a_chunk_is_found),
+        cmocka_unit_test(chunks_forged_with_a_right_crc_do_no_harm),
         cmocka_unit_test(truncated_chunks_and_chunks_of_another_shape_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
