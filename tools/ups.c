@@ -23,6 +23,8 @@ static int run_cache(int argc, char **argv) {
 
 static const ups_command bench_commands[] = {
     {"codec", "compression of latents: ratio and speed", ups_cmd_bench_codec},
+    {"io", "random reads: io_uring and threads", ups_cmd_bench_io},
+    {"loader", "trajectories a second from disk to batches", ups_cmd_bench_loader},
 };
 
 static int run_bench(int argc, char **argv) {
@@ -36,7 +38,7 @@ static const ups_command commands[] = {
     {"cache", "the latent cache: build, inspect, verify, export", run_cache},
     {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
     {"config", "configurations: show, check, keys", ups_cmd_config},
-    {"bench", "measure one part alone: codec", run_bench},
+    {"bench", "measure one part alone: io, codec, loader", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
