@@ -14,8 +14,9 @@ struct ups_ring {
     pthread_cond_t freed, ready;
     int64_t begun, handed_out; /* indices of the next batch to begin, and to hand out */
     bool finished, closed;
-    double full_since, seconds_full; /* full_since: 0 when the filler is not waiting */
-    double seconds_waiting;
+    bool filler_waits, consumer_waits;
+    double accounted; /* the times below are up to here */
+    double seconds_full, seconds_waiting;
 };
 
 static void *take_memory(const ups_ring_options *options) {
@@ -70,14 +71,29 @@ static ups_slot *find(ups_ring *ring, int state, int64_t index) {
     return NULL;
 }
 
+/* Books the time since the last change of who waits. A filler that waits while the consumer waits too is not held up by
+ * it: all slots are being filled. */
+static void account(ups_ring *ring) {
+    double now = ups_now(), passed = now - ring->accounted;
+    if (ring->consumer_waits)
+        ring->seconds_waiting += passed;
+    else if (ring->filler_waits)
+        ring->seconds_full += passed;
+    ring->accounted = now;
+}
+
+static void set_waiting(ups_ring *ring, bool *who, bool waits) {
+    account(ring);
+    *who = waits;
+}
+
 ups_slot *ups_ring_begin(ups_ring *ring, int64_t parts, bool wait) {
     pthread_mutex_lock(&ring->lock);
     ups_slot *slot = find(ring, SLOT_FREE, -1);
     if (!slot && wait && !ring->closed) {
-        ring->full_since = ups_now();
+        set_waiting(ring, &ring->filler_waits, true);
         while (!ring->closed && !(slot = find(ring, SLOT_FREE, -1))) pthread_cond_wait(&ring->freed, &ring->lock);
-        ring->seconds_full += ups_now() - ring->full_since;
-        ring->full_since = 0.0;
+        set_waiting(ring, &ring->filler_waits, false);
     }
     if (ring->closed) slot = NULL;
     if (slot) {
@@ -115,13 +131,12 @@ void ups_ring_part_done(ups_ring *ring, ups_slot *slot, int64_t part, ups_status
 ups_slot *ups_ring_next(ups_ring *ring) {
     pthread_mutex_lock(&ring->lock);
     ups_slot *slot = NULL;
-    double since = 0.0;
     while (!ring->closed && !(slot = find(ring, SLOT_READY, ring->handed_out))) {
         if (ring->finished && ring->handed_out == ring->begun) break;
-        if (since == 0.0) since = ups_now();
+        if (!ring->consumer_waits) set_waiting(ring, &ring->consumer_waits, true);
         pthread_cond_wait(&ring->ready, &ring->lock);
     }
-    if (since > 0.0) ring->seconds_waiting += ups_now() - since;
+    if (ring->consumer_waits) set_waiting(ring, &ring->consumer_waits, false);
     if (ring->closed) slot = NULL;
     if (slot) {
         slot->state = SLOT_HELD;
@@ -152,13 +167,15 @@ void ups_ring_close(ups_ring *ring) {
 
 double ups_ring_seconds_full(ups_ring *ring) {
     pthread_mutex_lock(&ring->lock);
-    double seconds = ring->seconds_full + (ring->full_since > 0.0 ? ups_now() - ring->full_since : 0.0);
+    account(ring);
+    double seconds = ring->seconds_full;
     pthread_mutex_unlock(&ring->lock);
     return seconds;
 }
 
 double ups_ring_seconds_waiting(ups_ring *ring) {
     pthread_mutex_lock(&ring->lock);
+    account(ring);
     double seconds = ring->seconds_waiting;
     pthread_mutex_unlock(&ring->lock);
     return seconds;

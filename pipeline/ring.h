@@ -51,7 +51,7 @@ ups_slot *ups_ring_slot(ups_ring *ring, int number);
 
 void ups_ring_close(ups_ring *ring); /* wakes all waiters, who get NULL */
 
-double ups_ring_seconds_full(ups_ring *ring);    /* the filler waited for a free slot, so far */
-double ups_ring_seconds_waiting(ups_ring *ring); /* the consumer waited for a batch, so far */
+double ups_ring_seconds_full(ups_ring *ring);    /* the filler waited for slots while the consumer had batches */
+double ups_ring_seconds_waiting(ups_ring *ring); /* the consumer waited for a batch */
 
 #endif

@@ -142,8 +142,34 @@ static void closing_wakes_the_filler_and_the_consumer(void **state) {
     pthread_join(consumer, &batch);
     assert_null(slot);
     assert_null(batch);
-    assert_true(ups_ring_seconds_full(ring) > 0.005);
+    ups_ring_destroy(ring);
+}
+
+/* Starts a thread that waits, lets it, and returns what it got once `act` has woken it. */
+static void let_wait(ups_ring *ring, void *(*wait)(void *), void (*act)(ups_ring *ring)) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait, ring);
+    usleep(20000);
+    act(ring);
+    pthread_join(thread, NULL);
+}
+
+static void waiting_is_booked_on_the_one_who_causes_it(void **state) {
+    (void)state;
+    ups_ring *ring = make(1, 0);
+    ups_slot *slot = ups_ring_begin(ring, 1, false);
+    let_wait(ring, wait_for_a_batch, ups_ring_close); /* nobody filled the slot */
     assert_true(ups_ring_seconds_waiting(ring) > 0.005);
+    assert_true(ups_ring_seconds_full(ring) == 0.0);
+    ups_ring_destroy(ring);
+
+    ring = make(1, 0);
+    slot = ups_ring_begin(ring, 1, false);
+    ups_ring_part_done(ring, slot, 0, UPS_OK, NULL);
+    assert_ptr_equal(ups_ring_next(ring), slot);
+    let_wait(ring, wait_for_a_slot, ups_ring_close); /* the consumer holds it */
+    assert_true(ups_ring_seconds_full(ring) > 0.005);
+    assert_true(ups_ring_seconds_waiting(ring) == 0.0);
     ups_ring_destroy(ring);
 }
 
@@ -174,6 +200,7 @@ int main(void) {
         cmocka_unit_test(of_several_failures_the_earliest_part_is_reported),
         cmocka_unit_test(many_fillers_and_one_consumer_lose_nothing),
         cmocka_unit_test(closing_wakes_the_filler_and_the_consumer),
+        cmocka_unit_test(waiting_is_booked_on_the_one_who_causes_it),
         cmocka_unit_test(memory_that_cannot_be_had_is_said_and_nothing_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
