@@ -1,0 +1,512 @@
+/* Steps on the CPU: gradients are those of the function that was built, run options mean what they say, memory is what
+ * was promised, and nothing is allocated once training runs. */
+#include "base/random.h"
+#include "model/blocks.h"
+#include "model/decoder.h"
+#include "model/encoder.h"
+#include "model/operator.h"
+#include "model/step.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Watches the C library's allocator by standing in front of it, for the whole process, libraries included. Sanitizers
+ * bring their own. */
+#if defined(__has_feature) /* clang's way to ask */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define WATCHES_ALLOCATIONS 1
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *old, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+extern const char __executable_start, etext; /* the linker's: where this program's own code lies */
+
+static atomic_long own_allocations, other_allocations;
+static atomic_size_t largest_allocation;
+
+static void watch(const void *caller, size_t bytes) {
+    bool own = (const char *)caller >= &__executable_start && (const char *)caller < &etext;
+    atomic_fetch_add(own ? &own_allocations : &other_allocations, 1);
+    size_t largest = atomic_load(&largest_allocation);
+    while (bytes > largest && !atomic_compare_exchange_weak(&largest_allocation, &largest, bytes)) {
+    }
+}
+
+#define WATCH(bytes) watch(__builtin_return_address(0), bytes)
+
+void *malloc(size_t bytes) {
+    WATCH(bytes);
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+    WATCH(count * bytes);
+    return __libc_calloc(count, bytes);
+}
+void *realloc(void *old, size_t bytes) {
+    WATCH(bytes);
+    return __libc_realloc(old, bytes);
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    WATCH(bytes);
+    return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    WATCH(bytes);
+    *memory = __libc_memalign(alignment, bytes);
+    return *memory ? 0 : ENOMEM;
+}
+#endif
+
+static ups_device *device;
+
+static int open_device(void **state) {
+    return ups_device_open(&(ups_device_options){.name = "cpu", .threads = 2}, &device, NULL) != UPS_OK;
+}
+
+static int close_device(void **state) {
+    ups_device_close(device);
+    return 0;
+}
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+typedef struct model {
+    ups_parameters *parameters;
+    ups_graph *graph;
+    ups_step *step;
+    ups_value loss;
+} model;
+
+static model begin(ups_dtype compute) {
+    model m = {.parameters = ups_parameters_create()};
+    m.graph = ups_graph_create(m.parameters, compute);
+    return m;
+}
+
+static void ready(model *m) {
+    ups_error error;
+    ok(ups_parameters_allocate(m->parameters, device, true, m->graph->compute == UPS_BF16, 3, &error), &error);
+    ok(ups_step_create(m->graph, device, &m->step, &error), &error);
+}
+
+static void end(model m) {
+    ups_step_destroy(m.step);
+    ups_graph_destroy(m.graph);
+    ups_parameters_destroy(m.parameters);
+}
+
+static void run(const model *m, ups_step_run_options options) {
+    ups_error error;
+    ok(ups_step_run(m->step, &options, &error), &error);
+}
+
+static const ups_step_run_options train = {.training = true, .backward = true, .loss_scale = 1, .seed = 5};
+
+static float loss_of(const model *m) {
+    ups_error error;
+    float loss;
+    ok(ups_step_download(m->step, m->loss, &loss, sizeof loss, &error), &error);
+    return loss;
+}
+
+static float *download(const float *flat, const ups_parameters *parameters) {
+    ups_error error;
+    size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(parameters);
+    float *host = malloc(bytes);
+    ok(device->class->download(device, host, flat, bytes, &error), &error);
+    return host;
+}
+
+static void upload_values(const model *m, const float *host) {
+    ups_error error;
+    size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(m->parameters);
+    ok(device->class->upload(device, ups_parameters_values(m->parameters), host, bytes, &error), &error);
+    ok(ups_parameters_refresh_bf16(m->parameters, &error), &error);
+}
+
+static void upload_random(const model *m, const char *name, uint32_t item) {
+    ups_error error;
+    ups_value input = ups_graph_find(m->graph, name);
+    size_t elements = (size_t)ups_shape_elements(ups_graph_info(m->graph, input)->shape);
+    float *values = malloc(sizeof *values * elements);
+    ups_random_fill_normal(ups_random_stream(9, UPS_RANDOM_TEST, item), 1, values, elements);
+    ok(ups_step_upload(m->step, input, values, sizeof *values * elements, &error), &error);
+    free(values);
+}
+
+static ups_value mean_square(ups_graph *g, ups_value x, ups_value target) {
+    ups_value loss = ups_loss_mse(g, x, target);
+    return ups_weighted_sum(g, &loss, (float[]){1}, 1);
+}
+
+static const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.3f};
+
+/* Values with several consumers, views of views, parameters used twice, slices of one value, a branch that leads
+ * nowhere. */
+static model tangled_model(float drop_path) {
+    model m = begin(UPS_F32);
+    ups_graph *g = m.graph;
+    const ups_value none = UPS_NO_VALUE;
+    ups_value x = ups_graph_input(g, "x", UPS_F32, UPS_SHAPE(3, 4, 6));
+    ups_value w = ups_graph_parameter(g, "w", UPS_SHAPE(6, 6), small);
+    ups_value b = ups_graph_parameter(g, "b", UPS_SHAPE(6), small);
+    ups_value wide = ups_graph_parameter(g, "wide", UPS_SHAPE(18, 6), small);
+    ups_value gain = ups_graph_parameter(g, "gain", UPS_SHAPE(6), small);
+    ups_value unused = ups_graph_parameter(g, "unused", UPS_SHAPE(7), small);
+    ups_value h = ups_linear(g, x, w, b, false);
+    ups_value again = ups_linear(g, ups_gelu(g, h), w, b, false);
+    ups_value flat = ups_graph_reshape(g, ups_graph_reshape(g, h, UPS_SHAPE(3, 24)), UPS_SHAPE(12, 6));
+    ups_value normed = ups_graph_reshape(g, ups_layer_norm(g, flat, gain, none, true), UPS_SHAPE(3, 4, 6));
+    ups_value attended = ups_attention(g, ups_linear(g, normed, wide, none, false), none, none, none, 2);
+    h = ups_residual(g, h, attended, none, drop_path, 0);
+    ups_value condition = ups_linear(g, ups_select_frame(g, again, 2), wide, none, false);
+    ups_value modulated = ups_modulate(g, h, ups_slice(g, condition, 0, 6), ups_slice(g, condition, 6, 6));
+    h = ups_residual(g, h, modulated, ups_slice(g, condition, 12, 6), 0, 1);
+    ups_scale(g, unused, 2);
+    ups_silu(g, ups_add(g, h, b)); /* leads nowhere */
+    ups_value table = ups_broadcast(g, ups_slice(g, ups_graph_reshape(g, wide, UPS_SHAPE(3, 36)), 3, 6), 3);
+    ups_value pooled = ups_add(g, ups_pool_tokens(g, ups_add(g, h, again), 3), table);
+    m.loss = mean_square(g, pooled, ups_graph_input(g, "target", UPS_F32, UPS_SHAPE(3, 3, 6)));
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "x", 0);
+    upload_random(&m, "target", 1);
+    return m;
+}
+
+/* (loss(p + h d) − loss(p − h d)) / 2h beside gradient · d, for random directions d of one parameter at a time. */
+static void check_directions(model *m, const char *prefix, float size, double tolerance) {
+    run(m, train);
+    float *gradients = download(ups_parameters_gradients(m->parameters), m->parameters);
+    float *values = download(ups_parameters_values(m->parameters), m->parameters);
+    size_t elements = (size_t)ups_parameters_elements(m->parameters);
+    float *direction = malloc(sizeof *direction * elements), *moved = malloc(sizeof *moved * elements);
+    ups_step_run_options forward = train;
+    forward.backward = false;
+    int checked = 0;
+    for (int32_t i = 0; i < ups_parameters_count(m->parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(m->parameters, i);
+        if (strncmp(p->name, prefix, strlen(prefix)) != 0) continue;
+        ups_random_fill_normal(ups_random_stream(4, UPS_RANDOM_TEST, (uint32_t)i), 1 / sqrtf((float)p->elements),
+                               direction, (size_t)p->elements);
+        double predicted = 0, sides[2];
+        for (int64_t k = 0; k < p->elements; k++) predicted += (double)direction[k] * (double)gradients[p->offset + k];
+        for (int side = 0; side < 2; side++) {
+            memcpy(moved, values, sizeof *moved * elements);
+            for (int64_t k = 0; k < p->elements; k++) moved[p->offset + k] += (side ? -size : size) * direction[k];
+            upload_values(m, moved);
+            run(m, forward);
+            sides[side] = (double)loss_of(m);
+        }
+        double measured = (sides[0] - sides[1]) / (2 * (double)size);
+        if (fabs(measured - predicted) > tolerance * (fabs(predicted) + 0.01)) {
+            fail_msg("%s: gradient %g, measured %g", p->name, predicted, measured);
+        }
+        checked++;
+    }
+    assert_true(checked > 0);
+    upload_values(m, values);
+    free(moved);
+    free(direction);
+    free(values);
+    free(gradients);
+}
+
+static void gradients_of_a_tangled_graph_are_the_slopes_of_its_loss(void **state) {
+    model m = tangled_model(0);
+    check_directions(&m, "", 1e-2f, 1e-2);
+    end(m);
+    m = tangled_model(0.4f); /* the same draw on each run, so the loss is a function still */
+    check_directions(&m, "", 1e-2f, 1e-2);
+    end(m);
+}
+
+static model operator_model(ups_dtype compute, ups_operator_options options, int64_t batch) {
+    model m = begin(compute);
+    ups_shape latents = UPS_SHAPE(batch, options.tokens, options.dim);
+    ups_value z = ups_graph_input(m.graph, "z", UPS_F32, latents);
+    ups_value dt = ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(batch, 1));
+    ups_value target = ups_graph_input(m.graph, "target", UPS_F32, latents);
+    m.loss = mean_square(m.graph, ups_operator_build(m.graph, &options, z, dt, UPS_NO_VALUE, UPS_NO_VALUE), target);
+    ups_graph_differentiate(m.graph, m.loss);
+    ready(&m);
+    upload_random(&m, "z", 0);
+    upload_random(&m, "dt", 1);
+    upload_random(&m, "target", 2);
+    return m;
+}
+
+static ups_operator_options small_operator(void) {
+    ups_operator_options options = ups_operator_defaults();
+    options.tokens = 16;
+    options.dim = 32;
+    options.hidden = 64;
+    options.depth = 3;
+    return options;
+}
+
+static model autoencoder_model(ups_pooling pooling) {
+    enum { BATCH = 3, POINTS = 12 * 10, QUERIES = 20 };
+    model m = begin(UPS_F32);
+    ups_encoder_options encoder = ups_encoder_defaults();
+    ups_decoder_options decoder = ups_decoder_defaults();
+    encoder.patch[1] = 4;
+    encoder.width = 32, encoder.stem_width = 16, encoder.tokens = 6, encoder.dim = 16, encoder.depth = 1;
+    encoder.pooling = pooling;
+    decoder.tokens = 6, decoder.dim = 16, decoder.hidden = 32, decoder.depth = 2, decoder.position = true;
+    decoder.qk_norm = true;
+    ups_field_shape shape = {
+        .task = "flow", .dims = 2, .grid = {12, 10}, .channels = 2, .channels_first = true, .periodic = true};
+    float at[POINTS * 2], centres[6 * 2];
+    ups_grid_coordinates(2, shape.grid, at);
+    ups_encoder_token_coordinates(&encoder, &shape, centres);
+    int32_t points[QUERIES];
+    float coordinates[QUERIES * 2];
+    for (int i = 0; i < QUERIES; i++) {
+        points[i] = i * 37 % POINTS;
+        memcpy(coordinates + 2 * i, at + 2 * points[i], 2 * sizeof *at);
+    }
+    const float statistics[] = {0.1f, 1.5f, -0.2f, 0.7f};
+    ups_graph *g = m.graph;
+    ups_value field = ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(BATCH, 2 * POINTS));
+    ups_value norms = ups_graph_constant(g, "statistics", UPS_F32, UPS_SHAPE(2, 2), statistics);
+    ups_value index = ups_graph_constant(g, "index", UPS_I32, UPS_SHAPE(QUERIES), points);
+    ups_value where = ups_graph_constant(g, "coordinates", UPS_F32, UPS_SHAPE(QUERIES, 2), coordinates);
+    ups_value tokens = ups_graph_constant(g, "tokens", UPS_F32, UPS_SHAPE(6, 2), centres);
+    ups_value z = ups_encoder_build(g, &encoder, &shape, field, norms);
+    ups_value read = ups_decoder_build(g, &decoder, "flow", 2, z, where, tokens);
+    ups_value losses[] = {ups_loss_relative(g, read, ups_gather_points(g, field, index, norms, 2, true)),
+                          ups_loss_mse(g, z, ups_graph_input(g, "z", UPS_F32, UPS_SHAPE(BATCH, 6, 16)))};
+    m.loss = ups_weighted_sum(g, losses, (float[]){1, 0.1f}, 2);
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "field", 0);
+    upload_random(&m, "z", 1);
+    return m;
+}
+
+static void gradients_of_the_autoencoder_are_the_slopes_of_its_loss(void **state) {
+    model m = autoencoder_model(UPS_POOL_MEAN);
+    check_directions(&m, "", 3e-2f, 2e-2);
+    end(m);
+    m = autoencoder_model(UPS_POOL_QUERIES);
+    check_directions(&m, "", 3e-2f, 2e-2);
+    end(m);
+}
+
+static void gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss(void **state) {
+    model m = tangled_model(0);
+    size_t elements = (size_t)ups_parameters_elements(m.parameters);
+    run(&m, train);
+    float *once = download(ups_parameters_gradients(m.parameters), m.parameters);
+    ups_step_run_options options = train;
+    options.accumulate = true;
+    options.loss_scale = 3;
+    run(&m, options);
+    float *four = download(ups_parameters_gradients(m.parameters), m.parameters);
+    options.accumulate = false;
+    run(&m, options);
+    float *three = download(ups_parameters_gradients(m.parameters), m.parameters);
+    double largest = 0;
+    for (size_t i = 0; i < elements; i++) {
+        assert_true(fabsf(four[i] - 4 * once[i]) <= 1e-5f * (fabsf(four[i]) + 0.1f));
+        assert_true(fabsf(three[i] - 3 * once[i]) <= 1e-5f * (fabsf(three[i]) + 0.1f));
+        largest = fmax(largest, (double)fabsf(once[i]));
+    }
+    assert_true(largest > 0.01);
+    free(three);
+    free(four);
+    free(once);
+    end(m);
+}
+
+static void parameters_that_the_loss_does_not_touch_keep_their_gradients(void **state) {
+    ups_error error;
+    model m = tangled_model(0);
+    const ups_parameter *unused = ups_parameters_get(m.parameters, ups_parameters_find(m.parameters, "unused"));
+    float mark[7] = {1, 2, 3, 4, 5, 6, 7}, seen[7];
+    float *there = ups_parameters_gradients(m.parameters) + unused->offset;
+    ok(device->class->upload(device, there, mark, sizeof mark, &error), &error);
+    run(&m, train);
+    ok(device->class->download(device, seen, there, sizeof seen, &error), &error);
+    assert_memory_equal(seen, mark, sizeof mark);
+    end(m);
+}
+
+static void a_step_run_again_gives_the_same_bits(void **state) {
+    ups_operator_options options = small_operator();
+    options.drop_path = 0.5f;
+    model m = operator_model(UPS_BF16, options, 6);
+    run(&m, train);
+    float first = loss_of(&m), *gradients = download(ups_parameters_gradients(m.parameters), m.parameters);
+    ups_step_run_options other = train;
+    other.step = 1;
+    run(&m, other);
+    assert_true(loss_of(&m) != first); /* other branches were dropped */
+    other = train;
+    other.training = false;
+    run(&m, other);
+    assert_true(loss_of(&m) != first); /* none was */
+    run(&m, train);
+    float *again = download(ups_parameters_gradients(m.parameters), m.parameters);
+    assert_true(loss_of(&m) == first);
+    assert_memory_equal(again, gradients, sizeof(float) * (size_t)ups_parameters_elements(m.parameters));
+    free(again);
+    free(gradients);
+    end(m);
+}
+
+static void bf16_gradients_point_where_float32_gradients_do(void **state) {
+    model f32 = operator_model(UPS_F32, small_operator(), 4), bf16 = operator_model(UPS_BF16, small_operator(), 4);
+    run(&f32, train);
+    run(&bf16, train);
+    assert_true(fabsf(loss_of(&f32) - loss_of(&bf16)) < 0.01f * loss_of(&f32));
+    float *a = download(ups_parameters_gradients(f32.parameters), f32.parameters);
+    float *b = download(ups_parameters_gradients(bf16.parameters), bf16.parameters);
+    double aa = 0, ab = 0, bb = 0;
+    for (int64_t i = 0; i < ups_parameters_elements(f32.parameters); i++) {
+        aa += (double)a[i] * (double)a[i];
+        ab += (double)a[i] * (double)b[i];
+        bb += (double)b[i] * (double)b[i];
+    }
+    assert_true(ab / sqrt(aa * bb) > 0.999);
+    assert_true(memcmp(a, b, sizeof *a * (size_t)ups_parameters_elements(f32.parameters)) != 0);
+    free(b);
+    free(a);
+    end(bf16);
+    end(f32);
+}
+
+/* oneDNN's entry point for running a primitive makes a table of its arguments on the heap and frees it, a few hundred
+ * bytes, which its interface gives no way around. All else must be there before. */
+static void nothing_is_allocated_after_the_first_step(void **state) {
+#ifndef WATCHES_ALLOCATIONS
+    skip();
+#else
+    enum { STEPS = 10, SMALL = 4096 };
+    ups_dtype computes[] = {UPS_F32, UPS_BF16};
+    for (int i = 0; i < 2; i++) {
+        model m = operator_model(computes[i], small_operator(), 4);
+        run(&m, train);
+        size_t in_use = mallinfo2().uordblks + mallinfo2().hblkhd;
+        long own = atomic_load(&own_allocations), others = atomic_load(&other_allocations);
+        assert_true(own > 0); /* it does watch */
+        atomic_store(&largest_allocation, 0);
+        for (int k = 0; k < STEPS; k++) run(&m, train);
+        assert_int_equal(atomic_load(&own_allocations), own);
+        assert_true(atomic_load(&largest_allocation) < SMALL);
+        assert_true(mallinfo2().uordblks + mallinfo2().hblkhd <= in_use);
+        print_message("    %s: %ld small allocations a step by libraries\n", ups_dtype_name(computes[i]),
+                      (atomic_load(&other_allocations) - others) / STEPS);
+        end(m);
+    }
+#endif
+}
+
+static void the_memory_of_a_step_is_known_before_it_is_created(void **state) {
+    ups_error error;
+    model m = begin(UPS_BF16);
+    ups_operator_options options = small_operator();
+    ups_shape latents = UPS_SHAPE(4, options.tokens, options.dim);
+    ups_value z = ups_graph_input(m.graph, "z", UPS_F32, latents);
+    ups_value dt = ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(4, 1));
+    ups_value target = ups_graph_input(m.graph, "target", UPS_F32, latents);
+    m.loss = mean_square(m.graph, ups_operator_build(m.graph, &options, z, dt, UPS_NO_VALUE, UPS_NO_VALUE), target);
+    ups_graph_differentiate(m.graph, m.loss);
+    ups_plan_memory promised, taken;
+    ok(ups_step_measure(m.graph, device, &promised, &error), &error);
+    ready(&m);
+    taken = ups_step_memory(m.step);
+    assert_memory_equal(&promised, &taken, sizeof taken);
+    assert_int_equal(taken.inputs, 2 * sizeof(float) * 4 * 16 * 32 + 64);
+    assert_int_equal(taken.parameters, 10 * (size_t)ups_parameters_elements(m.parameters));
+    assert_true(taken.activations > 0 && taken.lower_bound <= taken.activations);
+    end(m);
+}
+
+static void values_that_are_not_kept_cannot_be_read(void **state) {
+    ups_error error;
+    model m = tangled_model(0);
+    float host[72];
+    ups_value first = m.graph->nodes[0].output;
+    assert_int_equal(ups_step_download(m.step, first, host, sizeof host, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "not kept"));
+    assert_null(ups_step_data(m.step, first));
+    assert_non_null(ups_step_data(m.step, m.loss));
+    assert_int_equal(ups_step_upload(m.step, first, host, sizeof host, &error), UPS_ERR_ARGUMENT);
+    ups_value x = ups_graph_find(m.graph, "x");
+    assert_int_equal(ups_step_upload(m.step, x, host, sizeof host - 4, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "'x' has 288 bytes; 284 were given"));
+    end(m);
+}
+
+static void steps_that_cannot_be_are_refused_with_the_reason(void **state) {
+    ups_error error;
+    ups_step *step;
+    model m = begin(UPS_BF16);
+    ups_graph *g = m.graph;
+    ups_value x = ups_graph_input(g, "x", UPS_F32, UPS_SHAPE(2, 4));
+    ups_value w = ups_graph_parameter(g, "w", UPS_SHAPE(4, 4), small);
+    m.loss = mean_square(g, ups_linear(g, x, w, UPS_NO_VALUE, true), x);
+    assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "must be allocated"));
+    assert_null(step);
+    ok(ups_parameters_allocate(m.parameters, device, false, false, 1, &error), &error);
+    assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "no bf16 copy"));
+    ups_graph_differentiate(g, m.loss);
+    assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "gradients"));
+    end(m);
+
+    m = begin(UPS_F32);
+    ups_value y = ups_gelu(m.graph, ups_graph_input(m.graph, "x", UPS_F32, UPS_SHAPE(2, 4)));
+    ups_graph_keep(m.graph, y);
+    ready(&m);
+    assert_int_equal(ups_step_run(m.step, &train, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "not differentiated"));
+    end(m);
+}
+
+static void a_profile_has_time_in_the_ops_that_ran_and_in_no_others(void **state) {
+    model m = operator_model(UPS_F32, small_operator(), 2);
+    ups_step_profile_enable(m.step, true);
+    run(&m, train);
+    ups_step_profile profile = ups_step_profile_get(m.step);
+    assert_true(profile.forward[UPS_OP_LINEAR] > 0 && profile.backward[UPS_OP_LINEAR] > 0);
+    assert_true(profile.forward[UPS_OP_ATTENTION] > 0 && profile.backward[UPS_OP_ATTENTION] > 0);
+    assert_true(profile.forward[UPS_OP_PATCHIFY] == 0 && profile.backward[UPS_OP_PATCHIFY] == 0);
+    end(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_a_tangled_graph_are_the_slopes_of_its_loss),
+        cmocka_unit_test(gradients_of_the_autoencoder_are_the_slopes_of_its_loss),
+        cmocka_unit_test(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss),
+        cmocka_unit_test(parameters_that_the_loss_does_not_touch_keep_their_gradients),
+        cmocka_unit_test(a_step_run_again_gives_the_same_bits),
+        cmocka_unit_test(bf16_gradients_point_where_float32_gradients_do),
+        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
+        cmocka_unit_test(the_memory_of_a_step_is_known_before_it_is_created),
+        cmocka_unit_test(values_that_are_not_kept_cannot_be_read),
+        cmocka_unit_test(steps_that_cannot_be_are_refused_with_the_reason),
+        cmocka_unit_test(a_profile_has_time_in_the_ops_that_ran_and_in_no_others),
+    };
+    return cmocka_run_group_tests_name("step", tests, open_device, close_device);
+}
