@@ -1,0 +1,390 @@
+/* Safetensors and parameters in files: what is written is read back, and no malformed file gets through or leaves a
+ * mark. */
+#include "base/files.h"
+#include "base/random.h"
+#include "model/device.h"
+#include "model/parameters.h"
+#include "model/safetensors.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[] = "/tmp/ups-safetensors-XXXXXX";
+static ups_device *device;
+
+static int setup(void **state) {
+    return !mkdtemp(directory) || ups_device_open(&(ups_device_options){.name = "cpu"}, &device, NULL) != UPS_OK;
+}
+
+static int teardown(void **state) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ups_device_close(device);
+    return system(command);
+}
+
+static const char *path_of(const char *name) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return path;
+}
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+/* Writes length + header + data bytes (zeros). */
+static const char *write_raw(const char *header, size_t data) {
+    const char *path = path_of("raw.safetensors");
+    FILE *file = fopen(path, "wb");
+    uint64_t length = strlen(header);
+    fwrite(&length, sizeof length, 1, file);
+    fputs(header, file);
+    for (size_t i = 0; i < data; i++) fputc(0, file);
+    fclose(file);
+    return path;
+}
+
+static void refuses(const char *header, size_t data, const char *why) {
+    ups_error error;
+    ups_safetensors *file;
+    const char *path = write_raw(header, data);
+    ups_status status = ups_safetensors_open(path, &file, &error);
+    if (status != UPS_ERR_FORMAT) fail_msg("accepted: %s", header);
+    assert_null(file);
+    if (!strstr(error.message, path) || !strstr(error.message, why)) fail_msg("%s\n said: %s", header, error.message);
+}
+
+static void accepts(const char *header, size_t data) {
+    ups_error error;
+    ups_safetensors *file;
+    ok(ups_safetensors_open(write_raw(header, data), &file, &error), &error);
+    ups_safetensors_close(file);
+}
+
+static void malformed_headers_are_refused_with_the_reason(void **state) {
+    refuses("", 0, "not JSON");
+    refuses("{", 0, "not JSON");
+    refuses("[]", 0, "not a JSON object");
+    refuses("{} trailing", 0, "not JSON");
+    refuses("{\"a\": 1}", 0, "'a' must have exactly");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'a' must have exactly");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":0}}", 4, "'a' must have exactly");
+    refuses("{\"a\":{\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'a' must have exactly");
+    refuses("{\"a\":{\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype 'F31'");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "axis 0");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,\"2\"],\"data_offsets\":[0,4]}}", 4, "axis 1");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "axis 0");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "rank 9");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+            "impossibly large");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,0]}}", 0, "not JSON");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "not [begin, end]");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "not [begin, end]");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "not [begin, end]");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+            "4 bytes where its shape and F32 need 8");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "ends at byte 8 of 4");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "1 bytes at its end");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "the one before it ends at 0");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+            "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+            8, "reaches to 8");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+            "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+            8, "not JSON: duplicate");
+    refuses("{\"__metadata__\":[]}", 0, "not an object");
+    refuses("{\"__metadata__\":{\"step\":3}}", 0, "'step' is not text");
+}
+
+static void what_the_format_allows_is_accepted(void **state) {
+    accepts("{}", 0);
+    accepts("{}      ", 0);
+    accepts("{\"__metadata__\":{\"format\":\"pt\"}}", 0);
+    accepts("{\"scalar\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8);
+    accepts("{\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[4,12]},"
+            "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[4,4]},"
+            "\"a\":{\"dtype\":\"BF16\",\"shape\":[2,1],\"data_offsets\":[0,4]}}",
+            12);
+}
+
+static void files_that_are_no_safetensors_are_refused_before_memory_is_asked_for(void **state) {
+    ups_error error;
+    ups_safetensors *file;
+    const char *path = path_of("short");
+    ok(ups_publish_bytes(path, "1234", 4, &error), &error);
+    assert_int_equal(ups_safetensors_open(path, &file, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "4 bytes are too few"));
+    ok(ups_publish_bytes(path, "", 0, &error), &error);
+    assert_int_equal(ups_safetensors_open(path, &file, &error), UPS_ERR_FORMAT);
+    ok(ups_publish_bytes(path, "\x89HDF\r\n\x1a\n and so on", 18, &error), &error);
+    assert_int_equal(ups_safetensors_open(path, &file, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "not safetensors"));
+    assert_int_equal(ups_safetensors_open(path_of("absent"), &file, &error), UPS_ERR_IO);
+    assert_non_null(strstr(error.message, "absent"));
+    assert_int_equal(ups_safetensors_open(directory, &file, &error), UPS_ERR_IO);
+}
+
+static void tensors_come_back_as_they_were_written(void **state) {
+    ups_error error;
+    const float a[] = {1, 2, 3, 4, 5, 6};
+    const uint16_t b[] = {7, 8, 9};
+    const char *path = path_of("two.safetensors");
+    ups_safetensors_writer *writer = ups_safetensors_writer_create();
+    ups_safetensors_writer_declare(writer, "a \"quoted\" naïve name", UPS_F32, 2, (int64_t[]){2, 3});
+    ups_safetensors_writer_declare(writer, "b", UPS_BF16, 1, (int64_t[]){3});
+    ups_safetensors_writer_metadata(writer, "step", "12");
+    ok(ups_safetensors_writer_begin(writer, path, &error), &error);
+    assert_false(ups_path_exists(path));
+    ok(ups_safetensors_writer_append(writer, a, 8, &error), &error); /* in pieces */
+    ok(ups_safetensors_writer_append(writer, a + 2, 16, &error), &error);
+    ok(ups_safetensors_writer_append(writer, b, sizeof b, &error), &error);
+    ok(ups_safetensors_writer_commit(writer, &error), &error);
+
+    ups_safetensors *file;
+    ok(ups_safetensors_open(path, &file, &error), &error);
+    assert_int_equal(ups_safetensors_count(file), 2);
+    assert_string_equal(ups_safetensors_metadata(file, "step"), "12");
+    assert_null(ups_safetensors_metadata(file, "epoch"));
+    const ups_safetensor *first = ups_safetensors_find(file, "a \"quoted\" naïve name");
+    assert_ptr_equal(first, ups_safetensors_get(file, 0));
+    assert_int_equal(first->offset % 8, 0);
+    assert_int_equal(first->rank, 2);
+    assert_int_equal(first->size[1], 3);
+    float read_a[6];
+    uint16_t read_b[3];
+    ok(ups_safetensors_read(file, first, read_a, &error), &error);
+    ok(ups_safetensors_read(file, ups_safetensors_find(file, "b"), read_b, &error), &error);
+    assert_memory_equal(read_a, a, sizeof a);
+    assert_memory_equal(read_b, b, sizeof b);
+    assert_null(ups_safetensors_find(file, "c"));
+    ups_safetensors_close(file);
+}
+
+static void an_unfinished_file_never_appears(void **state) {
+    ups_error error;
+    const char *path = path_of("unfinished.safetensors");
+    float value = 1;
+    for (int k = 0; k < 2; k++) {
+        ups_safetensors_writer *writer = ups_safetensors_writer_create();
+        ups_safetensors_writer_declare(writer, "a", UPS_F32, 1, (int64_t[]){2});
+        ok(ups_safetensors_writer_begin(writer, path, &error), &error);
+        ok(ups_safetensors_writer_append(writer, &value, sizeof value, &error), &error);
+        if (k) ups_safetensors_writer_abandon(writer);
+        if (!k) assert_int_equal(ups_safetensors_writer_commit(writer, &error), UPS_ERR_ARGUMENT);
+        assert_false(ups_path_exists(path));
+    }
+    char command[300];
+    snprintf(command, sizeof command, "test -z \"$(ls -A %s | grep partial)\"", directory);
+    assert_int_equal(system(command), 0);
+}
+
+static const ups_init normal = {.kind = UPS_INIT_NORMAL, .scale = 1};
+static const ups_init ones = {.kind = UPS_INIT_ONES};
+
+static ups_parameters *make_parameters(uint64_t seed, int64_t width, bool extra) {
+    ups_error error;
+    ups_parameters *parameters = ups_parameters_create();
+    ups_parameters_add(parameters, "encoder.w", 2, (int64_t[]){width, 7}, normal);
+    ups_parameters_add(parameters, "operator.gain", 1, (int64_t[]){5}, ones);
+    if (extra) ups_parameters_add(parameters, "operator.extra", 1, (int64_t[]){3}, normal);
+    ups_parameters_add(parameters, "operator.b", 1, (int64_t[]){70},
+                       (ups_init){.kind = UPS_INIT_UNIFORM, .scale = 0.5f});
+    ok(ups_parameters_allocate(parameters, device, true, true, seed, &error), &error);
+    return parameters;
+}
+
+static float *values_of(ups_parameters *parameters) {
+    ups_error error;
+    size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(parameters);
+    float *host = malloc(bytes);
+    ok(device->class->download(device, host, ups_parameters_values(parameters), bytes, &error), &error);
+    return host;
+}
+
+static void parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named(void **state) {
+    ups_parameters *p = make_parameters(1, 4, false), *larger = make_parameters(1, 4, true),
+                   *other = make_parameters(2, 4, false);
+    assert_int_equal(ups_parameters_count(p), 3);
+    assert_int_equal(ups_parameters_get(p, 2)->offset, 0);
+    assert_int_equal(ups_parameters_get(p, 1)->offset, 128);
+    assert_int_equal(ups_parameters_get(p, 0)->offset, 192);
+    assert_int_equal(ups_parameters_elements(p), 256);
+    assert_int_equal(ups_parameters_trainable(p), 28 + 5 + 70);
+    float *v = values_of(p), *with_extra = values_of(larger), *another_seed = values_of(other);
+    for (int i = 0; i < 70; i++) assert_true(v[i] >= -0.5f && v[i] < 0.5f);
+    for (int i = 70; i < 128; i++) assert_true(v[i] == 0);
+    for (int i = 0; i < 5; i++) assert_true(v[128 + i] == 1);
+    for (int i = 192 + 28; i < 256; i++) assert_true(v[i] == 0);
+    int64_t moved = ups_parameters_get(larger, 0)->offset;
+    assert_int_equal(moved, 256);
+    assert_memory_equal(with_extra + moved, v + 192, 28 * sizeof *v); /* one layer more changes no other's start */
+    assert_true(memcmp(another_seed, v, 70 * sizeof *v) != 0);
+    free(another_seed);
+    free(with_extra);
+    free(v);
+    ups_parameters_destroy(other);
+    ups_parameters_destroy(larger);
+    ups_parameters_destroy(p);
+}
+
+static void parameters_are_loaded_as_saved_the_bf16_copy_too(void **state) {
+    ups_error error;
+    const char *path = path_of("saved.safetensors");
+    ups_parameters *a = make_parameters(1, 4, false), *b = make_parameters(2, 4, false);
+    ok(ups_parameters_save(a, path, &error), &error);
+    ok(ups_parameters_load(b, path, true, &error), &error);
+    float *x = values_of(a), *y = values_of(b);
+    assert_memory_equal(x, y, sizeof *x * 256);
+    uint16_t half_a[256], half_b[256];
+    ok(device->class->download(device, half_a, ups_parameters_bf16(a), sizeof half_a, &error), &error);
+    ok(device->class->download(device, half_b, ups_parameters_bf16(b), sizeof half_b, &error), &error);
+    assert_memory_equal(half_a, half_b, sizeof half_a);
+    free(y);
+    free(x);
+    ups_parameters_destroy(b);
+    ups_parameters_destroy(a);
+}
+
+static void refuses_to_load(ups_parameters *parameters, const char *path, bool strict, const char *why) {
+    ups_error error;
+    float *before = values_of(parameters);
+    assert_int_equal(ups_parameters_load(parameters, path, strict, &error), UPS_ERR_FORMAT);
+    if (!strstr(error.message, path) || !strstr(error.message, why)) fail_msg("it said: %s", error.message);
+    float *after = values_of(parameters);
+    assert_memory_equal(before, after, sizeof *before * (size_t)ups_parameters_elements(parameters));
+    free(after);
+    free(before);
+}
+
+static void files_of_another_model_are_refused_and_change_nothing(void **state) {
+    ups_error error;
+    const char *path = path_of("model.safetensors");
+    ups_parameters *plain = make_parameters(1, 4, false), *extra = make_parameters(2, 4, true),
+                   *wide = make_parameters(3, 6, false);
+    ok(ups_parameters_save(extra, path, &error), &error);
+    refuses_to_load(plain, path, true, "'operator.extra' is no part of this model");
+    ok(ups_parameters_load(plain, path, false, &error), &error);
+    ok(ups_parameters_save(plain, path, &error), &error);
+    refuses_to_load(extra, path, true, "no tensor 'operator.extra'");
+    ok(ups_parameters_load(extra, path, false, &error), &error);
+    refuses_to_load(wide, path, true, "'encoder.w' has shape (4, 7) where the model has (6, 7)");
+    refuses_to_load(wide, path, false, "'encoder.w' has shape");
+    refuses_to_load(plain,
+                    write_raw("{\"operator.b\":{\"dtype\":\"F16\",\"shape\":[70],\"data_offsets\":[0,140]}}", 140),
+                    false, "is F16; F32 was expected");
+    ups_parameters_destroy(wide);
+    ups_parameters_destroy(extra);
+    ups_parameters_destroy(plain);
+}
+
+/* Truncations are found for certain; flips in the data are not the format's business, but nothing may crash. */
+static void truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused(void **state) {
+    ups_error error;
+    char path[256];
+    snprintf(path, sizeof path, "%s", path_of("damaged.safetensors"));
+    ups_parameters *p = make_parameters(1, 4, false);
+    ok(ups_parameters_save(p, path, &error), &error);
+    char *bytes;
+    size_t length;
+    ok(ups_read_file(path, 1 << 20, &bytes, &length, &error), &error);
+    for (size_t cut = 0; cut < length; cut += cut < 400 ? 1 : 37) {
+        FILE *file = fopen(path, "wb");
+        fwrite(bytes, 1, cut, file);
+        fclose(file);
+        refuses_to_load(p, path, true, "");
+    }
+    uint64_t header = 0;
+    memcpy(&header, bytes, sizeof header);
+    ups_random flips = ups_random_stream(1, UPS_RANDOM_TEST, 0);
+    int refused = 0;
+    for (uint64_t k = 0; k < 500; k++) {
+        uint64_t at = ups_random_below(flips, 2 * k, 8 + header);
+        bytes[at] ^= (char)(1 << ups_random_below(flips, 2 * k + 1, 8));
+        FILE *file = fopen(path, "wb");
+        fwrite(bytes, 1, length, file);
+        fclose(file);
+        ups_status status = ups_parameters_load(p, path, true, &error);
+        assert_true(status == UPS_OK || (status == UPS_ERR_FORMAT && strstr(error.message, path)));
+        refused += status != UPS_OK;
+        bytes[at] ^= (char)(1 << ups_random_below(flips, 2 * k + 1, 8));
+    }
+    assert_true(refused > 400); /* the rest: trailing spaces that turn into others */
+    free(bytes);
+    ups_parameters_destroy(p);
+}
+
+static void one_file_holds_several_buffers_and_a_part_of_the_names(void **state) {
+    ups_error error;
+    const char *path = path_of("checkpoint.safetensors");
+    ups_parameters *p = make_parameters(1, 4, false);
+    float *host = values_of(p);
+    void *moment, *average;
+    size_t bytes = 256 * sizeof(float);
+    ok(device->class->allocate(device, bytes, &moment, &error), &error);
+    ok(device->class->allocate(device, bytes, &average, &error), &error);
+    float numbers[256], zeros[256] = {0};
+    for (int i = 0; i < 256; i++) numbers[i] = (float)i;
+    ok(device->class->upload(device, moment, numbers, bytes, &error), &error);
+    const ups_parameter_buffer buffers[] = {{"", ups_parameters_values(p)}, {"moment.", moment}, {"ema.", average}};
+    json_t *metadata = json_pack("{s:s}", "step", "41");
+    ok(ups_parameters_save_buffers(p, "operator.", buffers, 3, metadata, path, &error), &error);
+    json_decref(metadata);
+
+    ups_safetensors *file;
+    ok(ups_safetensors_open(path, &file, &error), &error);
+    assert_int_equal(ups_safetensors_count(file), 6);
+    assert_non_null(ups_safetensors_find(file, "moment.operator.gain"));
+    assert_null(ups_safetensors_find(file, "encoder.w"));
+    assert_string_equal(ups_safetensors_metadata(file, "step"), "41");
+    ups_safetensors_close(file);
+
+    ok(device->class->upload(device, moment, zeros, bytes, &error), &error);
+    ok(ups_parameters_load_buffers(p, "operator.", buffers, 3, path, true, &error), &error);
+    float back[256];
+    ok(device->class->download(device, back, moment, bytes, &error), &error);
+    assert_memory_equal(back, numbers, 70 * sizeof *back);            /* operator.b */
+    assert_memory_equal(back + 128, numbers + 128, 5 * sizeof *back); /* operator.gain */
+    assert_true(back[192] == 0);                                      /* encoder.w stayed */
+    assert_int_equal(ups_parameters_load_buffers(p, "operator.", buffers, 2, path, true, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "'ema."));
+    assert_int_equal(ups_parameters_load_buffers(p, NULL, buffers, 3, path, true, &error), UPS_ERR_FORMAT);
+    device->class->release(device, average);
+    device->class->release(device, moment);
+    free(host);
+    ups_parameters_destroy(p);
+}
+
+static void saving_where_one_may_not_write_says_so_and_leaves_nothing(void **state) {
+    ups_error error;
+    ups_parameters *p = make_parameters(1, 4, false);
+    assert_int_equal(ups_parameters_save(p, "/proc/nowhere/model.safetensors", &error), UPS_ERR_IO);
+    assert_non_null(strstr(error.message, "/proc/nowhere"));
+    ups_parameters_destroy(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(malformed_headers_are_refused_with_the_reason),
+        cmocka_unit_test(what_the_format_allows_is_accepted),
+        cmocka_unit_test(files_that_are_no_safetensors_are_refused_before_memory_is_asked_for),
+        cmocka_unit_test(tensors_come_back_as_they_were_written),
+        cmocka_unit_test(an_unfinished_file_never_appears),
+        cmocka_unit_test(parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named),
+        cmocka_unit_test(parameters_are_loaded_as_saved_the_bf16_copy_too),
+        cmocka_unit_test(files_of_another_model_are_refused_and_change_nothing),
+        cmocka_unit_test(truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused),
+        cmocka_unit_test(one_file_holds_several_buffers_and_a_part_of_the_names),
+        cmocka_unit_test(saving_where_one_may_not_write_says_so_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("safetensors", tests, setup, teardown);
+}
