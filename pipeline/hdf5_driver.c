@@ -20,6 +20,8 @@ static void *outer_report_context;
 
 void ups_hdf5_enter(void) {
     pthread_mutex_lock(&library_lock);
+    H5dont_atexit(); /* at exit HDF5 1.10 writes to standard error about files that were damaged; all of ours are closed
+                      */
     H5Eget_auto2(H5E_DEFAULT, &outer_report, &outer_report_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
@@ -192,14 +194,14 @@ static const H5FD_class_t noting_driver = {
 
 enum { LZF_FILTER = 32000 };
 
-/* Decodes where the library reads through; there is no encoder, so writing with it is refused. */
+/* Decodes where the library reads through. Encoding declines each chunk, which makes the library store it as it is. */
 static size_t lzf_filter(unsigned flags, size_t parameter_count, const unsigned parameters[], size_t length,
                          size_t *capacity, void **buffer) {
     if (!(flags & H5Z_FLAG_REVERSE) || parameter_count < 3 || parameters[2] == 0) return 0;
     size_t room = parameters[2]; /* the chunk's size, which h5py keeps there */
     uint8_t *out = H5allocate_memory(room + UPS_FILTER_SLACK, false);
     size_t produced = 0;
-    if (!out || ups_lzf_decode(*buffer, length, out, room, &produced, NULL) != UPS_OK) {
+    if (!out || ups_lzf_decode(*buffer, length, out, room, &produced, NULL) != UPS_OK || produced != room) {
         H5free_memory(out);
         return 0;
     }
@@ -212,7 +214,7 @@ static size_t lzf_filter(unsigned flags, size_t parameter_count, const unsigned 
 static const H5Z_class2_t lzf_class = {
     .version = H5Z_CLASS_T_VERS,
     .id = LZF_FILTER,
-    .encoder_present = 0,
+    .encoder_present = 1,
     .decoder_present = 1,
     .name = "lzf",
     .filter = lzf_filter,

@@ -1,0 +1,30 @@
+/* Small HDF5 files in the layouts and storage forms that tests want, written with the library itself. */
+#ifndef UPS_TESTS_PIPELINE_HDF5_WRITER_H
+#define UPS_TESTS_PIPELINE_HDF5_WRITER_H
+
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct written_form {
+    const char *name;
+    bool chunked, gzip, shuffle, fletcher32, compact, big_endian, float64, latest;
+    bool lzf; /* chunks written by hand, as streams of runs */
+} written_form;
+
+/* A value that tells where it stands. */
+static inline double written_value(int64_t sample, int64_t frame, int64_t point) {
+    return (double)(sample * 100 + frame) + (double)(point / 4) / 64.0;
+}
+
+/* (samples, times, points) as `tensor`, with coordinates (one time too many), in `form`. */
+void write_tensor_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t points);
+
+/* `nu` (samples, x, y), `tensor` (samples, 1, x, y): nu = written_value(s, 0, p), u = written_value(s, 1, p). */
+void write_darcy_file(const char *path, const written_form *form, int64_t samples, int64_t x, int64_t y);
+
+/* Groups 0000, …: `data` (times, points, channels) = written_value(seed, t, point * channels + c), and a config. */
+void write_seed_file(const char *path, const written_form *form, int64_t seeds, int64_t times, int64_t points,
+                     int64_t channels);
+
+#endif

@@ -1,0 +1,241 @@
+/* What the three layouts present: frames, windows of frames, coordinates, parameters, many files as one. */
+#include "tests/base/testing.h"
+
+#include "pipeline/layouts.h"
+#include "pipeline/pde_parameters.h"
+#include "tests/pipeline/hdf5_writer.h"
+#include <math.h>
+
+static const written_form forms[] = {
+    {.name = "contiguous"},
+    {.name = "chunked", .chunked = true},
+    {.name = "gzip", .chunked = true, .gzip = true, .shuffle = true},
+    {.name = "lzf", .chunked = true, .lzf = true},
+    {.name = "big-endian float64", .chunked = true, .big_endian = true, .float64 = true, .shuffle = true, .gzip = true},
+    {.name = "latest format", .chunked = true, .gzip = true, .fletcher32 = true, .latest = true},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static ups_source *open_one(const char *path, bool through_library) {
+    ups_source *source;
+    ups_error error;
+    ups_layout_options options = {.through_library = through_library};
+    if (ups_layout_open(path, &options, &source, &error) != UPS_OK) fail_msg("%s", error.message);
+    return source;
+}
+
+/* Reads frames and returns them as doubles, whichever type the sample has; free with free(). */
+static double *read_frames(const ups_source *source, int64_t index, int64_t start, int64_t count) {
+    ups_sample sample;
+    ups_error error;
+    assert_int_equal(ups_source_describe(source, index, &sample, NULL), UPS_OK);
+    int64_t elements = count * ups_sample_frame_elements(&sample);
+    void *out = malloc((size_t)count * ups_sample_frame_bytes(&sample) + 1);
+    double *wide = malloc((size_t)elements * sizeof *wide + 1);
+    if (ups_source_read(source, index, (ups_frames){start, count}, out, &error) != UPS_OK)
+        fail_msg("%s", error.message);
+    for (int64_t i = 0; i < elements; i++)
+        wide[i] = sample.dtype == UPS_F64 ? ((double *)out)[i] : (double)((float *)out)[i];
+    free(out);
+    return wide;
+}
+
+static void any_window_of_a_tensor_is_the_frames_asked_for(void **state) {
+    enum { SAMPLES = 7, TIMES = 11, POINTS = 45 };
+    for (int f = 0; f < FORMS; f++) {
+        for (int library = 0; library < (forms[f].lzf ? 1 : 2); library++) {
+            const char *path = scratch("tensor.h5");
+            write_tensor_file(path, &forms[f], SAMPLES, TIMES, POINTS);
+            ups_source *source = open_one(path, library);
+            assert_string_equal(source->class->kind, "pdebench.tensor");
+            assert_int_equal(source->count, SAMPLES);
+            for (int64_t s = 0; s < SAMPLES; s += 3) {
+                for (int64_t start = 0; start < TIMES; start++) {
+                    for (int64_t count = 0; start + count <= TIMES; count += 3) {
+                        double *found = read_frames(source, s, start, count);
+                        for (int64_t i = 0; i < count * POINTS; i++)
+                            assert_true(found[i] == written_value(s, start + i / POINTS, i % POINTS));
+                        free(found);
+                    }
+                }
+            }
+            ups_source_close(source);
+        }
+    }
+}
+
+static void a_tensor_is_described_and_its_spare_time_cut_off(void **state) {
+    write_tensor_file(scratch("1D_Burgers_Sols_Nu0.01.hdf5"), &forms[0], 3, 11, 45);
+    ups_source *source = open_one(scratch("1D_Burgers_Sols_Nu0.01.hdf5"), false);
+    ups_sample sample;
+    assert_int_equal(ups_source_describe(source, 2, &sample, NULL), UPS_OK);
+    assert_string_equal(sample.name, "tensor[2]");
+    assert_int_equal(sample.times, 11);
+    assert_int_equal(sample.channels, 1);
+    assert_int_equal(sample.dims, 1);
+    assert_int_equal(sample.grid[0], 45);
+    assert_true(sample.periodic);
+    assert_true(sample.time[10] == 5.0);
+    assert_true(sample.coordinates[0][44] == 22.0);
+    assert_int_equal(source->parameter_count, 1);
+    assert_string_equal(source->parameter_names[0], "nu");
+    assert_true(sample.parameters[0] == 0.01);
+    assert_int_equal(source->limits.decoded_bytes, 11 * 45 * 4);
+    ups_source_close(source);
+}
+
+static void darcy_is_a_step_from_nu_and_zero_to_nu_and_u(void **state) {
+    enum { SAMPLES = 6, X = 9, Y = 37, PLANE = X * Y };
+    for (int f = 0; f < FORMS; f++) {
+        write_darcy_file(scratch("darcy.h5"), &forms[f], SAMPLES, X, Y);
+        ups_source *source = open_one(scratch("darcy.h5"), false);
+        ups_sample sample;
+        assert_int_equal(ups_source_describe(source, 5, &sample, NULL), UPS_OK);
+        assert_int_equal(sample.order, UPS_CHANNELS_FIRST);
+        assert_int_equal(sample.times, 2);
+        assert_false(sample.periodic);
+        assert_string_equal(source->channel_names[0], "nu");
+        assert_string_equal(source->channel_names[1], "u");
+        for (int64_t start = 0; start < 2; start++) {
+            for (int64_t count = 1; start + count <= 2; count++) {
+                double *found = read_frames(source, 5, start, count);
+                for (int64_t i = 0; i < count * 2 * PLANE; i++) {
+                    int64_t frame = start + i / (2 * PLANE), channel = i / PLANE % 2, p = i % PLANE;
+                    double expected = channel == 0 ? written_value(5, 0, p) : frame ? written_value(5, 1, p) : 0;
+                    assert_true(found[i] == expected);
+                }
+                free(found);
+            }
+        }
+        ups_source_close(source);
+    }
+}
+
+static void the_zeros_of_darcys_first_frame_cost_no_reading(void **state) {
+    write_darcy_file(scratch("darcy.h5"), &forms[0], 3, 8, 8);
+    ups_source *source = open_one(scratch("darcy.h5"), false);
+    ups_extent extents[2];
+    int64_t count;
+    assert_int_equal(source->class->extents(source, 0, (ups_frames){0, 1}, extents, &count, NULL), UPS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(extents[0].length, 8 * 8 * 4);
+    assert_int_equal(source->class->extents(source, 0, (ups_frames){0, 2}, extents, &count, NULL), UPS_OK);
+    assert_int_equal(count, 2);
+    ups_source_close(source);
+}
+
+static void seed_groups_keep_their_order_and_their_settings(void **state) {
+    enum { SEEDS = 12, TIMES = 6, POINTS = 33, CHANNELS = 2 };
+    for (int f = 0; f < FORMS; f++) {
+        write_seed_file(scratch("seeds.h5"), &forms[f], SEEDS, TIMES, POINTS, CHANNELS);
+        ups_source *source = open_one(scratch("seeds.h5"), false);
+        assert_int_equal(source->count, SEEDS);
+        assert_int_equal(source->parameter_count, 1);
+        assert_string_equal(source->parameter_names[0], "sim.D");
+        ups_sample sample;
+        assert_int_equal(ups_source_describe(source, 4, &sample, NULL), UPS_OK);
+        assert_string_equal(sample.name, "0004");
+        assert_true(sample.parameters[0] == 0.005);
+        assert_int_equal(sample.channels, CHANNELS);
+        double *found = read_frames(source, 11, 2, 3);
+        for (int64_t i = 0; i < 3 * POINTS * CHANNELS; i++)
+            assert_true(found[i] == written_value(11, 2 + i / (POINTS * CHANNELS), i % (POINTS * CHANNELS)));
+        free(found);
+        ups_source_close(source);
+    }
+}
+
+static void several_files_are_one_source_with_samples_one_after_the_other(void **state) {
+    const char *paths[] = {scratch("a_Nu0.1.h5"), scratch("b_Nu0.2.h5")};
+    write_tensor_file(paths[0], &forms[0], 3, 4, 20);
+    write_tensor_file(paths[1], &forms[2], 5, 6, 10);
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_OK);
+    assert_int_equal(source->count, 8);
+    assert_int_equal(source->file_count, 2);
+    ups_sample sample;
+    assert_int_equal(ups_source_describe(source, 7, &sample, NULL), UPS_OK);
+    assert_string_equal(sample.name, "tensor[4]");
+    assert_int_equal(sample.times, 6);
+    assert_true(sample.parameters[0] == 0.2);
+    double *found = read_frames(source, 7, 5, 1);
+    for (int64_t p = 0; p < 10; p++) assert_true(found[p] == written_value(4, 5, p));
+    free(found);
+    ups_source_close(source);
+}
+
+static void files_that_do_not_belong_together_are_refused_with_the_difference(void **state) {
+    const char *paths[] = {scratch("c_Nu0.1.h5"), scratch("d.h5")};
+    ups_source *source;
+    ups_error error;
+    write_tensor_file(paths[0], &forms[0], 3, 4, 20);
+    write_tensor_file(paths[1], &forms[0], 3, 4, 20);
+    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "d.h5 does not say what parameter 'nu' is");
+    write_darcy_file(paths[1], &forms[0], 3, 4, 20);
+    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "one layout");
+    const char *seeds[] = {scratch("e.h5"), scratch("f.h5")};
+    write_seed_file(seeds[0], &forms[0], 2, 4, 8, 1);
+    write_seed_file(seeds[1], &forms[0], 2, 4, 8, 3);
+    assert_int_equal(ups_layout_open_many(seeds, 2, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "3 channels");
+    assert_null(source);
+}
+
+static void frames_and_samples_out_of_range_are_refused(void **state) {
+    write_tensor_file(scratch("range.h5"), &forms[0], 3, 4, 20);
+    ups_source *source = open_one(scratch("range.h5"), false);
+    ups_sample sample;
+    ups_error error;
+    char out[4 * 20 * 4];
+    assert_int_equal(ups_source_describe(source, 3, &sample, &error), UPS_ERR_ARGUMENT);
+    assert_int_equal(ups_source_describe(source, -1, &sample, &error), UPS_ERR_ARGUMENT);
+    assert_int_equal(ups_source_read(source, 0, (ups_frames){2, 3}, out, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "4 frames");
+    ups_source_close(source);
+}
+
+static void a_file_cut_after_it_was_opened_is_an_error_that_names_it(void **state) {
+    const char *path = scratch("later.h5");
+    write_tensor_file(path, &forms[0], 3, 40, 200);
+    ups_source *source = open_one(path, false);
+    assert_int_equal(truncate(path, 50000), 0);
+    static char out[40 * 200 * 4];
+    ups_error error;
+    assert_int_not_equal(ups_source_read(source, 2, (ups_frames){0, 40}, out, &error), UPS_OK);
+    assert_contains(error.message, "later.h5");
+    ups_source_close(source);
+}
+
+static void yaml_gives_numbers_and_nothing_about_grid_or_run(void **state) {
+    ups_pde_parameters parameters = {.arena = ups_arena_create(0)};
+    ups_pde_parameters_from_yaml(&parameters, "sim:\n  Du: 1e-3\n  Dv: 5\n  seed: 7\n  xdim: 128\n  name: fhn\n"
+                                              "  nested: {k: -0.5}\n  quoted: '3'\n  inf: .inf\ntop: 2\n");
+    assert_int_equal(parameters.count, 4);
+    assert_string_equal(parameters.list[0].name, "sim.Du");
+    assert_true(parameters.list[0].value == 1e-3);
+    assert_string_equal(parameters.list[2].name, "sim.nested.k");
+    assert_true(parameters.list[2].value == -0.5);
+    assert_string_equal(parameters.list[3].name, "top");
+    ups_pde_parameters_from_yaml(&parameters, "sim: [unclosed\n\t: {");
+    assert_int_equal(parameters.count, 4);
+    ups_arena_destroy(parameters.arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_window_of_a_tensor_is_the_frames_asked_for),
+        cmocka_unit_test(a_tensor_is_described_and_its_spare_time_cut_off),
+        cmocka_unit_test(darcy_is_a_step_from_nu_and_zero_to_nu_and_u),
+        cmocka_unit_test(the_zeros_of_darcys_first_frame_cost_no_reading),
+        cmocka_unit_test(seed_groups_keep_their_order_and_their_settings),
+        cmocka_unit_test(several_files_are_one_source_with_samples_one_after_the_other),
+        cmocka_unit_test(files_that_do_not_belong_together_are_refused_with_the_difference),
+        cmocka_unit_test(frames_and_samples_out_of_range_are_refused),
+        cmocka_unit_test(a_file_cut_after_it_was_opened_is_an_error_that_names_it),
+        cmocka_unit_test(yaml_gives_numbers_and_nothing_about_grid_or_run),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

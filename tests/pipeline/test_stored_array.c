@@ -1,0 +1,171 @@
+/* Regions of stored arrays, of random shapes, against a plain copy: any rank, chunk shape, region, with chunks missing.
+ */
+#include "tests/base/testing.h"
+
+#include "base/random.h"
+#include "pipeline/stored_array.h"
+
+typedef struct made_array {
+    ups_stored_array array;
+    ups_stored_chunk *chunks;
+    uint8_t *file;   /* what the array's bytes would be on disk */
+    uint8_t *values; /* what decode should give, row-major */
+} made_array;
+
+static uint64_t draw(ups_random stream, uint64_t *at, uint64_t bound) {
+    return ups_random_below(stream, (*at)++, bound);
+}
+
+static int64_t chunk_count(const ups_stored_array *array) {
+    int64_t count = 1;
+    for (int axis = 0; axis < array->rank; axis++) count *= array->chunk_grid[axis];
+    return count;
+}
+
+/* Where element `index` of the array lies: its chunk, and its element number there. */
+static int64_t locate(const ups_stored_array *array, int64_t index, int64_t *within) {
+    int64_t chunk = 0, chunk_stride = 1, stride = 1;
+    *within = 0;
+    for (int axis = array->rank - 1; axis >= 0; axis--) {
+        int64_t at = index % array->shape[axis];
+        index /= array->shape[axis];
+        chunk += at / array->chunk_shape[axis] * chunk_stride;
+        *within += at % array->chunk_shape[axis] * stride;
+        chunk_stride *= array->chunk_grid[axis];
+        stride *= array->chunk_shape[axis];
+    }
+    return chunk;
+}
+
+static void make_array(uint32_t item, made_array *made) {
+    ups_random stream = ups_random_stream(3, UPS_RANDOM_TEST, item);
+    uint64_t at = 0;
+    ups_stored_array *array = &made->array;
+    *made = (made_array){.array = {.name = "made", .filters = UPS_FILTERS_NONE}};
+    array->rank = 1 + (int)draw(stream, &at, UPS_ARRAY_MAX_RANK);
+    array->dtype = draw(stream, &at, 2) ? UPS_F64 : UPS_F32;
+    array->swapped = draw(stream, &at, 2);
+    array->storage = draw(stream, &at, 4) ? UPS_STORAGE_CHUNKED : UPS_STORAGE_CONTIGUOUS;
+    for (int axis = 0; axis < array->rank; axis++) {
+        array->shape[axis] = 1 + (int64_t)draw(stream, &at, 9);
+        array->chunk_shape[axis] =
+            array->storage == UPS_STORAGE_CHUNKED ? 1 + (int64_t)draw(stream, &at, 11) : array->shape[axis];
+        array->chunk_grid[axis] = (array->shape[axis] + array->chunk_shape[axis] - 1) / array->chunk_shape[axis];
+    }
+    size_t size = ups_dtype_size(array->dtype), chunk_bytes = size;
+    for (int axis = 0; axis < array->rank; axis++) chunk_bytes *= (size_t)array->chunk_shape[axis];
+    for (size_t i = 0; i < size; i++) array->fill[i] = (uint8_t)(200 + i);
+
+    int64_t chunks = chunk_count(array), elements = ups_array_elements(array, NULL);
+    made->chunks = calloc((size_t)chunks, sizeof *made->chunks);
+    made->file = malloc((size_t)chunks * chunk_bytes);
+    made->values = malloc((size_t)elements * size);
+    for (size_t i = 0; i < (size_t)chunks * chunk_bytes; i++) made->file[i] = (uint8_t)draw(stream, &at, 256);
+    for (int64_t c = 0; c < chunks; c++) {
+        bool written = array->storage == UPS_STORAGE_CONTIGUOUS || draw(stream, &at, 5);
+        made->chunks[c] = (ups_stored_chunk){written ? (uint64_t)c * chunk_bytes : UPS_OFFSET_UNWRITTEN,
+                                             written ? (uint32_t)chunk_bytes : 0, 0};
+    }
+    array->chunks = made->chunks;
+    for (int64_t e = 0; e < elements; e++) {
+        int64_t within;
+        const ups_stored_chunk *chunk = &made->chunks[locate(array, e, &within)];
+        const uint8_t *from =
+            chunk->offset == UPS_OFFSET_UNWRITTEN ? array->fill : made->file + chunk->offset + (size_t)within * size;
+        memcpy(made->values + (size_t)e * size, from, size);
+    }
+    if (array->swapped) ups_swap_bytes(made->values, (size_t)elements, size);
+}
+
+static void drop_array(made_array *made) {
+    free(made->chunks);
+    free(made->file);
+    free(made->values);
+}
+
+static void any_region_of_any_array_decodes_to_what_a_plain_copy_gives(void **state) {
+    for (uint32_t item = 0; item < 1500; item++) {
+        made_array made;
+        make_array(item, &made);
+        const ups_stored_array *array = &made.array;
+        ups_random stream = ups_random_stream(4, UPS_RANDOM_TEST, item);
+        uint64_t at = 0;
+        ups_region region;
+        for (int axis = 0; axis < array->rank; axis++) {
+            region.start[axis] = (int64_t)draw(stream, &at, (uint64_t)array->shape[axis]);
+            region.count[axis] = 1 + (int64_t)draw(stream, &at, (uint64_t)(array->shape[axis] - region.start[axis]));
+        }
+        size_t size = ups_dtype_size(array->dtype);
+        int64_t elements = ups_array_elements(array, &region);
+        ups_extent extents[4096];
+        ups_piece pieces[4096];
+        int64_t count = ups_array_extents(array, &region, NULL), used;
+        assert_true(count <= 4096);
+        assert_int_equal(ups_array_extents(array, &region, extents), count);
+        for (int64_t i = 0; i < count; i++) pieces[i] = (ups_piece){made.file + extents[i].offset, extents[i].length};
+        uint8_t *out = aligned_alloc(64, ((size_t)elements * size + 63) / 64 * 64);
+        uint8_t *scratch = aligned_alloc(64, ups_array_scratch(array) + 64);
+        assert_int_equal(ups_array_decode(array, &region, pieces, count, scratch, out, &used, NULL), UPS_OK);
+        assert_int_equal(used, count);
+        for (int64_t e = 0; e < elements; e++) {
+            int64_t rest = e, source = 0, stride = 1;
+            for (int axis = array->rank - 1; axis >= 0; axis--) {
+                source += (region.start[axis] + rest % region.count[axis]) * stride;
+                rest /= region.count[axis];
+                stride *= array->shape[axis];
+            }
+            assert_memory_equal(out + (size_t)e * size, made.values + (size_t)source * size, size);
+        }
+        free(scratch);
+        free(out);
+        drop_array(&made);
+    }
+}
+
+static void only_chunks_that_the_region_touches_are_fetched(void **state) {
+    static ups_stored_chunk chunks[6];
+    ups_stored_array array = {.name = "data",
+                              .rank = 2,
+                              .shape = {10, 20},
+                              .storage = UPS_STORAGE_CHUNKED,
+                              .chunk_shape = {4, 10},
+                              .chunk_grid = {3, 2},
+                              .chunks = chunks,
+                              .filters = UPS_FILTERS_NONE};
+    for (uint32_t c = 0; c < 6; c++) chunks[c] = (ups_stored_chunk){1000 * c, 160, 0};
+    ups_extent extents[6];
+    assert_int_equal(ups_array_extents(&array, &(ups_region){{3, 0}, {2, 20}}, extents), 4);
+    assert_int_equal(ups_array_extents(&array, &(ups_region){{4, 0}, {4, 20}}, extents), 2);
+    assert_int_equal(extents[0].offset, 2000);
+    assert_int_equal(extents[1].offset, 3000);
+    assert_int_equal(ups_array_extents(&array, &(ups_region){{9, 0}, {0, 20}}, extents), 0);
+}
+
+static void pieces_that_were_not_asked_for_are_refused(void **state) {
+    made_array made;
+    uint32_t item = 0;
+    for (;; item++, drop_array(&made)) { /* the first with at least two chunks written */
+        make_array(item, &made);
+        if (made.array.storage == UPS_STORAGE_CHUNKED && chunk_count(&made.array) > 3) break;
+    }
+    ups_region all = {{0}, {0}};
+    for (int axis = 0; axis < made.array.rank; axis++) all.count[axis] = made.array.shape[axis];
+    ups_piece pieces[4096] = {{0}};
+    uint8_t *out = aligned_alloc(64, 1 << 20), *scratch = aligned_alloc(64, ups_array_scratch(&made.array) + 64);
+    int64_t used, count = ups_array_extents(&made.array, &all, NULL);
+    assert_int_equal(ups_array_decode(&made.array, &all, pieces, count, scratch, out, &used, NULL),
+                     UPS_ERR_ARGUMENT); /* of no length */
+    assert_int_equal(ups_array_decode(&made.array, &all, pieces, 0, scratch, out, &used, NULL), UPS_ERR_ARGUMENT);
+    free(scratch);
+    free(out);
+    drop_array(&made);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_region_of_any_array_decodes_to_what_a_plain_copy_gives),
+        cmocka_unit_test(only_chunks_that_the_region_touches_are_fetched),
+        cmocka_unit_test(pieces_that_were_not_asked_for_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
