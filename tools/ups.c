@@ -3,6 +3,7 @@
 #include "base/cancel.h"
 #include "tools/command.h"
 #include "tools/commands.h"
+#include "tools/openmp_wait.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,7 @@ static const ups_command_group ups = {
 };
 
 int main(int argc, char **argv) {
+    ups_openmp_wait_briefly(argv);
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         puts("ups " UPS_VERSION);
         return UPS_EXIT_OK;
