@@ -239,12 +239,13 @@ def check_forms(ways, scratch):
                 with h5py.File(path) as f:
                     expected = expect(f, 1)
                 wrong = {}
-                for way in ways:
+                tried = ways if libver == "earliest" else ["threads"]  # the engines do not know the file format
+                for way in tried:
                     found = dump(path, 1, way, scratch)
                     if not same(found, expected):
                         wrong[way] = found if isinstance(found, str) else \
                             f"{found.dtype} {found.shape} for {expected.dtype} {expected.shape}, or other bits"
-                claim(f"{layout}, {name}, file format {libver}: equals h5py by {', '.join(ways)}", not wrong, wrong)
+                claim(f"{layout}, {name}, file format {libver}: equals h5py by {', '.join(tried)}", not wrong, wrong)
 
 
 # ---- more than storage ----------------------------------------------------------------------------------------------
