@@ -1,5 +1,7 @@
 #include "tools/session.h"
 
+#include "base/files.h"
+
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error) {
     *session = (ups_session){0};
@@ -9,6 +11,9 @@ ups_status ups_session_open(const char *config_path, const char *const *override
         status = ups_device_open(&options, &session->device, error);
     }
     if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
+    if (status == UPS_OK && normalise && ups_path_exists(session->config->output)) {
+        status = ups_remove_partials(session->config->output, error); /* of an earlier command that was killed */
+    }
     if (status == UPS_OK && normalise) status = ups_tasks_normalise(session->config, session->tasks, error);
     session->request =
         (ups_stage_request){.config = session->config, .tasks = session->tasks, .device = session->device};

@@ -107,6 +107,10 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or start without --resume)");
     }
+    if (status == UPS_OK) { /* a run killed while saving may have left these */
+        remove_older(directory, strrchr(path, '/') + 1);
+        status = ups_remove_partials(directory, error);
+    }
     return status;
 }
 

@@ -1,0 +1,136 @@
+"""A run small enough to be trained in a second: data from `ups datagen`, a configuration of 8 tokens of 8 features, and
+what the tests of runs do with it. Kernels run on one thread, so that a busy machine does not slow them down."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+CONFIG = """\
+output: {output}
+seed: 3
+precision: f32
+device: {{threads: 1}}
+data:
+  root: {data}
+  split: {{train: 0.6, validation: 0.2, test: 0.2}}
+  decode_threads: 1
+tasks:
+  - name: advection
+    files: [advection.h5]
+    patch: [4]
+  - name: darcy
+    files: [darcy.h5]
+    patch: [4]
+model:
+  tokens: 8
+  dim: 8
+  encoder: {{width: 16, frequencies: [1, 2]}}
+  decoder: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1, 2]}}
+  operator: {{hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, update_norm: none}}
+autoencoder:
+  steps: 60
+  batch_size: 4
+  accumulation: 2
+  queries: 16
+  validate_every: 30
+  checkpoint_every: 10
+  log_every: 10
+  validation_batches: 2
+  optimizer: {{learning_rate: 0.005, warmup_steps: 4, ema_decay: 0.9}}
+operator:
+  steps: 60
+  batch_size: 4
+  validate_every: 30
+  checkpoint_every: 10
+  log_every: 10
+  validation_batches: 2
+  rollout_steps: 3
+  optimizer: {{learning_rate: 0.005, warmup_steps: 4}}
+  losses:
+    one_step: {{weight: 1}}
+    rollout: {{weight: 1, every: 2, from: 10}}
+cache: {{samples_per_shard: 2}}
+"""
+
+PATIENCE = 300  # seconds: for machines that have a lot else to do
+
+
+class Runs:
+    """A scratch folder with data, where each run gets a configuration of its own."""
+
+    def __init__(self, ups, samples=12):
+        self.ups = os.path.abspath(ups)
+        self.folder = tempfile.mkdtemp(prefix="ups-runs-")
+        self.data = os.path.join(self.folder, "data")
+        os.mkdir(self.data)
+        self.generate("advection1d", "advection.h5", samples, "-r", "32", "-s", "9")
+        self.generate("darcy2d", "darcy.h5", samples, "-r", "16")
+
+    def generate(self, solver, name, samples, *options):
+        path = os.path.join(self.data, name)
+        self.must("datagen", solver, "-o", path, "-n", str(samples), "-t", "1", *options)
+        return path
+
+    def close(self):
+        shutil.rmtree(self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def config(self, name, text=CONFIG, **replaced):
+        """Writes NAME.yaml for a run in NAME/; `replaced` fills {output} and {data} with something else."""
+        path = self.path(name + ".yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.format(**{"output": self.path(name), "data": self.data, **replaced}))
+        return path
+
+    def run(self, *arguments, **options):
+        return subprocess.run([self.ups, *arguments], capture_output=True, text=True, timeout=PATIENCE, **options)
+
+    def must(self, *arguments):
+        done = self.run(*arguments)
+        if done.returncode != 0:
+            raise AssertionError(f"ups {' '.join(arguments)} failed ({done.returncode}): {done.stderr}")
+        return done
+
+    def copy(self, name, of):
+        """A run with what another one has got so far."""
+        shutil.copytree(self.path(of), self.path(name), symlinks=True)
+        return self.config(name)
+
+
+def tree(folder):
+    """Every file below a folder with the hash of its bytes; folders with None."""
+    found = {}
+    for at, folders, files in os.walk(folder):
+        for name in folders:
+            found[os.path.relpath(os.path.join(at, name), folder)] = None
+        for name in files:
+            path = os.path.join(at, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+    return found
+
+
+def metrics(folder, clock=True):
+    """The lines of metrics.jsonl; without the clock: only what another run of the same steps has to repeat."""
+    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    if not clock:
+        for line in lines:
+            for field in ("samples_per_s", "data_wait_share"):
+                line.pop(field, None)
+    return lines
+
+
+@contextlib.contextmanager
+def runs(ups, **options):
+    made = Runs(ups, **options)
+    try:
+        yield made
+    finally:
+        made.close()
