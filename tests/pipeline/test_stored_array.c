@@ -122,6 +122,30 @@ static void any_region_of_any_array_decodes_to_what_a_plain_copy_gives(void **st
     }
 }
 
+static void channels_kept_in_chunks_of_one_interleave_at_any_row_length(void **state) {
+    for (int64_t points = 1; points <= 40; points++) {
+        float stored[2][40], *out = malloc((size_t)(2 * points) * sizeof *out); /* no room for a stray write */
+        ups_stored_chunk chunks[2] = {{0, (uint32_t)points * 4, 0}, {1000, (uint32_t)points * 4, 0}};
+        ups_stored_array array = {.name = "data",
+                                  .rank = 2,
+                                  .shape = {points, 2},
+                                  .storage = UPS_STORAGE_CHUNKED,
+                                  .chunk_shape = {points, 1},
+                                  .chunk_grid = {1, 2},
+                                  .chunks = chunks,
+                                  .filters = UPS_FILTERS_NONE};
+        for (int64_t p = 0; p < points; p++) stored[0][p] = (float)p, stored[1][p] = -(float)p;
+        ups_piece pieces[2] = {{(uint8_t *)stored[0], (uint64_t)points * 4},
+                               {(uint8_t *)stored[1], (uint64_t)points * 4}};
+        int64_t used;
+        memset(out, 0xff, (size_t)(2 * points) * sizeof *out);
+        assert_int_equal(ups_array_decode(&array, &(ups_region){{0}, {points, 2}}, pieces, 2, NULL, out, &used, NULL),
+                         UPS_OK);
+        for (int64_t i = 0; i < 2 * points; i++) assert_true(out[i] == stored[i % 2][i / 2]);
+        free(out);
+    }
+}
+
 static void only_chunks_that_the_region_touches_are_fetched(void **state) {
     static ups_stored_chunk chunks[6];
     ups_stored_array array = {.name = "data",
@@ -164,6 +188,7 @@ static void pieces_that_were_not_asked_for_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_region_of_any_array_decodes_to_what_a_plain_copy_gives),
+        cmocka_unit_test(channels_kept_in_chunks_of_one_interleave_at_any_row_length),
         cmocka_unit_test(only_chunks_that_the_region_touches_are_fetched),
         cmocka_unit_test(pieces_that_were_not_asked_for_are_refused),
     };
