@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define MADE_SAMPLES 32
-
-enum { BATCH, WINDOW, PER_DRAW, STRIDE, DTYPE, ENGINE, DIRECT, THREADS, SLOTS, EPOCHS, OPTION_COUNT };
+enum { BATCH, WINDOW, PER_DRAW, STRIDE, DTYPE, ENGINE, DIRECT, THREADS, SLOTS, EPOCHS, MAKE, SAMPLES, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [BATCH] = {"batch", 'b', "N", "windows in a batch (default 4)"},
     [WINDOW] = {"window", 'w', "N", "frames in a window; 0: the whole trajectory (default 0)"},
@@ -24,6 +22,8 @@ static const ups_option options[OPTION_COUNT] = {
     [DIRECT] = {"direct", 0, NULL, "read around the page cache (O_DIRECT)"},
     [THREADS] = {"threads", 't', "N", "decode threads (default: all processors)"},
     [SLOTS] = {"slots", 0, "N", "batches in flight (default 4)"},
+    [MAKE] = {"make", 'm', "DIR", "make the synthetic cache in DIR and leave it there: DIR/bench/train"},
+    [SAMPLES] = {"samples", 'n', "N", "trajectories of the synthetic cache (default 32)"},
     [EPOCHS] = {"epochs", 'e', "N", "passes measured, after one that warms up (default 4)"},
 };
 
@@ -112,13 +112,14 @@ static ups_status open_source(int count, char **names, ups_source **source, ups_
     return ups_layout_open_many((const char *const *)names, count, NULL, source, error);
 }
 
-static ups_status run(const ups_arguments *arguments, const ups_loader_options *how, int64_t epochs, ups_error *error) {
+static ups_status run(const ups_arguments *arguments, const ups_loader_options *how, int64_t epochs, const char *make,
+                      int64_t samples, ups_error *error) {
     char *directory = NULL, *group = NULL;
     ups_source *source = NULL;
     ups_status status = UPS_OK;
     if (arguments->operand_count == 0) {
-        status = ups_bench_directory(&directory, error);
-        if (status == UPS_OK) status = ups_bench_make_latents(directory, MADE_SAMPLES, &group, error);
+        if (!make) status = ups_bench_directory(&directory, error);
+        if (status == UPS_OK) status = ups_bench_make_latents(make ? make : directory, samples, &group, error);
         if (status == UPS_OK) status = open_source(1, &group, &source, error);
     } else {
         status = open_source(arguments->operand_count, arguments->operands, &source, error);
@@ -138,7 +139,8 @@ int ups_cmd_bench_loader(int argc, char **argv) {
     ups_loader_options how = {.batch = 4, .windows_per_draw = 1, .stride = 1, .batch_count = -1};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    int64_t threads = 0, slots = 0, epochs = 4;
+    int64_t threads = 0, slots = 0, epochs = 4, samples = 32;
+    const char *make = NULL;
     int type = 0, engine = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, MOST, &how.batch);
@@ -150,6 +152,8 @@ int ups_cmd_bench_loader(int argc, char **argv) {
         if (option == DIRECT) how.direct = true;
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 1024, &threads);
         if (option == SLOTS) ups_arguments_integer(&arguments, 1, MOST, &slots);
+        if (option == MAKE) make = arguments.value;
+        if (option == SAMPLES) ups_arguments_integer(&arguments, 1, MOST, &samples);
         if (option == EPOCHS) ups_arguments_integer(&arguments, 1, MOST, &epochs);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
@@ -158,6 +162,6 @@ int ups_cmd_bench_loader(int argc, char **argv) {
     how.decode_threads = (int)threads;
     how.slots = (int)slots;
     ups_error error = {0};
-    if (run(&arguments, &how, epochs, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
+    if (run(&arguments, &how, epochs, make, samples, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
     return UPS_EXIT_OK;
 }
