@@ -17,14 +17,19 @@ import time
 LEAST_RATIO, LEAST_DECODE = 2.0, 1.0
 
 
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip() or f"{command[0]} failed")
+    return done.stdout
+
+
 def ours(ups, path):
-    out = subprocess.run([ups, "bench", "codec", path, "--repeat", "3", "--json"], check=True, capture_output=True, text=True).stdout
-    return json.loads(out)["codecs"][0]
+    return json.loads(run(ups, "bench", "codec", path, "--repeat", "3", "--json"))["codecs"][0]
 
 
 def peers_script(script, path):
-    out = subprocess.run([sys.executable, script, path], check=True, capture_output=True, text=True).stdout
-    return [json.loads(line) for line in out.splitlines()]
+    return [json.loads(line) for line in run(sys.executable, script, path).splitlines()]
 
 
 def peers_here(path):
