@@ -57,6 +57,14 @@ class CommandLine(unittest.TestCase):
                 self.assertIn("did you mean --json?", answer.stderr)
         self.assertIn("takes no value", ups("doctor", "--json=1").stderr)
 
+    def test_a_value_that_is_no_number_or_out_of_range_is_named_with_what_would_be_right(self):
+        for value, sentence in [("many", "'many' is not a whole number"), ("1e3", "'1e3' is not a whole number"), ("0", "expected")]:
+            answer = ups("datagen", "advection1d", "-o", "/nonexistent/x.h5", "--samples", value)
+            self.assertEqual(answer.returncode, 2)
+            self.assertIn("--samples: ", answer.stderr)
+            self.assertIn(sentence, answer.stderr)
+        self.assertIn("needs a value", ups("datagen", "advection1d", "--samples").stderr)
+
     def test_with_json_a_mistake_is_an_object_on_standard_output(self):
         for arguments in [("doctor", "--json", "--nonsense"), ("nonsense", "--json"), ("completion", "--json", "tcsh")]:
             answer = ups(*arguments)
