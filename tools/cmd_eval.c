@@ -130,7 +130,9 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
                                 const eval_request *request, json_t *tasks, ups_error *error) {
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
-    UPS_TRY(ups_surrogate_open(session->config, session->tasks, task, session->device, files, 0, &surrogate, error));
+    ups_surrogate_sizes sizes = {0};
+    UPS_TRY(
+        ups_surrogate_open(session->config, session->tasks, task, session->device, files, sizes, &surrogate, error));
     ups_status status =
         ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
     ups_surrogate_close(surrogate);

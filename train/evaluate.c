@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "train/networks.h"
+#include "train/trajectories.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ typedef struct evaluator {
     int64_t elements, latent_elements; /* of a frame */
     int64_t points, channels;
     int64_t capacity, count;        /* trajectories of a group */
+    int64_t seen;                   /* in all: bad ones may be skipped */
     ups_sample *samples;            /* (capacity) */
     float *stored;                  /* (capacity, frames, elements) in the task's channel order */
     float *fields;                  /* the same, channels last; is `stored` where that is so already */
@@ -179,34 +181,24 @@ static void release(evaluator *e) {
 
 /* ---- a group --------------------------------------------------------------------------------------------------- */
 
-/* Notes which fields change; a change anywhere in the data counts. */
-static void find_solution_fields(evaluator *e, const float *trajectory) {
-    for (int64_t c = 0; c < e->channels; c++) {
-        for (int64_t f = 1; f < e->frames && !e->solution[c]; f++) {
-            const float *frame = trajectory + f * e->elements;
-            for (int64_t p = c; p < e->elements; p += e->channels) {
-                if (frame[p] != trajectory[p]) e->solution[c] = true;
-            }
-        }
-    }
-}
+static ups_status finish_group(evaluator *e, ups_error *error);
 
-/* Every stride-th frame of a trajectory into its place, channels last beside the stored order. */
-static ups_status add_trajectory(evaluator *e, const ups_batch *batch, ups_error *error) {
-    const int64_t g = e->count, stride = e->task->config->stride;
-    UPS_TRY(ups_source_describe(e->task->source, batch->window[0].sample, &e->samples[g], error));
+/* Every stride-th frame of a trajectory into its place; a full group is worked on. */
+static ups_status add_trajectory(void *context, const ups_sample *sample, const float *frames, ups_error *error) {
+    evaluator *e = context;
+    const int64_t first = e->count * e->frames, stride = e->task->config->stride;
     for (int64_t f = 0; f < e->frames; f++) {
-        const float *from = (const float *)batch->data + f * stride * e->elements;
-        float *stored = e->stored + (g * e->frames + f) * e->elements;
-        float *fields = e->fields + (g * e->frames + f) * e->elements;
-        memcpy(stored, from, (size_t)e->elements * sizeof *from);
-        for (int64_t c = 0; c < e->channels && fields != stored; c++) {
-            for (int64_t p = 0; p < e->points; p++) fields[p * e->channels + c] = from[c * e->points + p];
-        }
+        memcpy(e->stored + (first + f) * e->elements, frames + f * stride * e->elements,
+               (size_t)e->elements * sizeof *frames);
     }
-    find_solution_fields(e, e->fields + g * e->frames * e->elements);
-    e->count++;
-    return UPS_OK;
+    float *fields = e->fields + first * e->elements;
+    if (e->fields != e->stored) {
+        ups_frames_channels_last(e->task, e->stored + first * e->elements, e->frames, fields);
+    }
+    ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
+    e->samples[e->count++] = *sample;
+    e->seen++;
+    return e->count == e->capacity ? finish_group(e, error) : UPS_OK;
 }
 
 static ups_status decode(evaluator *e, const float *latents, int64_t count, float *fields, ups_error *error) {
@@ -338,43 +330,6 @@ static ups_status finish_group(evaluator *e, ups_error *error) {
     return UPS_OK;
 }
 
-/* All chosen trajectories through groups; `seen` counts them: bad ones may be skipped. */
-static ups_status run(evaluator *e, const int64_t *chosen, int64_t count, int64_t *seen, ups_error *error) {
-    const ups_data_config *data = &e->config->data;
-    ups_loader_options options = {.batch = 1,
-                                  .windows_per_draw = 1,
-                                  .stride = 1,
-                                  .dtype = UPS_F32,
-                                  .sequential = true,
-                                  .batch_count = -1,
-                                  .ranks = 1,
-                                  .io = data->io,
-                                  .decode_threads = data->decode_threads,
-                                  .queue_depth = data->queue_depth,
-                                  .slots = data->slots,
-                                  .direct = data->direct,
-                                  .on_bad_sample = data->on_bad_sample};
-    ups_loader_task loader_task = {
-        .name = e->task->name, .source = e->task->source, .samples = chosen, .sample_count = count};
-    ups_loader *loader = NULL;
-    UPS_TRY(ups_loader_open(&options, &loader_task, 1, &loader, error));
-    ups_status status = UPS_OK;
-    while (status == UPS_OK) {
-        const ups_batch *batch = NULL;
-        status = ups_loader_next(loader, &batch, error);
-        if (status != UPS_OK || !batch) break;
-        if (batch->window[0].sample == chosen[batch->index]) { /* else it stands in for a bad one */
-            status = add_trajectory(e, batch, error);
-            (*seen)++;
-        }
-        ups_loader_release(loader, batch);
-        if (status == UPS_OK && e->count == e->capacity) status = finish_group(e, error);
-    }
-    if (status == UPS_OK && e->count > 0) status = finish_group(e, error);
-    ups_loader_close(loader);
-    return status;
-}
-
 /* ---- results --------------------------------------------------------------------------------------------------- */
 
 /* Mean over the solution fields; a field whose targets are all zero has no nRMSE and is left out of its mean. */
@@ -478,7 +433,9 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
         char title[128];
         snprintf(title, sizeof title, "evaluate %s", task->name);
         e.progress = ups_progress_begin(title, "frames", wanted * decoded_each(&e), 0);
-        status = run(&e, chosen, wanted, &out->trajectories, error);
+        status = ups_trajectories_read(config, task, chosen, wanted, add_trajectory, &e, error);
+        if (status == UPS_OK && e.count > 0) status = finish_group(&e, error);
+        out->trajectories = e.seen;
         ups_progress_end(e.progress);
     }
     if (status == UPS_OK && out->trajectories == 0) {

@@ -60,10 +60,11 @@ static void build_decoder(ups_surrogate *s, int64_t points) {
     ups_graph_keep(n->graph, s->decoded);
 }
 
-static void build_operator(ups_surrogate *s) {
+static void build_operator(ups_surrogate *s, int64_t states) {
     const ups_model_config *model = &s->config->model;
     network *n = &s->advance;
     n->batch = clamp(OPERATOR_TOKENS / model->tokens, MOST_FRAMES);
+    if (states > 0) n->batch = clamp(states, n->batch);
     n->graph = ups_graph_create(s->op, ups_run_compute(s->config));
     s->options = ups_run_operator(s->config, s->tasks);
     s->state = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
@@ -102,7 +103,7 @@ static ups_status allocate_host(ups_surrogate *s, ups_error *error) {
 }
 
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
-                              const ups_surrogate_files *files, int64_t points, ups_surrogate **surrogate,
+                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error) {
     UPS_TRY(ups_networks_check(config, tasks, error));
     ups_surrogate *s = calloc(1, sizeof *s);
@@ -118,8 +119,8 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
         s->autoencoder && s->op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate's parameters");
     if (status == UPS_OK) {
         build_encoder(s);
-        build_decoder(s, points > 0 ? points : ups_task_points(&tasks->task[task]));
-        build_operator(s);
+        build_decoder(s, sizes.points > 0 ? sizes.points : ups_task_points(&tasks->task[task]));
+        build_operator(s, sizes.states);
         ups_dtype compute = ups_run_compute(config);
         status = ups_networks_load(s->autoencoder, device, compute, files->autoencoder, error);
         if (status == UPS_OK) status = ups_networks_load(s->op, device, compute, files->op, error);

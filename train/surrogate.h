@@ -25,11 +25,16 @@ void ups_surrogate_files_free(ups_surrogate_files *files);
 
 typedef struct ups_surrogate ups_surrogate;
 
-/* `tasks` is normalised and, like the rest, borrowed. `points`: how many a frame will be decoded at, 0 for the task's
- * grid; it sizes the decoder's batches, more or fewer points work too. Errors: those of the files, and UPS_ERR_FORMAT
- * when they do not fit the configuration. */
+/* What batches are sized by; more and fewer work too. */
+typedef struct ups_surrogate_sizes {
+    int64_t points; /* that a frame is decoded at; 0: the task's grid */
+    int64_t states; /* advanced side by side; 0: many */
+} ups_surrogate_sizes;
+
+/* `tasks` is normalised and, like the rest, borrowed. Errors: those of the files, and UPS_ERR_FORMAT when they do not
+ * fit the configuration. */
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
-                              const ups_surrogate_files *files, int64_t points, ups_surrogate **surrogate,
+                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error);
 void ups_surrogate_close(ups_surrogate *surrogate); /* NULL is fine */
 
