@@ -26,6 +26,7 @@ static const ups_command bench_commands[] = {
     {"codec", "compression of latents: ratio and speed", ups_cmd_bench_codec},
     {"io", "random reads: io_uring and threads", ups_cmd_bench_io},
     {"loader", "trajectories a second from disk to batches", ups_cmd_bench_loader},
+    {"step", "a training step of the reference operator", ups_cmd_bench_step},
 };
 
 static int run_bench(int argc, char **argv) {
@@ -40,7 +41,7 @@ static const ups_command commands[] = {
     {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"config", "configurations: show, check, keys", ups_cmd_config},
-    {"bench", "measure one part alone: io, codec, loader", run_bench},
+    {"bench", "measure one part alone: io, codec, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
