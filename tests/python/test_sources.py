@@ -232,14 +232,15 @@ def check_forms(ways, scratch):
     for layout, (write, expect, shape) in LAYOUTS.items():
         values = smooth(shape, 1)
         for name, form in FORMS.items():
-            for libver in ("earliest", "v110"):
+            for libver in ("earliest", "v110") if layout in ("tensor", "seed groups, 2D") else ("earliest",):
                 path = os.path.join(scratch, "form.h5")
-                with h5py.File(path, "w", libver=("earliest", "v110") if libver == "earliest" else ("v110", "v110")) as f:
+                with h5py.File(path, "w", libver=(libver, "v110")) as f:
                     write(f, values, form)
                 with h5py.File(path) as f:
                     expected = expect(f, 1)
+                # the engines do not know the file format, nor the library the layout: not every product is tried
+                tried = ["threads"] if libver == "v110" else ways if layout == "tensor" else ways[:-1]
                 wrong = {}
-                tried = ways if libver == "earliest" else ["threads"]  # the engines do not know the file format
                 for way in tried:
                     found = dump(path, 1, way, scratch)
                     if not same(found, expected):
