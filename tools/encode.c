@@ -56,13 +56,12 @@ static ups_status encoder_open(const ups_stage_request *request, const ups_task 
                    .latent_elements = model->tokens * model->dim};
     e->frames = task->geometry.times < FRAMES_A_STEP ? task->geometry.times : FRAMES_A_STEP;
     e->parameters = ups_parameters_create();
-    ups_dtype compute = ups_run_compute(request->config);
-    e->graph = ups_graph_create(e->parameters, compute);
+    e->graph = ups_graph_create(e->parameters, UPS_AUTOENCODER_COMPUTE);
     e->field = ups_graph_input(e->graph, "field", UPS_F32, UPS_SHAPE(e->frames, e->frame_elements));
     e->latents = ups_networks_encode(e->graph, request->config, task, e->field);
     ups_graph_keep(e->graph, e->latents);
     char *path = ups_run_model_path(request->config, UPS_STAGE_AUTOENCODER);
-    ups_status status = ups_networks_load(e->parameters, request->device, compute, path, error);
+    ups_status status = ups_networks_load(e->parameters, request->device, UPS_AUTOENCODER_COMPUTE, path, error);
     free(path);
     if (status == UPS_OK) status = ups_step_create(e->graph, request->device, &e->step, error);
     if (status != UPS_OK) encoder_close(e);

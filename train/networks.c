@@ -155,8 +155,7 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
                      (json_int_t)options.tokens, "dim", (json_int_t)options.dim, "width", (json_int_t)options.width,
                      "stem_width", (json_int_t)options.stem_width, "pooling",
                      options.pooling == UPS_POOL_MEAN ? "average" : "queries", "patch", patch, "grid", grid,
-                     "frequencies", frequencies, "periodic", (int)task->geometry.periodic, "precision",
-                     config->precision == UPS_PRECISION_BF16 ? "bf16" : "f32");
+                     "frequencies", frequencies, "periodic", (int)task->geometry.periodic, "precision", "f32");
 }
 
 json_t *ups_networks_describe_normalisation(const ups_task *task) {

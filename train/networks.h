@@ -10,7 +10,12 @@
 #include "model/step.h"
 #include "train/tasks.h"
 
+/* What training's matmuls compute in. */
 ups_dtype ups_run_compute(const ups_run_config *config);
+/* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 is
+ * noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have to
+ * learn around. */
+#define UPS_AUTOENCODER_COMPUTE UPS_F32
 ups_field_shape ups_task_field(const ups_task *task);
 int64_t ups_task_points(const ups_task *task); /* of its grid */
 ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task *task);

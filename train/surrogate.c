@@ -41,7 +41,7 @@ static void build_encoder(ups_surrogate *s) {
     const ups_task *task = &s->tasks->task[s->task];
     network *n = &s->encoder;
     n->batch = clamp(ENCODER_ELEMENTS / s->frame_elements, MOST_FRAMES);
-    n->graph = ups_graph_create(s->autoencoder, ups_run_compute(s->config));
+    n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
     s->field = ups_graph_input(n->graph, "field", UPS_F32, UPS_SHAPE(n->batch, s->frame_elements));
     s->encoded = ups_networks_encode(n->graph, s->config, task, s->field);
     ups_graph_keep(n->graph, s->encoded);
@@ -53,7 +53,7 @@ static void build_decoder(ups_surrogate *s, int64_t points) {
     network *n = &s->decoder;
     s->points = clamp(points, DECODER_POINTS);
     n->batch = clamp(DECODER_POINTS / s->points, MOST_FRAMES);
-    n->graph = ups_graph_create(s->autoencoder, ups_run_compute(s->config));
+    n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
     s->latents = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
     s->coordinates = ups_graph_input(n->graph, "coordinates", UPS_F32, UPS_SHAPE(s->points, task->geometry.dims));
     s->decoded = ups_networks_decode(n->graph, s->config, task, s->latents, s->coordinates);
@@ -121,9 +121,8 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
         build_encoder(s);
         build_decoder(s, sizes.points > 0 ? sizes.points : ups_task_points(&tasks->task[task]));
         build_operator(s, sizes.states);
-        ups_dtype compute = ups_run_compute(config);
-        status = ups_networks_load(s->autoencoder, device, compute, files->autoencoder, error);
-        if (status == UPS_OK) status = ups_networks_load(s->op, device, compute, files->op, error);
+        status = ups_networks_load(s->autoencoder, device, UPS_AUTOENCODER_COMPUTE, files->autoencoder, error);
+        if (status == UPS_OK) status = ups_networks_load(s->op, device, ups_run_compute(config), files->op, error);
     }
     network *const networks[] = {&s->encoder, &s->advance, &s->decoder};
     for (int i = 0; i < 3 && status == UPS_OK; i++) {
