@@ -1,9 +1,10 @@
 /* The sampler: a pure function of (seed, position) that says which windows the run sees, in which order.
  *
- * A draw is (task, sample, `windows_per_draw` start frames); position p of the whole run is draw p. Within a task the order is a keyed permutation,
- * evaluated in O(1) time and memory by a cycle-walking Feistel network, a new one each epoch of that task; across tasks a
- * deterministic low-discrepancy interleave of the wanted proportions. The order is global: rank r of R takes its slice of every global
- * batch, so it does not depend on ranks or threads, and resuming needs one integer. Works for 10^12 samples as for 10.
+ * A draw is (task, sample, `windows_per_draw` start frames); position p of the whole run is draw p. Within a task the
+ * order is a keyed permutation, evaluated in O(1) time and memory by a cycle-walking Feistel network, a new one each
+ * epoch of that task; across tasks a deterministic low-discrepancy interleave of the wanted proportions. The order is
+ * global: rank r of R takes its slice of every global batch, so it does not depend on ranks or threads, and resuming
+ * needs one integer. Works for 10^12 samples as for 10.
  */
 #ifndef UPS_PIPELINE_SAMPLER_H
 #define UPS_PIPELINE_SAMPLER_H
@@ -13,7 +14,8 @@
 
 typedef enum ups_sampler_strategy {
     UPS_SAMPLER_PROPORTIONAL, /* by number of samples: every sample exactly once an epoch */
-    UPS_SAMPLER_BALANCED,     /* every task its share (equal, or by weight); at every prefix within one draw of the target */
+    UPS_SAMPLER_BALANCED, /* every task its share (equal, or by weight); at every prefix within one draw of the target
+                           */
 } ups_sampler_strategy;
 
 typedef struct ups_sampler_task {
@@ -26,8 +28,8 @@ typedef struct ups_sampler_options {
     uint64_t seed;
     ups_sampler_strategy strategy;
     int64_t windows_per_draw; /* start frames taken from one decoded trajectory (`pairs_per_trajectory`), ≥ 1 */
-    int64_t block;            /* this many consecutive draws come from one task: 1 mixes tasks within a batch; the draws of a
-                                 global batch make every batch of one task (raw fields of different shapes) */
+    int64_t block; /* this many consecutive draws come from one task: 1 mixes tasks within a batch; the draws of a
+                      global batch make every batch of one task (raw fields of different shapes) */
 } ups_sampler_options;
 
 #define UPS_SAMPLER_MAX_TASKS 256
@@ -44,13 +46,18 @@ ups_status ups_sampler_create(const ups_sampler_options *options, const ups_samp
                               ups_sampler **sampler, ups_error *error);
 void ups_sampler_destroy(ups_sampler *sampler);
 
-int64_t ups_sampler_epoch_draws(const ups_sampler *sampler); /* draws after which every sample was seen (proportional: exactly once) */
+/* Draws after which every sample was seen; proportional with block 1: each exactly once. Longer blocks end within a
+ * task's next epoch: there a task sees each of its samples once before any of them twice, and after `block` joint
+ * epochs all counts are equal again. */
+int64_t ups_sampler_epoch_draws(const ups_sampler *sampler);
 
 ups_draw ups_sampler_draw(const ups_sampler *sampler, int64_t position);
-/* The start frame of window w in [0, windows_per_draw) of that draw; distinct within a draw as far as `starts` allows. */
+/* The start frame of window w in [0, windows_per_draw) of that draw; distinct within a draw as far as `starts` allows.
+ */
 int64_t ups_sampler_start(const ups_sampler *sampler, int64_t position, int64_t w);
 
-/* Position of the d-th draw of rank `rank` of `ranks` in global batch `batch` of `draws` draws (a multiple of `ranks`). */
+/* Position of the d-th draw of rank `rank` of `ranks` in global batch `batch` of `draws` draws (a multiple of `ranks`).
+ */
 int64_t ups_sampler_position(int64_t batch, int64_t draws, int32_t rank, int32_t ranks, int64_t d);
 
 #endif
