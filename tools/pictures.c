@@ -17,7 +17,7 @@ static void plot_size(const ups_axis *x, const ups_axis *y, int64_t columns, int
     *height = roundf(*height);
 }
 
-/* ---- prediction | truth | error ---- */
+/* ---- [given |] prediction | truth | error ---- */
 
 /* The row's error, a newly allocated (height, width); its relative root mean square. NULL when out of memory. */
 static float *error_of(const ups_comparison *c, const ups_comparison_row *row, double *nrmse) {
@@ -37,10 +37,24 @@ static float *error_of(const ups_comparison *c, const ups_comparison_row *row, d
     return difference;
 }
 
+/* The field a prediction was made from, on a scale of its own. `map` has the row's axes. */
+static void draw_given(ups_canvas *canvas, const ups_comparison *c, const ups_comparison_row *row,
+                       const ups_heat_map *axes, bool titled, ups_rectangle plot) {
+    if (!row->given) return;
+    ups_heat_map map = *axes;
+    map.values = row->given;
+    map.title = titled ? c->given_name : NULL;
+    ups_plot_range(row->given, c->height, c->width, c->row_stride, c->column_stride, &map.low, &map.high);
+    ups_plot_heat_map(canvas, plot, &map);
+    const ups_rectangle bar = {plot.x + plot.width + UPS_PLOT_BAR_GAP, plot.y, UPS_PLOT_BAR, plot.height};
+    ups_plot_colour_bar(canvas, bar, map.map, map.low, map.high);
+}
+
 static ups_status draw_comparison_row(ups_canvas *canvas, const ups_comparison *c, int index, ups_rectangle plot,
                                       ups_error *error) {
     const ups_comparison_row *row = &c->rows[index];
     const bool first = index == 0, last = index == c->row_count - 1;
+    const float left = plot.x;
     double nrmse, truth_low, truth_high, low, high;
     float *difference = error_of(c, row, &nrmse);
     if (!difference)
@@ -64,12 +78,16 @@ static ups_status draw_comparison_row(ups_canvas *canvas, const ups_comparison *
         .title = first ? "prediction" : NULL,
     };
     map.x.bare = !last;
+    if (c->given_name) {
+        draw_given(canvas, c, row, &map, first, plot);
+        plot.x += plot.width + UPS_PLOT_BAR_GAP + UPS_PLOT_BAR + UPS_PLOT_BAR_LABELS;
+        map.y.bare = true;
+    }
     ups_plot_heat_map(canvas, plot, &map);
     if (row->name) {
         const ups_text_style style = {
             .size = 10.5f, .anchor = UPS_TEXT_CENTRE, .bold = true, .upward = true, .colour = {38, 38, 38}};
-        ups_canvas_text(canvas, (ups_point){plot.x - UPS_PLOT_LEFT + 1, plot.y + 0.5f * plot.height}, row->name,
-                        &style);
+        ups_canvas_text(canvas, (ups_point){left - UPS_PLOT_LEFT + 1, plot.y + 0.5f * plot.height}, row->name, &style);
     }
 
     map.y.bare = true;
@@ -113,7 +131,8 @@ ups_status ups_picture_comparison(const char *path, const ups_comparison *c, ups
                 row_height = height + 32;
     const float bar = UPS_PLOT_BAR_GAP + UPS_PLOT_BAR + UPS_PLOT_BAR_LABELS;
     ups_canvas *canvas;
-    UPS_TRY(ups_canvas_create((int)(left + 3 * width + UPS_PLOT_RIGHT + 2 * bar),
+    const float given = c->given_name ? width + bar : 0;
+    UPS_TRY(ups_canvas_create((int)(left + given + 3 * width + UPS_PLOT_RIGHT + 2 * bar),
                               (int)(top + row_height * (float)c->row_count - 32 + UPS_PLOT_BOTTOM), &canvas, error));
     if (c->title) ups_plot_title(canvas, (ups_point){16, 24}, c->title, 12);
     ups_status status = UPS_OK;

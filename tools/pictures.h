@@ -14,10 +14,12 @@
 typedef struct ups_comparison_row {
     const char *name; /* "u", "t = 0.5"; on the left; NULL: none */
     const float *prediction, *truth;
+    const float *given; /* what the prediction was made from, with the same strides; NULL: not drawn */
 } ups_comparison_row;
 
 typedef struct ups_comparison {
     const char *title;
+    const char *given_name; /* title of a first column that shows the rows' `given`; NULL: no such column */
     const ups_comparison_row *rows;
     int row_count; /* 1 to 16 */
     int64_t height, width, row_stride, column_stride;
@@ -25,8 +27,8 @@ typedef struct ups_comparison {
     bool stretched; /* the axes have different units (space and time): the plot's shape is free */
 } ups_comparison;
 
-/* prediction | truth | error, one line a row. Prediction and truth of a row share one scale; the error's is symmetric
- * about zero; its title gives the row's nRMSE. */
+/* [given |] prediction | truth | error, one line a row. Prediction and truth of a row share one scale; the error's is
+ * symmetric about zero; its title gives the row's nRMSE. */
 ups_status ups_picture_comparison(const char *path, const ups_comparison *comparison, ups_error *error);
 
 /* A 1D field at several times, prediction over truth: one small panel a time, one scale for all. */

@@ -40,6 +40,7 @@ static const ups_command commands[] = {
     {"cache", "the latent cache: build, inspect, verify, export", run_cache},
     {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
+    {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
     {"config", "configurations: show, check, keys", ups_cmd_config},
     {"bench", "measure one part alone: io, codec, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},

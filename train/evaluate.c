@@ -184,7 +184,8 @@ static void release(evaluator *e) {
 static ups_status finish_group(evaluator *e, ups_error *error);
 
 /* Every stride-th frame of a trajectory into its place; a full group is worked on. */
-static ups_status add_trajectory(void *context, const ups_sample *sample, const float *frames, ups_error *error) {
+static ups_status add_trajectory(void *context, int64_t position, const ups_sample *sample, const float *frames,
+                                 ups_error *error) {
     evaluator *e = context;
     const int64_t first = e->count * e->frames, stride = e->task->config->stride;
     for (int64_t f = 0; f < e->frames; f++) {

@@ -30,7 +30,7 @@ ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *t
         if (batch->window[0].sample == samples[batch->index]) { /* else it stands in for a bad one */
             ups_sample sample;
             status = ups_source_describe(task->source, samples[batch->index], &sample, error);
-            if (status == UPS_OK) status = visit(context, &sample, batch->data, error);
+            if (status == UPS_OK) status = visit(context, batch->index, &sample, batch->data, error);
         }
         ups_loader_release(loader, batch);
     }

@@ -4,10 +4,10 @@
 
 #include "train/tasks.h"
 
-/* `frames` (times, elements) in the task's channel order, valid during the call; `sample`'s pointers live as long as
- * the task's source. */
-typedef ups_status (*ups_trajectory_visit)(void *context, const ups_sample *sample, const float *frames,
-                                           ups_error *error);
+/* `position` counts the samples asked for; `frames` (times, elements) are in the task's channel order and valid during
+ * the call; `sample`'s pointers live as long as the task's source. */
+typedef ups_status (*ups_trajectory_visit)(void *context, int64_t position, const ups_sample *sample,
+                                           const float *frames, ups_error *error);
 
 /* Reads `count` samples (indices into the task's source), in order, by the loader. Bad samples stop it or, with
  * data.on_bad_sample: skip, are left out. */

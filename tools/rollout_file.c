@@ -1,0 +1,178 @@
+#include "tools/rollout_file.h"
+
+#include "base/files.h"
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANK = UPS_MAX_GRID_DIMS + 2 };
+static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
+
+/* ---- one thing at a time: each says whether it was written ----------------------------------------------------- */
+
+static hid_t create_dataset(hid_t place, const char *name, int rank, const int64_t *shape) {
+    hsize_t size[MOST_RANK];
+    for (int a = 0; a < rank; a++) size[a] = (hsize_t)shape[a];
+    hid_t space = H5Screate_simple(rank, size, NULL);
+    hid_t set = H5Dcreate2(place, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Sclose(space);
+    return set;
+}
+
+static bool write_dataset(hid_t place, const char *name, int rank, const int64_t *shape, hid_t type,
+                          const void *values) {
+    hid_t set = create_dataset(place, name, rank, shape);
+    if (set < 0) return false;
+    bool written = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+    return H5Dclose(set) >= 0 && written;
+}
+
+static bool write_attribute(hid_t place, const char *name, hid_t type, const void *value) {
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(place, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool written = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    return written;
+}
+
+static bool write_text(hid_t place, const char *name, const char *text) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, strlen(text) + 1);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    bool written = write_attribute(place, name, type, text);
+    H5Tclose(type);
+    return written;
+}
+
+static bool write_parameters(hid_t place, const ups_rollouts *rollouts, const ups_rollout *rollout) {
+    const ups_source *source = rollouts->task->source;
+    bool fine = true;
+    for (int p = 0; p < source->parameter_count && fine; p++) {
+        double value = rollout->sample.parameters[p];
+        if (isfinite(value)) fine = write_attribute(place, source->parameter_names[p], H5T_NATIVE_DOUBLE, &value);
+    }
+    return fine;
+}
+
+static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_DIMS], const ups_rollouts *rollouts) {
+    bool fine = true;
+    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
+        int64_t count = rollouts->grid[a];
+        double *values = malloc((size_t)count * sizeof *values);
+        if (!values) return false;
+        for (int64_t i = 0; i < count; i++) values[i] = ups_rollouts_coordinate(rollouts, a, i);
+        fine = write_dataset(place, names[a], 1, &count, H5T_NATIVE_DOUBLE, values);
+        free(values);
+    }
+    return fine;
+}
+
+/* ---- the two layouts ------------------------------------------------------------------------------------------- */
+
+/* Trajectories one after the other into a dataset whose first axis counts them. */
+static bool write_stacked(hid_t file, const char *name, const ups_rollouts *rollouts, int64_t frames, bool truth) {
+    const int64_t shape[3] = {rollouts->count, frames, rollouts->points};
+    hid_t set = create_dataset(file, name, 3, shape);
+    bool fine = set >= 0;
+    for (int64_t i = 0; i < rollouts->count && fine; i++) {
+        hsize_t start[3] = {(hsize_t)i, 0, 0}, count[3] = {1, (hsize_t)frames, (hsize_t)rollouts->points};
+        hid_t space = H5Dget_space(set), memory = H5Screate_simple(3, count, NULL);
+        const float *values = truth ? rollouts->list[i].truth : rollouts->list[i].prediction;
+        fine = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+               H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values) >= 0;
+        H5Sclose(memory);
+        H5Sclose(space);
+    }
+    if (set >= 0 && H5Dclose(set) < 0) fine = false;
+    return fine;
+}
+
+static bool write_tensor(hid_t file, const ups_rollouts *rollouts) {
+    static const char *const names[UPS_MAX_GRID_DIMS] = {"x-coordinate", NULL, NULL};
+    bool fine = write_stacked(file, "tensor", rollouts, rollouts->frames, false);
+    if (rollouts->truth_frames > 0) fine = fine && write_stacked(file, "truth", rollouts, rollouts->truth_frames, true);
+    fine = fine && write_coordinates(file, names, rollouts);
+    fine = fine && write_dataset(file, "t-coordinate", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollouts->list[0].time);
+    return fine && write_parameters(file, rollouts, &rollouts->list[0]);
+}
+
+static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_rollout *rollout) {
+    const ups_sample *geometry = &rollouts->task->geometry;
+    int64_t shape[MOST_RANK] = {rollouts->frames};
+    int rank = 1;
+    for (int a = 0; a < geometry->dims; a++) shape[rank++] = rollouts->grid[a];
+    shape[rank++] = geometry->channels;
+    bool fine = write_dataset(group, "data", rank, shape, H5T_NATIVE_FLOAT, rollout->prediction);
+    shape[0] = rollouts->truth_frames;
+    if (rollout->truth) fine = fine && write_dataset(group, "truth", rank, shape, H5T_NATIVE_FLOAT, rollout->truth);
+    hid_t grid = H5Gcreate2(group, "grid", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (grid < 0) return false;
+    fine = fine && write_coordinates(grid, axis_names, rollouts);
+    fine = fine && write_dataset(grid, "t", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollout->time);
+    H5Gclose(grid);
+    return fine && write_parameters(group, rollouts, rollout) && write_text(group, "ups.sample", rollout->sample.name);
+}
+
+static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts) {
+    bool fine = true;
+    for (int64_t i = 0; i < rollouts->count && fine; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%04lld", (long long)i);
+        hid_t group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        fine = group >= 0 && write_seed(group, rollouts, &rollouts->list[i]);
+        if (group >= 0) H5Gclose(group);
+    }
+    return fine;
+}
+
+/* ---- the file -------------------------------------------------------------------------------------------------- */
+
+/* "a, b, c": names of the fields, or of the samples that were rolled out. Free with free(). */
+static char *join(const ups_rollouts *rollouts, bool samples) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return NULL;
+    int64_t count = samples ? rollouts->count : rollouts->task->geometry.channels;
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = samples ? rollouts->list[i].sample.name : rollouts->task->source->channel_names[i];
+        fprintf(out, "%s%s", i ? ", " : "", name);
+    }
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
+    char *fields = join(rollouts, false), *samples = join(rollouts, true);
+    bool fine = fields && samples && write_text(file, "ups.task", rollouts->task->name) &&
+                write_text(file, "ups.fields", fields) && write_text(file, "ups.split", origin->split) &&
+                write_text(file, "ups.samples", samples) &&
+                write_text(file, "ups.autoencoder", origin->files->autoencoder_hash) &&
+                write_text(file, "ups.operator", origin->files->operator_hash) &&
+                write_text(file, "ups.config", origin->config);
+    free(fields);
+    free(samples);
+    return fine;
+}
+
+ups_status ups_rollout_file_write(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
+                                  ups_error *error) {
+    ups_publication *publication = NULL;
+    UPS_TRY(ups_publish_begin(path, &publication, error));
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the library would print by itself */
+    hid_t file = H5Fcreate(ups_publish_temporary(publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const ups_sample *geometry = &rollouts->task->geometry;
+    bool tensor = geometry->dims == 1 && geometry->channels == 1;
+    bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
+                (tensor ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
+    if (file >= 0 && H5Fclose(file) < 0) fine = false;
+    if (!fine) {
+        ups_publish_abandon(publication);
+        return ups_fail(error, UPS_ERR_IO, "%s: HDF5 cannot write it; is the disk full?", path);
+    }
+    return ups_publish_commit(publication, error);
+}
