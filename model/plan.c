@@ -1,8 +1,9 @@
 /* The plan: lifetimes, then placement.
  *
  * An activation is alive from the node that makes it to the last node, forward or backward, that reads it; its gradient
- * from the last consumer's backward (the first to run) to its producer's. What backward reads is what
- * ups_node_backward_inputs says, so everything else is dropped as forward moves on.
+ * from the last consumer's backward (the first to run) to its producer's. Along a residual stream all those gradients
+ * are one: an addition hands its output's gradient on, and later contributions are added to it where it lies. What
+ * backward reads is what ups_node_backward_inputs says, so everything else is dropped as forward moves on.
  *
  * Placement is offline dynamic storage allocation: NP-hard, but a greedy best fit comes close. Three orders are tried
  * (largest first, longest-lived first, first come first served) and the smallest arena is taken. */
@@ -18,7 +19,9 @@ enum { ALIGNMENT = 64 };
 struct ups_plan {
     const ups_graph *graph;
     ups_placement *values, *gradients; /* one a value; of roots only */
+    ups_value *gradient_of;            /* one a value: whose place in `gradients` holds its gradient */
     uint8_t *accumulates;              /* one a node: bit i: input i is a later contribution */
+    uint8_t *shares;                   /* one a node: bit i: the gradient of input i is the output's */
     ups_plan_memory memory;
 };
 
@@ -57,12 +60,42 @@ static void find_value_lifetimes(ups_plan *plan, int32_t last_position) {
     }
 }
 
+/* Inputs whose gradient is the output's gradient, element by element. */
+static bool passes_gradient(const ups_graph *graph, const ups_node *node, int input) {
+    bool adds = node->kind == UPS_OP_ADD || (node->kind == UPS_OP_RESIDUAL && input == 0);
+    const ups_value_info *from = &graph->values[node->output];
+    const ups_value_info *to = ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]));
+    return adds && to->kind == UPS_VALUE_ACTIVATION && to->dtype == from->dtype &&
+           ups_shape_elements(to->shape) == ups_shape_elements(from->shape);
+}
+
+/* One contribution to the gradient of `root`, by input `input` of node `n`. */
+static void contribute(ups_plan *plan, int32_t n, int input, ups_value root, bool *contributed) {
+    const ups_node *node = &plan->graph->nodes[n];
+    int32_t position = 2 * plan->graph->node_count - 1 - n;
+    if (contributed[root]) {
+        plan->accumulates[n] |= (uint8_t)(1u << input);
+        return;
+    }
+    contributed[root] = true;
+    if (!plan->shares[n] && passes_gradient(plan->graph, node, input)) {
+        plan->shares[n] = (uint8_t)(1u << input);
+        plan->gradient_of[root] = plan->gradient_of[node->output];
+        ups_placement *shared = &plan->gradients[plan->gradient_of[root]];
+        if (plan->gradients[root].last > shared->last) shared->last = plan->gradients[root].last;
+        plan->gradients[root].bytes = 0;
+        return;
+    }
+    plan->gradients[root].first = position;
+}
+
 static void find_gradient_lifetimes(ups_plan *plan) {
     const ups_graph *graph = plan->graph;
     if (graph->loss == UPS_NO_VALUE) return;
     bool *contributed = ups_arena_alloc(graph->arena, (size_t)graph->value_count);
     for (ups_value v = 0; v < graph->value_count; v++) {
         const ups_value_info *info = &graph->values[v];
+        plan->gradient_of[v] = v;
         if (info->kind != UPS_VALUE_ACTIVATION || !info->needs_gradient) continue;
         plan->gradients[v].bytes = value_bytes(info);
         plan->gradients[v].last = 2 * graph->node_count - 1 - info->producer;
@@ -73,11 +106,7 @@ static void find_gradient_lifetimes(ups_plan *plan) {
         const ups_node *node = &graph->nodes[n];
         uint32_t wanted = ups_node_gradient_inputs(graph, node);
         for (int i = 0; i < node->input_count; i++) {
-            if (!(wanted >> i & 1)) continue;
-            ups_value root = ups_graph_root(graph, node->inputs[i]);
-            if (contributed[root]) plan->accumulates[n] |= (uint8_t)(1u << i);
-            if (!contributed[root]) plan->gradients[root].first = 2 * graph->node_count - 1 - n;
-            contributed[root] = true;
+            if (wanted >> i & 1) contribute(plan, n, i, ups_graph_root(graph, node->inputs[i]), contributed);
         }
     }
 }
@@ -194,9 +223,12 @@ ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error
         *plan = (ups_plan){.graph = graph,
                            .values = calloc(count + 1, sizeof *plan->values),
                            .gradients = calloc(count + 1, sizeof *plan->gradients),
+                           .gradient_of = calloc(count + 1, sizeof *plan->gradient_of),
+                           .shares = calloc((size_t)graph->node_count + 1, sizeof *plan->shares),
                            .accumulates = calloc((size_t)graph->node_count + 1, sizeof *plan->accumulates)};
     }
-    if (!plan || !items || !placed || !changes || !plan->values || !plan->gradients || !plan->accumulates) {
+    if (!plan || !items || !placed || !changes || !plan->values || !plan->gradients || !plan->gradient_of ||
+        !plan->shares || !plan->accumulates) {
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory to plan a graph of %d nodes", graph->node_count);
         goto cleanup;
     }
@@ -226,6 +258,8 @@ void ups_plan_destroy(ups_plan *plan) {
     if (!plan) return;
     free(plan->values);
     free(plan->gradients);
+    free(plan->gradient_of);
+    free(plan->shares);
     free(plan->accumulates);
     free(plan);
 }
@@ -239,9 +273,13 @@ const ups_placement *ups_plan_value(const ups_plan *plan, ups_value value) {
 }
 
 const ups_placement *ups_plan_gradient(const ups_plan *plan, ups_value value) {
-    return &plan->gradients[ups_graph_root(plan->graph, value)];
+    return &plan->gradients[plan->gradient_of[ups_graph_root(plan->graph, value)]];
 }
 
 bool ups_plan_accumulates(const ups_plan *plan, int32_t node, int input) {
     return plan->accumulates[node] >> input & 1;
+}
+
+bool ups_plan_shares(const ups_plan *plan, int32_t node, int input) {
+    return plan->shares[node] >> input & 1;
 }

@@ -31,5 +31,8 @@ const ups_placement *ups_plan_gradient(const ups_plan *plan, ups_value value);
 /* Whether the gradient of input `input` that node `node`'s backward writes is the first contribution to that value
  * (overwrite) or a later one (accumulate). */
 bool ups_plan_accumulates(const ups_plan *plan, int32_t node, int input);
+/* Whether that gradient is the output's own, in the same memory, so that there is nothing to do: additions pass their
+ * gradient on unchanged, and where it is the first contribution the two share one place. */
+bool ups_plan_shares(const ups_plan *plan, int32_t node, int input);
 
 #endif

@@ -85,9 +85,22 @@ static bool is_bf16_weight(const ups_graph *graph, const ups_node *node, int inp
            ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]))->kind == UPS_VALUE_PARAMETER;
 }
 
-static void describe_calls(const ups_graph *graph, const ups_node *node, prepared_node *prepared) {
+/* The gradients that node `n`'s kernel has to write: those wanted that are not there already. */
+static uint32_t written_gradients(const ups_step *step, int32_t n) {
+    const ups_node *node = &step->graph->nodes[n];
+    uint32_t wanted = ups_node_gradient_inputs(step->graph, node);
+    for (int i = 0; i < node->input_count; i++) {
+        if (ups_plan_shares(step->plan, n, i)) wanted &= ~(1u << i);
+    }
+    return wanted;
+}
+
+static void describe_calls(ups_step *step, int32_t n) {
+    const ups_graph *graph = step->graph;
+    const ups_node *node = &graph->nodes[n];
+    prepared_node *prepared = &step->nodes[n];
     ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
-    uint32_t wanted = ups_node_gradient_inputs(graph, node);
+    uint32_t wanted = written_gradients(step, n);
     *forward = (ups_op_call){.attributes = node->attributes,
                              .input_count = node->input_count,
                              .output = describe_tensor(graph, node->output)};
@@ -109,7 +122,7 @@ static ups_status prepare_node(ups_step *step, int32_t n, ups_error *error) {
     const ups_node *node = &step->graph->nodes[n];
     prepared_node *prepared = &step->nodes[n];
     const char *op = ups_op_describe(node->kind)->name;
-    describe_calls(step->graph, node, prepared);
+    describe_calls(step, n);
     prepared->kernel = class_of(step)->kernel(node->kind);
     if (!prepared->kernel->forward || (prepared->has_backward && !prepared->kernel->backward)) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
@@ -178,8 +191,7 @@ static void address_calls(ups_step *step, int32_t n) {
     const ups_op_description *description = ups_op_describe(node->kind);
     prepared_node *prepared = &step->nodes[n];
     ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
-    uint32_t reads = ups_node_backward_inputs(step->graph, node);
-    uint32_t wanted = ups_node_gradient_inputs(step->graph, node);
+    uint32_t reads = ups_node_backward_inputs(step->graph, node), wanted = written_gradients(step, n);
     forward->state = backward->state = prepared->state;
     forward->workspace = backward->workspace = step->workspace;
     forward->output.data = value_address(step, node->output);

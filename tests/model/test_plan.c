@@ -101,6 +101,7 @@ static void check_no_overlap(const planned *p) {
         assert_true((size_t)a->offset + a->bytes <= arena);
         for (int k = 0; k < i; k++) {
             const ups_placement *b = list[k];
+            if (a == b) continue; /* gradients that are one */
             bool together = a->first <= b->last && b->first <= a->last;
             bool apart = a->offset + (int64_t)a->bytes <= b->offset || b->offset + (int64_t)b->bytes <= a->offset;
             if (together && !apart) fail_msg("placements %d and %d overlap", k, i);
@@ -209,6 +210,26 @@ static void inference_reuses_memory_from_block_to_block(void **state) {
     check_all(rollout, 0.1);
 }
 
+/* In a stack of pre-norm blocks: one gradient from the core's output to its input. */
+static void the_gradient_of_the_residual_stream_lies_in_one_place(void **state) {
+    planned p = operator_plan(UPS_BF16, 8, 1, true);
+    const ups_placement *stream = NULL;
+    int residuals = 0;
+    for (int32_t n = 0; n < p.graph->node_count; n++) {
+        const ups_node *node = &p.graph->nodes[n];
+        enum { GATE = 2 };
+        if (node->kind != UPS_OP_RESIDUAL || node->inputs[GATE] != UPS_NO_VALUE) continue;
+        if (!stream) stream = ups_plan_gradient(p.plan, node->output);
+        assert_ptr_equal(ups_plan_gradient(p.plan, node->output), stream);
+        assert_ptr_equal(ups_plan_gradient(p.plan, node->inputs[0]), stream);
+        assert_true(ups_plan_shares(p.plan, n, 0));
+        assert_false(ups_plan_accumulates(p.plan, n, 0) || ups_plan_shares(p.plan, n, 1));
+        residuals++;
+    }
+    assert_int_equal(residuals, 24);
+    discard(&p);
+}
+
 static void kept_values_live_to_the_end(void **state) {
     planned p = {.parameters = ups_parameters_create()};
     p.graph = ups_graph_create(p.parameters, UPS_F32);
@@ -245,6 +266,7 @@ int main(void) {
         cmocka_unit_test(rollouts_are_placed_soundly_and_tightly),
         cmocka_unit_test(autoencoders_are_placed_soundly_and_tightly),
         cmocka_unit_test(inference_reuses_memory_from_block_to_block),
+        cmocka_unit_test(the_gradient_of_the_residual_stream_lies_in_one_place),
         cmocka_unit_test(kept_values_live_to_the_end),
         cmocka_unit_test(only_what_backward_reads_outlives_forward),
     };
