@@ -6,43 +6,10 @@
  * keeps the log-sum-exp of each row of scores; backward makes the probabilities again from it (FlashAttention, arXiv
  * 2205.14135, section 3.1): P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP - rowsum(P dP))   dQ = dS K   dK
  * = dS^T Q Rows and columns of the scratch are padded to whole vectors, with zeros. */
+#include "model/cpu/attention.h"
 #include "model/cpu/product.h"
-#include "model/cpu/vector.h"
 
 enum { QUERIES = 64 /* a block */ };
-
-typedef struct heads {
-    int64_t batch, count, queries, keys, width; /* width: d, of one head */
-    int64_t padded_keys, padded_width;
-    int64_t q_stride, k_stride, k_offset, v_offset; /* in elements of the packed rows */
-    bool normalised;
-    float scale, epsilon;
-    const ups_tensor *q, *kv; /* the same when packed */
-} heads;
-
-static heads heads_of(const ups_op_call *call, bool cross) {
-    const ups_tensor *q = &call->inputs[0], *kv = cross ? &call->inputs[1] : q;
-    int64_t features = cross ? ups_shape_last(q->shape) : ups_shape_last(q->shape) / 3;
-    heads h = {.batch = q->shape.size[0], .count = call->attributes->heads, .queries = q->shape.size[1]};
-    h.q = q;
-    h.kv = kv;
-    h.keys = kv->shape.size[1];
-    h.width = features / h.count;
-    h.padded_keys = ups_div_up(h.keys, UPS_LANES) * UPS_LANES;
-    h.padded_width = ups_div_up(h.width, UPS_LANES) * UPS_LANES;
-    h.q_stride = ups_shape_last(q->shape);
-    h.k_stride = ups_shape_last(kv->shape);
-    h.k_offset = cross ? 0 : features;
-    h.v_offset = h.k_offset + features;
-    h.normalised = call->inputs[2].shape.rank > 0;
-    h.scale = 1.0f / sqrtf((float)h.width);
-    h.epsilon = call->attributes->epsilon;
-    return h;
-}
-
-static bool is_cross(const ups_op_call *call) {
-    return call->inputs[1].shape.rank > 0;
-}
 
 /* One thread's scratch. k, v: (padded keys, padded width); *_t transposed; blocks of queries: (QUERIES, padded width or
  * keys). */
@@ -51,14 +18,14 @@ typedef struct scratch {
     float *q, *out, *d_out, *dq, *p, *dp, *row;
 } scratch;
 
-static int64_t scratch_floats(const heads *h) {
-    return 6 * h->padded_keys * h->padded_width + 4 * QUERIES * h->padded_width + 2 * QUERIES * h->padded_keys +
-           2 * h->padded_width;
+static size_t scratch_bytes(const heads *h) {
+    return sizeof(float) * (size_t)(6 * h->padded_keys * h->padded_width + 4 * QUERIES * h->padded_width +
+                                    2 * QUERIES * h->padded_keys + 2 * h->padded_width);
 }
 
-static scratch scratch_of(const ups_op_call *call, const heads *h) {
+static scratch scratch_of(void *memory, const heads *h) {
     int64_t key_block = h->padded_keys * h->padded_width, query_block = QUERIES * h->padded_width;
-    float *at = (float *)call->workspace + omp_get_thread_num() * scratch_floats(h);
+    float *at = memory;
     scratch s;
     s.k = at;
     s.k_t = s.k + key_block;
@@ -74,28 +41,6 @@ static scratch scratch_of(const ups_op_call *call, const heads *h) {
     s.dp = s.p + QUERIES * h->padded_keys;
     s.row = s.dp + QUERIES * h->padded_keys;
     return s;
-}
-
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
-    heads h = heads_of(call, is_cross(call));
-    int64_t floats = device->threads * scratch_floats(&h);
-    if (backward) floats += 2 * h.batch * h.count * h.width; /* gradients of the gains by head */
-    *workspace_bytes = (size_t)floats * sizeof(float);
-    return UPS_OK;
-}
-
-static void load_row(const ups_tensor *from, int64_t offset, int64_t width, int64_t padded, float *to) {
-    const float *row = ups_row_read(from, offset, width, to);
-    if (row != to) memcpy(to, row, (size_t)width * sizeof(float));
-    for (int64_t i = width; i < padded; i++) to[i] = 0.0f;
-}
-
-static float inverse_rms(const float *x, int64_t n, float epsilon) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return 1.0f / sqrtf(sum / (float)n + epsilon);
 }
 
 /* Rows [0, rows) of one head into `to`, normalised and scaled; rows up to `padded_rows` are zero. `rms`: 1/rms of row r
@@ -126,27 +71,6 @@ static void transpose(const float *restrict from, int64_t rows, int64_t columns,
     }
 }
 
-/* Where a head's rows and statistics lie. */
-typedef struct head_place {
-    int64_t q, k, v;      /* offsets of its first row in the packed tensors; q also in the output when not packed */
-    int64_t out;          /* in the output */
-    float *lse;           /* (Tq) */
-    float *q_rms, *k_rms; /* stride `count`; NULL where not saved */
-} head_place;
-
-static head_place place_of(const ups_op_call *call, const heads *h, int64_t item) {
-    int64_t sample = item / h->count, head = item % h->count, at = head * h->width;
-    float *rms = h->normalised ? call->saved[1].data : NULL;
-    head_place p = {.q = sample * h->queries * h->q_stride + at};
-    p.k = sample * h->keys * h->k_stride + h->k_offset + at;
-    p.v = sample * h->keys * h->k_stride + h->v_offset + at;
-    p.out = sample * h->queries * h->count * h->width + at;
-    p.lse = call->saved[0].data ? (float *)call->saved[0].data + item * h->queries : NULL;
-    p.q_rms = rms ? rms + sample * h->queries * h->count + head : NULL;
-    p.k_rms = rms ? rms + (h->batch * h->queries + sample * h->keys) * h->count + head : NULL;
-    return p;
-}
-
 /* Scores to probabilities, in place; returns the log-sum-exp. */
 static float softmax_row(float *restrict row, int64_t keys, int64_t padded) {
     float largest = -INFINITY, sum = 0.0f;
@@ -163,8 +87,8 @@ static float softmax_row(float *restrict row, int64_t keys, int64_t padded) {
     return largest + logf(sum);
 }
 
-static void head_forward(const ups_op_call *call, const heads *h, int64_t item) {
-    scratch s = scratch_of(call, h);
+static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
+    scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
     int64_t features = h->count * h->width;
@@ -194,29 +118,6 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item) 
     }
 }
 
-/* Through y = x * inverse * gain, from dy to dx in place; dgain += dy * x * inverse. */
-static void rms_backward(const heads *h, const ups_tensor *from, int64_t offset, float inverse, const float *gain,
-                         float *restrict dgain, float *restrict x, float *restrict dy) {
-    load_row(from, offset, h->width, h->padded_width, x);
-    float product = 0.0f;
-#pragma omp simd reduction(+ : product)
-    for (int64_t i = 0; i < h->width; i++) {
-        x[i] *= inverse;
-        dgain[i] += dy[i] * x[i];
-        dy[i] *= gain[i];
-        product += dy[i] * x[i];
-    }
-    product /= (float)h->width;
-    for (int64_t i = 0; i < h->width; i++) dy[i] = inverse * (dy[i] - x[i] * product);
-}
-
-static void store_gradient(const ups_tensor *gradient, int64_t offset, int64_t width, float *values, bool accumulate) {
-    if (!ups_present(gradient)) return;
-    float *to = ups_row_target(gradient, offset, values, accumulate);
-    if (to != values) memcpy(to, values, (size_t)width * sizeof(float));
-    ups_row_write(gradient, offset, width, to, accumulate);
-}
-
 /* dS from P and dP, in place of dP. */
 static void softmax_backward_row(const float *restrict p, float *restrict dp, int64_t padded) {
     float sum = 0.0f;
@@ -225,10 +126,9 @@ static void softmax_backward_row(const float *restrict p, float *restrict dp, in
     for (int64_t j = 0; j < padded; j++) dp[j] = p[j] * (dp[j] - sum);
 }
 
-static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const ups_tensor *dq_to,
-                          const ups_tensor *dkv_to, bool accumulate_q, bool accumulate_kv, float *dgain_q,
-                          float *dgain_k) {
-    scratch s = scratch_of(call, h);
+static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
+                          void *memory) {
+    scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
     int64_t features = h->count * h->width;
@@ -264,43 +164,79 @@ static void head_backward(const ups_op_call *call, const heads *h, int64_t item,
             int64_t offset = at.q + (first + r) * h->q_stride;
             for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
             if (h->normalised) {
-                rms_backward(h, h->q, offset, at.q_rms[(first + r) * h->count], gain_q, dgain_q, s.row, dq);
+                rms_backward(h, h->q, offset, at.q_rms[(first + r) * h->count], gain_q, gradients->gain_q, s.row, dq);
             }
-            store_gradient(dq_to, offset, h->width, dq, accumulate_q);
+            store_gradient(gradients->q, offset, h->width, dq, gradients->accumulate_q);
         }
     }
     for (int64_t r = 0; r < h->keys; r++) {
         float *dk = s.dk + r * h->padded_width;
         int64_t offset = at.k + r * h->k_stride;
-        if (h->normalised) rms_backward(h, h->kv, offset, at.k_rms[r * h->count], gain_k, dgain_k, s.row, dk);
-        store_gradient(dkv_to, offset, h->width, dk, accumulate_kv);
-        store_gradient(dkv_to, at.v + r * h->k_stride, h->width, s.dv + r * h->padded_width, accumulate_kv);
+        if (h->normalised) rms_backward(h, h->kv, offset, at.k_rms[r * h->count], gain_k, gradients->gain_k, s.row, dk);
+        store_gradient(gradients->kv, offset, h->width, dk, gradients->accumulate_kv);
+        store_gradient(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * h->padded_width,
+                       gradients->accumulate_kv);
     }
+}
+
+/* How one head is computed, and a thread's scratch for it. */
+typedef struct head_kernel {
+    size_t (*bytes)(const heads *h);
+    void (*forward)(const ups_op_call *call, const heads *h, int64_t item, void *memory);
+    void (*backward)(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
+                     void *memory);
+} head_kernel;
+
+static head_kernel head_kernel_of(const heads *h) {
+#ifdef __AMX_BF16__
+    if (h->q->dtype == UPS_BF16) {
+        return (head_kernel){ups_amx_attention_bytes, ups_amx_head_forward, ups_amx_head_backward};
+    }
+#endif
+    return (head_kernel){scratch_bytes, head_forward, head_backward};
+}
+
+static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
+                          size_t *workspace_bytes, ups_error *error) {
+    heads h = heads_of(call, is_cross(call));
+    *workspace_bytes = (size_t)device->threads * head_kernel_of(&h).bytes(&h);
+    if (backward)
+        *workspace_bytes += (size_t)(2 * h.batch * h.count * h.width) * sizeof(float); /* gradients of gains by head */
+    return UPS_OK;
 }
 
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     heads h = heads_of(call, is_cross(call));
+    head_kernel kernel = head_kernel_of(&h);
+    size_t bytes = kernel.bytes(&h);
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t item = 0; item < h.batch * h.count; item++) head_forward(call, &h, item);
+    for (int64_t item = 0; item < h.batch * h.count; item++) {
+        kernel.forward(call, &h, item, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
+    }
     return UPS_OK;
 }
 
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     bool cross = is_cross(call);
     heads h = heads_of(call, cross);
-    const ups_tensor *dq = &call->input_gradients[0], *dkv = cross ? &call->input_gradients[1] : dq;
-    float *dgains = (float *)call->workspace + device->threads * scratch_floats(&h);
+    head_kernel kernel = head_kernel_of(&h);
+    size_t bytes = kernel.bytes(&h);
+    float *gains = (float *)((char *)call->workspace + (size_t)device->threads * bytes);
     int64_t items = h.batch * h.count;
-    memset(dgains, 0, (size_t)(2 * items * h.width) * sizeof(float));
+    head_gradients gradients = {.q = &call->input_gradients[0], .kv = &call->input_gradients[cross ? 1 : 0]};
+    gradients.accumulate_q = call->accumulate[0];
+    gradients.accumulate_kv = call->accumulate[cross ? 1 : 0];
+    memset(gains, 0, (size_t)(2 * items * h.width) * sizeof(float));
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t item = 0; item < items; item++) {
-        float *dgain = dgains + 2 * item * h.width;
-        head_backward(call, &h, item, dq, dkv, call->accumulate[0], call->accumulate[cross ? 1 : 0], dgain,
-                      dgain + h.width);
+        head_gradients mine = gradients;
+        mine.gain_q = gains + 2 * item * h.width;
+        mine.gain_k = mine.gain_q + h.width;
+        kernel.backward(call, &h, item, &mine, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     for (int input = 2; input <= 3; input++) {
         if (!h.normalised || !ups_present(&call->input_gradients[input])) continue;
-        ups_add_partials(dgains + (input - 2) * h.width, items, 2 * h.width, h.width, call->input_gradients[input].data,
+        ups_add_partials(gains + (input - 2) * h.width, items, 2 * h.width, h.width, call->input_gradients[input].data,
                          call->accumulate[input]);
     }
     return UPS_OK;

@@ -1,0 +1,114 @@
+/* What the kinds of attention kernels share: where a head's rows lie, and RMS norm of its queries and keys. */
+#ifndef UPS_MODEL_CPU_ATTENTION_H
+#define UPS_MODEL_CPU_ATTENTION_H
+
+#include "model/cpu/vector.h"
+
+typedef struct heads {
+    int64_t batch, count, queries, keys, width; /* width: d, of one head */
+    int64_t padded_keys, padded_width;
+    int64_t q_stride, k_stride, k_offset, v_offset; /* in elements of the packed rows */
+    bool normalised;
+    float scale, epsilon;
+    const ups_tensor *q, *kv; /* the same when packed */
+} heads;
+
+static inline heads heads_of(const ups_op_call *call, bool cross) {
+    const ups_tensor *q = &call->inputs[0], *kv = cross ? &call->inputs[1] : q;
+    int64_t features = cross ? ups_shape_last(q->shape) : ups_shape_last(q->shape) / 3;
+    heads h = {.batch = q->shape.size[0], .count = call->attributes->heads, .queries = q->shape.size[1]};
+    h.q = q;
+    h.kv = kv;
+    h.keys = kv->shape.size[1];
+    h.width = features / h.count;
+    h.padded_keys = ups_div_up(h.keys, UPS_LANES) * UPS_LANES;
+    h.padded_width = ups_div_up(h.width, UPS_LANES) * UPS_LANES;
+    h.q_stride = ups_shape_last(q->shape);
+    h.k_stride = ups_shape_last(kv->shape);
+    h.k_offset = cross ? 0 : features;
+    h.v_offset = h.k_offset + features;
+    h.normalised = call->inputs[2].shape.rank > 0;
+    h.scale = 1.0f / sqrtf((float)h.width);
+    h.epsilon = call->attributes->epsilon;
+    return h;
+}
+
+static inline bool is_cross(const ups_op_call *call) {
+    return call->inputs[1].shape.rank > 0;
+}
+
+static inline void load_row(const ups_tensor *from, int64_t offset, int64_t width, int64_t padded, float *to) {
+    const float *row = ups_row_read(from, offset, width, to);
+    if (row != to) memcpy(to, row, (size_t)width * sizeof(float));
+    for (int64_t i = width; i < padded; i++) to[i] = 0.0f;
+}
+
+static inline float inverse_rms(const float *x, int64_t n, float epsilon) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return 1.0f / sqrtf(sum / (float)n + epsilon);
+}
+
+/* Where a head's rows and statistics lie. */
+typedef struct head_place {
+    int64_t q, k, v;      /* offsets of its first row in the packed tensors; q also in the output when not packed */
+    int64_t out;          /* in the output */
+    float *lse;           /* (Tq) */
+    float *q_rms, *k_rms; /* stride `count`; NULL where not saved */
+} head_place;
+
+static inline head_place place_of(const ups_op_call *call, const heads *h, int64_t item) {
+    int64_t sample = item / h->count, head = item % h->count, at = head * h->width;
+    float *rms = h->normalised ? call->saved[1].data : NULL;
+    head_place p = {.q = sample * h->queries * h->q_stride + at};
+    p.k = sample * h->keys * h->k_stride + h->k_offset + at;
+    p.v = sample * h->keys * h->k_stride + h->v_offset + at;
+    p.out = sample * h->queries * h->count * h->width + at;
+    p.lse = call->saved[0].data ? (float *)call->saved[0].data + item * h->queries : NULL;
+    p.q_rms = rms ? rms + sample * h->queries * h->count + head : NULL;
+    p.k_rms = rms ? rms + (h->batch * h->queries + sample * h->keys) * h->count + head : NULL;
+    return p;
+}
+
+/* Through y = x * inverse * gain, from dy to dx in place; dgain += dy * x * inverse. */
+static inline void rms_backward(const heads *h, const ups_tensor *from, int64_t offset, float inverse,
+                                const float *gain, float *restrict dgain, float *restrict x, float *restrict dy) {
+    load_row(from, offset, h->width, h->padded_width, x);
+    float product = 0.0f;
+#pragma omp simd reduction(+ : product)
+    for (int64_t i = 0; i < h->width; i++) {
+        x[i] *= inverse;
+        dgain[i] += dy[i] * x[i];
+        dy[i] *= gain[i];
+        product += dy[i] * x[i];
+    }
+    product /= (float)h->width;
+    for (int64_t i = 0; i < h->width; i++) dy[i] = inverse * (dy[i] - x[i] * product);
+}
+
+static inline void store_gradient(const ups_tensor *gradient, int64_t offset, int64_t width, float *values,
+                                  bool accumulate) {
+    if (!ups_present(gradient)) return;
+    float *to = ups_row_target(gradient, offset, values, accumulate);
+    if (to != values) memcpy(to, values, (size_t)width * sizeof(float));
+    ups_row_write(gradient, offset, width, to, accumulate);
+}
+
+/* What backward writes for one head. */
+typedef struct head_gradients {
+    const ups_tensor *q, *kv; /* the same when packed; data NULL: not wanted */
+    bool accumulate_q, accumulate_kv;
+    float *gain_q, *gain_k; /* added to; (width) each */
+} head_gradients;
+
+#ifdef __AMX_BF16__
+/* bf16 heads on AMX tiles. `scratch`: ups_amx_attention_bytes for a thread, aligned to 64 bytes. `item`: head `item %
+ * count` of sample `item / count`. */
+size_t ups_amx_attention_bytes(const heads *h);
+void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item, void *scratch);
+void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
+                           void *scratch);
+#endif
+
+#endif

@@ -1,0 +1,376 @@
+/* bf16 attention on AMX tiles; see attention.c for what is computed.
+ *
+ * Forward: S = Q K^T by blocks of queries, P = exp(S - largest) rounded to bf16, O = P V divided by the sum of P.
+ * Backward works on the transposed scores, keys by queries, so that P^T and dS^T stand in rows as dV = P^T dO and dK =
+ * dS^T Q want them; dQ^T = K^T dS^T wants pairs of keys side by side, which interleaving two rows gives. No T x T
+ * matrix is ever transposed. rowsum(P dP) is taken from the output: it equals the sum of dO O (FlashAttention, arXiv
+ * 2205.14135, appendix B). */
+#include "model/cpu/attention.h"
+#include "model/cpu/tiles.h"
+
+enum { QUERIES = 64 /* a block */ };
+
+/* Sizes padded to blocks of tiles. */
+typedef struct padded {
+    int64_t keys, width;
+    int64_t key_steps, width_steps, query_steps;
+} padded;
+
+static padded padded_of(const heads *h) {
+    padded p;
+    p.key_steps = ups_div_up(h->keys, STEP);
+    p.width_steps = ups_div_up(h->width, STEP);
+    p.query_steps = QUERIES / STEP;
+    p.keys = p.key_steps * STEP;
+    p.width = p.width_steps * STEP;
+    return p;
+}
+
+/* One thread's scratch; rows are (keys or QUERIES, width) bf16, panels and packed are tiles. */
+typedef struct scratch {
+    uint16_t *q, *k, *v, *d_out;                               /* rows */
+    uint16_t *k_panels, *v_panels;                             /* B of S and of O */
+    uint16_t *q_fast, *q_slow, *d_out_fast, *d_out_slow, *k_t; /* backward: B by both axes of Q and dO; A of dQ^T */
+    uint16_t *p, *ds, *ds_panels;                              /* (QUERIES, keys), or transposed */
+    float *s, *dp;                                             /* as p; dp then holds dQ */
+    float *out;                                                /* (QUERIES, width): O, or dQ^T (width, QUERIES) */
+    float *dk, *dv;                                            /* (keys, width) */
+    float *row;                                                /* 2 (width) and 2 (QUERIES) */
+} scratch;
+
+/* Lays the scratch out in `memory`, or only counts its bytes when that is NULL. */
+static size_t lay_out(const heads *h, char *memory, scratch *s) {
+    padded p = padded_of(h);
+    int64_t query_rows = QUERIES * p.width, key_rows = p.keys * p.width, scores = QUERIES * p.keys;
+    struct {
+        void **place;
+        size_t bytes;
+    } parts[] = {
+        {(void **)&s->q, (size_t)query_rows * 2},
+        {(void **)&s->k, (size_t)key_rows * 2},
+        {(void **)&s->v, (size_t)key_rows * 2},
+        {(void **)&s->d_out, (size_t)query_rows * 2},
+        {(void **)&s->k_panels, (size_t)key_rows * 2},
+        {(void **)&s->v_panels, (size_t)key_rows * 2},
+        {(void **)&s->q_fast, (size_t)query_rows * 2},
+        {(void **)&s->q_slow, (size_t)query_rows * 2},
+        {(void **)&s->d_out_fast, (size_t)query_rows * 2},
+        {(void **)&s->d_out_slow, (size_t)query_rows * 2},
+        {(void **)&s->k_t, (size_t)key_rows * 2},
+        {(void **)&s->p, (size_t)scores * 2},
+        {(void **)&s->ds, (size_t)scores * 2},
+        {(void **)&s->ds_panels, (size_t)scores * 2},
+        {(void **)&s->s, (size_t)scores * 4},
+        {(void **)&s->dp, (size_t)(scores > query_rows ? scores : query_rows) * 4},
+        {(void **)&s->out, (size_t)query_rows * 4},
+        {(void **)&s->dk, (size_t)key_rows * 4},
+        {(void **)&s->dv, (size_t)key_rows * 4},
+        {(void **)&s->row, (size_t)(2 * p.width + 2 * QUERIES) * 4},
+    };
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (memory) *parts[i].place = memory + bytes;
+        bytes += (parts[i].bytes + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
+size_t ups_amx_attention_bytes(const heads *h) {
+    scratch unused;
+    return lay_out(h, NULL, &unused);
+}
+
+/* How the rows or packed tiles of A lie: rows of a tile, its second tile, the next step, the next block of 32 rows. */
+typedef struct left_layout {
+    int64_t stride, half, step, block;
+} left_layout;
+
+static left_layout rows_layout(int64_t stride) {
+    return (left_layout){stride, TILE * stride, STEP, BLOCK * stride};
+}
+static left_layout packed_layout(int64_t steps) {
+    return (left_layout){STEP, TILE_ELEMENTS, PAIR_ELEMENTS, steps * PAIR_ELEMENTS};
+}
+
+/* C (32 row_blocks, 32 panels) (+)= A B, `steps` steps of k; float32 rows of `stride`. */
+static void multiply(int64_t row_blocks, int64_t panels, int64_t steps, const uint16_t *a, left_layout left,
+                     const uint16_t *b, float *c, int64_t stride, bool accumulate) {
+    int64_t bytes = stride * (int64_t)sizeof(float);
+    for (int64_t panel = 0; panel < panels; panel++) {
+        for (int64_t block = 0; block < row_blocks; block++) {
+            const uint16_t *at = a + block * left.block, *right = b + panel * steps * PAIR_ELEMENTS;
+            float *to = c + block * BLOCK * stride + panel * BLOCK;
+            if (accumulate) {
+                _tile_loadd(0, to, bytes);
+                _tile_loadd(1, to + TILE, bytes);
+                _tile_loadd(2, to + TILE * stride, bytes);
+                _tile_loadd(3, to + TILE * stride + TILE, bytes);
+            } else {
+                _tile_zero(0);
+                _tile_zero(1);
+                _tile_zero(2);
+                _tile_zero(3);
+            }
+            for (int64_t step = 0; step < steps; step++, at += left.step, right += PAIR_ELEMENTS) {
+                _tile_loadd(4, at, left.stride * 2);
+                _tile_loadd(5, at + left.half, left.stride * 2);
+                _tile_loadd(6, right, STEP * 2);
+                _tile_loadd(7, right + TILE_ELEMENTS, STEP * 2);
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_dpbf16ps(2, 5, 6);
+                _tile_dpbf16ps(3, 5, 7);
+            }
+            _tile_stored(0, to, bytes);
+            _tile_stored(1, to + TILE, bytes);
+            _tile_stored(2, to + TILE * stride, bytes);
+            _tile_stored(3, to + TILE * stride + TILE, bytes);
+        }
+    }
+}
+
+/* B of a matrix (rows, width) whose k is its fast axis (columns of B are its rows), or its slow one. `as_a`: A of its
+ * transpose. */
+static void pack_fast(const uint16_t *rows, int64_t count, int64_t width, uint16_t *to) {
+    for (int64_t panel = 0; panel < count / BLOCK; panel++) {
+        for (int64_t step = 0; step < width / STEP; step++, to += PAIR_ELEMENTS) {
+            pack_fast_k(rows, width, count, panel * BLOCK, step, false, to);
+        }
+    }
+}
+static void pack_slow(const uint16_t *rows, int64_t count, int64_t width, bool as_a, uint16_t *to) {
+    for (int64_t panel = 0; panel < width / BLOCK; panel++) {
+        for (int64_t step = 0; step < count / STEP; step++, to += PAIR_ELEMENTS) {
+            pack_slow_k(rows, count, width, panel * BLOCK, step, as_a, to);
+        }
+    }
+}
+
+static inline __mmask16 lanes(int64_t count) {
+    return count >= TILE ? (__mmask16)0xffff : count <= 0 ? (__mmask16)0 : (__mmask16)((1u << count) - 1);
+}
+
+static inline __m512 load_bf16(const uint16_t *from, __mmask16 mask) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
+}
+
+/* Rows of a head, as load_head of attention.c does, to bf16. */
+static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, int64_t stride, int64_t rows,
+                      int64_t padded_rows, int64_t padded_width, const float *gain, float factor, float *rms, bool keep,
+                      uint16_t *to) {
+    const uint16_t *from = (const uint16_t *)tensor->data + offset;
+    for (int64_t r = 0; r < padded_rows; r++, from += stride, to += padded_width) {
+        float scale = factor;
+        if (r < rows && gain) {
+            float inverse;
+            if (keep) {
+                __m512 sum = _mm512_setzero_ps();
+                for (int64_t i = 0; i < h->width; i += TILE) {
+                    __m512 x = load_bf16(from + i, lanes(h->width - i));
+                    sum = _mm512_fmadd_ps(x, x, sum);
+                }
+                inverse = 1.0f / sqrtf(_mm512_reduce_add_ps(sum) / (float)h->width + h->epsilon);
+                if (rms) rms[r * h->count] = inverse;
+            } else {
+                inverse = rms[r * h->count];
+            }
+            scale *= inverse;
+        }
+        for (int64_t i = 0; i < padded_width; i += TILE) {
+            __mmask16 mask = r < rows ? lanes(h->width - i) : 0;
+            __m512 x = _mm512_mul_ps(load_bf16(from + i, mask), _mm512_set1_ps(scale));
+            if (gain) x = _mm512_mul_ps(x, _mm512_maskz_loadu_ps(mask, gain + i));
+            _mm256_store_si256((__m256i *)(to + i), (__m256i)_mm512_cvtneps_pbh(x));
+        }
+    }
+}
+
+/* e^x for x <= 0: 2^n e^r, a polynomial of degree five in r (relative error 3e-7: below what bf16 keeps). */
+static inline __m512 exponential(__m512 x) {
+    __m512 scaled = _mm512_mul_ps(x, _mm512_set1_ps(1.442695041f));
+    __m512 n = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);
+    __m512 p = _mm512_set1_ps(1.0f / 120.0f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* A row of scores to exp(score - largest) in bf16; their sum in `sum`; returns the log-sum-exp. */
+static float softmax_row(const float *row, int64_t keys, int64_t padded_keys, uint16_t *to, float *sum) {
+    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
+    for (int64_t j = 0; j < keys; j += TILE) {
+        largest = _mm512_max_ps(largest, _mm512_mask_loadu_ps(largest, lanes(keys - j), row + j));
+    }
+    float shift = _mm512_reduce_max_ps(largest);
+    for (int64_t j = 0; j < padded_keys; j += TILE) {
+        __mmask16 mask = lanes(keys - j);
+        __m512 x = _mm512_sub_ps(_mm512_load_ps(row + j), _mm512_set1_ps(shift));
+        __m512 e = _mm512_maskz_mov_ps(mask, exponential(x));
+        total = _mm512_add_ps(total, e);
+        _mm256_store_si256((__m256i *)(to + j), (__m256i)_mm512_cvtneps_pbh(e));
+    }
+    *sum = _mm512_reduce_add_ps(total);
+    return shift + logf(*sum);
+}
+
+void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
+    padded p = padded_of(h);
+    scratch s;
+    lay_out(h, memory, &s);
+    head_place at = place_of(call, h, item);
+    const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
+    int64_t features = h->count * h->width;
+    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, 1.0f, at.k_rms, true, s.k);
+    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, 1.0f, NULL, false, s.v);
+    pack_fast(s.k, p.keys, p.width, s.k_panels);
+    pack_slow(s.v, p.keys, p.width, false, s.v_panels);
+    configure_tiles();
+    for (int64_t first = 0; first < h->queries; first += QUERIES) {
+        int64_t rows = ups_min(QUERIES, h->queries - first);
+        float sums[QUERIES];
+        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q, h->scale,
+                  at.q_rms ? at.q_rms + first * h->count : NULL, true, s.q);
+        multiply(QUERIES / BLOCK, p.key_steps, p.width_steps, s.q, rows_layout(p.width), s.k_panels, s.s, p.keys,
+                 false);
+        for (int64_t r = 0; r < QUERIES; r++) {
+            float lse = softmax_row(s.s + r * p.keys, h->keys, p.keys, s.p + r * p.keys, &sums[r]);
+            if (r < rows && at.lse) at.lse[first + r] = lse;
+        }
+        multiply(QUERIES / BLOCK, p.width_steps, p.key_steps, s.p, rows_layout(p.keys), s.v_panels, s.out, p.width,
+                 false);
+        for (int64_t r = 0; r < rows; r++) {
+            uint16_t *y = (uint16_t *)call->output.data + at.out + (first + r) * features;
+            __m512 inverse = _mm512_set1_ps(1.0f / sums[r]);
+            for (int64_t i = 0; i < h->width; i += TILE) {
+                __m512 value = _mm512_mul_ps(_mm512_load_ps(s.out + r * p.width + i), inverse);
+                _mm256_mask_storeu_epi16(y + i, lanes(h->width - i), (__m256i)_mm512_cvtneps_pbh(value));
+            }
+        }
+    }
+    _tile_release();
+}
+
+/* The sum of dO O of each query of a block, and its log-sum-exp; beyond the last query what makes P zero. */
+static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, int64_t first,
+                             float *weighted, float *lse) {
+    int64_t features = h->count * h->width;
+    for (int64_t r = 0; r < QUERIES; r++) {
+        bool inside = first + r < h->queries;
+        weighted[r] = 0.0f;
+        lse[r] = inside ? at->lse[first + r] : INFINITY;
+        if (!inside) continue;
+        int64_t offset = at->out + (first + r) * features;
+        const uint16_t *y = (const uint16_t *)call->output.data + offset;
+        const uint16_t *dy = (const uint16_t *)call->output_gradient.data + offset;
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t i = 0; i < h->width; i += TILE) {
+            __mmask16 mask = lanes(h->width - i);
+            sum = _mm512_fmadd_ps(load_bf16(y + i, mask), load_bf16(dy + i, mask), sum);
+        }
+        weighted[r] = _mm512_reduce_add_ps(sum);
+    }
+}
+
+/* From S^T and dP^T to P^T and dS^T in bf16, and dS^T again with pairs of keys side by side: B of dQ^T. */
+static void scores_backward(const heads *h, const padded *p, const float *lse, const float *weighted, scratch *s) {
+    enum { PANELS = QUERIES / BLOCK };
+    for (int64_t key = 0; key < p->keys; key += 2) {
+        for (int64_t panel = 0; panel < PANELS; panel++) {
+            __m512i ds[2];
+            for (int64_t odd = 0; odd < 2; odd++) {
+                int64_t row = (key + odd) * QUERIES + panel * BLOCK;
+                __mmask16 mask = key + odd < h->keys ? (__mmask16)0xffff : (__mmask16)0; /* padded keys weigh nothing */
+                __m512 probability[2], gradient[2];
+                for (int half = 0; half < 2; half++) {
+                    int64_t column = panel * BLOCK + half * TILE, element = row + half * TILE;
+                    __m512 x = _mm512_sub_ps(_mm512_load_ps(s->s + element), _mm512_loadu_ps(lse + column));
+                    probability[half] = _mm512_maskz_mov_ps(mask, exponential(x));
+                    __m512 difference =
+                        _mm512_sub_ps(_mm512_load_ps(s->dp + element), _mm512_loadu_ps(weighted + column));
+                    gradient[half] = _mm512_mul_ps(probability[half], difference);
+                }
+                ds[odd] = (__m512i)_mm512_cvtne2ps_pbh(gradient[1], gradient[0]);
+                _mm512_store_si512(s->p + row, (__m512i)_mm512_cvtne2ps_pbh(probability[1], probability[0]));
+                _mm512_store_si512(s->ds + row, ds[odd]);
+            }
+            __m512i low, high;
+            interleave(ds[0], ds[1], &low, &high);
+            uint16_t *to = s->ds_panels + (panel * p->key_steps + key / STEP) * PAIR_ELEMENTS + key % STEP / 2 * STEP;
+            _mm512_store_si512(to, low);
+            _mm512_store_si512(to + TILE_ELEMENTS, high);
+        }
+    }
+}
+
+/* dQ^T (width, QUERIES) float32 to rows (QUERIES, width), in `to`. */
+static void transpose_gradient(const float *from, int64_t width, float *to) {
+    for (int64_t column = 0; column < width; column += TILE) {
+        for (int64_t query = 0; query < QUERIES; query += TILE) {
+            __m512i block[TILE];
+            for (int i = 0; i < TILE; i++) block[i] = _mm512_load_si512(from + (column + i) * QUERIES + query);
+            transpose_16x16(block);
+            for (int i = 0; i < TILE; i++) _mm512_store_si512(to + (query + i) * width + column, block[i]);
+        }
+    }
+}
+
+static void write_row(const heads *h, const ups_tensor *from, int64_t offset, const float *rms, const float *gain,
+                      float *dgain, const ups_tensor *gradient, bool accumulate, float *row, float *dy) {
+    if (gain) rms_backward(h, from, offset, *rms, gain, dgain, row, dy);
+    store_gradient(gradient, offset, h->width, dy, accumulate);
+}
+
+void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
+                           void *memory) {
+    padded p = padded_of(h);
+    scratch s;
+    lay_out(h, memory, &s);
+    head_place at = place_of(call, h, item);
+    const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
+    float *weighted = s.row + 2 * p.width, *lse = weighted + QUERIES;
+    int64_t features = h->count * h->width;
+    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, 1.0f, at.k_rms, false, s.k);
+    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, 1.0f, NULL, false, s.v);
+    pack_slow(s.k, p.keys, p.width, true, s.k_t);
+    configure_tiles();
+    for (int64_t first = 0; first < h->queries; first += QUERIES) {
+        int64_t rows = ups_min(QUERIES, h->queries - first);
+        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q, h->scale,
+                  at.q_rms ? at.q_rms + first * h->count : NULL, false, s.q);
+        load_rows(h, &call->output_gradient, at.out + first * features, features, rows, QUERIES, p.width, NULL, 1.0f,
+                  NULL, false, s.d_out);
+        query_statistics(call, h, &at, first, weighted, lse);
+        pack_fast(s.q, QUERIES, p.width, s.q_fast);
+        pack_fast(s.d_out, QUERIES, p.width, s.d_out_fast);
+        pack_slow(s.q, QUERIES, p.width, false, s.q_slow);
+        pack_slow(s.d_out, QUERIES, p.width, false, s.d_out_slow);
+        multiply(p.key_steps, QUERIES / BLOCK, p.width_steps, s.k, rows_layout(p.width), s.q_fast, s.s, QUERIES, false);
+        multiply(p.key_steps, QUERIES / BLOCK, p.width_steps, s.v, rows_layout(p.width), s.d_out_fast, s.dp, QUERIES,
+                 false);
+        scores_backward(h, &p, lse, weighted, &s);
+        multiply(p.key_steps, p.width_steps, p.query_steps, s.p, rows_layout(QUERIES), s.d_out_slow, s.dv, p.width,
+                 first > 0);
+        multiply(p.key_steps, p.width_steps, p.query_steps, s.ds, rows_layout(QUERIES), s.q_slow, s.dk, p.width,
+                 first > 0);
+        multiply(p.width_steps, QUERIES / BLOCK, p.key_steps, s.k_t, packed_layout(p.key_steps), s.ds_panels, s.out,
+                 QUERIES, false);
+        transpose_gradient(s.out, p.width, s.dp);
+        for (int64_t r = 0; r < rows; r++) {
+            float *dq = s.dp + r * p.width;
+            for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
+            write_row(h, h->q, at.q + (first + r) * h->q_stride, at.q_rms ? at.q_rms + (first + r) * h->count : NULL,
+                      gain_q, gradients->gain_q, gradients->q, gradients->accumulate_q, s.row, dq);
+        }
+    }
+    _tile_release();
+    for (int64_t r = 0; r < h->keys; r++) {
+        write_row(h, h->kv, at.k + r * h->k_stride, at.k_rms ? at.k_rms + r * h->count : NULL, gain_k,
+                  gradients->gain_k, gradients->kv, gradients->accumulate_kv, s.row, s.dk + r * p.width);
+        store_gradient(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * p.width, gradients->accumulate_kv);
+    }
+}
