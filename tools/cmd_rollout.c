@@ -143,7 +143,7 @@ static void print_report(const ups_rollouts *rollouts, const char *path, ups_spl
             if (!rollouts->solution[c] || isnan(rollout->nrmse[c])) continue;
             printf("  nRMSE of %s %.3g", task->source->channel_names[c], rollout->nrmse[c]);
         }
-        putchar('\n');
+        puts(rollouts->truth_frames > 0 ? "" : "  no truth at this resolution");
     }
 }
 

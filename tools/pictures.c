@@ -33,7 +33,7 @@ static float *error_of(const ups_comparison *c, const ups_comparison_row *row, d
             truth_squares += (double)row->truth[at] * row->truth[at];
         }
     }
-    *nrmse = sqrt(squares / truth_squares);
+    *nrmse = row->nrmse > 0 ? row->nrmse : sqrt(squares / truth_squares);
     return difference;
 }
 

@@ -14,6 +14,7 @@
 typedef struct ups_comparison_row {
     const char *name; /* "u", "t = 0.5"; on the left; NULL: none */
     const float *prediction, *truth;
+    double nrmse;       /* for the error's title; 0: found from what the row shows */
     const float *given; /* what the prediction was made from, with the same strides; NULL: not drawn */
 } ups_comparison_row;
 

@@ -38,11 +38,11 @@ static bool write_attribute(hid_t place, const char *name, hid_t type, const voi
     return written;
 }
 
+/* Of variable length: h5py reads it as str. */
 static bool write_text(hid_t place, const char *name, const char *text) {
     hid_t type = H5Tcopy(H5T_C_S1);
-    H5Tset_size(type, strlen(text) + 1);
-    H5Tset_cset(type, H5T_CSET_UTF8);
-    bool written = write_attribute(place, name, type, text);
+    bool written = H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 &&
+                   write_attribute(place, name, type, &text);
     H5Tclose(type);
     return written;
 }

@@ -71,7 +71,8 @@ static ups_status draw_space_time(const subject *s, const char *title, ups_error
         return ups_picture_heat_map(path, &map, error);
     }
     ups_comparison_row row = {.prediction = frame_of(s, s->rollout->prediction, 0),
-                              .truth = frame_of(s, s->rollout->truth, 0)};
+                              .truth = frame_of(s, s->rollout->truth, 0),
+                              .nrmse = s->rollout->nrmse[s->channel]}; /* without frame 0, which was given */
     ups_comparison comparison = {.title = title,
                                  .rows = &row,
                                  .row_count = 1,
