@@ -1,10 +1,10 @@
 /* Builds the operator, runs one training step on random numbers, and writes everything a second implementation needs to
  * do the same (parameters, inputs) and to compare with (states, loss, gradients) as one safetensors file.
  *
- *   operator_gradients OUT.safetensors [option=value …]
+ *   operator_gradients OUT.safetensors [load=PARAMETERS.safetensors] [option=value …]
  *
- * All parameters are drawn at random, gains and the zero-initialised layers too, so that no gradient is zero by
- * symmetry. */
+ * Parameters are loaded, or all drawn at random, gains and the zero-initialised layers too, so that no gradient is zero
+ * by symmetry. */
 #include "base/random.h"
 #include "model/device.h"
 #include "model/operator.h"
@@ -23,6 +23,7 @@ typedef struct settings {
     int64_t batch;
     int steps; /* operator applications: more than one is a rollout */
     bool bf16;
+    const char *load; /* NULL: draw the parameters */
 } settings;
 
 static void check(ups_status status, const ups_error *error) {
@@ -149,6 +150,10 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc; i++) {
         char key[32];
         double value;
+        if (strncmp(argv[i], "load=", 5) == 0) {
+            s.load = argv[i] + 5;
+            continue;
+        }
         if (sscanf(argv[i], "%31[a-z0-9_]=%lf", key, &value) != 2 || !take(&s, key, value)) {
             fprintf(stderr, "operator_gradients: '%s' is no option=value that is known\n", argv[i]);
             return 2;
@@ -185,7 +190,8 @@ int main(int argc, char **argv) {
     ups_step *step;
     check(ups_device_open(&(ups_device_options){.name = "cpu"}, &device, &error), &error);
     check(ups_parameters_allocate(parameters, device, true, s.bf16, 0, &error), &error);
-    randomise_parameters(parameters, device);
+    if (s.load) check(ups_parameters_load(parameters, s.load, true, &error), &error);
+    if (!s.load) randomise_parameters(parameters, device);
     check(ups_step_create(graph, device, &step, &error), &error);
 
     arrays all = {0};

@@ -12,7 +12,7 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
@@ -118,6 +118,20 @@ def compare(program, tolerance=TOLERANCE, **options):
     assert errors[worst] <= tolerance, (worst, errors[worst])
 
 
+def written_by_python_is_read_as_it_is(program, **options):
+    """Parameters that the safetensors library wrote give the same bits as those they were read from."""
+    arguments = [f"{k}={v}" for k, v in options.items()]
+    with tempfile.TemporaryDirectory() as directory:
+        first, parameters, second = (directory + name for name in ("/first", "/parameters", "/second"))
+        subprocess.run([program, first] + arguments, check=True)
+        drawn = load_file(first)
+        save_file({n[len("parameters."):]: v for n, v in drawn.items() if n.startswith("parameters.")}, parameters)
+        subprocess.run([program, second, "load=" + parameters] + arguments, check=True)
+        loaded = load_file(second)
+    assert set(drawn) == set(loaded)
+    assert all(np.array_equal(drawn[n], loaded[n]) for n in drawn)
+
+
 def main():
     program = sys.argv[1]
     reference = dict(tokens=128, dim=128, hidden=384, depth=12, heads=8)
@@ -126,6 +140,7 @@ def main():
     conditioned = dict(**small, batch=3, parameters=5, tasks=3, steps=2)
     compare(program, **conditioned)
     compare(program, tolerance=5e-2, bf16=1, **conditioned)
+    written_by_python_is_read_as_it_is(program, **conditioned)
     compare(program, tokens=7, dim=5, hidden=21, depth=2, heads=3, batch=1, qk_norm=0, plain_update=1)
 
 
