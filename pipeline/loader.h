@@ -35,7 +35,8 @@ typedef struct ups_loader_options {
     int64_t stride; /* time stride between a window's frames, ≥ 1 */
     bool one_task_per_batch; /* needed when tasks' frames differ in shape */
     ups_dtype dtype;         /* of the batch: UPS_F32, or UPS_F16 where sources are FP16 */
-    bool sequential;         /* no shuffling: samples in order, starts at 0 (evaluation, cache build) */
+    bool sequential;         /* no shuffling: samples in order, starts at 0 (evaluation, cache build); the window of a
+                                bad sample that is skipped holds UPS_NO_SAMPLE */
     int64_t first_batch;     /* where to resume */
     int64_t batch_count;     /* batches to deliver in all, counted from 0; −1: without end */
     int32_t rank, ranks;
@@ -50,9 +51,11 @@ typedef struct ups_loader_options {
     void *allocator_context;
 } ups_loader_options;
 
+#define UPS_NO_SAMPLE ((int64_t)-1)
+
 typedef struct ups_window {
     int32_t task;
-    int64_t sample;           /* index into the task's source */
+    int64_t sample;           /* index into the task's source; UPS_NO_SAMPLE: skipped, its frames mean nothing */
     int64_t start;            /* first frame */
     double dt;                /* seconds between the window's first two frames; 0 for single frames */
     const double *parameters; /* (parameter_count of the task's source), borrowed from the source */

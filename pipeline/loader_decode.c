@@ -143,6 +143,11 @@ static ups_status handle_bad(ups_decoder *decoder, ups_job *job, uint8_t *target
             return status;
         }
         record_bad(loader, job, attempt, line);
+        if (loader->options.sequential) { /* every sample once: nothing takes its place */
+            ups_window *window = ups_job_windows(loader, job);
+            for (int64_t w = 0; w < loader->options.windows_per_draw; w++) window[w].sample = UPS_NO_SAMPLE;
+            return UPS_OK;
+        }
         if (read_replacement(decoder, job, attempt, target) != UPS_OK) return ups_job_failed(loader, job);
         if (place_windows(loader, job, target)) return UPS_OK;
     }

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "train/batches.h"
 #include "train/latents.h"
 #include "train/networks.h"
 #include "train/state.h"
@@ -136,7 +137,7 @@ static ups_status encode_missing(const ups_stage_request *request, const ups_tas
         }
         status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
-        if (batch->window[0].sample != missing[batch->index]) { /* a bad sample, for which the loader took another */
+        if (batch->window[0].sample == UPS_NO_SAMPLE) { /* a bad one */
             status = ups_cache_writer_skip(p->writer, cache_index[batch->index], error);
         } else {
             encoded_trajectory item = {.sample = cache_index[batch->index]};
@@ -150,6 +151,7 @@ static ups_status encode_missing(const ups_stage_request *request, const ups_tas
         ups_loader_release(loader, batch);
         ups_progress_update(progress, ++done, NULL);
     }
+    ups_loader_report_bad(loader, 0);
     ups_loader_close(loader);
     return status;
 }

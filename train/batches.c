@@ -1,5 +1,6 @@
 #include "train/batches.h"
 
+#include "base/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,13 @@ ups_loader_options ups_validation_loader_options(const ups_run_config *config, c
     options.batch_count = training->validation_batches * tasks;
     options.one_task_per_batch = true;
     return options;
+}
+
+int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported) {
+    const char *const *lines;
+    int64_t count = ups_loader_bad_samples(loader, &lines);
+    for (int64_t i = reported; i < count; i++) ups_log(UPS_LOG_WARNING, "skipped: %s", lines[i]);
+    return count;
 }
 
 void ups_batch_describe(const ups_batch *batch, const ups_loader_task *tasks, char *text, size_t bytes) {

@@ -12,6 +12,11 @@ ups_loader_options ups_training_loader_options(const ups_run_config *config, con
 ups_loader_options ups_validation_loader_options(const ups_run_config *config, const ups_training_config *training,
                                                  int64_t batch_size, int tasks);
 
+/* Logs a warning for every sample that the loader skipped, from the `reported`-th on; returns how many there are by
+ * now.
+ */
+int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported);
+
 /* "advection1d: tensor[7] frame 12, …": what a batch held, for messages. */
 void ups_batch_describe(const ups_batch *batch, const ups_loader_task *tasks, char *text, size_t bytes);
 

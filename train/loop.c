@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "train/batches.h"
 #include "train/metrics.h"
 #include "train/schedule.h"
 #include <math.h>
@@ -24,6 +25,7 @@ typedef struct loop {
     char *checkpoints;  /* directory */
     ups_loss_sums sums; /* since the last line in the log */
     double last_gradient_norm;
+    int64_t bad_reported;           /* samples that the loader skipped, by now in the log */
     double line_began, line_waited; /* clock and the consumer's waiting time when the current line began */
 } loop;
 
@@ -184,6 +186,7 @@ static ups_status run(loop *l, ups_error *error) {
         }
         double loss = NAN;
         UPS_TRY(run_step(l, &loss, error));
+        if (l->stage->loader) l->bad_reported = ups_loader_report_bad(l->stage->loader, l->bad_reported);
         watch_for_spike(l, loss);
         show_progress(l, l->state.running_loss);
         bool last = l->state.step == training->steps;

@@ -7,8 +7,6 @@
 #include "pipeline/loader.h"
 #include "train/checkpoint.h"
 
-#define UPS_MAX_REPORTED_LOSSES 8
-
 /* Sums a stage adds its micro-batches' losses to, by task. */
 typedef struct ups_loss_sums {
     int tasks;

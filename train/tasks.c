@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "pipeline/layouts.h"
+#include "train/batches.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,11 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     if (config->patch_count != 1 && (int)config->patch_count != task->geometry.dims) {
         return ups_fail(error, UPS_ERR_CONFIG, "task %s: patch has %u numbers, but its fields have %d grid axes",
                         task->name, config->patch_count, task->geometry.dims);
+    }
+    if (config->stride >= task->geometry.times) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                        (long long)config->stride, (long long)task->geometry.times);
     }
     for (int a = 0; a < task->geometry.dims; a++) task->patch[a] = config->patch[config->patch_count == 1 ? 0 : a];
     if (config->field_scale_count != 0 && config->field_scale_count != (unsigned)task->source->channels) {
@@ -236,10 +242,18 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
         const ups_batch *batch = NULL;
         status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
-        for (int64_t f = 0; f < batch->windows * batch->frames; f++) {
+        bool skipped = batch->window[0].sample == UPS_NO_SAMPLE;
+        for (int64_t f = 0; f < batch->frames && !skipped; f++) {
             add_frame(&task->geometry, (const float *)batch->data + f * batch->frame_elements, sums);
         }
         ups_loader_release(loader, batch);
+    }
+    if (status == UPS_OK) ups_loader_report_bad(loader, 0);
+    if (status == UPS_OK && sums[0].count == 0) {
+        status = ups_fail(error, UPS_ERR_NUMERIC,
+                          "task %s: every sample of the training split holds NaN or infinite values: its data needs "
+                          "repair first",
+                          task->name);
     }
     for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
         double mean = sums[c].sum / (double)sums[c].count;

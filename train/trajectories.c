@@ -27,7 +27,7 @@ ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *t
         const ups_batch *batch = NULL;
         status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
-        if (batch->window[0].sample == samples[batch->index]) { /* else it stands in for a bad one */
+        if (batch->window[0].sample != UPS_NO_SAMPLE) { /* a bad one */
             ups_sample sample;
             status = ups_source_describe(task->source, samples[batch->index], &sample, error);
             if (status == UPS_OK) status = visit(context, batch->index, &sample, batch->data, error);
