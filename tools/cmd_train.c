@@ -105,6 +105,13 @@ static void say_group(void *context, const ups_encode_report *report) {
             s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0);
 }
 
+/* So that a later --resume cannot pick it up. */
+static void disown_checkpoint(const ups_run_config *config, ups_stage stage) {
+    char *latest = ups_run_path(config, "checkpoints/%s/latest.json", ups_stage_name(stage));
+    if (latest) unlink(latest);
+    free(latest);
+}
+
 /* A checkpoint that is neither asked for nor disowned stops the command: the user decides. */
 static ups_status check_intent(const ups_run_config *config, ups_stage stage, const train_request *request,
                                ups_error *error) {
@@ -116,11 +123,7 @@ static ups_status check_intent(const ups_run_config *config, ups_stage stage, co
             error, UPS_ERR_ARGUMENT,
             "%s holds a checkpoint of an unfinished stage; --resume goes on from it, --restart begins anew", directory);
     }
-    if (request->restart) { /* so that a later --resume cannot pick up what was disowned */
-        char *latest = ups_run_path(config, "checkpoints/%s/latest.json", ups_stage_name(stage));
-        if (latest) unlink(latest);
-        free(latest);
-    }
+    if (request->restart) disown_checkpoint(config, stage);
     free(directory);
     return status;
 }
@@ -158,6 +161,7 @@ static ups_status record(const ups_run_config *config, ups_stage stage, ups_run_
     }
     if (stage == UPS_STAGE_AUTOENCODER) {
         for (int later = stage + 1; later < UPS_STAGE_COUNT; later++) state->stage[later] = (ups_stage_state){0};
+        disown_checkpoint(config, UPS_STAGE_OPERATOR); /* it was trained on latents that are no more */
     }
     return ups_run_state_publish(config, state, error);
 }
@@ -186,6 +190,10 @@ static ups_status run_stages(const ups_session *session, const train_request *re
             ups_log(UPS_LOG_INFO, "%s: finished earlier, skipped (--restart trains it again)", ups_stage_name(stage));
             ran = true;
             continue;
+        }
+        if (state.stage[stage].finished) { /* no longer: a stop from here on has to be resumable */
+            state.stage[stage] = (ups_stage_state){0};
+            UPS_TRY(ups_run_state_publish(config, &state, error));
         }
         UPS_TRY(run_stage(session, stage, request, error));
         UPS_TRY(record(config, stage, &state, error));

@@ -1,6 +1,7 @@
 #include "tools/session.h"
 
 #include "base/files.h"
+#include "train/networks.h"
 
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error) {
@@ -11,6 +12,7 @@ ups_status ups_session_open(const char *config_path, const char *const *override
         status = ups_device_open(&options, &session->device, error);
     }
     if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
+    if (status == UPS_OK) status = ups_networks_check(session->config, session->tasks, error);
     if (status == UPS_OK && normalise && ups_path_exists(session->config->output)) {
         status = ups_remove_partials(session->config->output, error); /* of an earlier command that was killed */
     }

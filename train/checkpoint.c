@@ -82,13 +82,19 @@ static ups_status read_state(const char *directory, ups_training_state *state, c
     if (status == UPS_OK) status = ups_json_integer(json, "seed", latest, &seed, error);
     if (status == UPS_OK) status = ups_json_real(json, "running_loss", latest, &state->running_loss, error);
     if (status == UPS_OK) status = ups_json_string(json, "file", latest, &file, error);
+    if (status == UPS_OK && (uint64_t)seed != state->seed) {
+        status =
+            ups_fail(error, UPS_ERR_STALE,
+                     "%s: the checkpoint is of a run with seed %llu, this one has seed %llu; go on with that seed, "
+                     "or begin anew with --restart",
+                     latest, (unsigned long long)seed, (unsigned long long)state->seed);
+    }
     if (status == UPS_OK && strchr(file, '/')) {
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: 'file' must name a file beside it, not '%s'", latest, file);
     }
     if (status == UPS_OK) {
         const json_t *score = json_object_get(json, "score");
         state->score = json_is_number(score) ? json_number_value(score) : (double)NAN;
-        state->seed = (uint64_t)seed;
         snprintf(path, 4096, "%s/%s", directory, file);
     }
     json_decref(json);
@@ -105,7 +111,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     ups_status status = ups_parameters_load_buffers(parameters, NULL, buffers, count, path, true, error);
     if (status == UPS_ERR_FORMAT) {
         ups_fail_within(error,
-                        "the checkpoint does not fit this configuration (restore it, or start without --resume)");
+                        "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
     if (status == UPS_OK) { /* a run killed while saving may have left these */
         remove_older(directory, strrchr(path, '/') + 1);

@@ -21,8 +21,9 @@ typedef struct ups_training_state {
 bool ups_checkpoint_exists(const char *directory);
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
-/* Fills the weights (bf16 copy refreshed), the optimizer's buffers and *state, then removes what a run killed while
- * saving left beside it. UPS_ERR_IO when there is none, UPS_ERR_FORMAT when it does not fit. */
+/* Fills the weights (bf16 copy refreshed), the optimizer's buffers and *state, which comes with the run's seed; then
+ * removes what a run killed while saving left beside it. UPS_ERR_IO when there is none, UPS_ERR_FORMAT when it does not
+ * fit, UPS_ERR_STALE when it is of another seed. */
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 

@@ -3,6 +3,7 @@
 #include "train/config.h"
 
 #include "base/arena.h"
+#include "train/losses.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,6 +323,21 @@ static ups_status check_tasks(const char *path, const ups_run_config *config, up
     return UPS_OK;
 }
 
+/* A step without any loss would train nothing. */
+static ups_status check_losses(const char *path, const char *stage, const ups_loss_config *const *losses, int count,
+                               int64_t steps, ups_error *error) {
+    unsigned masks[1 << UPS_MAX_LOSSES];
+    int found = ups_losses_masks(losses, count, steps, masks);
+    for (int m = 0; m < found; m++) {
+        if (masks[m] != 0) continue;
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: %s.losses: at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0", path,
+            stage);
+    }
+    return UPS_OK;
+}
+
 static ups_status check(const char *path, ups_run_config *config, ups_error *error) {
     const ups_split_config *split = &config->data.split;
     double sum = split->train + split->validation + split->test;
@@ -341,12 +357,13 @@ static ups_status check(const char *path, ups_run_config *config, ups_error *err
         return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
                         UPS_MAX_FREQUENCIES);
     }
-    const ups_operator_losses *losses = &config->op.losses;
-    if (losses->one_step.weight + losses->relative.weight + losses->rollout.weight == 0) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: operator.losses: every weight is 0; nothing would be trained",
-                        path);
-    }
-    return UPS_OK;
+    const ups_autoencoder_losses *inverse = &config->autoencoder.losses;
+    const ups_loss_config *const of_autoencoder[] = {&inverse->inverse_decoding, &inverse->relative,
+                                                     &inverse->inverse_encoding};
+    const ups_operator_losses *forward = &config->op.losses;
+    const ups_loss_config *const of_operator[] = {&forward->one_step, &forward->relative, &forward->rollout};
+    UPS_TRY(check_losses(path, "autoencoder", of_autoencoder, 3, config->autoencoder.training.steps, error));
+    return check_losses(path, "operator", of_operator, 3, config->op.training.steps, error);
 }
 
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,

@@ -65,6 +65,11 @@ ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, 
     ups_status status;
     if (ups_path_exists(directory)) {
         status = ups_cache_source_open(directory, &expected, source, error);
+        if (status == UPS_ERR_STALE) {
+            ups_fail_within(error,
+                            "the cache is not of this encoder and these data (`ups cache build --restart` builds "
+                            "it anew)");
+        }
     } else {
         status = ups_fail(error, UPS_ERR_IO,
                           "%s: there is no cache yet; run `ups cache build` on this configuration first", directory);

@@ -9,13 +9,36 @@ unsigned ups_losses_due(const ups_loss_config *const *losses, int count, int64_t
     return mask;
 }
 
+static int64_t common_multiple(int64_t a, int64_t b, int64_t most) {
+    int64_t divisor = a;
+    for (int64_t rest = b; rest != 0;) {
+        int64_t next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    return a / divisor > most / b ? most : a / divisor * b;
+}
+
+/* Until another loss begins, masks repeat with the common multiple of `every`: a run of any length is looked through at
+ * once. */
 int ups_losses_masks(const ups_loss_config *const *losses, int count, int64_t steps, unsigned *masks) {
+    int64_t period = 1;
+    for (int i = 0; i < count; i++) {
+        if (losses[i]->weight > 0) period = common_multiple(period, losses[i]->every, steps);
+    }
     int found = 0;
-    for (int64_t step = 0; step < steps && found < 1 << count; step++) {
-        unsigned mask = ups_losses_due(losses, count, step);
-        bool known = false;
-        for (int i = 0; i < found; i++) known = known || masks[i] == mask;
-        if (!known) masks[found++] = mask;
+    for (int64_t begin = 0, next; begin < steps; begin = next) {
+        next = steps;
+        for (int i = 0; i < count; i++) {
+            if (losses[i]->weight > 0 && losses[i]->from > begin && losses[i]->from < next) next = losses[i]->from;
+        }
+        int64_t end = next - begin < period ? next : begin + period;
+        for (int64_t step = begin; step < end; step++) {
+            unsigned mask = ups_losses_due(losses, count, step);
+            bool known = false;
+            for (int i = 0; i < found; i++) known = known || masks[i] == mask;
+            if (!known) masks[found++] = mask;
+        }
     }
     return found;
 }

@@ -148,13 +148,6 @@ static ups_status begin(autoencoder *a, const ups_stage_request *request, int64_
         .losses = {&config->losses.inverse_decoding, &config->losses.relative, &config->losses.inverse_encoding}};
     UPS_TRY(ups_networks_check(request->config, request->tasks, error));
     a->mask_count = ups_losses_masks(a->losses, LOSSES, config->training.steps, a->masks);
-    for (int m = 0; m < a->mask_count; m++) {
-        if (a->masks[m] == 0) {
-            return ups_fail(
-                error, UPS_ERR_CONFIG,
-                "autoencoder.losses: at some steps no loss is taken; give one of them every: 1 and from: 0");
-        }
-    }
     return build(a, error);
 }
 

@@ -121,7 +121,7 @@ static ups_status build(operator_stage *o, ups_error *error) {
 }
 
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. */
-static ups_status find_windows(operator_stage *o, ups_error *error) {
+static void find_windows(operator_stage *o) {
     bool rolls_out = o->losses[ROLLOUT]->weight > 0;
     o->mixed = true;
     for (int t = 0; t < o->tasks->count; t++) {
@@ -129,14 +129,8 @@ static ups_status find_windows(operator_stage *o, ups_error *error) {
         int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
         int64_t wanted = rolls_out ? o->config->op.rollout_steps + 1 : 2;
         o->window[t] = wanted < available ? wanted : available;
-        if (o->window[t] < 2) {
-            return ups_fail(error, UPS_ERR_CONFIG,
-                            "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
-                            (long long)task->config->stride, (long long)task->geometry.times);
-        }
         o->mixed = o->mixed && o->window[t] == o->window[0];
     }
-    return UPS_OK;
 }
 
 static void release(operator_stage *o) {
@@ -173,14 +167,8 @@ static ups_status begin(operator_stage *o, const ups_stage_request *request, int
                           .batch = batch,
                           .losses = {&config->losses.one_step, &config->losses.relative, &config->losses.rollout}};
     UPS_TRY(ups_networks_check(request->config, request->tasks, error));
-    UPS_TRY(find_windows(o, error));
+    find_windows(o);
     o->mask_count = ups_losses_masks(o->losses, LOSSES, config->training.steps, o->masks);
-    for (int m = 0; m < o->mask_count; m++) {
-        if (o->masks[m] == 0) {
-            return ups_fail(error, UPS_ERR_CONFIG,
-                            "operator.losses: at some steps no loss is taken; give one of them every: 1 and from: 0");
-        }
-    }
     return build(o, error);
 }
 
@@ -262,7 +250,13 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     operator_stage *o = context;
     if (o->batch_in_hand) ups_loader_release(o->loader, o->batch_in_hand);
     o->batch_in_hand = NULL;
-    UPS_TRY(ups_loader_next(o->loader, &o->batch_in_hand, error));
+    ups_status status = ups_loader_next(o->loader, &o->batch_in_hand, error);
+    if (status == UPS_ERR_CHECKSUM) {
+        ups_fail_within(error,
+                        "the cache is damaged (`ups cache verify` lists where; `ups cache build --restart` builds "
+                        "it anew)");
+    }
+    UPS_TRY(status);
     if (!o->batch_in_hand) return ups_fail(error, UPS_ERR_ARGUMENT, "operator: the loader ended early");
     ups_step_run_options options = {.training = true,
                                     .backward = true,

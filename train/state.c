@@ -27,6 +27,9 @@ ups_status ups_run_state_read(const ups_run_config *config, ups_run_state *state
     ups_status status = UPS_OK;
     if (ups_path_exists(path)) {
         status = ups_json_read(path, &json, error);
+        if (status == UPS_OK && !json_is_object(json)) {
+            status = ups_fail(error, UPS_ERR_FORMAT, "%s: an object was expected; remove the file to begin anew", path);
+        }
         for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
             const json_t *entry = json_object_get(json, ups_stage_name((ups_stage)s));
             if (entry) status = read_stage(entry, path, &state->stage[s], error);
