@@ -1,0 +1,337 @@
+/* Evaluation and rollouts of tiny models with random weights, against the same computed one frame at a time with graphs
+ * and formulas of the test's own. */
+#include "tests/base/testing.h"
+#include "tiny_models.h"
+#include "train/evaluate.h"
+#include "train/rollout.h"
+#include "train/state.h"
+#include <math.h>
+#include <sys/stat.h>
+
+enum { LATENTS = 4 * 8, MOST_FRAMES = 8, MOST_ELEMENTS = 128 };
+
+static tiny_run run;
+
+static int open_run(void **state) {
+    tiny_run_open(&run);
+    return 0;
+}
+
+static int close_run(void **state) {
+    tiny_run_close(&run);
+    return 0;
+}
+
+static void check(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+static ups_surrogate *open_surrogate(int task, ups_surrogate_sizes sizes) {
+    ups_surrogate_files files;
+    ups_surrogate *surrogate;
+    ups_error error;
+    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    check(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &error), &error);
+    ups_surrogate_files_free(&files);
+    return surrogate;
+}
+
+static ups_task_evaluation evaluate(int task) {
+    ups_task_evaluation evaluation;
+    ups_error error;
+    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){0});
+    check(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &error), &error);
+    ups_surrogate_close(surrogate);
+    return evaluation;
+}
+
+/* ---- the same, directly ---------------------------------------------------------------------------------------- */
+
+/* What a trajectory's frames are predicted as: frame k of `out` is the field k steps after `start`. */
+static void predict(tiny_models *models, const ups_sample *sample, int64_t stride, const float *truth, int64_t elements,
+                    int64_t start, int64_t steps, float *out) {
+    float latents[LATENTS];
+    tiny_encode(models, truth + start * elements, latents);
+    tiny_decode(models, latents, out);
+    for (int64_t k = 1; k <= steps; k++) {
+        double dt = sample->time[(start + k) * stride] - sample->time[(start + k - 1) * stride];
+        tiny_advance(models, latents, dt, sample->parameters);
+        tiny_decode(models, latents, out + k * elements);
+    }
+}
+
+/* Means over windows and frames of one field's errors. */
+typedef struct direct_sums {
+    double rmse, nrmse, largest[MOST_FRAMES], mean_squares[MOST_FRAMES];
+    int64_t count, windows, frames;
+} direct_sums;
+
+static void add(direct_sums *sums, const float *prediction, const float *truth, int64_t points, int64_t channels,
+                int64_t channel, int64_t frame) {
+    double squares = 0, truth_squares = 0, total = 0;
+    for (int64_t p = 0; p < points; p++) {
+        double e = (double)prediction[p * channels + channel] - (double)truth[p * channels + channel];
+        squares += e * e;
+        total += e;
+        truth_squares += (double)truth[p * channels + channel] * (double)truth[p * channels + channel];
+        if (fabs(e) > sums->largest[frame]) sums->largest[frame] = fabs(e);
+    }
+    sums->rmse += sqrt(squares / (double)points);
+    sums->nrmse += sqrt(squares / truth_squares);
+    sums->mean_squares[frame] += total / (double)points * (total / (double)points);
+    sums->count++;
+    if (frame == 0) sums->windows++;
+    if (frame >= sums->frames) sums->frames = frame + 1;
+}
+
+static void assert_near(double found, double expected) {
+    if (!(fabs(found - expected) <= 2e-5 * fabs(expected) + 1e-9))
+        fail_msg("%.9g where %.9g is right", found, expected);
+}
+
+static void assert_metrics(const ups_pde_metrics_values *found, const direct_sums *sums) {
+    double largest = 0, conserved = 0;
+    for (int64_t f = 0; f < sums->frames; f++) {
+        largest += sums->largest[f] / (double)sums->frames;
+        conserved += sqrt(sums->mean_squares[f] / (double)sums->windows) / (double)sums->frames;
+    }
+    assert_int_equal(found->trajectories, sums->windows);
+    assert_near(found->rmse, sums->rmse / (double)sums->count);
+    assert_near(found->nrmse, sums->nrmse / (double)sums->count);
+    assert_near(found->max_error, largest);
+    assert_near(found->crmse, conserved);
+}
+
+/* One horizon of one field by the definition in evaluate.h. */
+static void compare_horizon(const ups_task_evaluation *evaluation, int index, int task, int64_t channel) {
+    const ups_horizon_evaluation *h = &evaluation->horizons[index];
+    const ups_task *t = evaluation->task;
+    const int64_t elements = ups_sample_frame_elements(&t->geometry), channels = t->geometry.channels;
+    const int64_t start_every = run.config->evaluation.start_every;
+    direct_sums sums[UPS_FORECASTS] = {0};
+    tiny_models *models = tiny_models_open(&run, task);
+    float predicted[MOST_FRAMES * MOST_ELEMENTS], again[MOST_ELEMENTS], latents[LATENTS];
+    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
+        ups_sample sample;
+        ups_error error;
+        check(ups_source_describe(t->source, t->samples[UPS_SPLIT_TEST][i], &sample, &error), &error);
+        float *truth = tiny_truth(&run, task, t->samples[UPS_SPLIT_TEST][i]);
+        int64_t steps = h->steps ? h->steps : evaluation->steps;
+        for (int64_t start = 0; start + steps <= evaluation->steps; start += start_every) {
+            if (h->steps == 0 && start > 0) break;
+            predict(models, &sample, t->config->stride, truth, elements, start, steps, predicted);
+            for (int64_t k = h->steps ? steps : 1; k <= steps; k++) {
+                int64_t frame = h->steps ? 0 : k - 1;
+                const float *target = truth + (start + k) * elements;
+                tiny_encode(models, target, latents);
+                tiny_decode(models, latents, again);
+                const float *forecasts[UPS_FORECASTS] = {predicted + k * elements, truth + start * elements, again};
+                for (int f = 0; f < UPS_FORECASTS; f++) {
+                    add(&sums[f], forecasts[f], target, elements / channels, channels, channel, frame);
+                }
+            }
+        }
+        free(truth);
+    }
+    tiny_models_close(models);
+    for (int f = 0; f < UPS_FORECASTS; f++) assert_metrics(&h->fields[f][channel], &sums[f]);
+}
+
+/* ---- claims ---------------------------------------------------------------------------------------------------- */
+
+static void errors_of_model_persistence_and_reconstruction_equal_direct_computation(void **state) {
+    ups_task_evaluation evaluation = evaluate(WAVE);
+    assert_int_equal(evaluation.steps, 4); /* nine stored frames, every other one */
+    assert_int_equal(evaluation.trajectories, 3);
+    assert_int_equal(evaluation.horizons[0].windows, 6); /* starts 0 and 2 */
+    assert_int_equal(evaluation.horizons[1].windows, 3); /* three steps ahead: start 0 alone */
+    assert_int_equal(evaluation.horizons[3].frames, 4);
+    compare_horizon(&evaluation, 0, WAVE, 0);
+    compare_horizon(&evaluation, 1, WAVE, 0);
+    compare_horizon(&evaluation, 3, WAVE, 0);
+    ups_task_evaluation_free(&evaluation);
+}
+
+static void fields_stored_channels_first_are_scored_field_by_field(void **state) {
+    ups_task_evaluation evaluation = evaluate(DARCY);
+    compare_horizon(&evaluation, 0, DARCY, 0);
+    compare_horizon(&evaluation, 0, DARCY, 1);
+    compare_horizon(&evaluation, 3, DARCY, 1);
+    ups_task_evaluation_free(&evaluation);
+}
+
+static void a_field_that_never_changes_is_left_out_of_the_summary(void **state) {
+    ups_task_evaluation evaluation = evaluate(DARCY);
+    assert_false(evaluation.solution[0]);
+    assert_true(evaluation.solution[1]);
+    const ups_horizon_evaluation *h = &evaluation.horizons[0];
+    assert_true(h->summary[UPS_FORECAST_MODEL].nrmse == h->fields[UPS_FORECAST_MODEL][1].nrmse);
+    assert_true(h->fields[UPS_FORECAST_PERSISTENCE][0].rmse == 0);
+    assert_near(h->summary[UPS_FORECAST_PERSISTENCE].nrmse, 1); /* Darcy's solution starts as zero */
+    ups_task_evaluation_free(&evaluation);
+}
+
+static void a_horizon_beyond_the_data_has_no_windows(void **state) {
+    ups_task_evaluation evaluation = evaluate(WAVE);
+    assert_int_equal(evaluation.horizons[2].steps, 50);
+    assert_int_equal(evaluation.horizons[2].windows, 0);
+    json_t *json = ups_task_evaluation_json(&evaluation);
+    const json_t *horizon = json_array_get(json_object_get(json, "horizons"), 2);
+    assert_null(json_object_get(horizon, "model"));
+    assert_non_null(json_object_get(json_array_get(json_object_get(json, "horizons"), 3), "nrmse_by_frame"));
+    json_decref(json);
+    ups_task_evaluation_free(&evaluation);
+}
+
+static void the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse(void **state) {
+    ups_task_evaluation evaluation = evaluate(WAVE);
+    const ups_horizon_evaluation *whole = &evaluation.horizons[3];
+    double mean = 0;
+    for (int64_t f = 0; f < whole->frames; f++) mean += whole->nrmse_by_frame[UPS_FORECAST_MODEL][f] / 4;
+    assert_near(mean, whole->summary[UPS_FORECAST_MODEL].nrmse);
+    ups_task_evaluation_free(&evaluation);
+}
+
+static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
+    const ups_task *t = &run.tasks->task[task];
+    ups_rollout_request request = {
+        .samples = t->samples[UPS_SPLIT_TEST], .count = t->sample_count[UPS_SPLIT_TEST], .steps = steps};
+    for (int a = 0; a < t->geometry.dims; a++) request.grid[a] = points;
+    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){.points = 5, .states = 2});
+    ups_rollouts rollouts;
+    ups_error error;
+    check(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &error), &error);
+    ups_surrogate_close(surrogate);
+    return rollouts;
+}
+
+/* Batches of five points and two states: neither divides what there is to do. */
+static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
+    ups_rollouts rollouts = roll_out(WAVE, 0, 0);
+    const ups_task *t = &run.tasks->task[WAVE];
+    tiny_models *models = tiny_models_open(&run, WAVE);
+    float predicted[MOST_FRAMES * MOST_ELEMENTS];
+    assert_int_equal(rollouts.count, 3);
+    assert_int_equal(rollouts.frames, 5);
+    for (int64_t i = 0; i < rollouts.count; i++) {
+        const ups_rollout *rollout = &rollouts.list[i];
+        float *truth = tiny_truth(&run, WAVE, t->samples[UPS_SPLIT_TEST][i]);
+        predict(models, &rollout->sample, t->config->stride, truth, 16, 0, 4, predicted);
+        for (int64_t k = 0; k < 5 * 16; k++) assert_near(rollout->prediction[k], predicted[k]);
+        assert_memory_equal(rollout->truth, truth, 5 * 16 * sizeof(float));
+        free(truth);
+    }
+    tiny_models_close(models);
+    ups_rollouts_free(&rollouts);
+}
+
+/* Cell i of n and cell 3i + 1 of 3n have the same centre. */
+static void a_rollout_at_three_times_the_resolution_passes_through_the_same_points(void **state) {
+    ups_rollouts coarse = roll_out(DARCY, 1, 0), fine = roll_out(DARCY, 1, 24);
+    assert_null(fine.list[0].truth);
+    assert_true(isnan(fine.list[0].nrmse[1]));
+    assert_true(coarse.list[0].nrmse[1] > 0);
+    for (int64_t f = 0; f < 2; f++) {
+        for (int64_t i = 0; i < 8; i++) {
+            for (int64_t j = 0; j < 8; j++) {
+                int64_t at = (f * 64 + i * 8 + j) * 2, fine_at = (f * 576 + (3 * i + 1) * 24 + 3 * j + 1) * 2;
+                float expected = coarse.list[0].prediction[at], found = fine.list[0].prediction[fine_at];
+                if (fabsf(found - expected) > 1e-4f) fail_msg("%g where %g is right", (double)found, (double)expected);
+                assert_near(ups_rollouts_coordinate(&fine, 0, 3 * i + 1), ups_rollouts_coordinate(&coarse, 0, i));
+            }
+        }
+    }
+    ups_rollouts_free(&coarse);
+    ups_rollouts_free(&fine);
+}
+
+static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void **state) {
+    ups_rollouts rollouts = roll_out(WAVE, 6, 0);
+    const double *time = rollouts.list[0].time;
+    assert_int_equal(rollouts.frames, 7);
+    assert_int_equal(rollouts.truth_frames, 5);
+    assert_near(time[6] - time[5], time[4] - time[3]);
+    assert_true(rollouts.list[0].nrmse[0] > 0);
+    ups_rollouts_free(&rollouts);
+}
+
+/* ---- mistakes -------------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(const char *checkpoint, ups_status expected, const char *part) {
+    ups_surrogate_files files;
+    ups_error error;
+    assert_int_equal(ups_surrogate_find(run.config, checkpoint, &files, &error), expected);
+    assert_contains(error.message, part);
+    assert_null(files.op);
+}
+
+static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void **state) {
+    char path[300], moved[300];
+    snprintf(path, sizeof path, "%s/none.safetensors", run.directory);
+    expect_refusal(path, UPS_ERR_IO, "the checkpoint cannot be opened");
+    snprintf(path, sizeof path, "%s/empty", run.directory);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_refusal(path, UPS_ERR_IO, "a directory without operator.safetensors");
+    snprintf(path, sizeof path, "%s/damaged.safetensors", run.directory);
+    write_text(path, "these are not tensors");
+    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
+    write_text(path, "\x02");
+    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
+
+    snprintf(path, sizeof path, "%s/operator.safetensors", run.directory);
+    snprintf(moved, sizeof moved, "%s/empty/model.safetensors", run.directory);
+    assert_int_equal(rename(path, moved), 0);
+    expect_refusal(NULL, UPS_ERR_IO, "there is no trained operator yet; run `ups train`");
+    assert_int_equal(rename(moved, path), 0);
+}
+
+static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
+    char directory[300], path[330], model[300];
+    ups_surrogate_files files;
+    ups_error error;
+    snprintf(directory, sizeof directory, "%s/steps", run.directory);
+    assert_int_equal(mkdir(directory, 0700), 0);
+    snprintf(path, sizeof path, "%s/step-00000007.safetensors", directory);
+    snprintf(model, sizeof model, "%s/operator.safetensors", run.directory);
+    assert_int_equal(link(model, path), 0);
+    snprintf(path, sizeof path, "%s/latest.json", directory);
+    write_text(path, "{\"file\": \"step-00000007.safetensors\"}\n");
+    check(ups_surrogate_find(run.config, directory, &files, &error), &error);
+    assert_contains(files.op, "/steps/step-00000007.safetensors");
+    assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
+    ups_surrogate_files_free(&files);
+    write_text(path, "{\"file\": \"../operator.safetensors\"}\n");
+    expect_refusal(directory, UPS_ERR_FORMAT, "must name a file beside it");
+}
+
+static void a_model_of_another_configuration_is_refused_naming_the_tensor(void **state) {
+    ups_surrogate_files files;
+    ups_surrogate *surrogate;
+    ups_error error;
+    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    int64_t hidden = run.config->model.core.hidden;
+    run.config->model.core.hidden = 24;
+    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
+                                        &surrogate, &error),
+                     UPS_ERR_FORMAT);
+    assert_contains(error.message, "operator.");
+    run.config->model.core.hidden = hidden;
+    ups_surrogate_files_free(&files);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_of_model_persistence_and_reconstruction_equal_direct_computation),
+        cmocka_unit_test(fields_stored_channels_first_are_scored_field_by_field),
+        cmocka_unit_test(a_field_that_never_changes_is_left_out_of_the_summary),
+        cmocka_unit_test(a_horizon_beyond_the_data_has_no_windows),
+        cmocka_unit_test(the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse),
+        cmocka_unit_test(a_rollout_in_small_batches_equals_direct_computation),
+        cmocka_unit_test(a_rollout_at_three_times_the_resolution_passes_through_the_same_points),
+        cmocka_unit_test(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval),
+        cmocka_unit_test(models_that_are_missing_or_damaged_are_refused_with_a_sentence),
+        cmocka_unit_test(a_training_checkpoint_is_found_through_its_latest_json),
+        cmocka_unit_test(a_model_of_another_configuration_is_refused_naming_the_tensor),
+    };
+    return cmocka_run_group_tests(tests, open_run, close_run);
+}
