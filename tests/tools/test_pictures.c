@@ -222,7 +222,8 @@ static void whole_pictures_are_written_for_fields_profiles_charts_and_latents(vo
     }
     ups_error error;
     int width, height;
-    const ups_comparison_row rows[2] = {{"u", prediction, truth}, {"v", prediction, truth}};
+    const ups_comparison_row rows[2] = {{.name = "u", .prediction = prediction, .truth = truth},
+                                        {.name = "v", .prediction = prediction, .truth = truth}};
     const ups_comparison comparison = {
         .title = "t", .rows = rows, .row_count = 2, .height = T, .width = X, .row_stride = X, .column_stride = 1};
     assert_int_equal(ups_picture_comparison(path, &comparison, &error), UPS_OK);
