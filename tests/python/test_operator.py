@@ -5,9 +5,12 @@
 OPERATOR_GRADIENTS is tests/model/operator_gradients.c, built. What it computed in float32 must agree to 1e-5, relative, tensor by tensor.
 """
 import functools
+import os
 import subprocess
 import sys
 import tempfile
+
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling takes longer than running
 
 import jax
 import jax.numpy as jnp
