@@ -18,7 +18,8 @@ typedef struct ups_surrogate_files {
 /* The run's exported models, or those that `checkpoint` (NULL: none) names: a safetensors file with the operator, the
  * autoencoder or both, as a stage exports it or as training's checkpoints are; or a directory with
  * operator.safetensors, autoencoder.safetensors or a training checkpoint (latest.json). A model that the checkpoint
- * does not hold is the run's. Errors name the file that is missing and what makes it. */
+ * does not hold is the run's. Errors name the file that is missing and what makes it;
+ * UPS_ERR_STALE: the run's operator is older than its autoencoder. */
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error);
 void ups_surrogate_files_free(ups_surrogate_files *files);

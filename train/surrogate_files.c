@@ -101,6 +101,17 @@ static ups_status take_own(const ups_run_config *config, ups_stage stage, char *
                     *path, ups_stage_name(stage));
 }
 
+/* A run whose autoencoder was trained anew has an operator of latents that nobody can make any more. */
+static ups_status check_own(const ups_run_config *config, const ups_surrogate_files *files, ups_error *error) {
+    ups_run_state state;
+    UPS_TRY(ups_run_state_read(config, &state, error));
+    if (!state.stage[UPS_STAGE_AUTOENCODER].finished || state.stage[UPS_STAGE_OPERATOR].finished) return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE,
+                    "%s: the operator was trained before the run's present autoencoder, on latents of another; run "
+                    "`ups train` on this configuration again",
+                    files->op);
+}
+
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error) {
     *files = (ups_surrogate_files){0};
@@ -115,6 +126,7 @@ ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoi
     }
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_AUTOENCODER, &files->autoencoder, error);
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_OPERATOR, &files->op, error);
+    if (status == UPS_OK && !checkpoint) status = check_own(config, files, error);
     if (status == UPS_OK) status = ups_file_hash(files->autoencoder, files->autoencoder_hash, error);
     if (status == UPS_OK) status = ups_file_hash(files->op, files->operator_hash, error);
     if (status != UPS_OK) ups_surrogate_files_free(files);

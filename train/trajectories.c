@@ -1,5 +1,6 @@
 #include "train/trajectories.h"
 
+#include "train/batches.h"
 #include <string.h>
 
 ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *task, const int64_t *samples,
@@ -27,13 +28,14 @@ ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *t
         const ups_batch *batch = NULL;
         status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
-        if (batch->window[0].sample != UPS_NO_SAMPLE) { /* a bad one */
+        if (batch->window[0].sample != UPS_NO_SAMPLE) { /* else a bad one */
             ups_sample sample;
             status = ups_source_describe(task->source, samples[batch->index], &sample, error);
             if (status == UPS_OK) status = visit(context, batch->index, &sample, batch->data, error);
         }
         ups_loader_release(loader, batch);
     }
+    ups_loader_report_bad(loader, 0);
     ups_loader_close(loader);
     return status;
 }

@@ -1,10 +1,12 @@
 /* Evaluation and rollouts of tiny models with random weights, against the same computed one frame at a time with graphs
  * and formulas of the test's own. */
+#include "base/progress.h"
 #include "tests/base/testing.h"
 #include "tiny_models.h"
 #include "train/evaluate.h"
 #include "train/rollout.h"
 #include "train/state.h"
+#include <hdf5.h>
 #include <math.h>
 #include <sys/stat.h>
 
@@ -13,6 +15,7 @@ enum { LATENTS = 4 * 8, MOST_FRAMES = 8, MOST_ELEMENTS = 128 };
 static tiny_run run;
 
 static int open_run(void **state) {
+    ups_progress_enable(false);
     tiny_run_open(&run);
     return 0;
 }
@@ -255,6 +258,48 @@ static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void
     ups_rollouts_free(&rollouts);
 }
 
+/* Writes a number into the file of the wave's first held-out sample; returns what stood there. */
+static float poke_first_sample(float value) {
+    char path[300];
+    const ups_task *t = &run.tasks->task[WAVE];
+    float old;
+    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
+    hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][0], 3, 5}, one[3] = {1, 1, 1};
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
+    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, one, NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, one, NULL);
+    assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &old) >= 0);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &value) >= 0);
+    H5Sclose(memory);
+    H5Sclose(space);
+    H5Dclose(set);
+    H5Fclose(file);
+    return old;
+}
+
+static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured(void **state) {
+    float old = poke_first_sample(NAN);
+    ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_sizes){0});
+    ups_task_evaluation evaluation;
+    ups_error error;
+    assert_int_equal(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &error),
+                     UPS_ERR_NUMERIC);
+    assert_contains(error.message, "wave");
+    ups_surrogate_close(surrogate);
+    run.config->data.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    evaluation = evaluate(WAVE);
+    assert_int_equal(evaluation.trajectories, 2);
+    assert_int_equal(evaluation.horizons[3].windows, 2);
+    assert_true(isfinite(evaluation.horizons[0].summary[UPS_FORECAST_PERSISTENCE].nrmse));
+    ups_task_evaluation_free(&evaluation);
+    ups_rollouts rollouts = roll_out(WAVE, 0, 0);
+    assert_int_equal(rollouts.count, 2);
+    assert_int_equal(rollouts.list[0].position, 1);
+    ups_rollouts_free(&rollouts);
+    run.config->data.on_bad_sample = UPS_BAD_SAMPLE_STOP;
+    poke_first_sample(old);
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *checkpoint, ups_status expected, const char *part) {
@@ -283,6 +328,16 @@ static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void 
     assert_int_equal(rename(path, moved), 0);
     expect_refusal(NULL, UPS_ERR_IO, "there is no trained operator yet; run `ups train`");
     assert_int_equal(rename(moved, path), 0);
+}
+
+static void an_operator_older_than_the_autoencoder_is_refused(void **state) {
+    ups_run_state known = {.stage[UPS_STAGE_AUTOENCODER] = {.finished = true, .steps = 1}};
+    ups_error error;
+    check(ups_run_state_publish(run.config, &known, &error), &error);
+    expect_refusal(NULL, UPS_ERR_STALE, "was trained before the run's present autoencoder");
+    known.stage[UPS_STAGE_OPERATOR] = known.stage[UPS_STAGE_AUTOENCODER];
+    check(ups_run_state_publish(run.config, &known, &error), &error);
+    ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
 }
 
 static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
@@ -329,7 +384,9 @@ int main(void) {
         cmocka_unit_test(a_rollout_in_small_batches_equals_direct_computation),
         cmocka_unit_test(a_rollout_at_three_times_the_resolution_passes_through_the_same_points),
         cmocka_unit_test(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval),
+        cmocka_unit_test(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured),
         cmocka_unit_test(models_that_are_missing_or_damaged_are_refused_with_a_sentence),
+        cmocka_unit_test(an_operator_older_than_the_autoencoder_is_refused),
         cmocka_unit_test(a_training_checkpoint_is_found_through_its_latest_json),
         cmocka_unit_test(a_model_of_another_configuration_is_refused_naming_the_tensor),
     };
