@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define DEFAULT_QUEUE_DEPTH 64
 #define DEFAULT_THREADS 4
 #define SPARE_DESCRIPTORS 64    /* left to the rest of the process when the limit is raised for many files */
 #define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
@@ -100,7 +99,7 @@ ups_status ups_io_open(const char *const *files, int64_t count, const ups_io_opt
     ups_io *io = calloc(1, sizeof *io);
     if (!io) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an I/O engine");
     io->options = *options;
-    if (io->options.queue_depth <= 0) io->options.queue_depth = DEFAULT_QUEUE_DEPTH;
+    if (io->options.queue_depth <= 0) io->options.queue_depth = UPS_IO_DEFAULT_QUEUE_DEPTH;
     if (io->options.threads <= 0) io->options.threads = DEFAULT_THREADS;
     size_t depth = (size_t)io->options.queue_depth;
     io->files = calloc((size_t)(count ? count : 1), sizeof *io->files);

@@ -28,9 +28,11 @@ bool ups_io_uring_available(char reason[200]);
 
 #define UPS_IO_ALIGNMENT 4096 /* of buffers, and of reads that go around the page cache */
 
+#define UPS_IO_DEFAULT_QUEUE_DEPTH 64
+
 typedef struct ups_io_options {
     ups_io_engine engine;
-    int queue_depth; /* requests in flight, at most; 0: 64 */
+    int queue_depth; /* requests in flight, at most; 0: UPS_IO_DEFAULT_QUEUE_DEPTH */
     int threads;     /* of the threads engine; 0: 4 */
     bool direct;     /* O_DIRECT; files whose file system refuses it are read through the page cache */
 } ups_io_options;

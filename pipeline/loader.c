@@ -7,19 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_SLOTS 4
-/* Read memory beyond what keeps the decode threads busy: deep queues for small samples, no more than this for large
- * ones. */
-#define READ_AHEAD_BYTES ((uint64_t)64 << 20)
-/* Room for the gaps that merged extents carry along, and for alignment: see loader_fetch.c. */
-#define ROOM_PER_EXTENT (16384 + 3 * UPS_IO_ALIGNMENT)
-
 static ups_status check_options(ups_loader_options *options, int32_t task_count, ups_error *error) {
-    if (options->windows_per_draw <= 0) options->windows_per_draw = 1;
-    if (options->stride <= 0) options->stride = 1;
-    if (options->ranks <= 0) options->ranks = 1;
-    if (options->slots <= 0) options->slots = DEFAULT_SLOTS;
-    if (options->decode_threads <= 0) options->decode_threads = ups_cpu_count();
+    ups_loader_fill_in(options);
     if (options->batch < 1 || options->batch % options->windows_per_draw != 0)
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "a batch of %lld windows is no multiple of %lld windows per trajectory",
@@ -134,16 +123,23 @@ static ups_status open_engine(ups_loader *loader, ups_error *error) {
     return status;
 }
 
+static void measure(ups_loader *loader) {
+    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
+    for (int32_t k = 0; k < loader->task_count; k++) {
+        const ups_loader_task_state *task = &loader->tasks[k];
+        loads[k] = (ups_loader_load){.frames = task->frames,
+                                     .stride = task->stride,
+                                     .frame_elements = task->frame_elements,
+                                     .dtype = task->dtype,
+                                     .limits = task->task.source->limits};
+    }
+    loader->memory = ups_loader_measure(&loader->options, loads, loader->task_count);
+}
+
 static ups_status make_ring(ups_loader *loader, ups_error *error) {
     const ups_loader_options *options = &loader->options;
-    size_t window = 0;
-    for (int32_t k = 0; k < loader->task_count; k++) {
-        size_t bytes =
-            (size_t)(loader->tasks[k].frames * loader->tasks[k].frame_elements) * ups_dtype_size(options->dtype);
-        if (bytes > window) window = bytes;
-    }
     ups_ring_options ring = {.slots = options->slots,
-                             .slot_bytes = window * (size_t)options->batch,
+                             .slot_bytes = loader->memory.slot,
                              .allocate = options->allocate,
                              .release = options->release,
                              .context = options->allocator_context};
@@ -157,29 +153,22 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     int64_t extents = 1;
     for (int32_t k = 0; k < loader->task_count; k++) {
         const ups_source_limits *limits = &loader->tasks[k].task.source->limits;
-        uint64_t room = limits->stored_bytes + (uint64_t)limits->extents * ROOM_PER_EXTENT;
-        if (room > loader->job_room) loader->job_room = room;
         if (limits->extents > extents) extents = limits->extents;
     }
-    loader->job_room = ups_io_room(loader->job_room);
-    int64_t most = loader->options.slots * loader->draws, least = loader->options.decode_threads + 2;
-    int64_t count = (int64_t)(READ_AHEAD_BYTES / loader->job_room);
-    if (count > ups_io_queue_depth(loader->io)) count = ups_io_queue_depth(loader->io);
-    if (count < least) count = least;
-    if (count > most) count = most;
-    loader->read_memory = ups_pages_alloc((size_t)count * loader->job_room);
+    const uint64_t room = loader->memory.read;
+    const int64_t count = loader->memory.reads;
+    loader->read_memory = ups_pages_alloc((size_t)count * room);
     if (!loader->read_memory)
         return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld reads of up to %.1f MiB", (long long)count,
-                        (double)loader->job_room / (1 << 20));
+                        (double)room / (1 << 20));
     /* Pages that the kernel copies into need no pinning; those that a disk writes into do. */
-    if (loader->options.direct)
-        ups_io_register_buffers(loader->io, loader->read_memory, (uint64_t)count * loader->job_room);
+    if (loader->options.direct) ups_io_register_buffers(loader->io, loader->read_memory, (uint64_t)count * room);
     loader->job_count = count;
     loader->jobs = UPS_ARENA_ARRAY(loader->arena, ups_job, count);
     for (int64_t i = count - 1; i >= 0; i--) {
         ups_job *job = &loader->jobs[i];
         job->number = i;
-        job->buffer = loader->read_memory + (uint64_t)i * loader->job_room;
+        job->buffer = loader->read_memory + (uint64_t)i * room;
         job->extents = UPS_ARENA_ARRAY(loader->arena, ups_extent, extents);
         job->pieces = UPS_ARENA_ARRAY(loader->arena, ups_piece, extents);
         job->run_of = UPS_ARENA_ARRAY(loader->arena, int64_t, extents);
@@ -190,21 +179,8 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     return UPS_OK;
 }
 
-/* Frames of which a thread must keep a copy, in bytes: none where a source can decode straight into the slot. */
-static uint64_t staging_bytes(const ups_loader_options *options, const ups_loader_task_state *task) {
-    bool gathers = options->windows_per_draw > 1 || (task->stride > 1 && task->frames > 1);
-    if (!gathers && task->dtype == options->dtype) return 0;
-    return task->task.source->limits.decoded_bytes;
-}
-
 static ups_status start_threads(ups_loader *loader, ups_error *error) {
-    uint64_t staging = 0, scratch = 64;
-    for (int32_t k = 0; k < loader->task_count; k++) {
-        uint64_t wanted = staging_bytes(&loader->options, &loader->tasks[k]);
-        uint64_t working = loader->tasks[k].task.source->limits.scratch_bytes;
-        if (wanted > staging) staging = wanted;
-        if (working > scratch) scratch = working;
-    }
+    const uint64_t staging = loader->memory.staging, scratch = loader->memory.scratch;
     loader->decoders = UPS_ARENA_ARRAY(loader->arena, ups_decoder, loader->options.decode_threads);
     for (int i = 0; i < loader->options.decode_threads; i++) {
         ups_decoder *decoder = &loader->decoders[i];
@@ -245,6 +221,7 @@ ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_t
     }
     if (status == UPS_OK) status = make_sampler(loader, error);
     if (status == UPS_OK) status = open_engine(loader, error);
+    if (status == UPS_OK) measure(loader);
     if (status == UPS_OK) status = make_ring(loader, error);
     if (status == UPS_OK) status = make_jobs(loader, error);
     if (status == UPS_OK) status = start_threads(loader, error);

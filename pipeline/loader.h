@@ -82,6 +82,24 @@ typedef struct ups_loader_statistics {
     ups_io_engine io; /* which engine was chosen */
 } ups_loader_statistics;
 
+/* What of a task decides how much memory its loading takes. */
+typedef struct ups_loader_load {
+    int64_t frames, stride, frame_elements; /* of its windows */
+    ups_dtype dtype;                        /* as stored */
+    ups_source_limits limits;
+} ups_loader_load;
+
+typedef struct ups_loader_memory {
+    uint64_t slot;             /* a batch */
+    uint64_t read;             /* a sample as it is stored, with room for gaps and alignment */
+    int64_t reads;             /* samples being read or decoded, at most */
+    uint64_t scratch, staging; /* of a decode thread */
+    uint64_t total;            /* bytes of all slots, reads and threads */
+} ups_loader_memory;
+
+/* The memory that a loader with these options takes, known before there is one. */
+ups_loader_memory ups_loader_measure(const ups_loader_options *options, const ups_loader_load *loads, int32_t count);
+
 typedef struct ups_loader ups_loader;
 
 ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_task *tasks, int32_t task_count,

@@ -83,8 +83,8 @@ struct ups_loader {
 
     ups_job *jobs; /* (job_count) */
     int64_t job_count;
-    uint64_t job_room;
-    uint8_t *read_memory; /* (job_count, job_room) */
+    ups_loader_memory memory; /* how much of it everything takes */
+    uint8_t *read_memory;     /* (job_count, memory.read) */
     ups_arena *arena;
 
     pthread_t io_thread;
@@ -130,5 +130,8 @@ static inline ups_status ups_job_failed(const ups_loader *loader, ups_job *job) 
     if (job->sample.name) return ups_fail_within(&job->error, "task %s, sample %s", task, job->sample.name);
     return ups_fail_within(&job->error, "task %s, sample %lld", task, (long long)job->index);
 }
+
+/* Puts defaults where options are 0. */
+void ups_loader_fill_in(ups_loader_options *options);
 
 #endif

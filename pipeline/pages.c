@@ -3,13 +3,23 @@
 #include "base/arena.h"
 #include <sys/mman.h>
 
+#define ORDINARY_PAGE ((size_t)4 << 10)
 #define HUGE_PAGE ((size_t)2 << 20)
+
+static size_t page_of(size_t bytes) {
+    return bytes < HUGE_PAGE ? ORDINARY_PAGE : HUGE_PAGE;
+}
+
+size_t ups_pages_bytes(size_t bytes) {
+    size_t page = page_of(bytes);
+    return bytes ? (bytes + page - 1) & ~(page - 1) : page;
+}
 
 void *ups_pages_alloc(size_t bytes) {
     if (bytes > (size_t)-1 - HUGE_PAGE) return NULL;
-    size_t whole = bytes ? (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1) : HUGE_PAGE;
-    void *memory = ups_aligned_alloc(HUGE_PAGE, whole);
-    if (memory) (void)madvise(memory, whole, MADV_HUGEPAGE); /* a wish; ordinary pages work too */
+    size_t whole = ups_pages_bytes(bytes);
+    void *memory = ups_aligned_alloc(page_of(bytes), whole);
+    if (memory && whole >= HUGE_PAGE) (void)madvise(memory, whole, MADV_HUGEPAGE); /* a wish; ordinary pages work too */
     return memory;
 }
 

@@ -1,11 +1,12 @@
 /* Large buffers on huge pages where the kernel grants them: a batch slot is touched end to end, and at 4 KiB a fault
- * the faults cost more than the decoding. */
+ * the faults cost more than the decoding. Smaller ones lie on ordinary pages. */
 #ifndef UPS_PIPELINE_PAGES_H
 #define UPS_PIPELINE_PAGES_H
 
 #include <stddef.h>
 
-void *ups_pages_alloc(size_t bytes); /* aligned to 2 MiB; NULL when out of memory */
-void ups_pages_free(void *memory);   /* NULL is fine */
+void *ups_pages_alloc(size_t bytes);  /* aligned to 2 MiB from that size on, else to 4 KiB; NULL when out of memory */
+void ups_pages_free(void *memory);    /* NULL is fine */
+size_t ups_pages_bytes(size_t bytes); /* what such a buffer takes: whole pages */
 
 #endif

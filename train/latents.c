@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "cache/chunk.h"
 #include "cache/source.h"
 #include "train/networks.h"
 #include "train/state.h"
@@ -77,4 +78,14 @@ ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, 
     free(directory);
     free(cache);
     return status;
+}
+
+ups_source_limits ups_latents_limits(const ups_run_config *config, const ups_task *task) {
+    ups_chunk_codec codec = {.portable = config->cache.codec == UPS_CACHE_PORTABLE, .level = (int)config->cache.level};
+    ups_chunk_shape shape = {task->geometry.times, config->model.tokens, config->model.dim};
+    size_t raw = ups_chunk_raw_bytes(shape);
+    return (ups_source_limits){.extents = 1,
+                               .stored_bytes = raw,
+                               .decoded_bytes = raw,
+                               .scratch_bytes = ups_chunk_scratch_bytes(codec, shape)};
 }

@@ -16,6 +16,9 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
 ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
                             ups_error *error);
 
+/* What loading a cached trajectory of this task takes at most: known before there is a cache. */
+ups_source_limits ups_latents_limits(const ups_run_config *config, const ups_task *task);
+
 /* XXH3 of a whole file, as 32 hex digits. */
 ups_status ups_file_hash(const char *path, char hex[33], ups_error *error);
 

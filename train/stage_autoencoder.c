@@ -151,12 +151,25 @@ static ups_status begin(autoencoder *a, const ups_stage_request *request, int64_
     return build(a, error);
 }
 
+static size_t loader_bytes(const autoencoder *a) {
+    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
+    for (int t = 0; t < a->tasks->count; t++) {
+        const ups_task *task = &a->tasks->task[t];
+        loads[t] = (ups_loader_load){.frames = 1,
+                                     .stride = 1,
+                                     .frame_elements = ups_sample_frame_elements(&task->geometry),
+                                     .dtype = task->geometry.dtype,
+                                     .limits = task->source->limits};
+    }
+    ups_loader_options options = ups_training_loader_options(a->config, &a->config->autoencoder.training, a->batch, 0);
+    return ups_loader_measure(&options, loads, a->tasks->count).total;
+}
+
 static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
     const ups_stage_request *request = context;
     autoencoder a;
     *plan = (ups_stage_plan){.batch_size = batch};
     ups_status status = begin(&a, request, batch, error);
-    int64_t widest = 0;
     for (int i = 0; status == UPS_OK && i < a.tasks->count * a.mask_count; i++) {
         ups_plan_memory memory;
         status = ups_step_measure(a.variants[i].graph, request->device, &memory, error);
@@ -166,14 +179,10 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->workspace += memory.workspace;
         plan->parameters = memory.parameters;
     }
-    for (int t = 0; status == UPS_OK && t < a.tasks->count; t++) {
-        int64_t elements = ups_sample_frame_elements(&a.tasks->task[t].geometry);
-        if (elements > widest) widest = elements;
-    }
     if (status == UPS_OK) {
         plan->trainable = ups_parameters_trainable(a.parameters);
         plan->optimizer = ups_optimizer_bytes(&request->config->autoencoder.training.optimizer, a.parameters);
-        plan->loader = (size_t)(request->config->data.slots * batch * widest) * sizeof(float);
+        plan->loader = loader_bytes(&a);
         plan->total =
             plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace + plan->loader;
     }

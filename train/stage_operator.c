@@ -172,12 +172,25 @@ static ups_status begin(operator_stage *o, const ups_stage_request *request, int
     return build(o, error);
 }
 
+static size_t loader_bytes(const operator_stage *o) {
+    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
+    for (int t = 0; t < o->tasks->count; t++) {
+        const ups_task *task = &o->tasks->task[t];
+        loads[t] = (ups_loader_load){.frames = o->window[t],
+                                     .stride = task->config->stride,
+                                     .frame_elements = o->config->model.tokens * o->config->model.dim,
+                                     .dtype = UPS_F16,
+                                     .limits = ups_latents_limits(o->config, task)};
+    }
+    ups_loader_options options = ups_training_loader_options(o->config, &o->config->op.training, o->batch, 0);
+    return ups_loader_measure(&options, loads, o->tasks->count).total;
+}
+
 static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
     const ups_stage_request *request = context;
     operator_stage o;
     *plan = (ups_stage_plan){.batch_size = batch};
     ups_status status = begin(&o, request, batch, error);
-    int64_t longest = 0;
     for (int i = 0; status == UPS_OK && i < o.variant_count; i++) {
         ups_plan_memory memory;
         status = ups_step_measure(o.variants[i].graph, request->device, &memory, error);
@@ -186,14 +199,11 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->inputs += memory.inputs;
         plan->workspace += memory.workspace;
         plan->parameters = memory.parameters;
-        if (o.variants[i].window > longest) longest = o.variants[i].window;
     }
     if (status == UPS_OK) {
-        const ups_model_config *model = &request->config->model;
         plan->trainable = ups_parameters_trainable(o.parameters);
         plan->optimizer = ups_optimizer_bytes(&request->config->op.training.optimizer, o.parameters);
-        plan->loader =
-            (size_t)(request->config->data.slots * batch * longest * model->tokens * model->dim) * sizeof(float);
+        plan->loader = loader_bytes(&o);
         plan->total =
             plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace + plan->loader;
     }

@@ -1,0 +1,56 @@
+/* How much memory a loader takes: one place for the loader, which allocates it, and for plans made before it opens. */
+#include "base/threads.h"
+#include "pipeline/io.h"
+#include "pipeline/loader_state.h"
+#include "pipeline/pages.h"
+
+#define DEFAULT_SLOTS 4
+/* Read memory beyond what keeps the decode threads busy: deep queues for small samples, no more than this for large
+ * ones. */
+#define READ_AHEAD_BYTES ((uint64_t)64 << 20)
+/* Room for the gaps that merged extents carry along, and for alignment: see loader_fetch.c. */
+#define ROOM_PER_EXTENT (16384 + 3 * UPS_IO_ALIGNMENT)
+
+void ups_loader_fill_in(ups_loader_options *options) {
+    if (options->windows_per_draw <= 0) options->windows_per_draw = 1;
+    if (options->stride <= 0) options->stride = 1;
+    if (options->ranks <= 0) options->ranks = 1;
+    if (options->slots <= 0) options->slots = DEFAULT_SLOTS;
+    if (options->queue_depth <= 0) options->queue_depth = UPS_IO_DEFAULT_QUEUE_DEPTH;
+    if (options->decode_threads <= 0) options->decode_threads = ups_cpu_count();
+}
+
+/* Frames of which a thread must keep a copy, in bytes: none where a source can decode straight into the slot. */
+static uint64_t staging_bytes(const ups_loader_options *options, const ups_loader_load *load) {
+    bool gathers = options->windows_per_draw > 1 || (load->stride > 1 && load->frames > 1);
+    return gathers || load->dtype != options->dtype ? load->limits.decoded_bytes : 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_loader_load *loads, int32_t count) {
+    ups_loader_options options = *given;
+    ups_loader_fill_in(&options);
+    ups_loader_memory memory = {.scratch = 64};
+    for (int32_t k = 0; k < count; k++) {
+        const ups_loader_load *load = &loads[k];
+        uint64_t window = (uint64_t)(load->frames * load->frame_elements) * ups_dtype_size(options.dtype);
+        memory.slot = larger(memory.slot, window * (uint64_t)options.batch);
+        memory.read = larger(memory.read, load->limits.stored_bytes + (uint64_t)load->limits.extents * ROOM_PER_EXTENT);
+        memory.scratch = larger(memory.scratch, load->limits.scratch_bytes);
+        memory.staging = larger(memory.staging, staging_bytes(&options, load));
+    }
+    memory.read = ups_io_room(memory.read);
+    int64_t most = options.slots * (options.batch / options.windows_per_draw), least = options.decode_threads + 2;
+    memory.reads = (int64_t)(READ_AHEAD_BYTES / memory.read);
+    if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
+    if (memory.reads < least) memory.reads = least;
+    if (memory.reads > most) memory.reads = most;
+    memory.total = (uint64_t)options.slots * ups_pages_bytes(memory.slot) +
+                   ups_pages_bytes((uint64_t)memory.reads * memory.read) +
+                   (uint64_t)options.decode_threads *
+                       (ups_pages_bytes(memory.scratch) + (memory.staging ? ups_pages_bytes(memory.staging) : 0));
+    return memory;
+}

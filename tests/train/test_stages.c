@@ -1,0 +1,289 @@
+/* The stages as `ups train` runs them, on data of our own solvers: what the plan says of memory is what training then
+ * takes, and nothing is allocated after the first step.
+ *
+ * Memory is what is alive on the heap, the C library's allocator being watched for the whole process, libraries
+ * included. Optimizer steps are seen through a device that counts and passes on. */
+#include "base/files.h"
+#include "tests/base/testing.h"
+#include "tools/encode.h"
+#include "tools/session.h"
+#include "tools/solvers/datagen.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdatomic.h>
+
+#if defined(__has_feature) /* clang's way to ask */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define WATCHES_ALLOCATIONS 1
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *old, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+extern void __libc_free(void *memory);
+
+static atomic_long alive, largest_asked; /* bytes; the second since the last reset */
+
+/* What the C library sets aside for an alignment is never touched, so large blocks count with the bytes asked for. */
+enum { LARGE = 128 << 10, MOST_LARGE = 4096 };
+static struct {
+    void *memory;
+    long bytes;
+} large[MOST_LARGE];
+static atomic_flag large_busy = ATOMIC_FLAG_INIT;
+
+/* Swaps an entry of the table: (NULL, memory) adds, (memory, NULL) removes. The bytes of the entry; -1: no such. */
+static long exchange(void *from, void *to, long bytes) {
+    while (atomic_flag_test_and_set(&large_busy)) {
+    }
+    long found = -1;
+    for (int i = 0; i < MOST_LARGE && found < 0; i++) {
+        if (large[i].memory != from) continue;
+        if (to) large[i].bytes = bytes;
+        found = large[i].bytes;
+        large[i].memory = to;
+    }
+    atomic_flag_clear(&large_busy);
+    return found;
+}
+
+static void *gained(void *memory, size_t asked) {
+    if (!memory) return NULL;
+    long bytes = (long)malloc_usable_size(memory);
+    if (bytes >= LARGE) bytes = exchange(NULL, memory, (long)asked);
+    atomic_fetch_add(&alive, bytes);
+    long known = atomic_load(&largest_asked);
+    while (bytes > known && !atomic_compare_exchange_weak(&largest_asked, &known, bytes)) {
+    }
+    return memory;
+}
+
+static void lost(void *memory) {
+    if (!memory) return;
+    long bytes = (long)malloc_usable_size(memory), known = bytes >= LARGE ? exchange(memory, NULL, 0) : -1;
+    atomic_fetch_sub(&alive, known >= 0 ? known : bytes);
+}
+
+void *malloc(size_t bytes) {
+    return gained(__libc_malloc(bytes), bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+    return gained(__libc_calloc(count, bytes), count * bytes);
+}
+void *realloc(void *old, size_t bytes) {
+    lost(old);
+    return gained(__libc_realloc(old, bytes), bytes);
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    return gained(__libc_memalign(alignment, bytes), bytes);
+}
+int posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    *memory = gained(__libc_memalign(alignment, bytes), bytes);
+    return *memory ? 0 : ENOMEM;
+}
+void free(void *memory) {
+    lost(memory);
+    __libc_free(memory);
+}
+#endif
+
+/* ---- a device that watches -------------------------------------------------------------------------------------- */
+
+enum { MOST_STEPS = 64, SMALL = 4096 };
+
+static struct {
+    const ups_device_class *real;
+    ups_device_class class; /* the real one's, but for what is counted */
+    int steps;              /* optimizer steps begun */
+    int device_allocations; /* since the first one */
+    long alive[MOST_STEPS]; /* heap when each began */
+    long largest;           /* that was asked for between the first and the last one */
+} watched;
+
+static ups_status watched_allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    if (watched.steps > 0) watched.device_allocations++;
+    return watched.real->allocate(device, bytes, memory, error);
+}
+
+/* The optimizer asks for the gradients' norm once a step. */
+static ups_status watched_sum(ups_device *device, const float *x, int64_t count, double *sum, int64_t *non_finite,
+                              ups_error *error) {
+#ifdef WATCHES_ALLOCATIONS
+    watched.alive[watched.steps] = atomic_load(&alive);
+    if (watched.steps == 0) atomic_store(&largest_asked, 0);
+    watched.largest = atomic_load(&largest_asked);
+#endif
+    watched.steps++;
+    return watched.real->sum_of_squares(device, x, count, sum, non_finite, error);
+}
+
+static void watch(ups_device *device) {
+    memset(&watched, 0, sizeof watched);
+    watched.real = device->class;
+    watched.class = *device->class;
+    watched.class.allocate = watched_allocate;
+    watched.class.sum_of_squares = watched_sum;
+    device->class = &watched.class;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------- */
+
+/* Large enough that what the plan counts outweighs tables and names, small enough for seconds. */
+static const char configuration[] = "output: %s/run\n"
+                                    "seed: 5\n"
+                                    "precision: %s\n"
+                                    "device: {threads: 1}\n"
+                                    "data:\n"
+                                    "  root: %s\n"
+                                    "  split: {train: 0.8, validation: 0.1, test: 0.1}\n"
+                                    "  decode_threads: 1\n"
+                                    "tasks:\n"
+                                    "  - name: advection\n"
+                                    "    files: [advection.h5]\n"
+                                    "    patch: [4]\n"
+                                    "  - name: darcy\n"
+                                    "    files: [darcy.h5]\n"
+                                    "    patch: [4]\n"
+                                    "model:\n"
+                                    "  tokens: 32\n"
+                                    "  dim: 32\n"
+                                    "  encoder: {width: 64, frequencies: [1, 2, 4]}\n"
+                                    "  decoder: {hidden: 64, depth: 2, heads: 2, mlp_ratio: 2, frequencies: [1, 2]}\n"
+                                    "  operator: {hidden: 128, depth: 4, heads: 4, mlp_ratio: 4, drop_path: 0.1}\n"
+                                    "autoencoder:\n"
+                                    "  steps: 12\n"
+                                    "  batch_size: 32\n"
+                                    "  accumulation: 2\n"
+                                    "  queries: 128\n"
+                                    "  log_every: 12\n"
+                                    "  validate_every: 0\n"
+                                    "  checkpoint_every: 0\n"
+                                    "  validation_batches: 1\n"
+                                    "  optimizer: {learning_rate: 0.003, warmup_steps: 2, ema_decay: 0.9}\n"
+                                    "operator:\n"
+                                    "  steps: 12\n"
+                                    "  batch_size: 32\n"
+                                    "  log_every: 12\n"
+                                    "  validate_every: 0\n"
+                                    "  checkpoint_every: 0\n"
+                                    "  validation_batches: 1\n"
+                                    "  rollout_steps: 3\n"
+                                    "  optimizer: {learning_rate: 0.003, warmup_steps: 2}\n"
+                                    "  losses:\n"
+                                    "    one_step: {weight: 1}\n"
+                                    "    rollout: {weight: 1, every: 2}\n";
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
+    ups_error error;
+    ups_datagen_request request = {
+        .solver = ups_solver_find(solver), .samples = 40, .threads = 1, .path = scratch(name), .replace = true};
+    ups_solver_setup_begin(request.solver, &request.setup);
+    request.setup.resolution = resolution;
+    if (steps) request.setup.steps = steps;
+    ups_datagen_result result;
+    ok(ups_datagen_run(&request, &result, &error), &error);
+}
+
+static int make_data(void **state) {
+    if (make_scratch(state) != 0) return -1;
+    generate("advection1d", "advection.h5", 128, 11);
+    generate("darcy2d", "darcy.h5", 32, 0);
+    return 0;
+}
+
+static void open_run(const char *precision, bool normalise, ups_session *session) {
+    char text[4096];
+    ups_error error;
+    snprintf(text, sizeof text, configuration, scratch_directory, precision, scratch_directory);
+    write_text(scratch("run.yaml"), text);
+    ok(ups_session_open(scratch("run.yaml"), NULL, 0, normalise, session, &error), &error);
+}
+
+typedef ups_status (*plan_stage)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
+typedef ups_status (*run_stage)(const ups_stage_request *request, ups_error *error);
+
+/* The last loss that metrics.jsonl has of a stage. */
+static double logged_loss(const char *stage) {
+    char *bytes = NULL, *line, *rest;
+    size_t length;
+    ups_error error;
+    double loss = NAN;
+    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &bytes, &length, &error), &error);
+    for (line = strtok_r(bytes, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *json = json_loads(line, 0, NULL);
+        const char *of = json_string_value(json_object_get(json, "stage"));
+        if (of && strcmp(of, stage) == 0 && json_object_get(json, "loss"))
+            loss = json_number_value(json_object_get(json, "loss"));
+        json_decref(json);
+    }
+    free(bytes);
+    return loss;
+}
+
+/* Runs a stage under watch and holds what it took against what was promised. */
+static void run_watched(const char *precision, const char *name, plan_stage plan, run_stage run) {
+    ups_session session;
+    ups_error error;
+    ups_stage_plan promised;
+    open_run(precision, true, &session);
+    ok(plan(&session.request, &promised, &error), &error);
+    watch(session.device);
+#ifdef WATCHES_ALLOCATIONS
+    long before = atomic_load(&alive);
+#endif
+    ok(run(&session.request, &error), &error);
+    assert_int_equal(watched.steps, 12);
+    assert_int_equal(watched.device_allocations, 0);
+    assert_true(isfinite(logged_loss(name)));
+#ifdef WATCHES_ALLOCATIONS
+    long taken = watched.alive[1] - before;
+    double off = (double)promised.total / (double)taken - 1;
+    print_message("    %s %s: promised %.2f MiB, taken %.2f MiB, off by %+.2f %%\n", name, precision,
+                  (double)promised.total / (1 << 20), (double)taken / (1 << 20), 100 * off);
+    assert_true(fabs(off) <= 0.05);
+    /* oneDNN makes small tables for each run and frees them. */
+    assert_true(watched.largest < SMALL);
+    for (int step = 2; step < watched.steps; step++) assert_true(watched.alive[step] <= watched.alive[1] + SMALL);
+#endif
+    ups_session_close(&session);
+}
+
+static void build_cache(const char *precision) {
+    ups_session session;
+    ups_error error;
+    open_run(precision, true, &session);
+    ok(ups_encode_remove(session.config, &error), &error);
+    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
+    ups_session_close(&session);
+}
+
+static void check_all(const char *precision) {
+    run_watched(precision, "autoencoder", ups_stage_autoencoder_plan, ups_stage_autoencoder_run);
+    build_cache(precision);
+    run_watched(precision, "operator", ups_stage_operator_plan, ups_stage_operator_run);
+}
+
+static void in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+    check_all("f32");
+}
+
+static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+    check_all("bf16");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
+        cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
+    };
+    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+}
