@@ -1,0 +1,122 @@
+"""`ups eval` and `ups rollout` of a trained tiny run, recomputed with NumPy from the files. Usage: test_evaluation.py UPS"""
+
+import json
+import os
+import sys
+import unittest
+
+import h5py
+import numpy
+
+from tiny_run import Runs
+
+UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
+
+
+def nrmse(prediction, truth):
+    """PDEBench's: by (trajectory, frame), then the mean. Arrays (trajectory, frame, points)."""
+    error = numpy.sqrt(numpy.mean((prediction - truth) ** 2, axis=2))
+    return float(numpy.mean(error / numpy.sqrt(numpy.mean(truth**2, axis=2))))
+
+
+class Evaluated(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.runs = Runs(UPS, samples=15)
+        cls.config = cls.runs.config("run")
+        cls.runs.must("train", cls.config)
+        cls.runs.must("eval", cls.config)
+        with open(cls.runs.path("run", "evaluation.json"), encoding="utf-8") as file:
+            cls.evaluation = json.load(file)
+        cls.pictures = cls.runs.path("pictures")
+        cls.runs.must("rollout", cls.config, "-n", "100", "-o", cls.runs.path("out.h5"), "--png", cls.pictures)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.runs.close()
+
+    def whole(self, task):
+        """The last horizon of a task: the whole rollout."""
+        found = self.evaluation["tasks"][task]["horizons"][-1]
+        self.assertTrue(found["whole"])
+        return found
+
+    def test_the_whole_rollouts_error_is_that_of_the_files_that_rollout_writes(self):
+        with h5py.File(self.runs.path("out-advection.h5")) as file:
+            prediction, truth = file["tensor"][:].astype(float), file["truth"][:].astype(float)
+        whole = self.whole(0)
+        self.assertEqual(len(prediction), self.evaluation["tasks"][0]["trajectories"])
+        self.assertAlmostEqual(whole["model"]["nrmse"] / nrmse(prediction[:, 1:], truth[:, 1:]), 1, 4)
+        still = numpy.broadcast_to(truth[:, :1], truth[:, 1:].shape)
+        self.assertAlmostEqual(whole["persistence"]["nrmse"] / nrmse(still, truth[:, 1:]), 1, 4)
+        worst = numpy.abs(prediction - truth)[:, 1:].max(axis=(0, 2)).mean()
+        self.assertAlmostEqual(whole["model"]["max"] / worst, 1, 4)
+
+    def test_the_truth_in_the_file_is_the_data(self):
+        with h5py.File(self.runs.path("out-advection.h5")) as file, h5py.File(
+            os.path.join(self.runs.data, "advection.h5")
+        ) as data:
+            for place, name in enumerate(file.attrs["ups.samples"].split(", ")):
+                sample = int(name[len("tensor[") : -1])
+                numpy.testing.assert_array_equal(file["truth"][place], data["tensor"][sample])
+            numpy.testing.assert_allclose(file["x-coordinate"], data["x-coordinate"], rtol=1e-6)
+            numpy.testing.assert_allclose(file["t-coordinate"][:], data["t-coordinate"][:9], rtol=1e-6)
+            self.assertEqual(file.attrs["ups.operator"], self.evaluation["operator"]["xxh3"])
+            self.assertIn("darcy", file.attrs["ups.config"])
+
+    def test_a_steady_problem_has_its_solution_field_scored_alone(self):
+        darcy = self.evaluation["tasks"][1]
+        self.assertEqual((darcy["solution_fields"], darcy["constant_fields"]), (["u"], ["nu"]))
+        with h5py.File(self.runs.path("out-darcy.h5")) as file:
+            prediction = numpy.stack([file[seed]["data"][1:, :, :, 1].reshape(1, -1) for seed in file])
+            truth = numpy.stack([file[seed]["truth"][1:, :, :, 1].reshape(1, -1) for seed in file])
+        model = self.whole(1)["model"]
+        self.assertAlmostEqual(model["nrmse"] / nrmse(prediction.astype(float), truth.astype(float)), 1, 4)
+        self.assertEqual(model, self.whole(1)["fields"]["u"]["model"])
+        self.assertAlmostEqual(self.whole(1)["persistence"]["nrmse"], 1, 5)
+
+    def test_rollouts_are_read_again_as_data(self):
+        found = json.loads(self.runs.must("data", "inspect", "--json", self.runs.path("out-advection.h5")).stdout)[0]
+        self.assertEqual((found["layout"], found["samples"]), ("pdebench.tensor", 3))
+        found = json.loads(self.runs.must("data", "inspect", "--json", self.runs.path("out-darcy.h5")).stdout)[0]
+        self.assertEqual((found["layout"], found["samples"]), ("pdebench.seedgroup", 3))
+
+    def test_pictures_are_there_for_every_trajectory(self):
+        names = [f"advection-{i}-u{kind}.png" for i in range(3) for kind in ("", "-profiles")]
+        names += [f"darcy-{i}-u.png" for i in range(3)]
+        self.assertEqual(sorted(os.listdir(self.pictures)), sorted(names))
+        for name in names:
+            with open(os.path.join(self.pictures, name), "rb") as file:
+                self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
+
+    def test_json_on_standard_output_is_the_file(self):
+        told = json.loads(self.runs.must("eval", self.config, "--json", "-o", self.runs.path("again.json")).stdout)
+        for evaluation in (told, self.evaluation):
+            for task in evaluation["tasks"]:
+                task["seconds"] = 0
+        self.assertEqual(told, self.evaluation)
+
+    def test_a_training_checkpoint_is_evaluated_in_place_of_the_exported_model(self):
+        config = self.runs.copy("checkpointed", "run")
+        self.runs.must("train", config, "--stage", "operator", "--restart", "--set", "operator.steps=20")
+        folder = self.runs.path("checkpointed", "checkpoints", "operator")
+        output = self.runs.path("checkpointed.json")
+        told = json.loads(self.runs.must("eval", self.config, "-c", folder, "--json", "-o", output).stdout)
+        self.assertIn("step-00000020.safetensors", told["operator"]["file"])
+        self.assertNotEqual(told["operator"]["xxh3"], self.evaluation["operator"]["xxh3"])
+
+    def test_mistakes_are_told_and_leave_nothing(self):
+        for arguments, part in (
+            (["--task", "burgers"], "no task 'burgers'; it has advection, darcy"),
+            (["--sample", "9"], "no trajectory 9 in its test split; 0 to 2 are"),
+            (["--resolution", "8x8x8"], "names 3 axes"),
+            (["--checkpoint", self.runs.path("nothing")], "the checkpoint cannot be opened"),
+        ):
+            done = self.runs.run("rollout", self.config, "-o", self.runs.path("wrong.h5"), *arguments)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertIn(part, done.stderr)
+        self.assertEqual([name for name in os.listdir(self.runs.folder) if "wrong" in name], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
