@@ -104,8 +104,14 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
            plural(evaluation->steps), evaluation->seconds);
     printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "RMSE", "cRMSE", "max", "bRMSE", "fRMSE low",
            "middle", "high");
+    bool one_step_shown = false;
     for (int i = 0; i < evaluation->horizon_count; i++) {
         const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        if (h->steps == 0 && h->frames == 1 && one_step_shown) {
+            printf("whole rollout: that one step\n");
+            continue;
+        }
+        one_step_shown = one_step_shown || (h->steps == 1 && h->windows > 0);
         if (h->steps > 0) {
             printf("after %lld step%s", (long long)h->steps, plural(h->steps));
             if (h->windows == 0) {
