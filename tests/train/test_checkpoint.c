@@ -1,0 +1,291 @@
+/* Checkpoints: what was saved comes back bit for bit; files that are damaged, foreign or missing are answered with a
+ * sentence and change nothing; whatever moment a writer dies at, the latest checkpoint is whole. */
+#include "base/files.h"
+#include "base/random.h"
+#include "model/parameters.h"
+#include "tests/base/testing.h"
+#include "train/checkpoint.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+typedef struct trained {
+    ups_parameters *parameters;
+    ups_optimizer *optimizer;
+    ups_training_state state;
+} trained;
+
+static ups_device *device;
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+/* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
+static trained make(int64_t rows, bool average, bool bf16, uint64_t seed) {
+    trained t = {.parameters = ups_parameters_create(), .state = {.seed = 5, .score = NAN}};
+    ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
+    if (average) config.ema_decay = 0.5;
+    ups_error error;
+    ups_parameters_add(t.parameters, "layer.weight", 2, (int64_t[]){rows, 5},
+                       (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
+    ups_parameters_add(t.parameters, "layer.bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ONES});
+    ok(ups_parameters_allocate(t.parameters, device, true, bf16, seed, &error), &error);
+    ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &error), &error);
+    return t;
+}
+
+/* Some optimizer steps, so that no buffer is what it was at the start. */
+static void advance(trained *t, int64_t steps) {
+    ups_error error;
+    ups_optimizer_result result;
+    for (int64_t s = 0; s < steps; s++, t->state.step++) {
+        for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
+            const ups_parameter *p = ups_parameters_get(t->parameters, i);
+            ups_random_fill_normal(ups_random_stream((uint64_t)i, UPS_RANDOM_TEST, (uint32_t)t->state.step), 1,
+                                   ups_parameters_gradients(t->parameters) + p->offset, (size_t)p->elements);
+        }
+        ok(ups_optimizer_step(t->optimizer, t->state.step, 1000, &result, &error), &error);
+        t->state.running_loss = 1.0 / (double)(3 + t->state.step);
+    }
+}
+
+static void end(trained *t) {
+    ups_optimizer_destroy(t->optimizer);
+    ups_parameters_destroy(t->parameters);
+}
+
+static ups_status save(trained *t, ups_error *error) {
+    return ups_checkpoint_save(scratch("run"), &t->state, t->parameters, t->optimizer, error);
+}
+
+static ups_status load(trained *t, ups_error *error) {
+    error->message[0] = '\0';
+    return ups_checkpoint_load(scratch("run"), &t->state, t->parameters, t->optimizer, error);
+}
+
+static void assert_same(trained *a, trained *b) {
+    size_t bytes = (size_t)ups_parameters_elements(a->parameters) * sizeof(float);
+    assert_memory_equal(ups_parameters_values(a->parameters), ups_parameters_values(b->parameters), bytes);
+    assert_memory_equal(ups_optimizer_first_moment(a->optimizer), ups_optimizer_first_moment(b->optimizer), bytes);
+    assert_memory_equal(ups_optimizer_second_moment(a->optimizer), ups_optimizer_second_moment(b->optimizer), bytes);
+    if (ups_optimizer_average(a->optimizer)) {
+        assert_memory_equal(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
+    }
+    if (ups_parameters_bf16(a->parameters)) {
+        assert_memory_equal(ups_parameters_bf16(a->parameters), ups_parameters_bf16(b->parameters), bytes / 2);
+    }
+    assert_int_equal(a->state.step, b->state.step);
+    assert_true(a->state.running_loss == b->state.running_loss);
+    assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
+}
+
+static int empty(void **state) {
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s/run'", scratch_directory);
+    return system(command);
+}
+
+static int open_device(void **state) {
+    return make_scratch(state) != 0 ||
+           ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, NULL) != UPS_OK;
+}
+
+static int close_device(void **state) {
+    ups_device_close(device);
+    return remove_scratch(state);
+}
+
+static void a_checkpoint_comes_back_bit_for_bit(void **state) {
+    for (int kind = 0; kind < 4; kind++) {
+        ups_error error;
+        trained saved = make(4, kind & 1, kind & 2, 1), loaded = make(4, kind & 1, kind & 2, 2);
+        advance(&saved, 3);
+        if (kind & 1) saved.state.score = 0.1;
+        assert_false(ups_checkpoint_exists(scratch("run")));
+        ok(save(&saved, &error), &error);
+        assert_true(ups_checkpoint_exists(scratch("run")));
+        ok(load(&loaded, &error), &error);
+        assert_same(&loaded, &saved);
+        advance(&saved, 2); /* and goes on alike */
+        advance(&loaded, 2);
+        assert_same(&loaded, &saved);
+        end(&saved);
+        end(&loaded);
+        empty(state);
+    }
+}
+
+static void only_the_latest_checkpoint_is_kept(void **state) {
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    for (int i = 0; i < 3; i++) {
+        advance(&t, 1);
+        ok(save(&t, &error), &error);
+        assert_int_equal(count_entries(scratch("run"), ".safetensors"), 1);
+    }
+    assert_true(ups_path_exists(scratch("run/step-00000003.safetensors")));
+    end(&t);
+}
+
+static void where_there_is_none_the_file_looked_for_is_named(void **state) {
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    assert_int_equal(load(&t, &error), UPS_ERR_IO);
+    assert_contains(error.message, "run/latest.json");
+    end(&t);
+}
+
+/* A writer that died before latest.json was replaced. */
+static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **state) {
+    ups_error error;
+    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2);
+    advance(&saved, 1);
+    ok(save(&saved, &error), &error);
+    write_text(scratch("run/step-00000002.safetensors"), "half a file");
+    write_text(scratch("run/notes.txt"), "mine");
+    ok(load(&loaded, &error), &error);
+    assert_same(&loaded, &saved);
+    assert_false(ups_path_exists(scratch("run/step-00000002.safetensors")));
+    assert_true(ups_path_exists(scratch("run/step-00000001.safetensors")));
+    assert_true(ups_path_exists(scratch("run/notes.txt")));
+    end(&saved);
+    end(&loaded);
+}
+
+/* Loading fails with `status` and a sentence that holds `part`; the model stays as it was. */
+static void refuses(trained *t, ups_status status, const char *part) {
+    ups_error error;
+    size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, ups_parameters_values(t->parameters), bytes);
+    ups_status found = load(t, &error);
+    if (found != status)
+        fail_msg("%s where %s was expected: %s", ups_status_name(found), ups_status_name(status), error.message);
+    assert_contains(error.message, part);
+    assert_contains(error.message, "run/");
+    assert_memory_equal(ups_parameters_values(t->parameters), before, bytes);
+    free(before);
+}
+
+static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **state) {
+    ups_error error;
+    trained saved = make(4, true, false, 1), t = make(4, true, false, 2);
+    advance(&saved, 1);
+    ok(save(&saved, &error), &error);
+    char *whole;
+    size_t length;
+    ok(ups_read_file(scratch("run/step-00000001.safetensors"), 1 << 20, &whole, &length, &error), &error);
+    for (size_t cut = 0; cut < length; cut += 1 + length / 97) {
+        FILE *file = fopen(scratch("run/step-00000001.safetensors"), "wb");
+        assert_int_equal(fwrite(whole, 1, cut, file), cut);
+        fclose(file);
+        refuses(&t, UPS_ERR_FORMAT, "--restart");
+    }
+    free(whole);
+    unlink(scratch("run/step-00000001.safetensors"));
+    refuses(&t, UPS_ERR_IO, "step-00000001.safetensors");
+    end(&saved);
+    end(&t);
+}
+
+static void a_checkpoint_of_another_model_is_refused(void **state) {
+    ups_error error;
+    trained saved = make(4, false, false, 1), wider = make(6, false, false, 2), averaged = make(4, true, false, 3);
+    advance(&saved, 1);
+    ok(save(&saved, &error), &error);
+    refuses(&wider, UPS_ERR_FORMAT, "(4, 5)");
+    refuses(&averaged, UPS_ERR_FORMAT, "ema.");
+    end(&saved);
+    ok(save(&averaged, &error), &error);
+    trained plain = make(4, false, false, 1);
+    refuses(&plain, UPS_ERR_FORMAT, "ema.");
+    end(&plain);
+    end(&wider);
+    end(&averaged);
+}
+
+static void a_checkpoint_of_another_seed_is_refused(void **state) {
+    ups_error error;
+    trained saved = make(4, false, false, 1), other = make(4, false, false, 2);
+    ok(save(&saved, &error), &error);
+    other.state.seed = 6;
+    refuses(&other, UPS_ERR_STALE, "seed 5");
+    end(&saved);
+    end(&other);
+}
+
+static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state) {
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"", "latest.json"},
+        {"{\"step\": 1", "latest.json"},
+        {"[1, 2]", "latest.json"},
+        {"{\"step\": \"one\", \"seed\": 5, \"running_loss\": 1, \"file\": \"a\"}", "step"},
+        {"{\"step\": 1, \"running_loss\": 1, \"file\": \"a\"}", "seed"},
+        {"{\"step\": 1, \"seed\": 5, \"file\": \"a\"}", "running_loss"},
+        {"{\"step\": 1, \"seed\": 5, \"running_loss\": 1}", "file"},
+        {"{\"step\": 1, \"seed\": 5, \"running_loss\": 1, \"file\": \"../a.safetensors\"}", "beside it"},
+    };
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    ok(save(&t, &error), &error);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text(scratch("run/latest.json"), cases[i].text);
+        refuses(&t, UPS_ERR_FORMAT, cases[i].part);
+    }
+    end(&t);
+}
+
+static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **state) {
+    ups_error error;
+    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2), later = make(4, false, false, 3);
+    advance(&saved, 1);
+    advance(&later, 2);
+    ok(save(&saved, &error), &error);
+    assert_int_equal(mkdir(scratch("run/step-00000002.safetensors"), 0777), 0); /* its name is taken by a folder */
+    assert_int_equal(save(&later, &error), UPS_ERR_IO);
+    assert_contains(error.message, "run/step-00000002.safetensors");
+    assert_int_equal(count_entries(scratch("run"), "partial"), 0);
+    rmdir(scratch("run/step-00000002.safetensors"));
+    ok(load(&loaded, &error), &error);
+    assert_same(&loaded, &saved);
+    end(&saved);
+    end(&loaded);
+    end(&later);
+}
+
+static void the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise(void **state) {
+    for (int average = 0; average < 2; average++) {
+        ups_error error;
+        trained t = make(4, average, false, 1), read = make(4, false, false, 2);
+        advance(&t, 3);
+        const char *path = scratch("model.safetensors");
+        ok(ups_model_export(path, t.parameters, t.optimizer, &error), &error);
+        ok(ups_parameters_load(read.parameters, path, true, &error), &error);
+        size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
+        const float *expected = average ? ups_optimizer_average(t.optimizer) : ups_parameters_values(t.parameters);
+        assert_memory_equal(ups_parameters_values(read.parameters), expected, bytes);
+        if (average) assert_memory_not_equal(expected, ups_parameters_values(t.parameters), bytes);
+        end(&t);
+        end(&read);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_checkpoint_comes_back_bit_for_bit, empty),
+        cmocka_unit_test_teardown(only_the_latest_checkpoint_is_kept, empty),
+        cmocka_unit_test_teardown(where_there_is_none_the_file_looked_for_is_named, empty),
+        cmocka_unit_test_teardown(a_file_that_latest_does_not_name_is_passed_over_and_cleared, empty),
+        cmocka_unit_test_teardown(a_checkpoint_cut_anywhere_is_refused_and_changes_nothing, empty),
+        cmocka_unit_test_teardown(a_checkpoint_of_another_model_is_refused, empty),
+        cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
+        cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
+        cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
+        cmocka_unit_test_teardown(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise,
+                                  empty),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}

@@ -1,0 +1,123 @@
+/* Which losses are taken at which step, and that an objective is the weighted sum of its terms. */
+#include "tests/base/testing.h"
+#include "train/losses.h"
+
+#include <math.h>
+
+static ups_loss_config first, second, third;
+static const ups_loss_config *const losses[] = {&first, &second, &third};
+
+static void set(ups_loss_config a, ups_loss_config b, ups_loss_config c) {
+    first = a, second = b, third = c;
+}
+
+static void a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight(void **state) {
+    set((ups_loss_config){1, 1, 0}, (ups_loss_config){0.5, 3, 4}, (ups_loss_config){0, 1, 0});
+    for (int64_t step = 0; step < 30; step++) {
+        unsigned expected = 1u | (step >= 4 && step % 3 == 0 ? 2u : 0u);
+        assert_int_equal(ups_losses_due(losses, 3, step), expected);
+    }
+}
+
+/* The same, by looking at every step. */
+static int count_masks(int64_t steps, unsigned *masks) {
+    int found = 0;
+    for (int64_t step = 0; step < steps; step++) {
+        unsigned mask = ups_losses_due(losses, 3, step);
+        bool known = false;
+        for (int i = 0; i < found; i++) known = known || masks[i] == mask;
+        if (!known) masks[found++] = mask;
+    }
+    return found;
+}
+
+static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void **state) {
+    unsigned found[8], expected[8];
+    for (int64_t every = 1; every <= 4; every++) {
+        for (int64_t from = 0; from <= 40; from += 5) {
+            for (int64_t steps = 1; steps < 90; steps += 11) {
+                set((ups_loss_config){1, 2, 0}, (ups_loss_config){1, every, from}, (ups_loss_config){1, 5, from / 2});
+                int count = count_masks(steps, expected);
+                assert_int_equal(ups_losses_masks(losses, 3, steps, found), count);
+                assert_memory_equal(found, expected, (size_t)count * sizeof *found);
+            }
+        }
+    }
+}
+
+static void a_run_of_nine_quadrillion_steps_is_looked_through_at_once(void **state) {
+    set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
+    unsigned masks[8];
+    assert_int_equal(ups_losses_masks(losses, 3, INT64_C(9000000000000000), masks), 2);
+    assert_int_equal(masks[0], 1);
+    assert_int_equal(masks[1], 3);
+}
+
+/* Σ weight · mean over the batch of each term, for a number of terms that needs one sum, and that needs sums of sums.
+ */
+static void check_objective(int terms) {
+    enum { BATCH = 3, WIDTH = 5 };
+    ups_device *device = NULL;
+    ups_error error;
+    assert_int_equal(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, &error), UPS_OK);
+    ups_parameters *parameters = ups_parameters_create();
+    ups_graph *graph = ups_graph_create(parameters, UPS_F32);
+    ups_objective objective = {0};
+    float values[UPS_MAX_TERMS][BATCH * WIDTH], zeros[BATCH * WIDTH] = {0};
+    ups_value inputs[UPS_MAX_TERMS], target = ups_graph_input(graph, "target", UPS_F32, UPS_SHAPE(BATCH, WIDTH));
+    double expected[BATCH] = {0}, total = 0;
+    for (int i = 0; i < terms; i++) {
+        char *name = ups_arena_strdup(graph->arena, "term00");
+        name[4] += (char)(i / 10);
+        name[5] += (char)(i % 10);
+        inputs[i] = ups_graph_input(graph, name, UPS_F32, UPS_SHAPE(BATCH, WIDTH));
+        double weight = 0.25 * (i + 1);
+        ups_objective_add(graph, &objective, ups_loss_mse(graph, inputs[i], target), weight);
+        for (int b = 0; b < BATCH; b++) {
+            double squares = 0;
+            for (int k = 0; k < WIDTH; k++) {
+                values[i][b * WIDTH + k] = (float)sin(1 + i + 3 * b + 7 * k);
+                squares += (double)values[i][b * WIDTH + k] * (double)values[i][b * WIDTH + k];
+            }
+            expected[b] += weight * squares / WIDTH;
+            total += weight * squares / WIDTH / BATCH;
+        }
+    }
+    ups_objective_close(graph, &objective);
+    ups_graph_keep(graph, objective.total);
+    ups_step *step = NULL;
+    assert_int_equal(ups_parameters_allocate(parameters, device, false, false, 0, &error), UPS_OK);
+    assert_int_equal(ups_step_create(graph, device, &step, &error), UPS_OK);
+    assert_int_equal(ups_step_upload(step, target, zeros, sizeof zeros, &error), UPS_OK);
+    for (int i = 0; i < terms; i++) {
+        assert_int_equal(ups_step_upload(step, inputs[i], values[i], sizeof values[i], &error), UPS_OK);
+    }
+    assert_int_equal(ups_step_run(step, &(ups_step_run_options){.loss_scale = 1}, &error), UPS_OK);
+    float scratch_floats[BATCH], windows[BATCH], sum;
+    assert_int_equal(ups_objective_read(&objective, step, BATCH, scratch_floats, windows, &error), UPS_OK);
+    assert_int_equal(ups_step_download(step, objective.total, &sum, sizeof sum, &error), UPS_OK);
+    for (int b = 0; b < BATCH; b++) assert_true(fabs((double)windows[b] - expected[b]) <= 1e-5 * expected[b]);
+    assert_true(fabs((double)sum - total) <= 1e-5 * total);
+    ups_step_destroy(step);
+    ups_graph_destroy(graph);
+    ups_parameters_destroy(parameters);
+    ups_device_close(device);
+}
+
+static void an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window(void **state) {
+    check_objective(1);
+    check_objective(3);
+    check_objective(UPS_MAX_INPUTS);
+    check_objective(UPS_MAX_INPUTS + 1);
+    check_objective(UPS_MAX_TERMS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight),
+        cmocka_unit_test(the_sets_of_losses_that_occur_are_those_of_every_step_in_order),
+        cmocka_unit_test(a_run_of_nine_quadrillion_steps_is_looked_through_at_once),
+        cmocka_unit_test(an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
