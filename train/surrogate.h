@@ -32,8 +32,8 @@ typedef struct ups_surrogate_sizes {
     int64_t states; /* advanced side by side; 0: many */
 } ups_surrogate_sizes;
 
-/* `tasks` is normalised and, like the rest, borrowed. Errors: those of the files, and UPS_ERR_FORMAT when they do not
- * fit the configuration. */
+/* `tasks` is normalised and, like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not
+ * fit the configuration; UPS_ERR_STALE when the cache that the autoencoder made tells of another normalisation. */
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
                               const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error);

@@ -105,6 +105,17 @@ class Evaluated(unittest.TestCase):
         self.assertIn("step-00000020.safetensors", told["operator"]["file"])
         self.assertNotEqual(told["operator"]["xxh3"], self.evaluation["operator"]["xxh3"])
 
+    def test_a_normalisation_that_the_models_were_not_trained_with_is_refused(self):
+        with open(self.config, encoding="utf-8") as file:
+            text = file.read().replace("files: [darcy.h5]", "files: [darcy.h5]\n    field_scale: [1, 4]")
+        config = self.runs.copy("rescaled", "run")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text.replace(self.runs.path("run"), self.runs.path("rescaled")))
+        done = self.runs.run("eval", config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("task darcy: the configuration is not the one", done.stderr)
+        self.assertIn("normalisation", done.stderr)
+
     def test_mistakes_are_told_and_leave_nothing(self):
         for arguments, part in (
             (["--task", "burgers"], "no task 'burgers'; it has advection, darcy"),
