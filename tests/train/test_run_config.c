@@ -1,0 +1,220 @@
+/* Configurations of runs: those in configs/ load; every kind of mistake is answered with the file, the line or key, and
+ * what would be right. How YAML itself is checked is the business of base/'s tests; here it is the run's own schema. */
+#include "tests/base/testing.h"
+#include "train/config.h"
+
+#include <math.h>
+
+static const char minimal[] = "tasks:\n"
+                              "  - name: wave\n"
+                              "    files: [wave.h5]\n"
+                              "  - name: darcy\n"
+                              "    files: [darcy.h5]\n";
+
+static ups_run_config *load(const char *text, const char *override) {
+    ups_run_config *config = NULL;
+    ups_error error;
+    write_text(scratch("run.yaml"), text);
+    if (ups_run_config_load(scratch("run.yaml"), &override, override ? 1 : 0, &config, &error) != UPS_OK) {
+        fail_msg("%s", error.message);
+    }
+    return config;
+}
+
+static void the_configurations_that_come_with_the_project_load(void **state) {
+    static const char *const names[] = {"quickstart", "reference_2task", "pdebench_seedgroups"};
+    for (int i = 0; i < 3; i++) {
+        char path[500];
+        ups_run_config *config = NULL;
+        ups_error error;
+        snprintf(path, sizeof path, "%s/%s.yaml", UPS_CONFIGS, names[i]);
+        if (ups_run_config_load(path, NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+        assert_int_equal(config->task_count, 2);
+        ups_run_config_free(config);
+    }
+}
+
+static void what_is_left_out_has_its_default(void **state) {
+    ups_run_config *config = load(minimal, NULL);
+    assert_int_equal(config->task_count, 2);
+    assert_int_equal(config->seed, 42);
+    assert_int_equal(config->precision, UPS_PRECISION_BF16);
+    assert_int_equal(config->stage_count, 3);
+    assert_int_equal(config->stages[1], UPS_STAGE_CACHE);
+    assert_int_equal(config->model.tokens, 128);
+    assert_int_equal(config->model.core.depth, 12);
+    assert_true(config->op.losses.one_step.weight == 1 && config->op.losses.rollout.weight == 0);
+    assert_int_equal(config->op.losses.rollout.every, 1);
+    assert_int_equal(config->tasks[1].patch[0], 8);
+    assert_string_equal(ups_stage_name(config->stages[2]), "operator");
+    char *cache = ups_run_cache_directory(config);
+    assert_string_equal(cache, "runs/default/cache");
+    free(cache);
+    ups_run_config_free(config);
+}
+
+static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **state) {
+    ups_run_config *config = load(minimal, "operator.batch_size=auto");
+    assert_int_equal(config->op.training.batch_size, 0);
+    ups_run_config_free(config);
+    config = load(minimal, "cache.directory=/elsewhere");
+    char *cache = ups_run_cache_directory(config);
+    assert_string_equal(cache, "/elsewhere");
+    free(cache);
+    ups_run_config_free(config);
+}
+
+static void what_is_printed_loads_to_the_same(void **state) {
+    ups_run_config *config = load(minimal, "operator.losses.rollout={weight: 0.5, every: 2, from: 7}");
+    char *text = NULL, *again = NULL;
+    ups_error error;
+    assert_int_equal(ups_config_print(&ups_run_schema, config, &text, &error), UPS_OK);
+    ups_run_config *second = load(text, NULL);
+    assert_int_equal(ups_config_print(&ups_run_schema, second, &again, &error), UPS_OK);
+    assert_string_equal(text, again);
+    assert_int_equal(second->op.losses.rollout.from, 7);
+    free(text);
+    free(again);
+    ups_run_config_free(config);
+    ups_run_config_free(second);
+}
+
+/* ---- mistakes --------------------------------------------------------------------------------------------------- */
+
+typedef struct mistake {
+    const char *text;     /* appended to the minimal configuration, or an override where it has no newline */
+    const char *parts[3]; /* of the message, besides the file or the override */
+} mistake;
+
+static void told(const mistake *m) {
+    char text[2000];
+    bool override = !strchr(m->text, '\n');
+    const char *overrides[] = {m->text};
+    ups_run_config *config = NULL;
+    ups_error error = {.message = ""};
+    snprintf(text, sizeof text, "%s%s", minimal, override ? "" : m->text);
+    write_text(scratch("run.yaml"), text);
+    ups_status status = ups_run_config_load(scratch("run.yaml"), overrides, override ? 1 : 0, &config, &error);
+    if (status != UPS_ERR_CONFIG) fail_msg("'%s' was answered with %s", m->text, ups_status_name(status));
+    assert_null(config);
+    for (int i = 0; i < 3 && m->parts[i]; i++) assert_contains(error.message, m->parts[i]);
+    bool names_place = strstr(error.message, "run.yaml") || (override && strstr(error.message, "--set"));
+    if (!names_place) fail_msg("\"%s\" does not say where", error.message);
+}
+
+static void all_told(const mistake *list, size_t count) {
+    for (size_t i = 0; i < count; i++) told(&list[i]);
+}
+#define ALL_TOLD(list) all_told(list, sizeof(list) / sizeof(list)[0])
+
+static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **state) {
+    static const mistake list[] = {
+        {"modle:\n  tokens: 3\n", {"run.yaml:6", "modle", "model"}},
+        {"model:\n  tokns: 3\n", {"run.yaml:7", "model.tokns", "tokens"}},
+        {"operator:\n  losses:\n    one_stp: {weight: 1}\n", {"run.yaml:8", "one_stp", "one_step"}},
+        {"autoencoder:\n  optimizer: {lerning_rate: 1}\n", {"run.yaml:7", "lerning_rate", "learning_rate"}},
+        {"model:\n  learning_rate: 0.1\n", {"run.yaml:7", "learning_rate"}},
+        {"model.tokns=3", {"model.tokns", "tokens"}},
+    };
+    ALL_TOLD(list);
+}
+
+static void values_of_another_type_are_told_with_what_belongs_there(void **state) {
+    static const mistake list[] = {
+        {"model:\n  tokens: many\n", {"run.yaml:7", "model.tokens", "number"}},
+        {"model:\n  tokens: 1.5\n", {"run.yaml:7", "model.tokens"}},
+        {"model:\n  tokens: [1, 2]\n", {"run.yaml:7", "model.tokens"}},
+        {"model: 5\n", {"run.yaml:6", "model"}},
+        {"model:\n  operator: {qk_norm: perhaps}\n", {"run.yaml:7", "qk_norm", "true"}},
+        {"precision: f16\n", {"run.yaml:6", "precision", "bf16"}},
+        {"stages: [autoencoder, distil]\n", {"run.yaml:6", "distil", "operator"}},
+        {"stages: []\n", {"run.yaml:6", "stages"}},
+        {"seed: -1\n", {"run.yaml:6", "seed"}},
+        {"operator:\n  batch_size: some\n", {"run.yaml:7", "operator.batch_size", "auto"}},
+        {"tasks[0].patch=x", {"patch"}},
+        {"model.encoder.frequencies=[]", {"frequencies"}},
+    };
+    ALL_TOLD(list);
+}
+
+static void values_out_of_range_are_told_the_range(void **state) {
+    static const mistake list[] = {
+        {"model:\n  tokens: 0\n", {"run.yaml:7", "model.tokens", "1"}},
+        {"model.dim=100000", {"model.dim", "65536"}},
+        {"model.operator.drop_path=1", {"model.operator.drop_path", "0.9"}},
+        {"data.split.train=1.5", {"data.split.train", "1"}},
+        {"data.slots=1", {"data.slots", "2"}},
+        {"tasks[0].stride=0", {"stride", "1"}},
+        {"tasks[0].patch=[0]", {"patch", "1"}},
+        {"tasks[0].field_scale=[0]", {"field_scale"}},
+        {"autoencoder.steps=0", {"autoencoder.steps", "1"}},
+        {"autoencoder.batch_size=-4", {"autoencoder.batch_size", "1"}},
+        {"operator.rollout_steps=1", {"operator.rollout_steps", "2"}},
+        {"operator.optimizer.learning_rate=-1", {"learning_rate", "0"}},
+        {"operator.optimizer.beta2=1", {"beta2"}},
+        {"operator.losses.rollout.every=0", {"every", "1"}},
+        {"operator.losses.rollout.weight=-1", {"weight", "0"}},
+        {"cache.level=40", {"cache.level", "19"}},
+        {"device.threads=-1", {"device.threads", "0"}},
+        {"operator.optimizer.learning_rate=.nan", {"learning_rate"}},
+    };
+    ALL_TOLD(list);
+}
+
+/* As `told`, for whole documents. */
+static void document_told(const char *text, const char *part, const char *other) {
+    ups_run_config *config = NULL;
+    ups_error error = {.message = ""};
+    write_text(scratch("run.yaml"), text);
+    assert_int_equal(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error), UPS_ERR_CONFIG);
+    assert_contains(error.message, "run.yaml");
+    assert_contains(error.message, part);
+    assert_contains(error.message, other);
+}
+
+static void keys_that_must_be_there_are_missed(void **state) {
+    document_told("seed: 1\n", "tasks", "missing");
+    document_told("tasks: []\n", "tasks", "");
+    document_told("tasks:\n  - files: [a.h5]\n", "name", "missing");
+    document_told("tasks:\n  - name: a\n", "files", "missing");
+    document_told("tasks:\n  - name: a\n    files: []\n", "files", "");
+    document_told("tasks:\n  - name: ''\n    files: [a.h5]\n", "name", "");
+    document_told("", "run.yaml", "");
+}
+
+static void what_no_single_key_can_say_is_checked_too(void **state) {
+    static const mistake list[] = {
+        {"data:\n  split: {train: 0.5, validation: 0.1, test: 0.1}\n", {"data.split", "0.7", "1 was expected"}},
+        {"data:\n  split: {train: 0, validation: 0.5, test: 0.5}\n", {"data.split.train", "nothing is left"}},
+        {"tasks[1].name=wave", {"tasks[1].name", "wave", "tasks[0]"}},
+        {"tasks[1].name=a/b", {"tasks[1].name", "a/b", "letters"}},
+        {"tasks[1].name=..", {"tasks[1].name", "letters"}},
+        {"tasks[0].patch=[4, 4, 4, 4]", {"tasks[0].patch", "4 numbers", "3"}},
+        {"autoencoder.pairs_per_trajectory=3", {"autoencoder.batch_size", "16", "pairs_per_trajectory (3)"}},
+        {"operator.pairs_per_trajectory=5", {"operator.batch_size", "multiple"}},
+        {"model.operator.heads=7", {"model.operator.heads", "7 heads", "384"}},
+        {"model.decoder.heads=5", {"model.decoder.heads", "5 heads", "128"}},
+        {"model.encoder.frequencies=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]", {"frequencies"}},
+        {"operator.losses.one_step.weight=0", {"operator.losses", "no loss", "weight: 1"}},
+        {"operator.losses.one_step.from=5", {"operator.losses", "no loss", "from: 0"}},
+        {"operator.losses.one_step.every=2", {"operator.losses", "no loss", "every: 1"}},
+        {"autoencoder.losses.inverse_decoding.weight=0", {"autoencoder.losses", "no loss"}},
+        {"autoencoder.losses.inverse_decoding={every: 3, from: 3}", {"autoencoder.losses", "no loss"}},
+    };
+    ALL_TOLD(list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_configurations_that_come_with_the_project_load),
+        cmocka_unit_test(what_is_left_out_has_its_default),
+        cmocka_unit_test(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere),
+        cmocka_unit_test(what_is_printed_loads_to_the_same),
+        cmocka_unit_test(keys_that_do_not_exist_are_told_with_line_and_the_nearest),
+        cmocka_unit_test(values_of_another_type_are_told_with_what_belongs_there),
+        cmocka_unit_test(values_out_of_range_are_told_the_range),
+        cmocka_unit_test(keys_that_must_be_there_are_missed),
+        cmocka_unit_test(what_no_single_key_can_say_is_checked_too),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,273 @@
+/* Tasks: splits that are the sample's own, disjoint and complete; normalisation that is mean and deviation, computed
+ * directly; configurations that do not fit the files refused. Files come from our own solvers. */
+#include "base/files.h"
+#include "tests/base/testing.h"
+#include "tools/solvers/datagen.h"
+#include "train/tasks.h"
+
+#include <hdf5.h>
+#include <math.h>
+
+enum { SAMPLES = 50, FRAMES = 6, POINTS = 16 };
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+static void generate(const char *solver, const char *name, int64_t samples, int64_t resolution, int64_t steps) {
+    ups_error error;
+    ups_datagen_request request = {
+        .solver = ups_solver_find(solver), .samples = samples, .threads = 1, .path = scratch(name), .replace = true};
+    ups_solver_setup_begin(request.solver, &request.setup);
+    request.setup.resolution = resolution;
+    if (steps) request.setup.steps = steps;
+    ups_datagen_result result;
+    ok(ups_datagen_run(&request, &result, &error), &error);
+}
+
+static int make_data(void **state) {
+    if (make_scratch(state) != 0) return -1;
+    generate("advection1d", "wave.h5", SAMPLES, POINTS, FRAMES);
+    generate("advection1d", "fine.h5", 4, 2 * POINTS, FRAMES);
+    generate("darcy2d", "darcy.h5", 12, 16, 0);
+    return 0;
+}
+
+static const char wave[] = "  - name: wave\n    files: [wave.h5]\n    patch: [4]\n";
+static const char darcy[] = "  - name: darcy\n    files: [darcy.h5]\n    patch: [4]\n";
+
+static ups_run_config *configure(const char *tasks, const char *override) {
+    char text[2000];
+    snprintf(text, sizeof text, "output: %s/run\ndata: {root: %s, decode_threads: 1}\ntasks:\n%s", scratch_directory,
+             scratch_directory, tasks);
+    write_text(scratch("tasks.yaml"), text);
+    ups_run_config *config;
+    ups_error error;
+    ok(ups_run_config_load(scratch("tasks.yaml"), &override, override ? 1 : 0, &config, &error), &error);
+    return config;
+}
+
+typedef struct opened {
+    ups_run_config *config;
+    ups_tasks *tasks;
+} opened;
+
+static opened open_tasks(const char *tasks, const char *override) {
+    opened o = {.config = configure(tasks, override)};
+    ups_error error;
+    ok(ups_tasks_open(o.config, &o.tasks, &error), &error);
+    return o;
+}
+
+static void close_tasks(opened *o) {
+    ups_tasks_close(o->tasks);
+    ups_run_config_free(o->config);
+}
+
+static int forget_run(void **state) {
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s/run'", scratch_directory);
+    return system(command);
+}
+
+/* ---- splits ----------------------------------------------------------------------------------------------------- */
+
+static void every_sample_is_in_one_split_and_splits_are_in_order(void **state) {
+    opened o = open_tasks(wave, NULL);
+    const ups_task *task = &o.tasks->task[0];
+    int seen[SAMPLES] = {0};
+    assert_int_equal(task->sample_count[UPS_SPLIT_TRAIN], 40);
+    assert_int_equal(task->sample_count[UPS_SPLIT_VALIDATION], 5);
+    assert_int_equal(task->sample_count[UPS_SPLIT_TEST], 5);
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        for (int64_t i = 0; i < task->sample_count[s]; i++) {
+            assert_in_range(task->samples[s][i], 0, SAMPLES - 1);
+            seen[task->samples[s][i]]++;
+            if (i > 0) assert_true(task->samples[s][i] > task->samples[s][i - 1]);
+        }
+    }
+    for (int i = 0; i < SAMPLES; i++) assert_int_equal(seen[i], 1);
+    close_tasks(&o);
+}
+
+static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
+    char both[400];
+    snprintf(both, sizeof both, "%s%s", darcy, wave);
+    opened alone = open_tasks(wave, NULL), reseeded = open_tasks(wave, "seed=77"), second = open_tasks(both, NULL);
+    opened renamed = open_tasks(wave, "tasks[0].name=other");
+    const ups_task *a = &alone.tasks->task[0], *b = &reseeded.tasks->task[0], *c = &second.tasks->task[1];
+    const ups_task *d = &renamed.tasks->task[0];
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        size_t bytes = (size_t)a->sample_count[s] * sizeof(int64_t);
+        assert_memory_equal(a->samples[s], b->samples[s], bytes);
+        assert_memory_equal(a->samples[s], c->samples[s], bytes);
+        assert_memory_not_equal(a->samples[s], d->samples[s], bytes);
+    }
+    close_tasks(&alone), close_tasks(&reseeded), close_tasks(&second), close_tasks(&renamed);
+}
+
+static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can(void **state) {
+    static const int64_t expected[][UPS_SPLIT_COUNT] = {{1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {2, 1, 1}};
+    for (int count = 1; count <= 4; count++) {
+        char override[40];
+        snprintf(override, sizeof override, "tasks[0].max_samples=%d", count);
+        opened o = open_tasks(wave, override);
+        const ups_task *task = &o.tasks->task[0];
+        int64_t all = 0;
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) all += task->sample_count[s];
+        assert_int_equal(all, count);
+        assert_true(task->sample_count[UPS_SPLIT_TRAIN] >= 1);
+        if (count > 2) assert_memory_equal(task->sample_count, expected[count - 1], sizeof expected[0]);
+        close_tasks(&o);
+    }
+}
+
+static void splits_that_nobody_wants_are_empty(void **state) {
+    opened o = open_tasks(wave, "data.split={train: 1, validation: 0, test: 0}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], SAMPLES);
+    assert_int_equal(ups_task_held_out(&o.tasks->task[0]), UPS_SPLIT_VALIDATION);
+    close_tasks(&o);
+}
+
+/* ---- normalisation ---------------------------------------------------------------------------------------------- */
+
+static float *read_dataset(const char *file, const char *name, int64_t count) {
+    float *values = malloc((size_t)count * sizeof *values);
+    hid_t id = H5Fopen(scratch(file), H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(id, name, H5P_DEFAULT);
+    assert_true(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    H5Dclose(set);
+    H5Fclose(id);
+    return values;
+}
+
+/* Mean and deviation in two passes over the samples of the training split. */
+static void direct(const ups_task *task, const float *values, int64_t sample_values, double *mean, double *deviation) {
+    double sum = 0, squares = 0;
+    int64_t count = task->sample_count[UPS_SPLIT_TRAIN] * sample_values;
+    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+        for (int64_t k = 0; k < sample_values; k++) sum += (double)at[k];
+    }
+    *mean = sum / (double)count;
+    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+        for (int64_t k = 0; k < sample_values; k++) squares += ((double)at[k] - *mean) * ((double)at[k] - *mean);
+    }
+    *deviation = sqrt(squares / (double)count);
+}
+
+static void close_to(double found, double expected, double scale) {
+    if (!(fabs(found - expected) <= 1e-6 * scale)) fail_msg("%.9g where %.9g was expected", found, expected);
+}
+
+static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(void **state) {
+    opened o = open_tasks(wave, NULL);
+    const ups_task *task = &o.tasks->task[0];
+    ups_error error;
+    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    float *values = read_dataset("wave.h5", "tensor", SAMPLES * FRAMES * POINTS);
+    double mean, deviation;
+    direct(task, values, FRAMES * POINTS, &mean, &deviation);
+    close_to((double)task->statistics[0], mean, deviation);
+    close_to((double)task->statistics[1] * deviation, 1, 1);
+    free(values);
+    close_tasks(&o);
+}
+
+/* Darcy's layout: two channels, (ν, 0) then (ν, u). */
+static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(void **state) {
+    opened o = open_tasks(darcy, "tasks[0].field_scale=[1, 3]");
+    const ups_task *task = &o.tasks->task[0];
+    ups_error error;
+    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    float *nu = read_dataset("darcy.h5", "nu", 12 * 256), *u = read_dataset("darcy.h5", "tensor", 12 * 256);
+    float *frames = calloc(12 * 512, sizeof *frames); /* of the solution: zeros, then u */
+    for (int64_t i = 0; i < 12; i++) memcpy(frames + i * 512 + 256, u + i * 256, 256 * sizeof *u);
+    double mean, deviation;
+    direct(task, nu, 256, &mean, &deviation);
+    close_to((double)task->statistics[0], mean, deviation);
+    close_to((double)task->statistics[1] * deviation, 1, 1);
+    direct(task, frames, 512, &mean, &deviation);
+    close_to((double)task->statistics[2], mean, deviation);
+    close_to((double)task->statistics[3] * deviation, 3, 3);
+    free(nu), free(u), free(frames);
+    close_tasks(&o);
+}
+
+static void statistics_are_recalled_by_the_next_command_and_measured_anew_when_they_would_differ(void **state) {
+    opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
+    ups_error error;
+    char *text;
+    size_t length;
+    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    ok(ups_read_file(scratch("run/normalisation.json"), 1 << 20, &text, &length, &error), &error);
+    char *mean = strstr(text, "\"statistics\"");
+    assert_non_null(mean);
+    free(text);
+    /* What is recalled is what the file says, true or not. */
+    write_text(scratch("run/normalisation.json"),
+               "{\"wave\": {\"samples\": 40, \"field_scale\": [], \"statistics\": [0.25, 8]}}");
+    ok(ups_tasks_normalise(second.config, second.tasks, &error), &error);
+    assert_true(second.tasks->task[0].statistics[0] == 0.25f && second.tasks->task[0].statistics[1] == 8);
+    close_tasks(&second);
+    const char *changes[] = {"tasks[0].max_samples=20", "tasks[0].field_scale=[2]"};
+    for (int i = 0; i < 2; i++) {
+        opened changed = open_tasks(wave, changes[i]);
+        ok(ups_tasks_normalise(changed.config, changed.tasks, &error), &error);
+        assert_true(changed.tasks->task[0].statistics[1] != 8);
+        close_tasks(&changed);
+    }
+    close_tasks(&first);
+}
+
+/* ---- what does not fit ------------------------------------------------------------------------------------------ */
+
+static void refuses(const char *tasks, const char *override, ups_status status, const char *part, const char *other) {
+    ups_run_config *config = configure(tasks, override);
+    ups_tasks *opened_tasks = NULL;
+    ups_error error;
+    assert_int_equal(ups_tasks_open(config, &opened_tasks, &error), status);
+    assert_contains(error.message, part);
+    assert_contains(error.message, other);
+    assert_null(opened_tasks);
+    ups_run_config_free(config);
+}
+
+static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task(void **state) {
+    refuses(wave, "tasks[0].patch=[4, 4]", UPS_ERR_CONFIG, "task wave", "1 grid ax");
+    refuses(darcy, "tasks[0].patch=[4, 4, 4]", UPS_ERR_CONFIG, "task darcy", "2 grid ax");
+    refuses(wave, "tasks[0].field_scale=[1, 2]", UPS_ERR_CONFIG, "task wave", "field_scale");
+    refuses(wave, "tasks[0].stride=6", UPS_ERR_CONFIG, "task wave", "stride of 6");
+    refuses(wave, "tasks[0].files=[wave.h5, fine.h5]", UPS_ERR_FORMAT, "wave", "another grid");
+    refuses(wave, "tasks[0].files=[absent.h5]", UPS_ERR_IO, "task wave", "absent.h5");
+}
+
+static void a_patch_may_have_a_length_along_each_axis(void **state) {
+    opened o = open_tasks(darcy, "tasks[0].patch=[2, 8]");
+    assert_int_equal(o.tasks->task[0].patch[0], 2);
+    assert_int_equal(o.tasks->task[0].patch[1], 8);
+    close_tasks(&o);
+}
+
+static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(void **state) {
+    float out[4] = {9, 9, 9, 9};
+    ups_task_condition((const double[]){0.5, NAN}, 2, 4, out);
+    assert_true(out[0] == 0.5f && out[1] == 0 && out[2] == 0 && out[3] == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sample_is_in_one_split_and_splits_are_in_order),
+        cmocka_unit_test(a_split_depends_on_the_tasks_name_and_nothing_else),
+        cmocka_unit_test(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can),
+        cmocka_unit_test(splits_that_nobody_wants_are_empty),
+        cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
+        cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
+        cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command_and_measured_anew_when_they_would_differ,
+                                  forget_run),
+        cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
+        cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
+        cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),
+    };
+    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+}
