@@ -1,0 +1,169 @@
+"""`ups train` from data to a finished operator, as a user runs it: stages in order and skipped when finished, losses
+that fall, metrics that say so, a plan that comes before. Usage: test_train.py UPS"""
+
+import json
+import os
+import shutil
+import sys
+import unittest
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from tiny_run import CONFIG, Runs, metrics, tree
+
+UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
+LONGER = CONFIG.replace("steps: 60", "steps: 300")
+
+
+class Train(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.runs = Runs(UPS, samples=24)
+        cls.folder, cls.said = {}, {}
+        for precision in ("f32", "bf16"):
+            config = cls.runs.config(precision, LONGER.replace("precision: f32", "precision: " + precision))
+            cls.said[precision] = cls.runs.must("train", config).stderr
+            cls.folder[precision] = cls.runs.path(precision)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.runs.close()
+
+    def lines(self, precision, stage, field):
+        return [line for line in metrics(self.folder[precision]) if line["stage"] == stage and field in line]
+
+    def test_all_stages_run_in_order_and_leave_their_models(self):
+        for precision, folder in self.folder.items():
+            said = self.said[precision]
+            self.assertLess(said.index("autoencoder:"), said.index("cache advection/train"))
+            self.assertLess(said.index("cache darcy/test"), said.index("operator:"))
+            with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
+                state = json.load(file)
+            self.assertEqual({stage: entry["steps"] for stage, entry in state.items()}, {"autoencoder": 300, "cache": 0, "operator": 300})
+            names = {stage: set(load_file(os.path.join(folder, stage + ".safetensors"))) for stage in ("autoencoder", "operator")}
+            self.assertTrue(all(name.startswith(("encoder.", "decoder.")) for name in names["autoencoder"]))
+            self.assertTrue(all(name.startswith("operator.") for name in names["operator"]))
+            self.assertTrue(any(name.startswith("encoder.darcy.") for name in names["autoencoder"]))
+
+    def test_losses_fall_for_every_task_in_both_stages_and_both_precisions(self):
+        for precision in self.folder:
+            for stage, share in (("autoencoder", 0.6), ("operator", 0.85)):
+                for task in ("advection", "darcy"):
+                    with self.subTest(precision=precision, stage=stage, task=task):
+                        losses = [line["task_loss"][task] for line in self.lines(precision, stage, "task_loss") if task in line["task_loss"]]
+                        self.assertTrue(np.isfinite(losses).all())
+                        # The first line is of steps before the rollout's loss is added.
+                        self.assertLess(np.mean(losses[-5:]), share * np.mean(losses[1:4]), losses)
+
+    def test_bf16_trains_to_about_the_loss_of_float32(self):
+        for stage in ("autoencoder", "operator"):
+            ends = {precision: np.mean([line["loss"] for line in self.lines(precision, stage, "loss")[-5:]]) for precision in self.folder}
+            self.assertLess(abs(ends["bf16"] / ends["f32"] - 1), 0.25, ends)
+
+    def test_metrics_have_a_line_at_each_due_step_with_every_field(self):
+        for stage in ("autoencoder", "operator"):
+            lines = self.lines("f32", stage, "loss")
+            self.assertEqual([line["step"] for line in lines], list(range(10, 301, 10)))
+            for line in lines:
+                self.assertEqual(set(line), {"stage", "step", "loss", "task_loss", "learning_rate", "gradient_norm", "samples_per_s",
+                                             "data_wait_share"})
+                self.assertGreater(line["samples_per_s"], 0)
+                self.assertTrue(0 <= line["data_wait_share"] <= 1.01, line)
+                self.assertGreater(line["gradient_norm"], 0)
+            validations = self.lines("f32", stage, "validation")
+            self.assertEqual([line["step"] for line in validations], list(range(30, 301, 30)))
+            for line in validations:
+                self.assertEqual(set(line["validation"]), {"advection", "darcy"})
+                self.assertAlmostEqual(line["score"], np.mean(list(line["validation"].values())), places=5)
+
+    def test_the_learning_rate_warms_up_and_ends_at_its_share_of_the_peak(self):
+        rates = [line["learning_rate"] for line in self.lines("f32", "operator", "loss")]
+        self.assertAlmostEqual(rates[-1], 0.005 * 0.01, places=9)
+        self.assertEqual(rates, sorted(rates, reverse=True))
+
+    def test_finished_stages_are_skipped_and_nothing_changes(self):
+        before = tree(self.folder["f32"])
+        done = self.runs.must("train", self.runs.path("f32.yaml"))
+        self.assertEqual(done.stderr.count("skipped"), 2, done.stderr)
+        self.assertEqual(tree(self.folder["f32"]), before)
+
+    def test_the_same_run_on_more_decode_threads_and_another_io_engine_is_the_same_to_the_bit(self):
+        config = self.runs.config("again", LONGER)
+        self.runs.must("train", config, "--set", "data.decode_threads=3", "--set", "data.io=threads", "--set", "data.slots=2")
+        for stage in ("autoencoder", "operator"):
+            name = stage + ".safetensors"
+            with open(os.path.join(self.folder["f32"], name), "rb") as a, open(self.runs.path("again", name), "rb") as b:
+                self.assertEqual(a.read(), b.read(), stage)
+
+    def test_another_seed_is_another_run(self):
+        config = self.runs.config("reseeded")
+        self.runs.must("train", config, "--stage", "autoencoder", "--set", "seed=4")
+        self.runs.must("train", self.runs.config("seeded"), "--stage", "autoencoder")
+        a, b = (load_file(self.runs.path(name, "autoencoder.safetensors")) for name in ("seeded", "reseeded"))
+        self.assertTrue(all(not np.array_equal(a[name], b[name]) for name in a))
+
+    def test_stages_run_singly_make_the_run_that_they_make_together(self):
+        config = self.runs.config("singly", LONGER)
+        for stage in ("autoencoder", "cache", "operator"):
+            self.runs.must("train", config, "--stage", stage)
+        found, expected = tree(self.runs.path("singly")), tree(self.folder["f32"])
+        for name in ("config.yaml", "metrics.jsonl"):
+            found.pop(name), expected.pop(name)
+        self.assertEqual(found, expected)
+
+    def test_an_operator_without_its_autoencoder_or_cache_says_what_to_run(self):
+        config = self.runs.config("bare")
+        done = self.runs.run("train", config, "--stage", "operator", "--quiet")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--stage autoencoder", done.stderr)
+        self.runs.must("train", config, "--stage", "autoencoder")
+        done = self.runs.run("train", config, "--stage", "operator", "--quiet")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ups cache build", done.stderr)
+
+    def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(self):
+        config = self.runs.config("planned")
+        plan = json.loads(self.runs.must("train", config, "--plan", "--json").stdout)
+        self.assertEqual(set(plan), {"autoencoder", "operator"})
+        for stage in plan.values():
+            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader")
+            self.assertEqual(stage["total"], sum(stage[part] for part in parts))
+            self.assertEqual(stage["batch_size"], 4)
+        self.assertFalse(os.path.exists(self.runs.path("planned")))
+        for name in ("autoencoder", "operator"):
+            elements = sum(tensor.size for tensor in load_file(os.path.join(self.folder["f32"], name + ".safetensors")).values())
+            self.assertEqual(plan[name]["trainable_parameters"], elements)
+        self.assertIn("total", self.runs.must("train", config, "--plan").stdout)
+
+    def test_batch_size_auto_takes_what_fits_the_limit_and_says_so_when_nothing_does(self):
+        config = self.runs.config("auto")
+        totals = []
+        for limit in (0.01, 0.04):
+            plan = json.loads(self.runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set", "operator.batch_size=auto",
+                                             "--set", f"operator.memory_limit={limit}").stdout)["operator"]
+            self.assertLessEqual(plan["total"], limit * 2**30)
+            larger = json.loads(self.runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set",
+                                               f"operator.batch_size={plan['batch_size'] + 1}").stdout)["operator"]
+            self.assertGreater(larger["total"], limit * 2**30)
+            totals.append(plan["batch_size"])
+        self.assertLess(totals[0], totals[1])
+        done = self.runs.run("train", config, "--plan", "--set", "operator.batch_size=auto", "--set", "operator.memory_limit=0.0001")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("operator.memory_limit", done.stderr)
+
+    def test_restarting_begins_anew_and_ends_with_the_same_bytes(self):
+        config = self.runs.copy("restarted", "f32")
+        shutil.copy(self.runs.path("f32.yaml"), config)  # the same run, in another folder
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text.replace(self.folder["f32"], self.runs.path("restarted")))
+        self.runs.must("train", config, "--restart")
+        for name in ("autoencoder.safetensors", "operator.safetensors", "state.json"):
+            with open(self.runs.path("restarted", name), "rb") as a, open(os.path.join(self.folder["f32"], name), "rb") as b:
+                self.assertEqual(a.read(), b.read(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
