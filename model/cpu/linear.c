@@ -58,6 +58,7 @@ static ups_status create_products(ups_device *device, const ups_op_call *call, b
     weight.result = UPS_F32;
     for (int i = 0; i < 2; i++) {
         input.accumulate = weight.accumulate = i == 1;
+        weight.streamed = i == 0; /* the optimizer reads it, much later */
         UPS_TRY(create(device, input, &state->input[i], scratch, error));
         UPS_TRY(create(device, weight, &state->weight[i], scratch, error));
     }

@@ -96,6 +96,8 @@ static inline void write_rows(finished *f, int64_t count) {
     __mmask32 mask = (__mmask32)((UINT64_C(1) << width) - 1);
     __mmask16 low = (__mmask16)mask, high = (__mmask16)(mask >> TILE);
     size_t size = s->result == UPS_F32 ? sizeof(float) : sizeof(uint16_t);
+    bool streamed =
+        s->streamed && s->result == UPS_F32 && width == BLOCK && s->n % TILE == 0 && (uintptr_t)f->c % 64 == 0;
     char *to = (char *)f->c + (size_t)((f->row + f->written) * s->n + f->column) * size;
     for (; f->written < end; f->written++, to += (size_t)s->n * size) {
         __m512 first = _mm512_load_ps(f->sum + f->written * BLOCK);
@@ -106,7 +108,10 @@ static inline void write_rows(finished *f, int64_t count) {
         }
         first = with_old(s, first, to, low);
         second = with_old(s, second, to + TILE * size, high);
-        if (s->result == UPS_F32) {
+        if (streamed) {
+            _mm512_stream_ps((float *)(void *)to, first);
+            _mm512_stream_ps((float *)(void *)to + TILE, second);
+        } else if (s->result == UPS_F32) {
             _mm512_mask_storeu_ps(to, low, first);
             _mm512_mask_storeu_ps(to + TILE * size, high, second);
         } else {
@@ -149,18 +154,34 @@ static inline void multiply_block(int64_t steps, const uint16_t *a, int64_t a_st
     _tile_stored(3, sum + TILE * BLOCK + TILE, SUM_STRIDE);
 }
 
-/* Blocks [first, end) of 32 rows or columns, all steps. A matrix whose fast axis is not k is read row by row, as it
- * lies in memory. */
+/* Asks for a stretch of memory in the second-level cache, in the order it lies: tiles then find it there, which read
+ * rows far apart, each too short for the processor to foresee. */
+static void fetch(const uint16_t *from, int64_t count) {
+    for (int64_t i = 0; i < count; i += STEP) _mm_prefetch((const char *)(from + i), _MM_HINT_T1);
+}
+
+/* Blocks [first, end) of 32 rows or columns, all steps. Both kinds of matrix are read as they lie in memory. */
 static void pack(const uint16_t *from, int64_t k, int64_t extent, bool fast_k, bool as_a, int64_t first, int64_t end,
                  int64_t steps, uint16_t *to) {
-    int64_t blocks = end - first;
-    for (int64_t i = 0; i < blocks * steps; i++) {
-        int64_t block = fast_k ? i / steps : i % blocks, step = fast_k ? i % steps : i / blocks;
-        uint16_t *pair = to + (block * steps + step) * PAIR_ELEMENTS;
-        if (fast_k)
-            pack_fast_k(from, k, extent, (first + block) * BLOCK, step, as_a, pair);
-        else
-            pack_slow_k(from, k, extent, (first + block) * BLOCK, step, as_a, pair);
+    int64_t blocks = end - first, outer = fast_k ? blocks : steps, inner = fast_k ? steps : blocks;
+    for (int64_t i = 0; i < outer; i++) {
+        if (fast_k) {
+            int64_t row = (first + i + 1) * BLOCK; /* of the next block */
+            if (i + 1 < outer) fetch(from + row * k, ups_min(BLOCK, extent - row) * k);
+        } else {
+            int64_t width = ups_min(blocks * BLOCK, extent - first * BLOCK);
+            for (int64_t row = (i + 1) * STEP; row < ups_min((i + 2) * STEP, k); row++) {
+                fetch(from + row * extent + first * BLOCK, width);
+            }
+        }
+        for (int64_t j = 0; j < inner; j++) {
+            int64_t block = fast_k ? i : j, step = fast_k ? j : i;
+            uint16_t *pair = to + (block * steps + step) * PAIR_ELEMENTS;
+            if (fast_k)
+                pack_fast_k(from, k, extent, (first + block) * BLOCK, step, as_a, pair);
+            else
+                pack_slow_k(from, k, extent, (first + block) * BLOCK, step, as_a, pair);
+        }
     }
 }
 
@@ -202,6 +223,7 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
         }
     }
     write_rows(&before, BLOCK);
+    if (s->streamed) _mm_sfence();
 }
 
 /* A thread's rectangle of C, at (row, column) of the grid. */
@@ -219,6 +241,7 @@ static void multiply_part(part p, int row, int column, uint16_t *packed_a, uint1
         if (p.first_packed < group_end) {
             pack(p.a, s->k, s->m, !s->transpose_a, true, p.first_packed, group_end, l->steps, packed_a);
         }
+        if (!l->pack_all) fetch(p.a + group * BLOCK * s->k, (ups_min(group_end * BLOCK, s->m) - group * BLOCK) * s->k);
         p.packed_a = packed_a;
         for (int64_t panel = first; panel < end; panel++) {
             multiply_panel(&p, group, group_end, panel, packed_b + (panel - first) * l->steps * PAIR_ELEMENTS);
