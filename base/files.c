@@ -165,6 +165,11 @@ ups_status ups_publish_begin(const char *path, ups_publication **publication, up
     const char *name = slash ? slash + 1 : path;
     int directory_length = slash ? (int)(slash - path) : 0;
     if (*name == '\0') return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", path);
+    struct stat there; /* renaming over a device, a pipe or a socket would replace it */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is %s, not a file that can be replaced", path,
+                        S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
+    }
 
     ups_publication *made = calloc(1, sizeof *made);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);

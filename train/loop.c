@@ -15,6 +15,13 @@
 
 #define RUNNING_LOSS_DECAY 0.98
 #define SPIKE_AFTER 100 /* steps before a spike is reported: the running mean has to settle */
+#define BATCH_TEXT 320  /* bytes of a message that may go to naming samples */
+
+/* Running mean of the loss over the steps of this process that took the same losses. */
+typedef struct loss_history {
+    double mean;
+    int64_t steps;
+} loss_history;
 
 typedef struct loop {
     const ups_loop_options *options;
@@ -25,6 +32,7 @@ typedef struct loop {
     char *checkpoints;  /* directory */
     ups_loss_sums sums; /* since the last line in the log */
     double last_gradient_norm;
+    loss_history history[UPS_MAX_LOSS_SETS];
     int64_t bad_reported;           /* samples that the loader skipped, by now in the log */
     double line_began, line_waited; /* clock and the consumer's waiting time when the current line began */
 } loop;
@@ -37,6 +45,10 @@ static double mean_loss(const ups_loss_sums *sums) {
         count += sums->count[t];
     }
     return count > 0 ? total / (double)count : NAN;
+}
+
+static double running_mean(double mean, double value, bool first) {
+    return first ? value : RUNNING_LOSS_DECAY * mean + (1 - RUNNING_LOSS_DECAY) * value;
 }
 
 static double waited(const loop *l) {
@@ -117,7 +129,7 @@ static ups_status save(loop *l, ups_error *error) {
 }
 
 static ups_status fail_not_finite(loop *l, const char *what, ups_error *error) {
-    char batch[600] = "";
+    char batch[BATCH_TEXT] = "";
     if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
     return ups_fail(error, UPS_ERR_NUMERIC,
                     "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
@@ -159,17 +171,20 @@ static ups_status run_step(loop *l, double *loss, ups_error *error) {
     return UPS_OK;
 }
 
-static void watch_for_spike(loop *l, double loss) {
+/* `step` is the one just taken; its losses' own running mean is what it is held against. */
+static void watch_for_spike(loop *l, int64_t step, double loss) {
     const ups_training_config *training = l->options->training;
-    double running = l->state.running_loss;
-    if (training->spike_factor > 0 && l->state.step > SPIKE_AFTER && loss > training->spike_factor * running) {
-        char batch[600] = "";
+    unsigned set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) % UPS_MAX_LOSS_SETS : 0;
+    loss_history *history = &l->history[set];
+    if (training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean) {
+        char batch[BATCH_TEXT] = "";
         if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
         ups_log(UPS_LOG_WARNING,
                 "%s, step %lld: the loss spiked to %.3g, %.0f times its running mean; the batch held %s",
-                l->stage->name, (long long)l->state.step, loss, loss / running, batch);
+                l->stage->name, (long long)step, loss, loss / history->mean, batch);
     }
-    l->state.running_loss = l->state.step <= 1 ? loss : RUNNING_LOSS_DECAY * running + (1 - RUNNING_LOSS_DECAY) * loss;
+    history->mean = running_mean(history->mean, loss, history->steps++ == 0);
+    l->state.running_loss = running_mean(l->state.running_loss, loss, step == 0);
 }
 
 static bool falls_due(int64_t step, int64_t every) {
@@ -187,7 +202,7 @@ static ups_status run(loop *l, ups_error *error) {
         double loss = NAN;
         UPS_TRY(run_step(l, &loss, error));
         if (l->stage->loader) l->bad_reported = ups_loader_report_bad(l->stage->loader, l->bad_reported);
-        watch_for_spike(l, loss);
+        watch_for_spike(l, l->state.step - 1, loss);
         show_progress(l, l->state.running_loss);
         bool last = l->state.step == training->steps;
         if (falls_due(l->state.step, training->log_every) || last) UPS_TRY(write_line(l, error));

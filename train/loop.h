@@ -31,6 +31,9 @@ typedef struct ups_loop_stage {
     ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error);
     /* Adds what it found to `report` and sets *score, the lower the better. Weights are the current ones. */
     ups_status (*validate)(void *context, json_t *report, double *score, ups_error *error);
+    /* Which losses a step takes, as a mask below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
+     * losses. */
+    unsigned (*losses_due)(void *context, int64_t step);
     /* Names the samples of the last micro-batch, for the message about a loss that is not finite. */
     void (*describe_batch)(void *context, char *text, size_t bytes);
     ups_loader *loader; /* for its statistics */

@@ -46,7 +46,7 @@ ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task
     return options;
 }
 
-ups_decoder_options ups_run_decoder(const ups_run_config *config) {
+ups_decoder_options ups_run_decoder(const ups_run_config *config, const ups_task *task) {
     const ups_decoder_config *decoder = &config->model.decoder;
     ups_decoder_options options = ups_decoder_defaults();
     options.tokens = config->model.tokens;
@@ -56,8 +56,11 @@ ups_decoder_options ups_run_decoder(const ups_run_config *config) {
     options.heads = (int)decoder->heads;
     options.mlp_ratio = (float)decoder->mlp_ratio;
     options.position = decoder->position && config->model.encoder.pooling == UPS_POOL_MEAN; /* queries have no place */
-    options.frequency_count = (int)decoder->frequency_count;
-    for (unsigned f = 0; f < decoder->frequency_count; f++) options.frequencies[f] = decoder->frequencies[f];
+    options.frequency_count = 0;
+    for (unsigned f = 0; f < decoder->frequency_count; f++) {
+        bool held = f == 0 || (double)decoder->frequencies[f] <= task->finest_frequency;
+        if (held) options.frequencies[options.frequency_count++] = decoder->frequencies[f];
+    }
     return options;
 }
 
@@ -84,9 +87,9 @@ ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tas
     for (int t = 0; t < tasks->count; t++) {
         ups_encoder_options encoder = ups_run_encoder(config, &tasks->task[t]);
         UPS_TRY(ups_encoder_check(&encoder, error));
+        ups_decoder_options decoder = ups_run_decoder(config, &tasks->task[t]);
+        UPS_TRY(ups_decoder_check(&decoder, error));
     }
-    ups_decoder_options decoder = ups_run_decoder(config);
-    UPS_TRY(ups_decoder_check(&decoder, error));
     ups_operator_options core = ups_run_operator(config, tasks);
     return ups_operator_check(&core, error);
 }
@@ -120,7 +123,7 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
 
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates) {
-    ups_decoder_options options = ups_run_decoder(config);
+    ups_decoder_options options = ups_run_decoder(config, task);
     ups_value places = UPS_NO_VALUE;
     if (options.position) {
         places = ups_graph_find(graph, "token_coordinates");

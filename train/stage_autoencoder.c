@@ -250,6 +250,11 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     return UPS_OK;
 }
 
+static unsigned losses_due(void *context, int64_t step) {
+    const autoencoder *a = context;
+    return ups_losses_due(a->losses, LOSSES, step);
+}
+
 static void describe_batch(void *context, char *text, size_t bytes) {
     autoencoder *a = context;
     if (a->batch_in_hand) ups_batch_describe(a->batch_in_hand, a->loader_tasks, text, bytes);
@@ -357,6 +362,7 @@ static ups_status train(autoencoder *a, ups_error *error) {
                             .context = a,
                             .micro_batch = micro_batch,
                             .validate = validate,
+                            .losses_due = losses_due,
                             .describe_batch = describe_batch,
                             .loader = a->loader,
                             .graphs = a->tasks->count};

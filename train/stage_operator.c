@@ -281,6 +281,11 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     return UPS_OK;
 }
 
+static unsigned losses_due(void *context, int64_t step) {
+    const operator_stage *o = context;
+    return ups_losses_due(o->losses, LOSSES, step);
+}
+
 static void describe_batch(void *context, char *text, size_t bytes) {
     operator_stage *o = context;
     if (o->batch_in_hand) ups_batch_describe(o->batch_in_hand, o->loader_tasks, text, bytes);
@@ -395,6 +400,7 @@ static ups_status train(operator_stage *o, ups_error *error) {
                             .context = o,
                             .micro_batch = micro_batch,
                             .validate = validate,
+                            .losses_due = losses_due,
                             .describe_batch = describe_batch,
                             .loader = o->loader,
                             .graphs = 1};

@@ -140,6 +140,20 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
     return status;
 }
 
+static void limit_frequencies(ups_tasks *tasks) {
+    int64_t shortest[UPS_MAX_GRID_DIMS + 1];
+    for (int d = 0; d <= UPS_MAX_GRID_DIMS; d++) shortest[d] = INT64_MAX;
+    for (int i = 0; i < tasks->count; i++) {
+        const ups_sample *geometry = &tasks->task[i].geometry;
+        for (int a = 0; a < geometry->dims; a++) {
+            if (geometry->grid[a] < shortest[geometry->dims]) shortest[geometry->dims] = geometry->grid[a];
+        }
+    }
+    for (int i = 0; i < tasks->count; i++) {
+        tasks->task[i].finest_frequency = 0.25 * (double)shortest[tasks->task[i].geometry.dims];
+    }
+}
+
 ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error) {
     ups_tasks *made = calloc(1, sizeof *made);
     if (made) made->task = calloc(config->task_count, sizeof *made->task);
@@ -155,6 +169,7 @@ ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_e
             return status;
         }
     }
+    limit_frequencies(made);
     *tasks = made;
     return UPS_OK;
 }

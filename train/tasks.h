@@ -18,7 +18,8 @@ typedef struct ups_task {
     int64_t *samples[UPS_SPLIT_COUNT]; /* indices into the source, ascending */
     int64_t sample_count[UPS_SPLIT_COUNT];
     int64_t patch[UPS_MAX_GRID_DIMS];
-    float *statistics; /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised */
+    double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
+    float *statistics;       /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised */
 } ups_task;
 
 typedef struct ups_tasks {
@@ -27,7 +28,12 @@ typedef struct ups_tasks {
 } ups_tasks;
 
 /* Opens every task's files. A sample's split depends on the task's name and the sample's index alone, so adding a task
- * or changing the seed leaves splits as they are. Errors name the task and file. */
+ * or changing the seed leaves splits as they are. Errors name the task and file.
+ *
+ * finest_frequency: training asks the decoder for values at grid points alone, so a feature near the grid's Nyquist
+ * frequency is not held by anything between them and shows as stripes at other resolutions. Tasks take features of at
+ * most a quarter of the points along the shortest axis of any task with as many axes (those share the layer that reads
+ * the features). */
 ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error);
 void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
 
