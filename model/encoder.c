@@ -9,7 +9,7 @@
 static const char trunk[] = "encoder.trunk";
 
 ups_encoder_options ups_encoder_defaults(void) {
-    return (ups_encoder_options){.patch = {8, 8, 4},
+    return (ups_encoder_options){.patch = {8, 8, 8},
                                  .width = 128,
                                  .stem_width = 64,
                                  .tokens = 128,
@@ -42,7 +42,7 @@ ups_status ups_encoder_check(const ups_encoder_options *o, ups_error *error) {
 
 static void patch_of(const ups_encoder_options *o, const ups_field_shape *field, int64_t *patch, int64_t *cells) {
     for (int axis = 0; axis < field->dims; axis++) {
-        patch[axis] = o->patch[field->dims - 1];
+        patch[axis] = o->patch[axis];
         cells[axis] = (field->grid[axis] + patch[axis] - 1) / patch[axis];
     }
 }

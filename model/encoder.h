@@ -18,7 +18,7 @@ typedef enum ups_pooling {
 } ups_pooling;
 
 typedef struct ups_encoder_options {
-    int64_t patch[3];   /* points along each axis of a patch, for fields of 1, 2 and 3 axes */
+    int64_t patch[3];   /* points of a patch along each grid axis, slowest first */
     int64_t width;      /* of the trunk */
     int64_t stem_width; /* channels between the stem's convolutions; 0: no stem */
     int64_t tokens, dim;

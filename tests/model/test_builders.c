@@ -220,10 +220,12 @@ static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
         {.task = "plane", .dims = 2, .grid = {20, 33}, .channels = 3, .channels_first = true},
         {.task = "volume", .dims = 3, .grid = {8, 9, 10}, .channels = 2},
     };
-    const int64_t patches[] = {13, 3 * 5, 2 * 3 * 3};
+    const int64_t points_a_patch[][3] = {{8}, {5, 11}, {4, 3, 5}}; /* a length along each axis */
+    const int64_t patches[] = {13, 4 * 3, 2 * 3 * 2};
     for (int i = 0; i < 6; i++) {
         const ups_field_shape *f = &fields[i % 3];
         ups_encoder_options o = small_encoder();
+        for (int axis = 0; axis < f->dims; axis++) o.patch[axis] = points_a_patch[i % 3][axis];
         if (i >= 3) {
             o.pooling = UPS_POOL_QUERIES;
             o.depth = 1;

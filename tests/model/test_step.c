@@ -265,7 +265,7 @@ static model autoencoder_model(ups_pooling pooling) {
     model m = begin(UPS_F32);
     ups_encoder_options encoder = ups_encoder_defaults();
     ups_decoder_options decoder = ups_decoder_defaults();
-    encoder.patch[1] = 4;
+    encoder.patch[0] = encoder.patch[1] = 4;
     encoder.width = 32, encoder.stem_width = 16, encoder.tokens = 6, encoder.dim = 16, encoder.depth = 1;
     encoder.pooling = pooling;
     decoder.tokens = 6, decoder.dim = 16, decoder.hidden = 32, decoder.depth = 2, decoder.position = true;
