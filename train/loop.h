@@ -7,6 +7,8 @@
 #include "pipeline/loader.h"
 #include "train/checkpoint.h"
 
+#define UPS_MAX_LOSS_SETS 16
+
 /* Sums a stage adds its micro-batches' losses to, by task. */
 typedef struct ups_loss_sums {
     int tasks;
