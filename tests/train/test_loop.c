@@ -1,0 +1,287 @@
+/* The training loop, driven with a model small enough to follow by hand: a weight vector pulled towards a target. When
+ * what is called, what stops it, and that a stopped loop goes on as if it had not stopped. */
+#include "base/cancel.h"
+#include "base/files.h"
+#include "model/parameters.h"
+#include "tests/base/testing.h"
+
+#include "tests/base/capture.h"
+#include "train/loop.h"
+
+#include <math.h>
+
+enum { WEIGHTS = 8, MOST_CALLS = 4096 };
+
+static ups_device *device;
+
+typedef struct pull {
+    ups_parameters *parameters;
+    ups_optimizer *optimizer;
+    ups_training_config training;
+    ups_training_state state;
+    int graphs;
+    int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
+    ups_micro_batch calls[MOST_CALLS];
+    int call_count, validations;
+} pull;
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+static pull *begin(int64_t steps) {
+    pull *p = calloc(1, sizeof *p);
+    ups_error error;
+    p->training = (ups_training_config){.steps = steps,
+                                        .batch_size = 2,
+                                        .accumulation = 1,
+                                        .log_every = 10,
+                                        .optimizer = {.learning_rate = 0.05,
+                                                      .beta1 = 0.9,
+                                                      .beta2 = 0.99,
+                                                      .epsilon = 1e-8,
+                                                      .ema_decay = 0.9,
+                                                      .schedule = UPS_SCHEDULE_COSINE}};
+    p->state = (ups_training_state){.seed = 1, .score = NAN};
+    p->graphs = 1;
+    p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
+    p->parameters = ups_parameters_create();
+    ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
+                       (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
+    ok(ups_parameters_allocate(p->parameters, device, true, false, 3, &error), &error);
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
+    return p;
+}
+
+static void end(pull *p) {
+    ups_optimizer_destroy(p->optimizer);
+    ups_parameters_destroy(p->parameters);
+    free(p);
+}
+
+/* Loss Σ (w − target)² / 2 with a target of the micro-batch's own; gradients written or added as asked. */
+static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {
+    pull *p = context;
+    const float *w = ups_parameters_values(p->parameters);
+    float *g = ups_parameters_gradients(p->parameters);
+    double loss = 0;
+    if (p->call_count < MOST_CALLS) p->calls[p->call_count++] = *micro;
+    for (int i = 0; i < WEIGHTS; i++) {
+        float target = 0.25f * (float)i + 0.01f * (float)((micro->step * 7 + micro->index * 3 + i) % 5);
+        float gradient = (w[i] - target) * micro->loss_scale;
+        g[i] = micro->accumulate ? g[i] + gradient : gradient;
+        loss += 0.5 * (double)(w[i] - target) * (double)(w[i] - target);
+    }
+    if (micro->step == p->bad_loss_at) loss = NAN;
+    if (micro->step == p->spike_at) loss += 1000;
+    if (micro->step == p->bad_gradient_at) g[3] = INFINITY;
+    if (micro->step == p->cancel_at) ups_cancel_request();
+    sums->sum[micro->step % 2] += 2 * loss;
+    sums->count[micro->step % 2] += 2;
+    sums->windows += 2;
+    return UPS_OK;
+}
+
+static ups_status validate(void *context, json_t *report, double *score, ups_error *error) {
+    pull *p = context;
+    p->validations++;
+    json_object_set_new(report, "even", json_real(0.5));
+    *score = 0.5;
+    return UPS_OK;
+}
+
+static void describe_batch(void *context, char *text, size_t bytes) {
+    snprintf(text, bytes, "even: tensor[7] frame 12");
+}
+
+static ups_status run(pull *p, ups_error *error) {
+    static const char *const names[] = {"even", "odd"};
+    ups_loop_stage stage = {.name = "pull",
+                            .context = p,
+                            .micro_batch = micro_batch,
+                            .validate = validate,
+                            .describe_batch = describe_batch,
+                            .graphs = p->graphs};
+    ups_loop_options options = {.training = &p->training,
+                                .seed = 1,
+                                .output = scratch("run"),
+                                .resume = &p->state,
+                                .device = device,
+                                .parameters = p->parameters,
+                                .optimizer = p->optimizer,
+                                .task_names = names,
+                                .task_count = 2};
+    error->message[0] = '\0';
+    return ups_loop_run(&options, &stage, error);
+}
+
+static int count_lines(const char *part) {
+    char *text, *rest;
+    size_t length;
+    ups_error error;
+    int count = 0;
+    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &error), &error);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        count += strstr(line, part) != NULL;
+    }
+    free(text);
+    return count;
+}
+
+static int open_device(void **state) {
+    return make_scratch(state) != 0 ||
+           ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, NULL) != UPS_OK;
+}
+
+static int close_device(void **state) {
+    ups_device_close(device);
+    return remove_scratch(state);
+}
+
+static int forget(void **state) {
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s/run'", scratch_directory);
+    ups_cancel_reset();
+    return system(command);
+}
+
+static void micro_batches_come_in_order_and_share_one_step(void **state) {
+    ups_error error;
+    pull *p = begin(4);
+    p->training.accumulation = 3;
+    ok(run(p, &error), &error);
+    assert_int_equal(p->call_count, 12);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(p->calls[i].step, i / 3);
+        assert_int_equal(p->calls[i].index, i % 3);
+        assert_int_equal(p->calls[i].accumulate, i % 3 > 0);
+        assert_true(p->calls[i].loss_scale == 1.0f / 3);
+    }
+    end(p);
+}
+
+static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights(void **state) {
+    ups_error error;
+    pull *one = begin(6), *several = begin(6);
+    one->training.accumulation = several->training.accumulation = 2;
+    several->graphs = 2;
+    ok(run(one, &error), &error);
+    ok(run(several, &error), &error);
+    for (int i = 0; i < several->call_count; i++) assert_true(several->calls[i].accumulate);
+    assert_memory_equal(ups_parameters_values(one->parameters), ups_parameters_values(several->parameters),
+                        WEIGHTS * sizeof(float));
+    end(one);
+    end(several);
+}
+
+static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end(void **state) {
+    ups_error error;
+    pull *p = begin(25);
+    p->training.validate_every = 8;
+    p->training.checkpoint_every = 100;
+    ok(run(p, &error), &error);
+    assert_int_equal(count_lines("\"loss\""), 3); /* steps 10, 20, 25 */
+    assert_int_equal(p->validations, 4);          /* steps 8, 16, 24, 25 */
+    assert_int_equal(count_lines("\"validation\""), 4);
+    assert_int_equal(count_lines("\"even\":0.5"), 4);
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000025.safetensors")));
+    end(p);
+}
+
+static void zero_means_only_at_the_end(void **state) {
+    ups_error error;
+    pull *p = begin(25);
+    ok(run(p, &error), &error);
+    assert_int_equal(p->validations, 1);
+    assert_int_equal(count_entries(scratch("run/checkpoints/pull"), "step-"), 1);
+    end(p);
+}
+
+/* The run stops at step 17 with a sentence, and its last checkpoint, of step 15, is what it was. */
+static void stops_at_17(pull *p, const char *what) {
+    ups_error error;
+    p->training.checkpoint_every = 5;
+    assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
+    assert_contains(error.message, "pull, step 17");
+    assert_contains(error.message, what);
+    assert_contains(error.message, "even: tensor[7] frame 12");
+    assert_contains(error.message, "pull.optimizer.learning_rate");
+    for (int i = 0; i < WEIGHTS; i++) assert_true(isfinite(ups_parameters_values(p->parameters)[i]));
+    assert_int_equal(count_entries(scratch("run/checkpoints/pull"), "step-"), 1);
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000015.safetensors")));
+    end(p);
+}
+
+static void a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples(void **state) {
+    pull *p = begin(25);
+    p->bad_loss_at = 17;
+    stops_at_17(p, "loss is not finite");
+}
+
+static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight(void **state) {
+    pull *p = begin(25);
+    p->bad_gradient_at = 17;
+    stops_at_17(p, "gradient is not finite");
+}
+
+static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
+    ups_error error;
+    pull *p = begin(140);
+    p->training.spike_factor = 10;
+    p->spike_at = 120;
+    capture caught = capture_begin(0);
+    ups_status status = run(p, &error);
+    const char *said = capture_end(&caught);
+    ok(status, &error);
+    assert_contains(said, "step 120");
+    assert_contains(said, "spiked");
+    assert_contains(said, "even: tensor[7] frame 12");
+    end(p);
+}
+
+/* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
+static void a_cancelled_run_resumes_to_the_same_bits_and_the_same_running_loss(void **state) {
+    ups_error error;
+    pull *whole = begin(40);
+    whole->training.validate_every = 7;
+    ok(run(whole, &error), &error);
+    forget(state);
+    for (int64_t at = 0; at < 39; at += 13) {
+        pull *stopped = begin(40), *resumed = begin(40);
+        stopped->training.validate_every = resumed->training.validate_every = 7;
+        stopped->cancel_at = at;
+        assert_int_equal(run(stopped, &error), UPS_ERR_CANCELLED);
+        assert_contains(error.message, "--resume");
+        ups_cancel_reset();
+        memset(ups_parameters_values(resumed->parameters), 0, WEIGHTS * sizeof(float));
+        ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &resumed->state, resumed->parameters,
+                               resumed->optimizer, &error),
+           &error);
+        assert_int_equal(resumed->state.step, at + 1);
+        ok(run(resumed, &error), &error);
+        assert_int_equal(resumed->calls[0].step, at + 1);
+        assert_memory_equal(ups_parameters_values(resumed->parameters), ups_parameters_values(whole->parameters),
+                            WEIGHTS * sizeof(float));
+        assert_memory_equal(ups_optimizer_average(resumed->optimizer), ups_optimizer_average(whole->optimizer),
+                            WEIGHTS * sizeof(float));
+        end(stopped);
+        end(resumed);
+        forget(state);
+    }
+    end(whole);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(micro_batches_come_in_order_and_share_one_step, forget),
+        cmocka_unit_test_teardown(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights,
+                                  forget),
+        cmocka_unit_test_teardown(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end, forget),
+        cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
+        cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
+        cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
+        cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
+        cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_and_the_same_running_loss, forget),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
