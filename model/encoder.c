@@ -131,7 +131,7 @@ ups_value ups_encoder_build(ups_graph *g, const ups_encoder_options *o, const up
     x = ups_dense(g, prefix, "embed", x, o->width, (ups_dense_options){.output_f32 = true});
     x = ups_add(g, x,
                 ups_position(g, trunk, position, centres(g, o, field), o->frequencies, o->frequency_count, o->width));
-    x = pool(g, o, ups_gelu(g, x));
+    x = pool(g, o, x);
     for (int i = 0; i < o->depth; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.blocks.%d", trunk, i);

@@ -1,12 +1,16 @@
 /* The grid encoder: a field becomes `tokens` latent tokens.
  *
  *   field (B, points·C) → patches → stem of the task (3^d convolution, GELU, 1×1 convolution that starts at zero, plus
- * identity) → linear to `width` → + linear(Fourier features of the patch centres) → GELU → pooled to `tokens` → `depth`
+ * identity) → linear to `width` → + linear(Fourier features of the patch centres) → pooled to `tokens` → `depth`
  * transformer blocks → linear to `dim`
  *
  * The stem and the linear to `width` are the task's own, encoder.TASK.*, since patches of different tasks have
  * different lengths; what follows is shared, encoder.trunk.*, but for the linear of the positions, one for each number
- * of axes. Pooling stands before the last linear: for averages the order makes no difference but in cost. */
+ * of axes. Pooling stands before the last linear: for averages the order makes no difference but in cost.
+ *
+ * After the stem all is linear: what a field adds to a latent does not depend on what else is in it. Latents then move
+ * as smoothly as their fields, which is what the codec compresses and what the operator learns (a GELU here made
+ * Darcy's error three times larger). */
 #ifndef UPS_MODEL_ENCODER_H
 #define UPS_MODEL_ENCODER_H
 
