@@ -50,6 +50,7 @@ static ups_status create_products(ups_device *device, const ups_op_call *call, b
     ups_matmul_shape forward = {.m = s.rows, .n = s.out, .k = s.in, .transpose_b = true, .operands = compute};
     forward.bias = call->inputs[2].shape.rank > 0;
     forward.result = call->output.dtype;
+    forward.streamed = true;
     UPS_TRY(create(device, forward, &state->forward, scratch, error));
     if (!backward) return UPS_OK;
     ups_matmul_shape input = {.m = s.rows, .n = s.in, .k = s.out, .operands = compute};
@@ -58,7 +59,7 @@ static ups_status create_products(ups_device *device, const ups_op_call *call, b
     weight.result = UPS_F32;
     for (int i = 0; i < 2; i++) {
         input.accumulate = weight.accumulate = i == 1;
-        weight.streamed = i == 0; /* the optimizer reads it, much later */
+        input.streamed = weight.streamed = i == 0;
         UPS_TRY(create(device, input, &state->input[i], scratch, error));
         UPS_TRY(create(device, weight, &state->weight[i], scratch, error));
     }

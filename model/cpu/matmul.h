@@ -17,7 +17,7 @@ typedef struct ups_matmul_shape {
     bool transpose_b; /* B is stored (n, k) */
     bool bias;        /* float32 (n), added to every row */
     bool accumulate;  /* add to what C holds */
-    bool streamed;    /* C is not read soon: where that can be, it bypasses the caches */
+    bool streamed;    /* a large C bypasses the caches where it can: it will not be read at once */
     ups_dtype operands, result;
 } ups_matmul_shape;
 

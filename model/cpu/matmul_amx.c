@@ -15,9 +15,10 @@
 #include "model/cpu/tiles.h"
 
 enum {
-    MAX_DEPTH = 512,          /* elements along k of a panel that are kept in the first-level cache: 32 KiB */
-    GROUP_BYTES = 512 * 1024, /* of A, kept in the second-level cache */
-    MAX_GROUP = 32,           /* blocks of rows a group */
+    MAX_DEPTH = 512,             /* elements along k of a panel that are kept in the first-level cache: 32 KiB */
+    GROUP_BYTES = 512 * 1024,    /* of A, kept in the second-level cache */
+    MAX_GROUP = 32,              /* blocks of rows a group */
+    STREAMED_BYTES = 512 * 1024, /* of C, from which on it is worth bypassing the caches */
 };
 
 typedef struct layout {
@@ -88,6 +89,10 @@ typedef struct finished {
     int64_t written, rows;
 } finished;
 
+static inline bool streams(const ups_matmul_shape *s) {
+    return s->streamed && s->m * s->n * (int64_t)ups_dtype_size(s->result) >= STREAMED_BYTES;
+}
+
 /* Adds the bias and what C holds, and converts to C's dtype. */
 static inline void write_rows(finished *f, int64_t count) {
     const ups_matmul_shape *s = f->shape;
@@ -96,8 +101,7 @@ static inline void write_rows(finished *f, int64_t count) {
     __mmask32 mask = (__mmask32)((UINT64_C(1) << width) - 1);
     __mmask16 low = (__mmask16)mask, high = (__mmask16)(mask >> TILE);
     size_t size = s->result == UPS_F32 ? sizeof(float) : sizeof(uint16_t);
-    bool streamed =
-        s->streamed && s->result == UPS_F32 && width == BLOCK && s->n % TILE == 0 && (uintptr_t)f->c % 64 == 0;
+    bool streamed = streams(s) && width == BLOCK && s->n % BLOCK == 0 && (uintptr_t)f->c % 64 == 0;
     char *to = (char *)f->c + (size_t)((f->row + f->written) * s->n + f->column) * size;
     for (; f->written < end; f->written++, to += (size_t)s->n * size) {
         __m512 first = _mm512_load_ps(f->sum + f->written * BLOCK);
@@ -108,7 +112,9 @@ static inline void write_rows(finished *f, int64_t count) {
         }
         first = with_old(s, first, to, low);
         second = with_old(s, second, to + TILE * size, high);
-        if (streamed) {
+        if (streamed && s->result != UPS_F32) {
+            _mm512_stream_si512((void *)to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+        } else if (streamed) {
             _mm512_stream_ps((float *)(void *)to, first);
             _mm512_stream_ps((float *)(void *)to + TILE, second);
         } else if (s->result == UPS_F32) {
@@ -223,7 +229,7 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
         }
     }
     write_rows(&before, BLOCK);
-    if (s->streamed) _mm_sfence();
+    if (streams(s)) _mm_sfence();
 }
 
 /* A thread's rectangle of C, at (row, column) of the grid. */

@@ -23,7 +23,10 @@ static void adamw_stretch(const ups_adamw_call *call, int64_t start, int64_t n, 
         float decay = call->ema_decay;
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
-    if (call->bf16) ups_row_to_bf16(w, call->bf16 + start, n);
+    if (call->bf16) {
+        ups_row_stream_bf16(w, call->bf16 + start, n);
+        ups_stream_end();
+    }
 }
 
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call) {

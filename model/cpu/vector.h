@@ -12,7 +12,7 @@
 #include <math.h>
 #include <omp.h>
 #include <string.h>
-#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
 
@@ -98,13 +98,33 @@ static inline void ups_row_to_f32(const uint16_t *restrict from, float *restrict
 
 static inline void ups_row_to_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
     int64_t i = 0;
-#if defined(__AVX512BF16__) && defined(__AVX512VL__) /* flushes subnormal numbers, which do not matter to a network */
+#ifdef __AVX512BF16__ /* flushes subnormal numbers, which do not matter to a network */
     for (; i + 16 <= count; i += 16) {
         __m256bh half = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
         memcpy(to + i, &half, sizeof half);
     }
 #endif
     for (; i < count; i++) to[i] = ups_bf16_of_f32(from[i]);
+}
+
+/* The same past the caches, for what is written in bulk and not read at once. Ends with ups_stream_end. */
+static inline void ups_row_stream_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+#ifdef __AVX512BF16__
+    if ((uintptr_t)to % 64 == 0 && count % 32 == 0) {
+        for (int64_t i = 0; i < count; i += 32) {
+            __m512bh half = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
+            _mm512_stream_si512((void *)(to + i), (__m512i)half);
+        }
+        return;
+    }
+#endif
+    ups_row_to_bf16(from, to, count);
+}
+
+static inline void ups_stream_end(void) {
+#ifdef __AVX512BF16__
+    _mm_sfence();
+#endif
 }
 
 /* `count` elements of a tensor from `offset` on as float32: the tensor's own memory, or `scratch` filled from it. */
