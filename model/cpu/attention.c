@@ -188,7 +188,7 @@ typedef struct head_kernel {
 } head_kernel;
 
 static head_kernel head_kernel_of(const heads *h) {
-#ifdef __AMX_BF16__
+#ifdef UPS_CPU_TILES
     if (h->q->dtype == UPS_BF16) {
         return (head_kernel){ups_amx_attention_bytes, ups_amx_head_forward, ups_amx_head_backward};
     }

@@ -102,7 +102,7 @@ typedef struct head_gradients {
     float *gain_q, *gain_k; /* added to; (width) each */
 } head_gradients;
 
-#ifdef __AMX_BF16__
+#ifdef UPS_CPU_TILES
 /* bf16 heads on AMX tiles. `scratch`: ups_amx_attention_bytes for a thread, aligned to 64 bytes. `item`: head `item %
  * count` of sample `item / count`. */
 size_t ups_amx_attention_bytes(const heads *h);
