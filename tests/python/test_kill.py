@@ -66,6 +66,10 @@ class Stopped(unittest.TestCase):
         message = process.communicate(timeout=PATIENCE)[1]
         return process.returncode, running, message
 
+    def was_faster(self, stage, delay):
+        """A run from the start was done before its signal came: the machine has less else to do than it had."""
+        self.seconds[stage] = min(self.seconds[stage], delay) * 0.8
+
     def finish(self, stage):
         self.runs.must(*self.command(stage, self.runs.path("undisturbed.yaml")))
 
@@ -81,19 +85,22 @@ class Stopped(unittest.TestCase):
     def kill_often(self, stage):
         moments = random.Random(stage)
         # One random moment from each of KILLS equal parts of the undisturbed duration, in random order.
-        delays = [(i + moments.random()) / KILLS * self.seconds[stage] for i in range(KILLS)]
-        moments.shuffle(delays)
+        shares = [(i + moments.random()) / KILLS for i in range(KILLS)]
+        moments.shuffle(shares)
         hit = in_this_run = tries = 0
         left = set()
         self.begin(stage)
-        while hit < KILLS and tries < 4 * KILLS:
+        while hit < KILLS and tries < 8 * KILLS:
             tries += 1
-            code, running, message = self.stop(stage, signal.SIGKILL, delays[tries % KILLS])
+            delay = shares[hit] * self.seconds[stage]
+            code, running, message = self.stop(stage, signal.SIGKILL, delay)
             if running and code == -signal.SIGKILL:
                 hit, in_this_run = hit + 1, in_this_run + 1
                 left.add(frozenset(tree(self.runs.path("undisturbed"))))
             else:
                 self.assertEqual(code, 0, message)
+                if in_this_run == 0:
+                    self.was_faster(stage, delay)
             if not running or in_this_run == KILLS_A_RUN:
                 self.finish(stage)
                 self.check(stage)
@@ -115,12 +122,16 @@ class Stopped(unittest.TestCase):
 
     def stop_politely(self, stage, number):
         """Sends a signal half-way through, at the latest; returns what the stopped run left."""
-        for share in (0.5, 0.3, 0.7, 0.4, 0.2, 0.6):
+        for share in (0.5, 0.3, 0.7, 0.4, 0.2, 0.6) * 3:
             folder = self.begin(stage)
-            code, running, message = self.stop(stage, number, share * self.seconds[stage])
+            delay = share * self.seconds[stage]
+            code, running, message = self.stop(stage, number, delay)
             if running and code == 130:
                 return folder, message
-            self.assertEqual(code, 0, message)  # it was done before the signal came
+            # It was done before the signal came, or the signal came before the program could take it.
+            self.assertIn(code, (0, -number), message)
+            if code == 0:
+                self.was_faster(stage, delay)
         self.fail("no signal met a running process")
 
     def check_checkpoint_after(self, number):
