@@ -64,6 +64,12 @@ static bool place_windows(const ups_loader *loader, const ups_job *job, const ui
     return finite;
 }
 
+/* The file that the job's sample lies in: that of its first extent. Without extents only a source of one file tells. */
+static const char *where_from(const ups_source *source, const ups_job *job) {
+    if (job->extent_count > 0) return source->files[job->extents[0].file];
+    return source->file_count == 1 ? source->files[0] : source->class->kind;
+}
+
 /* What is wrong with the windows in the slot, as a sentence: "task x, sample 0007 (file.h5): 3 NaN values, first at
  * frame 12". Freed by the caller; NULL when out of memory. */
 static char *describe_bad(const ups_loader *loader, const ups_job *job) {
@@ -80,12 +86,10 @@ static char *describe_bad(const ups_loader *loader, const ups_job *job) {
             int64_t frame = window[w].start + i * task->stride;
             if (nan + infinite > before && frame < first) first = frame;
         }
-    const ups_source *source = task->task.source;
-    uint32_t file = job->extent_count ? job->extents[0].file : 0;
     const char *what = infinite == 0 ? "NaN" : nan == 0 ? "infinite" : "NaN or infinite";
     char *line = NULL;
     if (asprintf(&line, "task %s, sample %s (%s): %zu %s value%s, first at frame %lld", task->task.name,
-                 job->sample.name, source->file_count ? source->files[file] : source->class->kind, nan + infinite, what,
+                 job->sample.name, where_from(task->task.source, job), nan + infinite, what,
                  nan + infinite == 1 ? "" : "s", (long long)first) < 0)
         return NULL;
     return line;
@@ -128,7 +132,9 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
         if (task->frames > 1)
             window[w].dt = job->sample.time[window[w].start + task->stride] - job->sample.time[window[w].start];
     }
-    job->extent_count = 0;
+    /* Read below, without the job; listed here for the name of the file. */
+    UPS_TRY(task->task.source->class->extents(task->task.source, job->index, job->frames, job->extents,
+                                              &job->extent_count, &job->error));
     return ups_source_read(task->task.source, job->index, job->frames, target, &job->error);
 }
 

@@ -26,6 +26,17 @@ static uint64_t staging_bytes(const ups_loader_options *options, const ups_loade
     return gathers || load->dtype != options->dtype ? load->limits.decoded_bytes : 0;
 }
 
+/* Sizes that a file claims may be absurd: sums and products end at UINT64_MAX, which no allocator grants. */
+static uint64_t product(uint64_t a, uint64_t b) {
+    uint64_t result;
+    return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b) {
+    uint64_t result;
+    return __builtin_add_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -36,8 +47,9 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     ups_loader_memory memory = {.scratch = 64};
     for (int32_t k = 0; k < count; k++) {
         const ups_loader_load *load = &loads[k];
-        uint64_t window = (uint64_t)(load->frames * load->frame_elements) * ups_dtype_size(options.dtype);
-        memory.slot = larger(memory.slot, window * (uint64_t)options.batch);
+        uint64_t values = product((uint64_t)load->frames, (uint64_t)load->frame_elements);
+        uint64_t window = product(values, ups_dtype_size(options.dtype));
+        memory.slot = larger(memory.slot, product(window, (uint64_t)options.batch));
         memory.read = larger(memory.read, load->limits.stored_bytes + (uint64_t)load->limits.extents * ROOM_PER_EXTENT);
         memory.scratch = larger(memory.scratch, load->limits.scratch_bytes);
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
@@ -48,9 +60,9 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
     if (memory.reads < least) memory.reads = least;
     if (memory.reads > most) memory.reads = most;
-    memory.total = (uint64_t)options.slots * ups_pages_bytes(memory.slot) +
-                   ups_pages_bytes((uint64_t)memory.reads * memory.read) +
-                   (uint64_t)options.decode_threads *
-                       (ups_pages_bytes(memory.scratch) + (memory.staging ? ups_pages_bytes(memory.staging) : 0));
+    uint64_t of_thread = sum(ups_pages_bytes(memory.scratch), memory.staging ? ups_pages_bytes(memory.staging) : 0);
+    memory.total = sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)),
+                       sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
+                           product((uint64_t)options.decode_threads, of_thread)));
     return memory;
 }

@@ -108,7 +108,8 @@ static const ups_source_class plain_class = {"test.plain", describe, extents, de
 static void fill_frame(const plain_options *options, int64_t sample, int64_t frame, uint8_t *out) {
     for (int64_t e = 0; e < options->elements; e++) {
         float value = plain_value(sample, frame, e);
-        if (sample == options->bad_sample && frame == options->bad_frame && e == options->elements / 2) value = NAN;
+        bool bad = sample == options->bad_sample || (options->bad_onward && sample > options->bad_sample);
+        if (bad && frame == options->bad_frame && e == options->elements / 2) value = NAN;
         double wide = value;
         ups_f16 half;
         ups_f32_to_f16(&value, &half, 1);

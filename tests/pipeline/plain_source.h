@@ -14,6 +14,7 @@ typedef struct plain_options {
     bool scattered;                   /* chunks lie in reverse order: no two extents are neighbours */
     bool without_extents;             /* decode reads by itself */
     int64_t bad_sample, bad_frame;    /* this frame holds one NaN; −1: none */
+    bool bad_onward;                  /* in all samples from bad_sample on */
     int64_t undecodable;              /* decoding this sample fails; −1: none */
 } plain_options;
 

@@ -430,6 +430,40 @@ static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads
     plain_remove_files(&plain);
 }
 
+static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement(void **state) {
+    (void)state;
+    plain_options plain = ordinary;
+    plain.bad_sample = 7;
+    plain.bad_onward = true;
+    plain.bad_frame = 5;
+    ups_source *source = plain_source(&plain);
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader *loader = open_one(&options, source);
+    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
+    const char *const *lines;
+    assert_int_equal(ups_loader_bad_samples(loader, &lines), 6);
+    for (int i = 0; i < 6; i++) {
+        int sample = atoi(strstr(lines[i], "sample ") + strlen("sample "));
+        char file[40];
+        snprintf(file, sizeof file, "ordinary-%d.bin)", sample % 2);
+        if (!strstr(lines[i], file)) fail_msg("%s: %s was expected", lines[i], file);
+    }
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
+    (void)state;
+    ups_loader_options options = pairs;
+    options.batch = 256;
+    ups_loader_load load = {.frames = 1 << 20, .stride = 1, .frame_elements = INT64_C(1) << 36, .dtype = UPS_F32};
+    ups_loader_memory memory = ups_loader_measure(&options, &load, 1); /* 2^66 bytes */
+    assert_true(memory.slot == UINT64_MAX && memory.total == UINT64_MAX);
+}
+
 static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void **state) {
     (void)state;
     plain_options plain = ordinary;
@@ -636,6 +670,8 @@ int main(void) {
         cmocka_unit_test(a_task_may_have_a_window_and_a_stride_of_its_own),
         cmocka_unit_test(a_nan_stops_the_run_and_names_task_sample_file_and_frame),
         cmocka_unit_test(skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads),
+        cmocka_unit_test(a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement),
+        cmocka_unit_test(sizes_beyond_any_memory_are_measured_as_such),
         cmocka_unit_test(data_that_is_bad_throughout_ends_in_an_error_even_when_skipping),
         cmocka_unit_test(a_truncated_file_is_named_after_the_batches_before_it),
         cmocka_unit_test(a_sample_that_cannot_be_decoded_is_named),
