@@ -249,7 +249,7 @@ static void name_samples(layout_source *source) {
             source->names[m] = member->name;
             continue;
         }
-        char *names = UPS_ARENA_ARRAY(source->arena, char, member->samples *NAME_ROOM);
+        char *names = UPS_ARENA_ARRAY(source->arena, char, NAME_ROOM * member->samples);
         for (int64_t i = 0; i < member->samples; i++) {
             snprintf(names + i * NAME_ROOM, NAME_ROOM, "%s[%lld]", member->name, (long long)i);
         }
@@ -283,6 +283,16 @@ static void collect_parameters(layout_source *source) {
     source->head.parameter_names = names;
 }
 
+/* Later sizes of a trajectory are computed without looking back: channels, axes and times must fit together. */
+static bool size_fits(const ups_sample *sample) {
+    int64_t bytes = (int64_t)ups_dtype_size(sample->dtype);
+    bool over = __builtin_mul_overflow(bytes, sample->times, &bytes);
+    over |= __builtin_mul_overflow(bytes, sample->channels, &bytes);
+    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++)
+        over |= __builtin_mul_overflow(bytes, sample->grid[axis], &bytes);
+    return !over;
+}
+
 ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, ups_hdf5_file **files,
                                     int64_t file_count, ups_source **out, ups_error *error) {
     ups_arena *arena = builder->arena;
@@ -305,6 +315,10 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
             return ups_fail(error, UPS_ERR_UNSUPPORTED,
                             "%s: more than %d samples; is its first axis really the sample?",
                             paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MOST_SAMPLES);
+        if (!size_fits(&source->members[m].sample))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: a sample of it claims more values than memory has addresses; the file is damaged",
+                            paths[source->members[m].parts[0].array->file]);
         count += source->members[m].samples;
     }
     source->head = (ups_source){

@@ -50,10 +50,12 @@ static bool parse_number(const char *text, double *value) {
 /* ---- YAML ---------------------------------------------------------------------------------------------------------
  */
 
-enum { DEEPEST = 16 };
+/* Aliases let a short text describe a huge tree, or one without end. */
+enum { DEEPEST = 16, MOST_NODES = 4096 };
 
 static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, const yaml_node_t *node,
-                    const char *prefix, int depth) {
+                    const char *prefix, int depth, int *nodes) {
+    if (++*nodes > MOST_NODES) return;
     if (node->type == YAML_SCALAR_NODE) {
         double value;
         if (*prefix && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
@@ -62,14 +64,15 @@ static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, c
         return;
     }
     if (node->type != YAML_MAPPING_NODE || depth == DEEPEST) return;
-    for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
+    for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
+         pair < node->data.mapping.pairs.top && *nodes <= MOST_NODES; pair++) {
         const yaml_node_t *key = yaml_document_get_node(document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(document, pair->value);
         if (!key || !value || key->type != YAML_SCALAR_NODE) continue;
         char name[256];
         int length =
             snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", (const char *)key->data.scalar.value);
-        if (length > 0 && (size_t)length < sizeof name) flatten(parameters, document, value, name, depth + 1);
+        if (length > 0 && (size_t)length < sizeof name) flatten(parameters, document, value, name, depth + 1, nodes);
     }
 }
 
@@ -80,7 +83,8 @@ void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *te
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
     if (yaml_parser_load(&parser, &document)) {
         const yaml_node_t *root = yaml_document_get_root_node(&document);
-        if (root) flatten(parameters, &document, root, "", 0);
+        int nodes = 0;
+        if (root) flatten(parameters, &document, root, "", 0, &nodes);
         yaml_document_delete(&document);
     }
     yaml_parser_delete(&parser);

@@ -23,7 +23,8 @@ typedef struct ups_pde_parameters {
  * name's) or is no PDE parameter. */
 void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value);
 
-/* Adds the numbers of a YAML document, keys joined by dots: "sim.Du". A text that is no YAML adds nothing. */
+/* Adds the numbers of a YAML document, keys joined by dots: "sim.Du". A text that is no YAML adds nothing; one of
+ * thousands of values is read in part. */
 void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text);
 
 /* Adds what PDEBench writes into file names: 1D_Advection_Sols_beta0.4.hdf5 → beta 0.4;

@@ -209,6 +209,29 @@ static void a_file_cut_after_it_was_opened_is_an_error_that_names_it(void **stat
     ups_source_close(source);
 }
 
+/* Chunks that were never written cost no bytes, so a small file may claim any shape. */
+static void write_unwritten(hid_t file, const char *name, int rank, const hsize_t *shape, const hsize_t *chunk) {
+    hid_t space = H5Screate_simple(rank, shape, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(creation, rank, chunk);
+    hid_t dataset = H5Dcreate2(file, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    H5Dclose(dataset);
+    H5Pclose(creation);
+    H5Sclose(space);
+}
+
+static void a_sample_larger_than_any_memory_is_refused(void **state) {
+    const hsize_t x = 1u << 30, y = 1u << 29, piece = 1u << 14;
+    hid_t file = H5Fcreate(scratch("huge.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    write_unwritten(file, "nu", 3, (hsize_t[]){1, x, y}, (hsize_t[]){1, piece, piece});
+    write_unwritten(file, "tensor", 4, (hsize_t[]){1, 1, x, y}, (hsize_t[]){1, 1, piece, piece});
+    H5Fclose(file);
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_layout_open(scratch("huge.h5"), NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "huge.h5: a sample of it claims more values");
+}
+
 static void yaml_gives_numbers_and_nothing_about_grid_or_run(void **state) {
     ups_pde_parameters parameters = {.arena = ups_arena_create(0)};
     ups_pde_parameters_from_yaml(&parameters, "sim:\n  Du: 1e-3\n  Dv: 5\n  seed: 7\n  xdim: 128\n  name: fhn\n"
@@ -224,6 +247,23 @@ static void yaml_gives_numbers_and_nothing_about_grid_or_run(void **state) {
     ups_arena_destroy(parameters.arena);
 }
 
+static void yaml_whose_aliases_describe_a_huge_tree_is_read_in_part(void **state) {
+    ups_pde_parameters parameters = {.arena = ups_arena_create(0)};
+    char text[2000];
+    int used = snprintf(text, sizeof text, "nu: 1\na0: &a0 {b: 1}\n");
+    for (int level = 1; level <= 12; level++) { /* ten times as many values a level */
+        used += snprintf(text + used, sizeof text - (size_t)used, "a%d: &a%d {", level, level);
+        for (int i = 0; i < 10; i++)
+            used += snprintf(text + used, sizeof text - (size_t)used, "k%d: *a%d, ", i, level - 1);
+        used += snprintf(text + used, sizeof text - (size_t)used, "}\n");
+    }
+    assert_true((size_t)used < sizeof text);
+    ups_pde_parameters_from_yaml(&parameters, text);
+    assert_string_equal(parameters.list[0].name, "nu");
+    assert_in_range(parameters.count, 2, 4096);
+    ups_arena_destroy(parameters.arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_window_of_a_tensor_is_the_frames_asked_for),
@@ -235,7 +275,9 @@ int main(void) {
         cmocka_unit_test(files_that_do_not_belong_together_are_refused_with_the_difference),
         cmocka_unit_test(frames_and_samples_out_of_range_are_refused),
         cmocka_unit_test(a_file_cut_after_it_was_opened_is_an_error_that_names_it),
+        cmocka_unit_test(a_sample_larger_than_any_memory_is_refused),
         cmocka_unit_test(yaml_gives_numbers_and_nothing_about_grid_or_run),
+        cmocka_unit_test(yaml_whose_aliases_describe_a_huge_tree_is_read_in_part),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
