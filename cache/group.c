@@ -126,11 +126,15 @@ static ups_status read_latent_metadata(ups_cache_group *group, ups_error *error)
 static ups_status read_small(ups_cache_group *group, ups_small_array array, void *values, ups_error *error) {
     char *path = ups_small_chunk_path(group->directory, &array, 0);
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", group->directory);
-    uint64_t size, bytes = (uint64_t)array.rows * (uint64_t)(array.columns ? array.columns : 1) * 8;
+    uint64_t size, bytes, rows = (uint64_t)array.rows, columns = (uint64_t)(array.columns ? array.columns : 1);
+    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, (uint64_t)8, &bytes)) {
+        bytes = UINT64_MAX; /* more than any file holds */
+    }
     ups_status status = ups_file_size(path, &size, error);
     if (status == UPS_OK && size < bytes) {
-        status = ups_fail(error, UPS_ERR_FORMAT, "%s: holds %llu bytes; the cache's shape asks for %llu", path,
-                          (unsigned long long)size, (unsigned long long)bytes);
+        status = ups_fail(error, UPS_ERR_FORMAT,
+                          "%s: holds %llu bytes; the cache's shape asks for %llu rows of %llu numbers", path,
+                          (unsigned long long)size, (unsigned long long)rows, (unsigned long long)columns);
     }
     free(path);
     UPS_TRY(status);

@@ -70,7 +70,8 @@ static ups_status check_range(const ups_cache_group *group, int64_t shard, int64
         group->directory, (long long)shard, (long long)sample, minimum, maximum, extremes[0], extremes[1]);
 }
 
-/* Sample by sample; stops at the first finding that says the whole shard cannot be read. */
+/* Sample by sample, of a shard whose index is sound. `rows` NULL: the statistics are lost, there is nothing to hold the
+ * trajectories against. */
 static ups_status examine_samples(examination *x, int64_t shard, ups_cache_reader *reader,
                                   const ups_cache_statistics *rows, ups_error *error) {
     const ups_cache_group *group = x->group;
@@ -154,6 +155,14 @@ static int by_place(const void *a, const void *b) {
     return p->sample < q->sample ? -1 : p->sample > q->sample;
 }
 
+/* Opening the group has checked the documents of all other arrays. */
+static ups_status check_statistics_metadata(examination *x, ups_error *error) {
+    ups_small_array array = ups_cache_statistics_array(x->group->shape);
+    ups_error story;
+    if (ups_small_check_metadata(x->group->directory, &array, &story) == UPS_OK) return UPS_OK;
+    return record(x, -1, -1, &story, error);
+}
+
 /* What a finished build promised, against what was found. */
 static ups_status check_counts(examination *x, ups_error *error) {
     const ups_cache_group *group = x->group;
@@ -197,6 +206,7 @@ ups_status ups_cache_verify(const char *directory, ups_pool *pool,
         x.readers[i] = ups_cache_reader_create(group);
         if (!x.readers[i]) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to verify it", directory);
     }
+    if (status == UPS_OK) status = check_statistics_metadata(&x, error);
     if (status == UPS_OK) status = ups_pool_run(pool, ups_cache_shard_count(group->shape), examine_shard, &x, error);
     if (status == UPS_OK) status = check_counts(&x, error);
     for (int i = 0; x.readers && i < threads; i++) ups_cache_reader_destroy(x.readers[i]);

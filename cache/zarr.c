@@ -223,7 +223,7 @@ ups_status ups_small_read_chunk(const char *directory, const ups_small_array *ar
     return status;
 }
 
-ups_status ups_small_read(const char *directory, const ups_small_array *array, void *values, ups_error *error) {
+ups_status ups_small_check_metadata(const char *directory, const ups_small_array *array, ups_error *error) {
     char *path = format_path("%s/%s/zarr.json", directory, array->name, 0);
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     json_t *document = NULL, *expected = small_document(array, NULL);
@@ -235,12 +235,17 @@ ups_status ups_small_read(const char *directory, const ups_small_array *array, v
         if (strcmp(key, "attributes") == 0 || json_equal(value, json_object_get(document, key))) continue;
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' does not agree with the rest of the cache", path, key);
     }
+    json_decref(document);
+    json_decref(expected);
+    free(path);
+    return status;
+}
+
+ups_status ups_small_read(const char *directory, const ups_small_array *array, void *values, ups_error *error) {
+    ups_status status = ups_small_check_metadata(directory, array, error);
     for (int64_t chunk = 0; chunk * array->chunk_rows < array->rows && status == UPS_OK; chunk++) {
         uint8_t *rows = (uint8_t *)values + (size_t)chunk * chunk_bytes(array);
         status = ups_small_read_chunk(directory, array, chunk, rows, error);
     }
-    json_decref(document);
-    json_decref(expected);
-    free(path);
     return status;
 }

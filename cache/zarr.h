@@ -51,8 +51,9 @@ ups_status ups_small_publish_chunk(const char *directory, const ups_small_array 
                                    ups_error *error);
 ups_status ups_small_read_chunk(const char *directory, const ups_small_array *array, int64_t chunk, void *rows,
                                 ups_error *error);
-/* All chunks into `values` (rows, columns); the metadata must agree with `array` (of which chunk_rows, rows and columns
- * count). */
+/* The array's zarr.json must agree with `array`, its attributes aside: UPS_ERR_FORMAT when not. */
+ups_status ups_small_check_metadata(const char *directory, const ups_small_array *array, ups_error *error);
+/* Checks the metadata; all chunks into `values` (rows, columns). */
 ups_status ups_small_read(const char *directory, const ups_small_array *array, void *values, ups_error *error);
 char *ups_small_chunk_path(const char *directory, const ups_small_array *array, int64_t chunk); /* malloc */
 

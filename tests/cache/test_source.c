@@ -1,6 +1,7 @@
 /* The cache as a source: what the loader sees, and what it refuses to see. */
 #include "base/arena.h"
 #include "base/files.h"
+#include "cache/group.h"
 #include "cache/source.h"
 #include "fixture.h"
 
@@ -276,6 +277,41 @@ static void malformed_metadata_is_a_sentence_that_names_the_file(void **state) {
     }
 }
 
+static void a_claimed_shape_whose_bytes_overflow_is_refused(void **state) {
+    built b = build(false);
+    ups_cache_shape shape = {1 << 21, {INT64_C(1) << 40, 1, 1}, 4}; /* 2^64 bytes of times */
+    ups_small_array time = ups_cache_time_array(shape, true);
+    char *own = fixture_join(b.group, "zarr.json"), *latent = fixture_join(b.group, "latent/zarr.json");
+    char *chunk = fixture_join(b.group, "time/c/0/0"), *directory = fixture_join(b.group, "time/c/0");
+    json_t *document;
+    ups_error error;
+    assert_int_equal(ups_json_read(own, &document, &error), UPS_OK);
+    json_t *ups = json_object_get(json_object_get(document, "attributes"), "ups");
+    json_object_set_new(ups, "samples", json_integer(shape.samples));
+    json_object_set_new(ups, "times", json_integer(shape.trajectory.times));
+    json_object_set_new(ups, "tokens", json_integer(1));
+    json_object_set_new(ups, "dim", json_integer(1));
+    json_object_set_new(ups, "time_per_sample", json_true());
+    assert_int_equal(ups_json_publish(own, document, &error), UPS_OK);
+    json_decref(document);
+    document = ups_zarr_latent(shape, (ups_chunk_codec){0});
+    assert_int_equal(ups_json_publish(latent, document, &error), UPS_OK);
+    json_decref(document);
+    assert_int_equal(ups_small_publish_metadata(b.group, &time, NULL, &error), UPS_OK);
+    assert_int_equal(unlink(directory), 0); /* the chunk of the times that all samples share */
+    assert_int_equal(ups_make_directories(directory, &error), UPS_OK);
+    assert_int_equal(ups_publish_bytes(chunk, "\0\0\0\0", 4, &error), UPS_OK); /* nothing, and its CRC32C */
+
+    ups_source *source;
+    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "time/c/0/0: holds 4 bytes"));
+    free(own);
+    free(latent);
+    free(chunk);
+    free(directory);
+    discard(b);
+}
+
 static void missing_files_are_sentences(void **state) {
     static const char *const files[] = {"zarr.json",       "latent/zarr.json",  "time/zarr.json",  "time/c/0",
                                         "condition/c/0/0", "source_sample/c/0", "latent/c/1/0/0/0"};
@@ -302,6 +338,7 @@ int main(void) {
         cmocka_unit_test(an_unfinished_cache_is_refused),
         cmocka_unit_test(a_damaged_trajectory_is_an_error_with_file_and_sample),
         cmocka_unit_test(malformed_metadata_is_a_sentence_that_names_the_file),
+        cmocka_unit_test(a_claimed_shape_whose_bytes_overflow_is_refused),
         cmocka_unit_test(missing_files_are_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

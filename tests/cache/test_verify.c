@@ -188,6 +188,32 @@ static void damaged_small_arrays_are_found(void **state) {
     }
 }
 
+static void a_changed_document_of_any_array_is_found(void **state) {
+    const fixture *f = *state;
+    static const char *const arrays[] = {"latent", "time", "condition", "source_sample", "statistics"};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        char name[40], *bytes;
+        snprintf(name, sizeof name, "%s/zarr.json", arrays[i]);
+        char *path = fixture_join(f->group, name);
+        size_t length;
+        ups_error error;
+        assert_int_equal(ups_read_file(path, 1 << 24, &bytes, &length, &error), UPS_OK);
+        char *kind = strstr(bytes, "\"regular\"");
+        assert_non_null(kind);
+        kind[1] = 'R';
+        assert_int_equal(ups_publish_bytes(path, bytes, length, &error), UPS_OK);
+        ups_verify_report report = verify(f);
+        assert_int_equal(report.finding_count, 1);
+        assert_int_equal(report.findings[0].code, UPS_ERR_FORMAT);
+        assert_non_null(strstr(report.findings[0].message, path));
+        ups_verify_report_free(&report);
+        kind[1] = 'r';
+        assert_int_equal(ups_publish_bytes(path, bytes, length, &error), UPS_OK);
+        free(bytes);
+        free(path);
+    }
+}
+
 static void an_unfinished_build_is_found(void **state) {
     const fixture *f = *state;
     char *other = fixture_directory();
@@ -232,6 +258,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shards_that_traded_places_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(truncated_missing_and_lengthened_shards_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damaged_small_arrays_are_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_changed_document_of_any_array_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_unfinished_build_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(export_stops_at_damage_and_leaves_no_file, set_up, tear_down),
     };
