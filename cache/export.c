@@ -3,7 +3,7 @@
 #include "base/cancel.h"
 #include "base/files.h"
 #include "cache/reader.h"
-#include <hdf5.h>
+#include "pipeline/hdf5_driver.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ static ups_status write_npy_header(sink *to, ups_error *error) {
     return ups_publish_append(to->publication, header, total, error);
 }
 
-/* ---- HDF5 ---- */
+/* ---- HDF5: every use of the library between ups_hdf5_enter and ups_hdf5_leave ---- */
 
 /* IEEE binary16, which HDF5 1.10 has no name for: sign at bit 15, exponent of 5 bits at 10 with bias 15, mantissa
  * of 10. */
@@ -90,12 +90,14 @@ static ups_status write_hdf5(sink *to, int64_t sample, const ups_f16 *latents, u
     ups_chunk_shape shape = to->group->shape.trajectory;
     hsize_t start[4] = {(hsize_t)sample, 0, 0, 0};
     hsize_t count[4] = {1, (hsize_t)shape.times, (hsize_t)shape.tokens, (hsize_t)shape.dim};
+    ups_hdf5_enter();
     hid_t space = H5Dget_space(to->dataset), memory = H5Screate_simple(4, count, NULL), type = half_type();
     herr_t failed = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
     if (failed >= 0) failed = H5Dwrite(to->dataset, type, memory, space, H5P_DEFAULT, latents);
     H5Tclose(type);
     H5Sclose(memory);
     H5Sclose(space);
+    ups_hdf5_leave();
     return failed < 0 ? hdf5_failed(to->path, error) : UPS_OK;
 }
 
@@ -152,19 +154,22 @@ static ups_status export_hdf5(sink *to, void (*progress)(void *context, int64_t 
     ups_cache_shape shape = to->group->shape;
     hsize_t full[4] = {(hsize_t)shape.samples, (hsize_t)shape.trajectory.times, (hsize_t)shape.trajectory.tokens,
                        (hsize_t)shape.trajectory.dim};
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* failures are told through ups_error */
-    hid_t file = H5Fcreate(ups_publish_temporary(to->publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (file < 0) return hdf5_failed(to->path, error);
-    hid_t space = H5Screate_simple(4, full, NULL), type = half_type();
-    to->dataset = H5Dcreate2(file, "latent", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     to->write = write_hdf5;
+    ups_hdf5_enter();
+    hid_t file = H5Fcreate(ups_publish_temporary(to->publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(4, full, NULL), type = half_type();
+    to->dataset =
+        file < 0 ? H5I_INVALID_HID : H5Dcreate2(file, "latent", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     bool fine = to->dataset >= 0 && write_hdf5_surroundings(to->group, file);
+    ups_hdf5_leave();
     ups_status status = fine ? each_trajectory(to, progress, context, error) : hdf5_failed(to->path, error);
-    if (to->dataset >= 0 && H5Dclose(to->dataset) < 0 && status == UPS_OK) status = hdf5_failed(to->path, error);
+    ups_hdf5_enter();
+    bool closed = to->dataset < 0 || H5Dclose(to->dataset) >= 0;
     H5Tclose(type);
     H5Sclose(space);
-    if (H5Fclose(file) < 0 && status == UPS_OK) status = hdf5_failed(to->path, error);
-    return status;
+    closed &= file < 0 || H5Fclose(file) >= 0;
+    ups_hdf5_leave();
+    return status == UPS_OK && !closed ? hdf5_failed(to->path, error) : status;
 }
 
 ups_status ups_cache_export(const char *directory, ups_export_format format, const char *path,
