@@ -9,7 +9,6 @@
 #include "base/config_schema.h"
 #include "base/files.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

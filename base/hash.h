@@ -13,7 +13,7 @@ typedef struct ups_hash {
 ups_hash ups_hash_bytes(const void *bytes, size_t length);
 
 typedef struct ups_hasher ups_hasher; /* streaming form of the same hash */
-ups_hasher *ups_hasher_create(void);
+ups_hasher *ups_hasher_create(void);  /* never NULL: out of memory ends the process, as in ups_arena_alloc */
 void ups_hasher_update(ups_hasher *hasher, const void *bytes, size_t length);
 ups_hash ups_hasher_finish(ups_hasher *hasher); /* also destroys it */
 

@@ -66,11 +66,11 @@ ups_status ups_fingerprint_source(const char *const *files, int64_t file_count, 
     uint8_t *buffer = malloc(EDGE_BYTES);
     ups_hasher *hasher = ups_hasher_create();
     ups_status status = UPS_OK;
-    if (!buffer || !hasher) status = ups_fail(error, UPS_ERR_MEMORY, "no memory to fingerprint the source files");
+    if (!buffer) status = ups_fail(error, UPS_ERR_MEMORY, "no memory to fingerprint the source files");
     for (int64_t i = 0; i < file_count && status == UPS_OK; i++) status = hash_file(hasher, files[i], buffer, error);
     if (status == UPS_OK && samples) ups_hasher_update(hasher, samples, (size_t)sample_count * sizeof *samples);
     free(buffer);
-    if (hasher) ups_hash_hex(ups_hasher_finish(hasher), hex);
+    ups_hash_hex(ups_hasher_finish(hasher), hex);
     return status;
 }
 
