@@ -25,7 +25,8 @@ int ups_publish_descriptor(
 const char *ups_publish_temporary(
     const ups_publication *publication); /* its name while unpublished, for libraries that open by name (HDF5) */
 ups_status ups_publish_append(ups_publication *publication, const void *bytes, size_t length, ups_error *error);
-/* Sync, rename into place, sync the directory, free. On failure nothing remains. */
+/* Sync, rename into place, sync the directory, free. On failure nothing remains, unless it was the directory that could
+ * not be synced: then the file is in place, and may be gone after a crash of the machine. */
 ups_status ups_publish_commit(ups_publication *publication, ups_error *error);
 void ups_publish_abandon(ups_publication *publication); /* removes the temporary file and frees; NULL is fine */
 

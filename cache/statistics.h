@@ -10,7 +10,7 @@ typedef struct ups_cache_statistics {
     double minimum, maximum;     /* of the values before rounding; +Inf, −Inf when none is finite */
     double error_max, error_rms; /* of rounding to FP16, absolute */
     double non_finite;           /* NaN or Inf: how many */
-    double overflowing;          /* finite, but beyond FP16's ±65504: how many */
+    double overflowing;          /* finite, but rounded to Inf (from ±65520 on): how many */
 } ups_cache_statistics;
 
 #define UPS_CACHE_STATISTICS_COLUMNS 6

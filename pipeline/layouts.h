@@ -1,11 +1,9 @@
 /* Recognises what a simulation file holds and makes a source of it. Recognition goes by content (datasets, ranks,
  * attributes); the file name only supplies parameters that the file itself does not carry.
  *
- * | layout     | recognised by                                                                    | presented as |
- * | tensor     | `tensor` (sample, t, x), `x-coordinate`, `t-coordinate` (may have one entry too many) | u(t, x)      |
- * | darcy      | `nu` (sample, x, y), `tensor` (sample, 1, x, y)                                        | (ν, 0) → (ν,
- * u), two frames | | seed group | groups `0000`, `0001`, … each with `data` (t, x, [y,] channel), `grid/…`, `config` |
- * as stored    |
+ *   tensor      `tensor` (sample, t, x), `x-coordinate`, `t-coordinate` (may have one entry too many); becomes u(t, x)
+ *   darcy       `nu` (sample, x, y), `tensor` (sample, 1, x, y); becomes two frames, (ν, 0) → (ν, u)
+ *   seed group  groups `0000`, `0001`, …, each with `data` (t, x, [y, [z,]] channel), `grid/…`, `config`; as stored
  *
  * Source: PDEBench (Takamoto et al., arXiv 2210.07182) and its data generators. */
 #ifndef UPS_PIPELINE_LAYOUTS_H

@@ -1,11 +1,13 @@
-/* The contract between files and the loader: a source says where sample i's bytes lie, and how bytes become a tensor. Nothing else.
+/* The contract between files and the loader: a source says where sample i's bytes lie, and how bytes become a tensor.
+ * Nothing else.
  *
- * A sample is a trajectory: frames over time on a regular grid, several channels. Raw fields and cached latents are the same thing
- * seen from here (a latent trajectory has one grid axis, its tokens, and `dim` channels), so one loader serves both.
+ * A sample is a trajectory: frames over time on a regular grid, several channels. Raw fields and cached latents are the
+ * same thing seen from here (a latent trajectory has one grid axis, its tokens, and `dim` channels), so one loader
+ * serves both.
  *
- * The I/O engine fetches what `extents` lists; `decode` turns the fetched bytes into frames on any thread. Where storage cannot be
- * expressed as extents (an exotic HDF5 filter, a virtual dataset) a source lists none, and its decode reads through the library under the
- * library's lock: slower, never wrong.
+ * The I/O engine fetches what `extents` lists; `decode` turns the fetched bytes into frames on any thread. Where
+ * storage cannot be expressed as extents (an exotic HDF5 filter, a virtual dataset) a source lists none, and its decode
+ * reads through the library under the library's lock: slower, never wrong.
  */
 #ifndef UPS_PIPELINE_SOURCE_H
 #define UPS_PIPELINE_SOURCE_H
@@ -25,21 +27,25 @@ typedef enum ups_channel_order {
 
 /* What sample i is. Pointers are borrowed from the source and live as long as it. */
 typedef struct ups_sample {
-    const char *name;       /* as a person would say it: "tensor[7]", "0007" */
-    int64_t times;          /* frames */
-    int64_t channels;       /* fields, or a latent's dim */
-    int dims;               /* grid axes in use: 1, 2 or 3 */
-    int64_t grid[UPS_MAX_GRID_DIMS]; /* points along each, slowest first (z, y, x); unused ones are 1 and come last */
+    const char *name;                /* as a person would say it: "tensor[7]", "0007" */
+    int64_t times;                   /* frames */
+    int64_t channels;                /* fields, or a latent's dim */
+    int dims;                        /* grid axes in use: 1, 2 or 3 */
+    int64_t grid[UPS_MAX_GRID_DIMS]; /* points along each, slowest first, as stored (PDEBench: x, y, z); unused ones are
+                                        1 and come last */
     ups_channel_order order;
-    ups_dtype dtype;        /* what decode writes, in this machine's byte order */
-    bool periodic;          /* the PDE's domain wraps around, as far as the layout tells */
-    const double *time;     /* (times) seconds; never NULL */
+    ups_dtype dtype;                              /* what decode writes, in this machine's byte order */
+    bool periodic;                                /* the PDE's domain wraps around, as far as the layout tells */
+    const double *time;                           /* (times) seconds; never NULL */
     const double *coordinates[UPS_MAX_GRID_DIMS]; /* (grid[a]) each, or NULL where the file has none */
-    const double *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
+    const double
+        *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
 } ups_sample;
 
 /* Frames [start, start + count) of a trajectory. */
-typedef struct ups_frames { int64_t start, count; } ups_frames;
+typedef struct ups_frames {
+    int64_t start, count;
+} ups_frames;
 
 typedef struct ups_extent {
     uint32_t file;   /* index into the source's files */
@@ -47,7 +53,10 @@ typedef struct ups_extent {
     uint64_t length; /* bytes */
 } ups_extent;
 
-typedef struct ups_piece { const uint8_t *bytes; uint64_t length; } ups_piece; /* what an extent became once read */
+typedef struct ups_piece {
+    const uint8_t *bytes;
+    uint64_t length;
+} ups_piece; /* what an extent became once read */
 
 /* Upper bounds over all samples, so that buffers are sized once. */
 typedef struct ups_source_limits {
@@ -63,23 +72,25 @@ typedef struct ups_source ups_source;
 typedef struct ups_source_class {
     const char *kind; /* "pdebench.tensor", "pdebench.darcy", "pdebench.seedgroup", "latent", … */
     ups_status (*describe)(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
-    /* Writes at most limits.extents extents, in the order decode wants the pieces; *count = 0 means that decode reads by itself. */
-    ups_status (*extents)(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents, int64_t *count,
-                          ups_error *error);
-    /* `out` receives frames.count frames of sample.dtype in sample.order, contiguous. Pure but for `out` and `scratch` (64-byte aligned). */
-    ups_status (*decode)(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces, int64_t count,
-                         void *scratch, void *out, ups_error *error);
+    /* Writes at most limits.extents extents, in the order decode wants the pieces; *count = 0 means that decode reads
+     * by itself. */
+    ups_status (*extents)(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents,
+                          int64_t *count, ups_error *error);
+    /* `out` receives frames.count frames of sample.dtype in sample.order, contiguous. Pure but for `out` and `scratch`
+     * (64-byte aligned). */
+    ups_status (*decode)(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                         int64_t count, void *scratch, void *out, ups_error *error);
     void (*close)(ups_source *source); /* frees everything, the struct included */
 } ups_source_class;
 
 /* The head of every source; a kind embeds it first in its own struct. */
 struct ups_source {
     const ups_source_class *class;
-    int64_t count;                      /* samples */
+    int64_t count; /* samples */
     int64_t file_count;
-    const char *const *files;           /* paths, for the I/O engine and for messages */
-    int64_t channels;                   /* the same for all samples of a source */
-    const char *const *channel_names;   /* (channels): "u", "activator", …; NULL for latents */
+    const char *const *files;         /* paths, for the I/O engine and for messages */
+    int64_t channels;                 /* the same for all samples of a source */
+    const char *const *channel_names; /* (channels): "u", "activator", …; NULL for latents */
     int parameter_count;
     const char *const *parameter_names; /* (parameter_count): "beta", "nu", … */
     ups_source_limits limits;
