@@ -176,7 +176,8 @@ static const cyaml_schema_value_t run_value = {CYAML_VALUE_MAPPING(CYAML_FLAG_PO
 
 /* ---- rules ----------------------------------------------------------------------------------------------------- */
 
-#define MANY 9e15 /* no real upper bound; exact in a double */
+#define MANY 9e15                              /* no real upper bound; exact in a double */
+#define MOST_ROLLOUT_STEPS (UPS_MAX_TERMS - 1) /* each step but the first is a term, beside one_step and relative */
 #define RULE(key, default_text, low, high, text)                                                                       \
     { .path = key, .fallback = default_text, .minimum = low, .maximum = high, .help = text }
 
@@ -270,7 +271,7 @@ static const ups_config_rule rules[] = {
     RULE("cache.on_bad_sample", "stop", 0, 0,
          "a latent that is not finite or overflows FP16: stop, or skip and record it"),
     TRAINING_RULES("operator", "20000", "16", "0.001"),
-    RULE("operator.rollout_steps", "4", 2, 1024, "steps of the rollout loss"),
+    RULE("operator.rollout_steps", "4", 2, MOST_ROLLOUT_STEPS, "steps of the rollout loss"),
     LOSS_RULES("operator.losses.one_step", "1", "latent after one step, mean squared"),
     LOSS_RULES("operator.losses.relative", "0", "latent after one step, nRMSE"),
     LOSS_RULES("operator.losses.rollout", "0", "latents of every later step of a rollout, mean squared"),

@@ -150,6 +150,7 @@ static void values_out_of_range_are_told_the_range(void **state) {
         {"autoencoder.steps=0", {"autoencoder.steps", "1"}},
         {"autoencoder.batch_size=-4", {"autoencoder.batch_size", "1"}},
         {"operator.rollout_steps=1", {"operator.rollout_steps", "2"}},
+        {"operator.rollout_steps=64", {"operator.rollout_steps", "63"}}, /* an objective has 64 terms */
         {"operator.optimizer.learning_rate=-1", {"learning_rate", "0"}},
         {"operator.optimizer.beta2=1", {"beta2"}},
         {"operator.losses.rollout.every=0", {"every", "1"}},
