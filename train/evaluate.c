@@ -333,14 +333,16 @@ static ups_status finish_group(evaluator *e, ups_error *error) {
 
 /* ---- results --------------------------------------------------------------------------------------------------- */
 
-/* Mean over the solution fields; a field whose targets are all zero has no nRMSE and is left out of its mean. */
-static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, const ups_pde_metrics_values *fields) {
+/* Mean over the solution fields of what was read over `frames` frames; a field whose targets are all zero has no nRMSE
+ * and is left out of its mean. */
+static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, int64_t frames,
+                                        const ups_pde_metrics_values *fields) {
     ups_pde_metrics_values mean = {0};
     int64_t count = 0, with_nrmse = 0;
     for (int64_t c = 0; c < channels; c++) {
         if (!solution[c]) continue;
         const ups_pde_metrics_values *v = &fields[c];
-        bool zero = v->zero_targets == v->trajectories;
+        bool zero = v->zero_targets == v->trajectories * frames;
         count++;
         with_nrmse += !zero;
         mean.rmse += v->rmse;
@@ -377,10 +379,10 @@ static ups_status read_horizon(const evaluator *e, const horizon *h, const bool 
             return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
         }
         for (int64_t c = 0; c < e->channels; c++) out->fields[f][c] = ups_pde_metrics_read(metrics, c, 0, h->frames);
-        out->summary[f] = summarise(solution, e->channels, out->fields[f]);
+        out->summary[f] = summarise(solution, e->channels, h->frames, out->fields[f]);
         for (int64_t t = 0; t < h->frames; t++) {
             for (int64_t c = 0; c < e->channels; c++) each[c] = ups_pde_metrics_read(metrics, c, t, t + 1);
-            out->nrmse_by_frame[f][t] = summarise(solution, e->channels, each).nrmse;
+            out->nrmse_by_frame[f][t] = summarise(solution, e->channels, 1, each).nrmse;
         }
         free(each);
     }
