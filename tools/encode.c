@@ -9,6 +9,7 @@
 #include "train/batches.h"
 #include "train/latents.h"
 #include "train/networks.h"
+#include "train/origin.h"
 #include "train/state.h"
 #include <dirent.h>
 #include <math.h>
@@ -62,7 +63,13 @@ static ups_status encoder_open(const ups_stage_request *request, const ups_task 
     e->latents = ups_networks_encode(e->graph, request->config, task, e->field);
     ups_graph_keep(e->graph, e->latents);
     char *path = ups_run_model_path(request->config, UPS_STAGE_AUTOENCODER);
-    ups_status status = ups_networks_load(e->parameters, request->device, UPS_AUTOENCODER_COMPUTE, path, error);
+    json_t *origin = ups_origin_autoencoder(request->config, request->tasks);
+    ups_status status = path && origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    if (status == UPS_OK) status = ups_origin_check(path, origin, error);
+    if (status == UPS_OK) {
+        status = ups_networks_load(e->parameters, request->device, UPS_AUTOENCODER_COMPUTE, path, error);
+    }
+    json_decref(origin);
     free(path);
     if (status == UPS_OK) status = ups_step_create(e->graph, request->device, &e->step, error);
     if (status != UPS_OK) encoder_close(e);
@@ -108,20 +115,7 @@ static void *write_trajectories(void *context) {
 static ups_status encode_missing(const ups_stage_request *request, const ups_task *task, const int64_t *missing,
                                  const int64_t *cache_index, int64_t count, pouring *p, encoder *e,
                                  ups_progress *progress, int64_t done, ups_error *error) {
-    const ups_data_config *data = &request->config->data;
-    ups_loader_options options = {.batch = 1,
-                                  .windows_per_draw = 1,
-                                  .stride = 1,
-                                  .dtype = UPS_F32,
-                                  .sequential = true,
-                                  .batch_count = -1,
-                                  .ranks = 1,
-                                  .io = data->io,
-                                  .decode_threads = data->decode_threads,
-                                  .queue_depth = data->queue_depth,
-                                  .slots = data->slots,
-                                  .direct = data->direct,
-                                  .on_bad_sample = data->on_bad_sample};
+    ups_loader_options options = ups_sequential_loader_options(request->config);
     ups_loader_task loader_task = {
         .name = task->name, .source = task->source, .samples = missing, .sample_count = count};
     ups_loader *loader = NULL;

@@ -38,6 +38,24 @@ ups_loader_options ups_validation_loader_options(const ups_run_config *config, c
     return options;
 }
 
+ups_loader_options ups_sequential_loader_options(const ups_run_config *config) {
+    return (ups_loader_options){
+        .batch = 1,
+        .windows_per_draw = 1,
+        .stride = 1,
+        .dtype = UPS_F32,
+        .sequential = true,
+        .batch_count = -1,
+        .ranks = 1,
+        .io = config->data.io,
+        .decode_threads = config->data.decode_threads,
+        .slots = config->data.slots,
+        .queue_depth = config->data.queue_depth,
+        .direct = config->data.direct,
+        .on_bad_sample = config->data.on_bad_sample,
+    };
+}
+
 int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported) {
     const char *const *lines;
     int64_t count = ups_loader_bad_samples(loader, &lines);

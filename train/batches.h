@@ -12,6 +12,9 @@ ups_loader_options ups_training_loader_options(const ups_run_config *config, con
 ups_loader_options ups_validation_loader_options(const ups_run_config *config, const ups_training_config *training,
                                                  int64_t batch_size, int tasks);
 
+/* Whole trajectories one by one, in the order of the task's samples, once. */
+ups_loader_options ups_sequential_loader_options(const ups_run_config *config);
+
 /* Logs a warning for every sample that the loader skipped, from the `reported`-th on; returns how many there are by
  * now.
  */

@@ -1,7 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/files.h"
-#include "base/json.h"
+#include "train/origin.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,10 +56,11 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     snprintf(path, sizeof path, "%s/%s", directory, file);
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    UPS_TRY(ups_parameters_save_buffers(parameters, NULL, buffers, count, NULL, path, error));
+    UPS_TRY(ups_parameters_save_buffers(parameters, NULL, buffers, count, state->origin, path, error));
 
-    json_t *json = json_pack("{s:i, s:I, s:I, s:f, s:s}", "format", 1, "step", (json_int_t)state->step, "seed",
-                             (json_int_t)state->seed, "running_loss", state->running_loss, "file", file);
+    json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:f, s:s}", "format", 1, "step", (json_int_t)state->step, "seed",
+                             (json_int_t)state->seed, "batch_size", (json_int_t)state->batch_size, "running_loss",
+                             state->running_loss, "file", file);
     if (!json) return ups_fail(error, UPS_ERR_NUMERIC, "%s: the training state is not finite", directory);
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
     char *latest = latest_path(directory);
@@ -108,8 +109,9 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     UPS_TRY(read_state(directory, state, path, error));
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    ups_status status = ups_parameters_load_buffers(parameters, NULL, buffers, count, path, true, error);
-    if (status == UPS_ERR_FORMAT) {
+    ups_status status = ups_origin_check(path, state->origin, error);
+    if (status == UPS_OK) status = ups_parameters_load_buffers(parameters, NULL, buffers, count, path, true, error);
+    if (status == UPS_ERR_FORMAT || status == UPS_ERR_STALE) {
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
@@ -120,8 +122,22 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     return status;
 }
 
-ups_status ups_model_export(const char *path, ups_parameters *parameters, ups_optimizer *optimizer, ups_error *error) {
+ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error) {
+    *batch_size = 0;
+    if (!ups_checkpoint_exists(directory)) return UPS_OK;
+    char *latest = latest_path(directory);
+    if (!latest) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_t *json = NULL;
+    ups_status status = ups_json_read(latest, &json, error);
+    if (status == UPS_OK) status = ups_json_integer(json, "batch_size", latest, batch_size, error);
+    json_decref(json);
+    free(latest);
+    return status;
+}
+
+ups_status ups_model_export(const char *path, ups_parameters *parameters, ups_optimizer *optimizer,
+                            const json_t *origin, ups_error *error) {
     float *average = optimizer ? ups_optimizer_average(optimizer) : NULL;
     ups_parameter_buffer weights = {"", average ? average : ups_parameters_values(parameters)};
-    return ups_parameters_save_buffers(parameters, NULL, &weights, 1, NULL, path, error);
+    return ups_parameters_save_buffers(parameters, NULL, &weights, 1, origin, path, error);
 }

@@ -32,8 +32,7 @@ ups_status ups_file_hash(const char *path, char hex[33], ups_error *error) {
     return status;
 }
 
-ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
-                                   ups_fingerprint *fingerprint, ups_error *error) {
+ups_status ups_run_autoencoder_hash(const ups_run_config *config, char hex[33], ups_error *error) {
     char *path = ups_run_model_path(config, UPS_STAGE_AUTOENCODER);
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = UPS_OK;
@@ -41,9 +40,14 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
         status = ups_fail(error, UPS_ERR_IO,
                           "%s: there is no trained encoder yet; run `ups train` with --stage autoencoder first", path);
     }
-    if (status == UPS_OK) status = ups_file_hash(path, fingerprint->encoder_weights, error);
+    if (status == UPS_OK) status = ups_file_hash(path, hex, error);
     free(path);
-    UPS_TRY(status);
+    return status;
+}
+
+ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
+                                   ups_fingerprint *fingerprint, ups_error *error) {
+    UPS_TRY(ups_run_autoencoder_hash(config, fingerprint->encoder_weights, error));
     json_t *encoder = ups_networks_describe_encoder(config, task);
     json_t *normalisation = ups_networks_describe_normalisation(task);
     ups_fingerprint_json(encoder, fingerprint->encoder_configuration);

@@ -21,5 +21,7 @@ ups_source_limits ups_latents_limits(const ups_run_config *config, const ups_tas
 
 /* XXH3 of a whole file, as 32 hex digits. */
 ups_status ups_file_hash(const char *path, char hex[33], ups_error *error);
+/* The same of output/autoencoder.safetensors; UPS_ERR_IO, with what to run, when there is none. */
+ups_status ups_run_autoencoder_hash(const ups_run_config *config, char hex[33], ups_error *error);
 
 #endif

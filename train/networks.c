@@ -144,21 +144,41 @@ void ups_task_coordinates(const ups_task *task, float *out) {
     ups_grid_coordinates(task->geometry.dims, task->geometry.grid, out);
 }
 
+static json_t *list_frequencies(const float *frequencies, int count) {
+    json_t *list = json_array();
+    for (int f = 0; f < count; f++) json_array_append_new(list, json_real((double)frequencies[f]));
+    return list;
+}
+
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
     ups_encoder_options options = ups_run_encoder(config, task);
-    json_t *patch = json_array(), *frequencies = json_array(), *grid = json_array();
+    json_t *patch = json_array(), *grid = json_array();
     for (int a = 0; a < task->geometry.dims; a++) {
         json_array_append_new(patch, json_integer(options.patch[a]));
         json_array_append_new(grid, json_integer(task->geometry.grid[a]));
-    }
-    for (int f = 0; f < options.frequency_count; f++) {
-        json_array_append_new(frequencies, json_real((double)options.frequencies[f]));
     }
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:b, s:s}", "task", task->name, "tokens",
                      (json_int_t)options.tokens, "dim", (json_int_t)options.dim, "width", (json_int_t)options.width,
                      "stem_width", (json_int_t)options.stem_width, "pooling",
                      options.pooling == UPS_POOL_MEAN ? "average" : "queries", "patch", patch, "grid", grid,
-                     "frequencies", frequencies, "periodic", (int)task->geometry.periodic, "precision", "f32");
+                     "frequencies", list_frequencies(options.frequencies, options.frequency_count), "periodic",
+                     (int)task->geometry.periodic, "precision", "f32");
+}
+
+json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
+    ups_decoder_options options = ups_run_decoder(config, task);
+    return json_pack("{s:I, s:b, s:o}", "heads", (json_int_t)options.heads, "position", (int)options.position,
+                     "frequencies", list_frequencies(options.frequencies, options.frequency_count));
+}
+
+/* Tasks in their order: it says which one each column of the task's embedding is. */
+json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks) {
+    ups_operator_options options = ups_run_operator(config, tasks);
+    json_t *names = json_array();
+    for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
+    return json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
+                     "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks",
+                     names);
 }
 
 json_t *ups_networks_describe_normalisation(const ups_task *task) {

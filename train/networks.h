@@ -41,6 +41,9 @@ void ups_task_coordinates(const ups_task *task, float *out);
 
 /* The encoder of a task as JSON: what shapes its latents besides the weights. For fingerprints; a new reference. */
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task);
+/* The same of its decoder, and of the operator: what tensors' shapes do not tell is in it. */
+json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task);
+json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks);
 /* Its normalisation: [[mean, scale], …]. */
 json_t *ups_networks_describe_normalisation(const ups_task *task);
 

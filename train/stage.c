@@ -1,6 +1,8 @@
 #include "train/stage.h"
 
+#include "train/checkpoint.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define MOST_BATCH (INT64_C(1) << 14)
@@ -52,4 +54,22 @@ ups_status ups_stage_find_batch(const ups_training_config *training, const char 
     }
     *plan = found;
     return UPS_OK;
+}
+
+ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
+                                  ups_stage_plan *plan, ups_error *error) {
+    const ups_run_config *config = request->config;
+    const ups_training_config *training =
+        stage == UPS_STAGE_AUTOENCODER ? &config->autoencoder.training : &config->op.training;
+    const char *name = ups_stage_name(stage);
+    int64_t batch = training->batch_size;
+    if (batch == 0 && request->resume) {
+        char *checkpoints = ups_run_path(config, "checkpoints/%s", name);
+        if (!checkpoints) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        ups_status status = ups_checkpoint_batch_size(checkpoints, &batch, error);
+        free(checkpoints);
+        UPS_TRY(status);
+    }
+    if (batch > 0) return measure((void *)request, batch, plan, error);
+    return ups_stage_find_batch(training, name, measure, (void *)request, plan, error);
 }

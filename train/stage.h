@@ -42,4 +42,10 @@ typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_s
 ups_status ups_stage_find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
                                 void *context, ups_stage_plan *plan, ups_error *error);
 
+/* A stage's plan for the batch size that is configured; with `auto`, for that of the checkpoint that the request goes
+ * on from (another one would bring samples in another order), else for the one found. `measure` is given the request.
+ */
+ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
+                                  ups_stage_plan *plan, ups_error *error);
+
 #endif

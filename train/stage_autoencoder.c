@@ -12,6 +12,7 @@
 #include "train/loop.h"
 #include "train/losses.h"
 #include "train/networks.h"
+#include "train/origin.h"
 #include "train/stage.h"
 #include "train/state.h"
 #include <math.h>
@@ -48,6 +49,7 @@ typedef struct autoencoder {
     int validation_count;
     ups_loader *loader;
     const ups_batch *batch_in_hand;
+    json_t *origin;
 } autoencoder;
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -133,6 +135,7 @@ static void release(autoencoder *a) {
     free(a->loader_tasks);
     free(a->validation_tasks);
     free(a->validation_task);
+    json_decref(a->origin);
 }
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
@@ -191,9 +194,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
 }
 
 ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
-    const ups_training_config *training = &request->config->autoencoder.training;
-    if (training->batch_size > 0) return measure((void *)request, training->batch_size, plan, error);
-    return ups_stage_find_batch(training, "autoencoder", measure, (void *)request, plan, error);
+    return ups_stage_choose_batch(request, UPS_STAGE_AUTOENCODER, measure, plan, error);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -343,7 +344,9 @@ static ups_status prepare_device(autoencoder *a, ups_training_state *state, cons
 
 static ups_status train(autoencoder *a, ups_error *error) {
     const ups_training_config *training = &a->config->autoencoder.training;
-    ups_training_state state = {.seed = a->config->seed, .score = NAN};
+    a->origin = ups_origin_autoencoder(a->config, a->tasks);
+    if (!a->origin) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_training_state state = {.seed = a->config->seed, .score = NAN, .batch_size = a->batch, .origin = a->origin};
     char *checkpoints = ups_run_path(a->config, "checkpoints/autoencoder");
     const char *names[UPS_SAMPLER_MAX_TASKS];
     for (int t = 0; t < a->tasks->count; t++) names[t] = a->tasks->task[t].name;
@@ -377,7 +380,8 @@ static ups_status train(autoencoder *a, ups_error *error) {
                              .task_count = a->tasks->count};
     UPS_TRY(ups_loop_run(&loop, &stage, error));
     char *path = ups_run_model_path(a->config, UPS_STAGE_AUTOENCODER);
-    status = ups_model_export(path, a->parameters, a->optimizer, error);
+    status = path ? ups_model_export(path, a->parameters, a->optimizer, a->origin, error)
+                  : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     free(path);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "train/loop.h"
 #include "train/losses.h"
 #include "train/networks.h"
+#include "train/origin.h"
 #include "train/stage.h"
 #include "train/state.h"
 #include <math.h>
@@ -50,6 +51,7 @@ typedef struct operator_stage {
     int validation_count;
     ups_loader *loader;
     const ups_batch *batch_in_hand;
+    json_t *origin;
 } operator_stage;
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -154,6 +156,7 @@ static void release(operator_stage *o) {
     free(o->loader_tasks);
     free(o->validation_tasks);
     free(o->validation_task);
+    json_decref(o->origin);
 }
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
@@ -212,9 +215,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
 }
 
 ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
-    const ups_training_config *training = &request->config->op.training;
-    if (training->batch_size > 0) return measure((void *)request, training->batch_size, plan, error);
-    return ups_stage_find_batch(training, "operator", measure, (void *)request, plan, error);
+    return ups_stage_choose_batch(request, UPS_STAGE_OPERATOR, measure, plan, error);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -378,9 +379,17 @@ static ups_status prepare(operator_stage *o, ups_training_state *state, const ch
     return UPS_OK;
 }
 
+static ups_status find_origin(operator_stage *o, ups_error *error) {
+    char hash[33];
+    UPS_TRY(ups_run_autoencoder_hash(o->config, hash, error));
+    o->origin = ups_origin_operator(o->config, o->tasks, hash);
+    return o->origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+}
+
 static ups_status train(operator_stage *o, ups_error *error) {
     const ups_training_config *training = &o->config->op.training;
-    ups_training_state state = {.seed = o->config->seed, .score = NAN};
+    UPS_TRY(find_origin(o, error));
+    ups_training_state state = {.seed = o->config->seed, .score = NAN, .batch_size = o->batch, .origin = o->origin};
     char *checkpoints = ups_run_path(o->config, "checkpoints/operator");
     const char *names[UPS_SAMPLER_MAX_TASKS];
     for (int t = 0; t < o->tasks->count; t++) names[t] = o->tasks->task[t].name;
@@ -415,7 +424,8 @@ static ups_status train(operator_stage *o, ups_error *error) {
                              .task_count = o->tasks->count};
     UPS_TRY(ups_loop_run(&loop, &stage, error));
     char *path = ups_run_model_path(o->config, UPS_STAGE_OPERATOR);
-    status = ups_model_export(path, o->parameters, o->optimizer, error);
+    status = path ? ups_model_export(path, o->parameters, o->optimizer, o->origin, error)
+                  : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     free(path);
     return status;
 }

@@ -1,9 +1,9 @@
 #include "train/surrogate.h"
 
 #include "base/cancel.h"
-#include "cache/group.h"
 #include "model/step.h"
 #include "train/networks.h"
+#include "train/origin.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,34 +104,16 @@ static ups_status allocate_host(ups_surrogate *s, ups_error *error) {
     return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a batch of fields", task->name);
 }
 
-/* Fields normalised otherwise than in training become wrong latents that look right. The cache that these very weights
- * made, where there is one, knows how it was. */
-static ups_status check_cache(const ups_run_config *config, const ups_task *task, const ups_surrogate_files *files,
-                              ups_error *error) {
-    char *cache = ups_run_cache_directory(config), *directory = NULL;
-    ups_cache_group *group = NULL;
-    ups_status status = UPS_OK;
-    if (!cache || asprintf(&directory, "%s/%s/%s", cache, task->name, ups_split_name(UPS_SPLIT_TRAIN)) < 0) {
-        directory = NULL;
-        status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    } else if (ups_cache_group_open(directory, &group, NULL) == UPS_OK &&
-               strcmp(group->fingerprint.encoder_weights, files->autoencoder_hash) == 0) {
-        ups_fingerprint expected = {{0}, {0}, {0}, {0}}; /* empty parts are not compared */
-        json_t *encoder = ups_networks_describe_encoder(config, task);
-        json_t *normalisation = ups_networks_describe_normalisation(task);
-        ups_fingerprint_json(encoder, expected.encoder_configuration);
-        ups_fingerprint_json(normalisation, expected.normalisation);
-        json_decref(encoder);
-        json_decref(normalisation);
-        status = ups_fingerprint_compare(&expected, &group->fingerprint, directory, error);
-        if (status == UPS_ERR_STALE) {
-            ups_fail_within(error, "task %s: the configuration is not the one that %s was trained with", task->name,
-                            files->autoencoder);
-        }
-    }
-    ups_cache_group_close(group);
-    free(directory);
-    free(cache);
+/* Both models are of this configuration, and the operator of this autoencoder. */
+static ups_status check_origins(const ups_run_config *config, const ups_tasks *tasks, const ups_surrogate_files *files,
+                                ups_error *error) {
+    json_t *autoencoder = ups_origin_autoencoder(config, tasks);
+    json_t *op = ups_origin_operator(config, tasks, files->autoencoder_hash);
+    ups_status status = autoencoder && op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_origin_check(files->autoencoder, autoencoder, error);
+    if (status == UPS_OK) status = ups_origin_check(files->op, op, error);
+    json_decref(autoencoder);
+    json_decref(op);
     return status;
 }
 
@@ -139,7 +121,7 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
                               const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error) {
     UPS_TRY(ups_networks_check(config, tasks, error));
-    UPS_TRY(check_cache(config, &tasks->task[task], files, error));
+    UPS_TRY(check_origins(config, tasks, files, error));
     ups_surrogate *s = calloc(1, sizeof *s);
     if (!s) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate");
     s->config = config;

@@ -18,8 +18,7 @@ typedef struct ups_surrogate_files {
 /* The run's exported models, or those that `checkpoint` (NULL: none) names: a safetensors file with the operator, the
  * autoencoder or both, as a stage exports it or as training's checkpoints are; or a directory with
  * operator.safetensors, autoencoder.safetensors or a training checkpoint (latest.json). A model that the checkpoint
- * does not hold is the run's. Errors name the file that is missing and what makes it;
- * UPS_ERR_STALE: the run's operator is older than its autoencoder. */
+ * does not hold is the run's. Errors name the file that is missing and what makes it. */
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error);
 void ups_surrogate_files_free(ups_surrogate_files *files);
@@ -33,7 +32,8 @@ typedef struct ups_surrogate_sizes {
 } ups_surrogate_sizes;
 
 /* `tasks` is normalised and, like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not
- * fit the configuration; UPS_ERR_STALE when the cache that the autoencoder made tells of another normalisation. */
+ * fit the configuration; UPS_ERR_STALE when they say that they are of another one, or the operator of another
+ * autoencoder (origin.h). */
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
                               const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error);

@@ -23,6 +23,12 @@ static bool holds(const ups_safetensors *file, const char *prefix) {
     return false;
 }
 
+static ups_status note(const char *path, char **noted, ups_error *error) {
+    free(*noted);
+    *noted = strdup(path);
+    return *noted ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+}
+
 /* Notes `path` for each model that the file holds. */
 static ups_status take_file(const char *path, ups_surrogate_files *files, ups_error *error) {
     ups_safetensors *file = NULL;
@@ -34,14 +40,8 @@ static ups_status take_file(const char *path, ups_surrogate_files *files, ups_er
                         "%s: holds neither an operator nor an autoencoder (no tensor is named operator.… or encoder.…)",
                         path);
     }
-    if (op) {
-        free(files->op);
-        files->op = strdup(path);
-    }
-    if (autoencoder) {
-        free(files->autoencoder);
-        files->autoencoder = strdup(path);
-    }
+    if (op) UPS_TRY(note(path, &files->op, error));
+    if (autoencoder) UPS_TRY(note(path, &files->autoencoder, error));
     return UPS_OK;
 }
 
@@ -101,17 +101,6 @@ static ups_status take_own(const ups_run_config *config, ups_stage stage, char *
                     *path, ups_stage_name(stage));
 }
 
-/* A run whose autoencoder was trained anew has an operator of latents that nobody can make any more. */
-static ups_status check_own(const ups_run_config *config, const ups_surrogate_files *files, ups_error *error) {
-    ups_run_state state;
-    UPS_TRY(ups_run_state_read(config, &state, error));
-    if (!state.stage[UPS_STAGE_AUTOENCODER].finished || state.stage[UPS_STAGE_OPERATOR].finished) return UPS_OK;
-    return ups_fail(error, UPS_ERR_STALE,
-                    "%s: the operator was trained before the run's present autoencoder, on latents of another; run "
-                    "`ups train` on this configuration again",
-                    files->op);
-}
-
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error) {
     *files = (ups_surrogate_files){0};
@@ -126,7 +115,6 @@ ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoi
     }
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_AUTOENCODER, &files->autoencoder, error);
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_OPERATOR, &files->op, error);
-    if (status == UPS_OK && !checkpoint) status = check_own(config, files, error);
     if (status == UPS_OK) status = ups_file_hash(files->autoencoder, files->autoencoder_hash, error);
     if (status == UPS_OK) status = ups_file_hash(files->op, files->operator_hash, error);
     if (status != UPS_OK) ups_surrogate_files_free(files);

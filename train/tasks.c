@@ -240,16 +240,7 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
         goto cleanup;
     }
     for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[UPS_SPLIT_TRAIN][i * have / wanted];
-    ups_loader_options options = {.batch = 1,
-                                  .windows_per_draw = 1,
-                                  .stride = 1,
-                                  .dtype = UPS_F32,
-                                  .sequential = true,
-                                  .batch_count = -1,
-                                  .ranks = 1,
-                                  .io = config->data.io,
-                                  .decode_threads = config->data.decode_threads,
-                                  .on_bad_sample = config->data.on_bad_sample};
+    ups_loader_options options = ups_sequential_loader_options(config);
     ups_loader_task loader_task = {
         .name = task->name, .source = task->source, .samples = chosen, .sample_count = wanted};
     status = ups_loader_open(&options, &loader_task, 1, &loader, error);

@@ -5,20 +5,7 @@
 
 ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *task, const int64_t *samples,
                                  int64_t count, ups_trajectory_visit visit, void *context, ups_error *error) {
-    const ups_data_config *data = &config->data;
-    ups_loader_options options = {.batch = 1,
-                                  .windows_per_draw = 1,
-                                  .stride = 1,
-                                  .dtype = UPS_F32,
-                                  .sequential = true,
-                                  .batch_count = -1,
-                                  .ranks = 1,
-                                  .io = data->io,
-                                  .decode_threads = data->decode_threads,
-                                  .queue_depth = data->queue_depth,
-                                  .slots = data->slots,
-                                  .direct = data->direct,
-                                  .on_bad_sample = data->on_bad_sample};
+    ups_loader_options options = ups_sequential_loader_options(config);
     ups_loader_task loader_task = {
         .name = task->name, .source = task->source, .samples = samples, .sample_count = count};
     ups_loader *loader = NULL;

@@ -113,8 +113,8 @@ class Evaluated(unittest.TestCase):
             file.write(text.replace(self.runs.path("run"), self.runs.path("rescaled")))
         done = self.runs.run("eval", config)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("task darcy: the configuration is not the one", done.stderr)
-        self.assertIn("normalisation", done.stderr)
+        self.assertIn("rescaled/autoencoder.safetensors", done.stderr)
+        self.assertIn("trained with another darcy.normalisation", done.stderr)
 
     def test_mistakes_are_told_and_leave_nothing(self):
         for arguments, part in (

@@ -5,6 +5,7 @@
 #include "model/parameters.h"
 #include "tests/base/testing.h"
 #include "train/checkpoint.h"
+#include "train/stage.h"
 
 #include <math.h>
 #include <signal.h>
@@ -269,7 +270,7 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
         trained t = make(4, average, false, 1), read = make(4, false, false, 2);
         advance(&t, 3);
         const char *path = scratch("model.safetensors");
-        ok(ups_model_export(path, t.parameters, t.optimizer, &error), &error);
+        ok(ups_model_export(path, t.parameters, t.optimizer, NULL, &error), &error);
         ok(ups_parameters_load(read.parameters, path, true, &error), &error);
         size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
         const float *expected = average ? ups_optimizer_average(t.optimizer) : ups_parameters_values(t.parameters);
@@ -278,6 +279,58 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
         end(&t);
         end(&read);
     }
+}
+
+static void a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not(void **state) {
+    ups_error error;
+    json_t *ours = json_pack("{s:s}", "autoencoder", "aaaa"), *theirs = json_pack("{s:s}", "autoencoder", "bbbb");
+    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2);
+    loaded.state.origin = ours;
+    saved.state.origin = theirs;
+    ok(save(&saved, &error), &error);
+    assert_int_equal(load(&loaded, &error), UPS_ERR_STALE);
+    assert_contains(error.message, "another autoencoder");
+    assert_contains(error.message, "--restart");
+    saved.state.origin = ours;
+    ok(save(&saved, &error), &error);
+    ok(load(&loaded, &error), &error);
+    saved.state.origin = NULL;
+    ok(save(&saved, &error), &error);
+    ok(load(&loaded, &error), &error);
+    json_decref(ours);
+    json_decref(theirs);
+    end(&saved);
+    end(&loaded);
+}
+
+static ups_status plan_batch(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error) {
+    *plan = (ups_stage_plan){.batch_size = batch_size, .total = (size_t)batch_size << 20};
+    return UPS_OK;
+}
+
+static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on(void **state) {
+    ups_error error;
+    ups_run_config config = {.output = (char *)scratch("batches")};
+    config.op.training = (ups_training_config){.pairs_per_trajectory = 1, .memory_limit = 0.0625}; /* 64 MiB */
+    char directory[512];
+    snprintf(directory, sizeof directory, "%s/checkpoints/operator", config.output);
+    ups_stage_request request = {.config = &config, .resume = true};
+    ups_stage_plan plan;
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */
+    trained t = make(4, false, false, 1);
+    t.state.batch_size = 12;
+    ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    assert_int_equal(plan.batch_size, 12);
+    request.resume = false;
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    assert_int_equal(plan.batch_size, 64);
+    request.resume = true;
+    config.op.training.batch_size = 7;
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    assert_int_equal(plan.batch_size, 7); /* what is asked for goes first */
+    end(&t);
 }
 
 int main(void) {
@@ -291,6 +344,8 @@ int main(void) {
         cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
         cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
         cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
+        cmocka_unit_test_teardown(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not, empty),
+        cmocka_unit_test_teardown(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on, empty),
         cmocka_unit_test_teardown(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise,
                                   empty),
     };

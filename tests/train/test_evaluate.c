@@ -1,11 +1,13 @@
 /* Evaluation and rollouts of tiny models with random weights, against the same computed one frame at a time with graphs
  * and formulas of the test's own. */
 #include "base/progress.h"
+#include "model/safetensors.h"
 #include "tests/base/testing.h"
 #include "tiny_models.h"
 #include "train/evaluate.h"
+#include "train/networks.h"
+#include "train/origin.h"
 #include "train/rollout.h"
-#include "train/state.h"
 #include <hdf5.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -300,6 +302,44 @@ static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configu
     poke_first_sample(old);
 }
 
+/* Replaces the last frame of every held-out wave; `old` (may be NULL) is what stood there. */
+static void write_last_frames(const float *values, float *old) {
+    char path[300];
+    const ups_task *t = &run.tasks->task[WAVE];
+    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
+    hsize_t points = (hsize_t)ups_task_points(t), count[3] = {1, 1, points};
+    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &points, NULL);
+    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
+        hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
+        if (old)
+            assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old + i * (int64_t)points) >= 0);
+        const float *from = values + i * (int64_t)points;
+        assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, from) >= 0);
+    }
+    H5Sclose(memory);
+    H5Sclose(space);
+    H5Dclose(set);
+    H5Fclose(file);
+}
+
+static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others(void **state) {
+    const float zeros[3 * MOST_ELEMENTS] = {0};
+    float old[3 * MOST_ELEMENTS];
+    write_last_frames(zeros, old);
+    ups_task_evaluation evaluation = evaluate(WAVE);
+    write_last_frames(old, NULL);
+    const ups_horizon_evaluation *whole = &evaluation.horizons[3];
+    const ups_pde_metrics_values *model = &whole->summary[UPS_FORECAST_MODEL];
+    assert_int_equal(model->zero_targets, 3); /* one frame of four in each of three trajectories */
+    double mean = 0;
+    for (int64_t f = 0; f < 3; f++) mean += whole->nrmse_by_frame[UPS_FORECAST_MODEL][f] / 3;
+    assert_near(model->nrmse, mean);
+    assert_true(isnan(whole->nrmse_by_frame[UPS_FORECAST_MODEL][3]));
+    ups_task_evaluation_free(&evaluation);
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *checkpoint, ups_status expected, const char *part) {
@@ -330,14 +370,79 @@ static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void 
     assert_int_equal(rename(moved, path), 0);
 }
 
-static void an_operator_older_than_the_autoencoder_is_refused(void **state) {
-    ups_run_state known = {.stage[UPS_STAGE_AUTOENCODER] = {.finished = true, .steps = 1}};
+/* Writes a model again with an entry in its header; NULL: without any. */
+static void tell_origin(const char *model, const char *key, const char *text) {
+    char path[300];
+    ups_safetensors *file;
     ups_error error;
-    check(ups_run_state_publish(run.config, &known, &error), &error);
-    expect_refusal(NULL, UPS_ERR_STALE, "was trained before the run's present autoencoder");
-    known.stage[UPS_STAGE_OPERATOR] = known.stage[UPS_STAGE_AUTOENCODER];
-    check(ups_run_state_publish(run.config, &known, &error), &error);
+    snprintf(path, sizeof path, "%s/%s", run.directory, model);
+    check(ups_safetensors_open(path, &file, &error), &error);
+    ups_safetensors_writer *writer = ups_safetensors_writer_create();
+    if (key) ups_safetensors_writer_metadata(writer, key, text);
+    for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
+        const ups_safetensor *t = ups_safetensors_get(file, i);
+        ups_safetensors_writer_declare(writer, t->name, t->dtype, t->rank, t->size);
+    }
+    check(ups_safetensors_writer_begin(writer, path, &error), &error);
+    for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
+        const ups_safetensor *t = ups_safetensors_get(file, i);
+        void *bytes = malloc(t->bytes);
+        check(ups_safetensors_read(file, t, bytes, &error), &error);
+        check(ups_safetensors_writer_append(writer, bytes, t->bytes, &error), &error);
+        free(bytes);
+    }
+    check(ups_safetensors_writer_commit(writer, &error), &error);
+    ups_safetensors_close(file);
+}
+
+static void expect_stale(const char *part) {
+    ups_surrogate_files files;
+    ups_surrogate *surrogate = NULL;
+    ups_error error;
+    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
+                                        &surrogate, &error),
+                     UPS_ERR_STALE);
+    assert_contains(error.message, part);
+    ups_surrogate_files_free(&files);
+}
+
+static void models_that_tell_of_another_origin_are_refused_naming_what_differs(void **state) {
+    tell_origin("operator.safetensors", "autoencoder", "0123456789abcdef0123456789abcdef");
+    expect_stale("operator.safetensors: the model was trained with another autoencoder");
+    tell_origin("operator.safetensors", "operator", "{\"heads\":4}"); /* shapes are those of two heads, too */
+    expect_stale("operator.safetensors: the model was trained with another operator");
+    tell_origin("operator.safetensors", NULL, NULL);
+    tell_origin("autoencoder.safetensors", "wave.normalisation", "[[0.0,1.0]]");
+    expect_stale("autoencoder.safetensors: the model was trained with another wave.normalisation");
+    tell_origin("autoencoder.safetensors", "burgers.normalisation", "[[0.0,1.0]]"); /* a task of another run */
     ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+    tell_origin("autoencoder.safetensors", NULL, NULL);
+}
+
+static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **state) {
+    ups_surrogate_files files;
+    ups_error error;
+    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    json_t *origin = ups_origin_operator(run.config, run.tasks, files.autoencoder_hash);
+    const char *key;
+    json_t *text;
+    json_object_foreach(origin, key, text) {
+        tell_origin("operator.safetensors", key, json_string_value(text));
+        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+    }
+    assert_int_equal(json_object_size(origin), 2);
+    json_decref(origin);
+    origin = ups_origin_autoencoder(run.config, run.tasks);
+    json_object_foreach(origin, key, text) {
+        tell_origin("autoencoder.safetensors", key, json_string_value(text));
+        tell_origin("operator.safetensors", NULL, NULL);
+        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+    }
+    assert_int_equal(json_object_size(origin), 6);
+    json_decref(origin);
+    tell_origin("autoencoder.safetensors", NULL, NULL);
+    ups_surrogate_files_free(&files);
 }
 
 static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
@@ -385,8 +490,10 @@ int main(void) {
         cmocka_unit_test(a_rollout_at_three_times_the_resolution_passes_through_the_same_points),
         cmocka_unit_test(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval),
         cmocka_unit_test(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured),
+        cmocka_unit_test(frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others),
         cmocka_unit_test(models_that_are_missing_or_damaged_are_refused_with_a_sentence),
-        cmocka_unit_test(an_operator_older_than_the_autoencoder_is_refused),
+        cmocka_unit_test(models_that_tell_of_another_origin_are_refused_naming_what_differs),
+        cmocka_unit_test(an_operator_of_this_autoencoder_and_configuration_is_taken),
         cmocka_unit_test(a_training_checkpoint_is_found_through_its_latest_json),
         cmocka_unit_test(a_model_of_another_configuration_is_refused_naming_the_tensor),
     };
