@@ -5,6 +5,7 @@
 #include "tools/rollout_file.h"
 #include "tools/rollout_pictures.h"
 #include "tools/session.h"
+#include "train/metrics.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,8 +119,7 @@ static json_t *report_json(const ups_rollouts *rollouts, const char *path, ups_s
         const ups_rollout *rollout = &rollouts->list[i];
         json_t *nrmse = json_object();
         for (int64_t c = 0; c < task->geometry.channels; c++) {
-            json_object_set_new(nrmse, task->source->channel_names[c],
-                                isfinite(rollout->nrmse[c]) ? json_real(rollout->nrmse[c]) : json_null());
+            json_object_set_new(nrmse, task->source->channel_names[c], ups_json_number(rollout->nrmse[c]));
         }
         json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "index", (json_int_t)ids[rollout->position], "sample",
                                               rollout->sample.name, "nrmse", nrmse));

@@ -155,7 +155,8 @@ static ups_status record(const ups_run_config *config, ups_stage stage, ups_run_
     *entry = (ups_stage_state){.finished = true, .steps = stage_steps(config, stage)};
     if (stage != UPS_STAGE_CACHE) {
         char *path = ups_run_model_path(config, stage);
-        ups_status status = path ? ups_file_hash(path, entry->weights, error) : UPS_ERR_MEMORY;
+        ups_status status =
+            path ? ups_file_hash(path, entry->weights, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
         free(path);
         UPS_TRY(status);
     }
@@ -168,7 +169,8 @@ static ups_status record(const ups_run_config *config, ups_stage stage, ups_run_
 
 static ups_status publish_config(const ups_run_config *config, ups_error *error) {
     char *text = NULL, *path = ups_run_path(config, "config.yaml");
-    ups_status status = path ? ups_config_print(&ups_run_schema, config, &text, error) : UPS_ERR_MEMORY;
+    ups_status status = path ? ups_config_print(&ups_run_schema, config, &text, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_make_directories(config->output, error);
     if (status == UPS_OK) status = ups_publish_bytes(path, text, strlen(text), error);
     free(text);

@@ -1,24 +1,19 @@
-/* An evaluation as JSON: what output/evaluation.json and `ups eval --json` hold. */
+/* An evaluation as JSON: what output/evaluation.json and `ups eval --json` hold. JSON has no NaN: a metric that does
+ * not exist (a band finer than the grid) or blew up is null. */
 #include "train/evaluate.h"
-
-#include <math.h>
-
-/* JSON has no NaN: a metric that does not exist (a band finer than the grid) or blew up is null. */
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
+#include "train/metrics.h"
 
 static json_t *metrics_json(const ups_pde_metrics_values *v) {
     json_t *json = json_object();
-    json_object_set_new(json, "rmse", number(v->rmse));
-    json_object_set_new(json, "nrmse", number(v->nrmse));
-    json_object_set_new(json, "crmse", number(v->crmse));
-    json_object_set_new(json, "max", number(v->max_error));
-    json_object_set_new(json, "brmse", number(v->brmse));
+    json_object_set_new(json, "rmse", ups_json_number(v->rmse));
+    json_object_set_new(json, "nrmse", ups_json_number(v->nrmse));
+    json_object_set_new(json, "crmse", ups_json_number(v->crmse));
+    json_object_set_new(json, "max", ups_json_number(v->max_error));
+    json_object_set_new(json, "brmse", ups_json_number(v->brmse));
     json_t *bands = json_object();
-    json_object_set_new(bands, "low", number(v->frmse[UPS_FREQUENCY_LOW]));
-    json_object_set_new(bands, "middle", number(v->frmse[UPS_FREQUENCY_MIDDLE]));
-    json_object_set_new(bands, "high", number(v->frmse[UPS_FREQUENCY_HIGH]));
+    json_object_set_new(bands, "low", ups_json_number(v->frmse[UPS_FREQUENCY_LOW]));
+    json_object_set_new(bands, "middle", ups_json_number(v->frmse[UPS_FREQUENCY_MIDDLE]));
+    json_object_set_new(bands, "high", ups_json_number(v->frmse[UPS_FREQUENCY_HIGH]));
     json_object_set_new(json, "frmse", bands);
     json_object_set_new(json, "zero_targets", json_integer((json_int_t)v->zero_targets));
     return json;
@@ -34,7 +29,7 @@ static json_t *horizon_json(const ups_task_evaluation *evaluation, const ups_hor
     for (int f = 0; f < UPS_FORECASTS; f++) {
         json_object_set_new(json, ups_forecast_names[f], metrics_json(&h->summary[f]));
         json_t *list = json_array();
-        for (int64_t t = 0; t < h->frames; t++) json_array_append_new(list, number(h->nrmse_by_frame[f][t]));
+        for (int64_t t = 0; t < h->frames; t++) json_array_append_new(list, ups_json_number(h->nrmse_by_frame[f][t]));
         json_object_set_new(by_frame, ups_forecast_names[f], list);
     }
     for (int64_t c = 0; c < task->geometry.channels; c++) {

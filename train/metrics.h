@@ -1,5 +1,5 @@
-/* Metrics of a run: output/metrics.jsonl, one JSON object a line, and the short text behind the progress bar. A resumed
- * run first drops the lines of steps that it will do again. */
+/* Metrics of a run: output/metrics.jsonl, one JSON object a line. A resumed run first drops the lines of steps that it
+ * will do again. */
 #ifndef UPS_TRAIN_METRICS_H
 #define UPS_TRAIN_METRICS_H
 

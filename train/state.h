@@ -7,7 +7,7 @@
 
 typedef struct ups_stage_state {
     bool finished;
-    int64_t steps;    /* optimizer steps it took; trajectories encoded, for the cache */
+    int64_t steps;    /* optimizer steps it took; 0 for the cache */
     char weights[33]; /* XXH3 of the exported weights; "" for the cache */
 } ups_stage_state;
 
