@@ -103,11 +103,25 @@ static void a_living_writers_file_and_files_of_other_names_are_not_removed(void 
 }
 
 static void a_commit_that_fails_names_the_file_and_leaves_nothing(void **state) {
-    const char *path = scratch("is-a-directory");
+    const char *path = scratch("becomes-a-directory");
+    ups_publication *publication = NULL;
     ups_error error = {0};
+    assert_int_equal(ups_publish_begin(path, &publication, &error), UPS_OK);
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(ups_publish_bytes(path, "x", 1, &error), UPS_ERR_IO);
-    assert_contains(error.message, "is-a-directory: cannot be put in place: Is a directory");
+    assert_int_equal(ups_publish_commit(publication, &error), UPS_ERR_IO);
+    assert_contains(error.message, "becomes-a-directory: cannot be put in place: Is a directory");
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+}
+
+static void directories_devices_and_pipes_are_not_replaced(void **state) {
+    ups_error error = {0};
+    assert_int_equal(mkdir(scratch("is-a-directory"), 0777), 0);
+    assert_int_equal(ups_publish_bytes(scratch("is-a-directory"), "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "is-a-directory: is a directory, not a file that can be replaced");
+    assert_int_equal(mkfifo(scratch("pipe"), 0666), 0);
+    assert_int_equal(ups_publish_bytes(scratch("pipe"), "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "pipe: is a device or a pipe, not a file that can be replaced");
+    assert_int_equal(ups_publish_bytes("/dev/full", "x", 1, &error), UPS_ERR_ARGUMENT);
     assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
 }
 
@@ -253,6 +267,7 @@ int main(void) {
         cmocka_unit_test(a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_are_removed),
         cmocka_unit_test(a_living_writers_file_and_files_of_other_names_are_not_removed),
         cmocka_unit_test(a_commit_that_fails_names_the_file_and_leaves_nothing),
+        cmocka_unit_test(directories_devices_and_pipes_are_not_replaced),
         cmocka_unit_test(a_directory_that_is_not_there_or_not_ours_is_named),
         cmocka_unit_test(a_full_device_is_reported_as_such),
         cmocka_unit_test(on_a_full_disk_nothing_remains),
