@@ -24,6 +24,7 @@ static int run_cache(int argc, char **argv) {
 
 static const ups_command bench_commands[] = {
     {"codec", "compression of latents: ratio and speed", ups_cmd_bench_codec},
+    {"encode", "the reference encoder: fields to latents", ups_cmd_bench_encode},
     {"io", "random reads: io_uring and threads", ups_cmd_bench_io},
     {"loader", "trajectories a second from disk to batches", ups_cmd_bench_loader},
     {"step", "a training step of the reference operator", ups_cmd_bench_step},
@@ -42,7 +43,7 @@ static const ups_command commands[] = {
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
     {"config", "configurations: show, check, keys", ups_cmd_config},
-    {"bench", "measure one part alone: io, codec, loader, step", run_bench},
+    {"bench", "measure one part alone: codec, encode, io, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
