@@ -30,13 +30,13 @@ static const ups_usage usage = {
     "predicts held-out trajectories from their first frame, at any resolution",
     options,
     OPTION_COUNT,
-    "The file has PDEBench's layout: `tensor` (trajectory, t, x) for one field in 1D, otherwise one group a "
-    "trajectory\n"
-    "with `data` (t, x, [y,] field); `truth` lies beside it where the grid is the data's own, and attributes ups.* "
-    "say\n"
-    "what made it. Frame 0 is the given state as the autoencoder reads it back. With several tasks and no --task "
-    "their\n"
-    "names go into the files': OUT-TASK.h5.\n"
+    "The file has PDEBench's layout: `tensor` (trajectory, t, x) for one field in 1D whose trajectories share times "
+    "and\n"
+    "PDE parameters, otherwise one group a trajectory with `data` (t, x, [y,] field); `truth` lies beside it where "
+    "the\n"
+    "grid is the data's own, and attributes ups.* say what made it. Frame 0 is the given state as the autoencoder "
+    "reads\n"
+    "it back. With several tasks and no --task their names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
     "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures\n"
     "  ups rollout configs/quickstart.yaml --task advection1d --sample 3 --resolution 1024 -o fine.h5\n"

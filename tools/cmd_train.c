@@ -29,10 +29,9 @@ static const ups_usage usage = {
     "trains a run's stages: autoencoder, cache, operator",
     options,
     OPTION_COUNT,
-    "Stages that are finished are skipped. Ctrl-C and SIGTERM write a checkpoint and exit; --resume then continues "
-    "with the\n"
-    "same samples and the same numbers. Everything lies in the run's directory (output): state.json, metrics.jsonl,\n"
-    "checkpoints/, cache/, and the finished models as safetensors.\n"
+    "Stages that are finished are skipped. Ctrl-C and SIGTERM write a checkpoint and exit; --resume then continues\n"
+    "with the same samples and the same numbers. Everything lies in the run's directory (output): state.json,\n"
+    "metrics.jsonl, checkpoints/, cache/, and the finished models as safetensors.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
     "  ups train configs/reference_2task.yaml --plan\n"

@@ -70,6 +70,20 @@ static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_
     return fine;
 }
 
+/* A `tensor` file has one time grid and one set of PDE parameters. Trajectories from several files may differ. */
+static bool fit_one_tensor(const ups_rollouts *rollouts) {
+    const ups_sample *geometry = &rollouts->task->geometry;
+    bool fit = geometry->dims == 1 && geometry->channels == 1;
+    const ups_rollout *first = &rollouts->list[0];
+    for (int64_t i = 1; i < rollouts->count && fit; i++) {
+        const ups_rollout *other = &rollouts->list[i];
+        size_t parameters = (size_t)rollouts->task->source->parameter_count * sizeof *first->sample.parameters;
+        fit = memcmp(first->time, other->time, (size_t)rollouts->frames * sizeof *first->time) == 0 &&
+              (!parameters || memcmp(first->sample.parameters, other->sample.parameters, parameters) == 0);
+    }
+    return fit;
+}
+
 /* ---- the two layouts ------------------------------------------------------------------------------------------- */
 
 /* Trajectories one after the other into a dataset whose first axis counts them. */
@@ -165,10 +179,8 @@ ups_status ups_rollout_file_write(const char *path, const ups_rollouts *rollouts
     UPS_TRY(ups_publish_begin(path, &publication, error));
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the library would print by itself */
     hid_t file = H5Fcreate(ups_publish_temporary(publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    const ups_sample *geometry = &rollouts->task->geometry;
-    bool tensor = geometry->dims == 1 && geometry->channels == 1;
     bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
-                (tensor ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
+                (fit_one_tensor(rollouts) ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
     if (file >= 0 && H5Fclose(file) < 0) fine = false;
     if (!fine) {
         ups_publish_abandon(publication);

@@ -81,6 +81,20 @@ class Evaluated(unittest.TestCase):
         found = json.loads(self.runs.must("data", "inspect", "--json", self.runs.path("out-darcy.h5")).stdout)[0]
         self.assertEqual((found["layout"], found["samples"]), ("pdebench.seedgroup", 3))
 
+    def test_trajectories_of_other_parameters_keep_their_own(self):
+        self.runs.generate("advection1d", "fast.h5", 6, "-r", "32", "-s", "9", "--param", "beta=0.7")
+        config = self.runs.config("several")
+        with open(config, encoding="utf-8") as file:
+            text = file.read().replace("files: [advection.h5]", "files: [advection.h5, fast.h5]")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.runs.must("train", config, "--set", "autoencoder.steps=2", "--set", "operator.steps=2")
+        output = self.runs.path("several.h5")
+        self.runs.must("rollout", config, "--task", "advection", "--split", "train", "-n", "100", "-o", output)
+        with h5py.File(output) as file, h5py.File(os.path.join(self.runs.data, "advection.h5")) as data:
+            found = {round(file[seed].attrs["beta"], 6) for seed in file}
+            self.assertEqual(found, {round(float(data.attrs["beta"]), 6), 0.7})
+
     def test_pictures_are_there_for_every_trajectory(self):
         names = [f"advection-{i}-u{kind}.png" for i in range(3) for kind in ("", "-profiles")]
         names += [f"darcy-{i}-u.png" for i in range(3)]
