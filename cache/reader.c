@@ -80,7 +80,10 @@ ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_tra
     UPS_TRY(ups_read_at(reader->fd, reader->path, place.offset, reader->bytes, place.length, error));
     ups_status status = ups_chunk_decode(group->codec, group->shape.trajectory, reader->bytes, place.length, 0,
                                          group->shape.trajectory.times, reader->scratch, reader->latents, error);
-    if (status != UPS_OK) return ups_fail_within(error, "%s, sample %lld", reader->path, (long long)index);
+    if (status != UPS_OK) {
+        ups_fail_within(error, "%s, sample %lld", reader->path, (long long)index);
+        return status;
+    }
     trajectory->order = ups_chunk_order(group->codec, reader->scratch);
     return UPS_OK;
 }

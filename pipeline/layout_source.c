@@ -180,10 +180,11 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
         pieces += used;
         count -= used;
     }
-    if (status != UPS_OK)
-        return ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
-                               sample_name(source, number, index));
-    return UPS_OK;
+    if (status != UPS_OK) {
+        ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
+                        sample_name(source, number, index));
+    }
+    return status;
 }
 
 void ups_layout_source_close(ups_source *head) {

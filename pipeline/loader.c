@@ -41,7 +41,10 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
     for (int64_t i = 0; i < task->sample_count; i++) {
         ups_sample sample;
         ups_status status = ups_source_describe(source, task->samples ? task->samples[i] : i, &sample, error);
-        if (status != UPS_OK) return ups_fail_within(error, "task %s", task->name);
+        if (status != UPS_OK) {
+            ups_fail_within(error, "task %s", task->name);
+            return status;
+        }
         int64_t elements = ups_sample_frame_elements(&sample);
         if (i == 0) {
             state->frame_elements = elements;

@@ -286,5 +286,6 @@ ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t lim
         status = read_array(file, &array, narrow, error);
         for (int64_t i = 0; i < *count; i++) (*values)[i] = narrow[i];
     }
-    return status == UPS_OK ? UPS_OK : ups_fail_within(error, "%s: coordinate '%s' cannot be read", file->path, name);
+    if (status != UPS_OK) ups_fail_within(error, "%s: coordinate '%s' cannot be read", file->path, name);
+    return status;
 }

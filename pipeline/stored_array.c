@@ -215,8 +215,9 @@ static void place_chunk(const ups_stored_array *array, const ups_region *region,
 /* ---- decode -------------------------------------------------------------------------------------------------------
  */
 
-static ups_status fail_in_chunk(const ups_stored_array *array, const int64_t *at, const ups_stored_chunk *chunk,
-                                ups_error *error) {
+/* Puts the place of a chunk before the message. */
+static void name_chunk(const ups_stored_array *array, const int64_t *at, const ups_stored_chunk *chunk,
+                       ups_error *error) {
     char coordinates[128];
     size_t used = 0;
     for (int axis = 0; axis < array->rank && used < sizeof coordinates; axis++) {
@@ -224,8 +225,8 @@ static ups_status fail_in_chunk(const ups_stored_array *array, const int64_t *at
             snprintf(coordinates + used, sizeof coordinates - used, "%s%lld", axis ? ", " : "", (long long)at[axis]);
         if (wrote > 0) used += (size_t)wrote;
     }
-    return ups_fail_within(error, "chunk (%s) of dataset '%s', %u bytes at offset %llu, cannot be decoded", coordinates,
-                           array->name, chunk->length, (unsigned long long)chunk->offset);
+    ups_fail_within(error, "chunk (%s) of dataset '%s', %u bytes at offset %llu, cannot be decoded", coordinates,
+                    array->name, chunk->length, (unsigned long long)chunk->offset);
 }
 
 static void fill_region(const ups_stored_array *array, int64_t elements, uint8_t *out) {
@@ -278,9 +279,12 @@ static ups_status decode_chunks(const ups_stored_array *array, const ups_region 
             return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
                             array->name);
         const uint8_t *decoded;
-        if (ups_filters_undo(&array->filters, chunk->mask, pieces[*used].bytes, chunk->length, chunk_bytes, scratch,
-                             &decoded, error) != UPS_OK)
-            return fail_in_chunk(array, walk.at, chunk, error);
+        ups_status status = ups_filters_undo(&array->filters, chunk->mask, pieces[*used].bytes, chunk->length,
+                                             chunk_bytes, scratch, &decoded, error);
+        if (status != UPS_OK) {
+            name_chunk(array, walk.at, chunk, error);
+            return status;
+        }
         place_chunk(array, region, walk.at, decoded, 1, out);
         ++*used;
     } while (walk_next(array, &walk));

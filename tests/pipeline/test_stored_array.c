@@ -185,12 +185,34 @@ static void pieces_that_were_not_asked_for_are_refused(void **state) {
     drop_array(&made);
 }
 
+static void damage_has_the_same_status_whether_or_not_a_message_is_wanted(void **state) {
+    const uint8_t stored[12] = {1, 2, 3, 4, 5, 6, 7, 8}; /* eight bytes and a Fletcher-32 that is not theirs */
+    ups_stored_chunk chunk = {0, sizeof stored, 0};
+    ups_stored_array array = {.name = "data",
+                              .rank = 1,
+                              .shape = {2},
+                              .storage = UPS_STORAGE_CHUNKED,
+                              .chunk_shape = {2},
+                              .chunk_grid = {1},
+                              .chunks = &chunk,
+                              .filters = {UPS_COMPRESSOR_NONE, -1, -1, 0, 0}};
+    ups_piece piece = {stored, sizeof stored};
+    ups_region all = {{0}, {2}};
+    float out[2];
+    int64_t used;
+    ups_error error = {0};
+    assert_int_equal(ups_array_decode(&array, &all, &piece, 1, NULL, out, &used, &error), UPS_ERR_CHECKSUM);
+    assert_non_null(strstr(error.message, "chunk (0) of dataset 'data', 12 bytes at offset 0"));
+    assert_int_equal(ups_array_decode(&array, &all, &piece, 1, NULL, out, &used, NULL), UPS_ERR_CHECKSUM);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_region_of_any_array_decodes_to_what_a_plain_copy_gives),
         cmocka_unit_test(channels_kept_in_chunks_of_one_interleave_at_any_row_length),
         cmocka_unit_test(only_chunks_that_the_region_touches_are_fetched),
         cmocka_unit_test(pieces_that_were_not_asked_for_are_refused),
+        cmocka_unit_test(damage_has_the_same_status_whether_or_not_a_message_is_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
