@@ -111,6 +111,15 @@ static ups_status check_description(const ups_cache_description *d, ups_error *e
             "least 1",
             d->task, d->split, (long long)d->samples, (long long)d->times, (long long)d->tokens, (long long)d->dim);
     }
+    if (d->samples > UPS_CACHE_MAX_VALUES ||
+        (double)d->times * (double)d->tokens * (double)d->dim > (double)UPS_CACHE_MAX_VALUES) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s/%s: a cache of %lld samples, %lld times, %lld tokens, %lld dim cannot be made: at most "
+                        "2^40 samples, and "
+                        "2^40 values in each",
+                        d->task, d->split, (long long)d->samples, (long long)d->times, (long long)d->tokens,
+                        (long long)d->dim);
+    }
     if (d->samples_per_shard > UPS_CACHE_MAX_SAMPLES_PER_SHARD) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s/%s: shards of %lld samples cannot be made; at most %d", d->task,
                         d->split, (long long)d->samples_per_shard, UPS_CACHE_MAX_SAMPLES_PER_SHARD);

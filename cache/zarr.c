@@ -58,7 +58,7 @@ json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec) {
                           json_pack("[s,s,s,s]", "sample", "time", "token", "dim"), NULL);
 }
 
-/* Reads `count` integers ≥ 1 (the first may be 0 when `empty_first`). */
+/* Reads `count` integers from 1 to UPS_CACHE_MAX_VALUES. */
 static ups_status parse_extents(const json_t *object, const char *key, const char *where, size_t count, int64_t *values,
                                 ups_error *error) {
     json_t *array;
@@ -70,7 +70,7 @@ static ups_status parse_extents(const json_t *object, const char *key, const cha
     for (size_t i = 0; i < count; i++) {
         json_t *entry = json_array_get(array, i);
         values[i] = json_integer_value(entry);
-        if (!json_is_integer(entry) || values[i] < 1 || values[i] > INT64_C(1) << 40) {
+        if (!json_is_integer(entry) || values[i] < 1 || values[i] > UPS_CACHE_MAX_VALUES) {
             return ups_fail(error, UPS_ERR_FORMAT, "%s: entry %zu of '%s' is not a whole number from 1 to 2^40", where,
                             i, key);
         }
@@ -112,7 +112,7 @@ ups_status ups_zarr_latent_parse(const json_t *document, const char *where, ups_
                         (long long)shard[0], UPS_CACHE_MAX_SAMPLES_PER_SHARD);
     }
     double elements = (double)full[1] * (double)full[2] * (double)full[3];
-    if (elements > (double)(INT64_C(1) << 40)) {
+    if (elements > (double)UPS_CACHE_MAX_VALUES) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: a trajectory of %.3g values cannot be", where, elements);
     }
     json_t *expected = ups_zarr_latent(*shape, *codec);

@@ -9,6 +9,8 @@
 
 #define UPS_CACHE_MAX_SAMPLES_PER_SHARD (1 << 20) /* an index of 16 MiB; no real cache comes near */
 
+#define UPS_CACHE_MAX_VALUES (INT64_C(1) << 40) /* along an axis, and in a trajectory; no real cache comes near */
+
 typedef struct ups_cache_shape {
     int64_t samples;
     ups_chunk_shape trajectory;

@@ -351,6 +351,32 @@ static void putting_twice_or_beyond_the_end_is_refused(void **state) {
     fixture_remove(directory);
 }
 
+static void shapes_that_cannot_be_are_refused(void **state) {
+    char *directory = fixture_directory();
+    const struct {
+        int64_t samples, times, tokens, dim, samples_per_shard;
+    } shapes[] = {
+        {0, 1, 1, 1, 0},
+        {1, 1, -1, 1, 0},
+        {1, INT64_C(1) << 21, INT64_C(1) << 21, INT64_C(1) << 21, 0}, /* 2^64 bytes */
+        {INT64_C(1) << 41, 1, 1, 1, 0},
+        {1, 1, 1, 1, 2 * UPS_CACHE_MAX_SAMPLES_PER_SHARD},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        ups_cache_description d = usual();
+        d.samples = shapes[i].samples;
+        d.times = shapes[i].times;
+        d.tokens = shapes[i].tokens;
+        d.dim = shapes[i].dim;
+        d.samples_per_shard = shapes[i].samples_per_shard;
+        ups_cache_writer *writer;
+        ups_error error;
+        assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_ERR_ARGUMENT);
+        assert_non_null(strstr(error.message, "waves/train: "));
+    }
+    fixture_remove(directory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads_builds_the_same_bytes),
@@ -367,6 +393,7 @@ int main(void) {
         cmocka_unit_test(a_directory_without_rights_is_a_sentence),
         cmocka_unit_test(a_file_in_the_way_is_a_sentence),
         cmocka_unit_test(putting_twice_or_beyond_the_end_is_refused),
+        cmocka_unit_test(shapes_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
