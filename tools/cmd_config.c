@@ -12,6 +12,15 @@ static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key; may be given several times"},
 };
 
+/* {"config": file, "yaml": text}; of a check, without the text. */
+static void print_json(const char *path, const char *text) {
+    json_t *document = json_pack("{s:s}", "config", path);
+    if (text) json_object_set_new(document, "yaml", json_string(text));
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+}
+
 static int show_or_check(const ups_usage *usage, bool show, int argc, char **argv) {
     ups_arguments arguments;
     ups_error error;
@@ -31,6 +40,8 @@ static int show_or_check(const ups_usage *usage, bool show, int argc, char **arg
     } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
                (show && ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK)) {
         exit_code = ups_command_fail(&arguments, &error);
+    } else if (arguments.json) {
+        print_json(arguments.operands[0], text);
     } else if (show) {
         fputs(text, stdout);
     } else if (!arguments.quiet) {

@@ -207,6 +207,31 @@ static ups_status run_stages(const ups_session *session, const train_request *re
     return UPS_OK;
 }
 
+/* {"output": …, "stages": {"autoencoder": {"steps": …, "weights": XXH3, "model": file}, …}}: what is finished. */
+static ups_status print_state(const ups_run_config *config, ups_error *error) {
+    ups_run_state state;
+    UPS_TRY(ups_run_state_read(config, &state, error));
+    json_t *stages = json_object();
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        const ups_stage_state *stage = &state.stage[s];
+        if (!stage->finished) continue;
+        json_t *entry = json_object();
+        if (s != UPS_STAGE_CACHE) {
+            char *model = ups_run_model_path(config, (ups_stage)s);
+            json_object_set_new(entry, "steps", json_integer((json_int_t)stage->steps));
+            json_object_set_new(entry, "weights", json_string(stage->weights));
+            json_object_set_new(entry, "model", json_string(model));
+            free(model);
+        }
+        json_object_set_new(stages, ups_stage_name((ups_stage)s), entry);
+    }
+    json_t *document = json_pack("{s:s, s:o}", "output", config->output, "stages", stages);
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+    return UPS_OK;
+}
+
 int ups_cmd_train(int argc, char **argv) {
     static const char *const stage_names[] = {"autoencoder", "cache", "operator", NULL};
     ups_arguments arguments;
@@ -238,6 +263,7 @@ int ups_cmd_train(int argc, char **argv) {
             status = plan_stages(&session, &request, &error);
         else if (status == UPS_OK)
             status = run_stages(&session, &request, &error);
+        if (status == UPS_OK && request.json && !request.plan) status = print_state(session.config, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);
     }

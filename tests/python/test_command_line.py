@@ -71,6 +71,12 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(answer.returncode, 2)
             self.assertEqual(json.loads(answer.stdout)["error"]["code"], "usage")
 
+    def test_with_json_configurations_are_objects_too(self):
+        config = os.path.join(os.path.dirname(__file__), "..", "..", "configs", "quickstart.yaml")
+        self.assertEqual(json.loads(ups("config", "check", config, "--json").stdout), {"config": config})
+        shown = json.loads(ups("config", "show", config, "--json").stdout)
+        self.assertEqual(shown["yaml"], ups("config", "show", config).stdout)
+
     def test_the_version_is_one_line(self):
         self.assertRegex(ups("--version").stdout, r"^ups \d+\.\d+\.\d+\n$")
 

@@ -88,6 +88,16 @@ class Train(unittest.TestCase):
         self.assertEqual(done.stderr.count("skipped"), 2, done.stderr)
         self.assertEqual(tree(self.folder["f32"]), before)
 
+    def test_a_script_is_told_what_is_finished(self):
+        told = json.loads(self.runs.must("train", self.runs.path("f32.yaml"), "--json").stdout)
+        self.assertEqual(told["output"], self.folder["f32"])
+        with open(os.path.join(self.folder["f32"], "state.json"), encoding="utf-8") as file:
+            state = json.load(file)
+        self.assertEqual(set(told["stages"]), {"autoencoder", "cache", "operator"})
+        for stage in ("autoencoder", "operator"):
+            self.assertEqual(told["stages"][stage]["weights"], state[stage]["weights"])
+            self.assertTrue(os.path.exists(told["stages"][stage]["model"]))
+
     def test_the_same_run_on_more_decode_threads_and_another_io_engine_is_the_same_to_the_bit(self):
         config = self.runs.config("again", LONGER)
         self.runs.must("train", config, "--set", "data.decode_threads=3", "--set", "data.io=threads", "--set", "data.slots=2")
