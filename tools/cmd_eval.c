@@ -62,7 +62,8 @@ static void print_metrics(const char *name, const ups_pde_metrics_values *v,
             printf(" %9.3g", columns[i]);
         }
     }
-    if (persistence) printf("   %.3g x persistence's nRMSE", v->nrmse / persistence->nrmse);
+    if (persistence && isfinite(v->nrmse) && persistence->nrmse > 0)
+        printf("   %.3g x persistence's nRMSE", v->nrmse / persistence->nrmse);
     putchar('\n');
 }
 

@@ -2,8 +2,6 @@
 
 #include "model/blocks.h"
 #include "model/safetensors.h"
-#include <stdlib.h>
-#include <string.h>
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
     return config->precision == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
@@ -101,10 +99,8 @@ ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
     if (task->statistics) {
         return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), task->statistics);
     }
-    float *none = calloc((size_t)channels * 2, sizeof *none); /* a plan is made before anything was measured */
-    ups_value value = ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), none);
-    free(none);
-    return value;
+    const float *none = UPS_ARENA_ARRAY(graph->arena, float, 2 * channels); /* a plan is made before measuring */
+    return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), none);
 }
 
 ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
@@ -130,11 +126,10 @@ ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, co
         if (places == UPS_NO_VALUE) {
             ups_encoder_options encoder = ups_run_encoder(config, task);
             ups_field_shape shape = ups_task_field(task);
-            float *host = calloc((size_t)(options.tokens * shape.dims), sizeof *host);
+            float *host = UPS_ARENA_ARRAY(graph->arena, float, options.tokens *shape.dims);
             ups_encoder_token_coordinates(&encoder, &shape, host);
             places =
                 ups_graph_constant(graph, "token_coordinates", UPS_F32, UPS_SHAPE(options.tokens, shape.dims), host);
-            free(host);
         }
     }
     return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);

@@ -62,6 +62,7 @@ static int64_t query_count(const autoencoder *a, const ups_task *task) {
 static void add_inverse_encoding(const autoencoder *a, const ups_task *task, variant *v, ups_value latents) {
     int64_t points = ups_task_points(task), channels = task->geometry.channels;
     float *host = malloc((size_t)(points * task->geometry.dims) * sizeof *host);
+    if (!host) ups_graph_abort(v->graph, "constant", "no memory for the grid's coordinates");
     ups_task_coordinates(task, host);
     ups_value everywhere =
         ups_graph_constant(v->graph, "grid_coordinates", UPS_F32, UPS_SHAPE(points, task->geometry.dims), host);

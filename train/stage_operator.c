@@ -93,11 +93,10 @@ static void build_variant(const operator_stage *o, int64_t window, unsigned mask
         v->task = ups_graph_input(g, "task", UPS_F32, UPS_SHAPE(o->batch, o->options.task_count));
     }
     int steps = mask & 1u << ROLLOUT ? (int)window - 1 : 1;
-    ups_value *states = calloc((size_t)steps, sizeof *states);
+    ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     ups_value start = ups_select_frame(g, v->latents, 0);
     ups_operator_rollout(g, &o->options, start, v->dt, v->parameters, v->task, steps, states);
     build_losses(o, v, states, steps);
-    free(states);
     ups_objective_close(g, &v->objective);
     ups_graph_differentiate(g, v->objective.total);
 }
