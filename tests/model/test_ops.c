@@ -542,7 +542,8 @@ static int perf(const char *only) {
 int main(int argc, char **argv) {
     ups_error error;
     const char *name = getenv("UPS_TEST_DEVICE");
-    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu", .threads = argc > 3 ? atoi(argv[3]) : 0}, &device, &error) != UPS_OK) {
+    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu", .threads = argc > 3 ? atoi(argv[3]) : 0},
+                        &device, &error) != UPS_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
