@@ -140,8 +140,9 @@ static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool 
 
 static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t steps, bool profile, bool as_json,
                           ups_error *error) {
-    double *seconds = malloc(2 * (size_t)steps * sizeof *seconds), *optimizer = seconds + steps;
+    double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
+    double *optimizer = seconds + steps;
     ups_status status = UPS_OK;
     for (int64_t i = -WARM_UP; i < steps && status == UPS_OK; i++) {
         int64_t at = i < 0 ? 0 : i;
