@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -158,13 +159,27 @@ static void release(ups_publication *publication) {
     free(publication);
 }
 
-ups_status ups_publish_begin(const char *path, ups_publication **publication, ups_error *error) {
+/* A temporary name beside `path` that nobody else uses, and the directory both are in; malloc. False: out of memory,
+ * and what could be had is freed by the caller. */
+static bool split_path(const char *path, char **temporary, char **directory) {
     static atomic_uint serial;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int length = slash ? (int)(slash - path) : 0;
+    if (slash == path)
+        *directory = strdup("/");
+    else
+        *directory = slash ? strndup(path, (size_t)length) : strdup(".");
+    if (asprintf(temporary, "%.*s%s.%s%s%08x-%d-%u", length, path, slash ? "/" : "", name, marker, host_tag(),
+                 (int)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+        *temporary = NULL;
+    }
+    return *directory && *temporary;
+}
+
+ups_status ups_publish_begin(const char *path, ups_publication **publication, ups_error *error) {
     *publication = NULL;
     const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    int directory_length = slash ? (int)(slash - path) : 0;
-    if (*name == '\0') return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", path);
+    if (*(slash ? slash + 1 : path) == '\0') return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", path);
     struct stat there; /* renaming over a device, a pipe or a socket would replace it */
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is %s, not a file that can be replaced", path,
@@ -175,15 +190,7 @@ ups_status ups_publish_begin(const char *path, ups_publication **publication, up
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     made->fd = -1;
     made->path = strdup(path);
-    if (slash == path)
-        made->directory = strdup("/");
-    else
-        made->directory = slash ? strndup(path, (size_t)directory_length) : strdup(".");
-    if (asprintf(&made->temporary, "%.*s%s.%s%s%08x-%d-%u", directory_length, path, slash ? "/" : "", name, marker,
-                 host_tag(), (int)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
-        made->temporary = NULL;
-    }
-    if (!made->path || !made->directory || !made->temporary) {
+    if (!made->path || !split_path(path, &made->temporary, &made->directory)) {
         release(made);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
@@ -211,7 +218,7 @@ ups_status ups_publish_append(ups_publication *publication, const void *bytes, s
     return UPS_OK;
 }
 
-static ups_status sync_directory(const char *path, ups_error *error) {
+ups_status ups_sync_directory(const char *path, ups_error *error) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return ups_fail_errno(error, "%s: the directory cannot be opened", path);
     ups_status status = UPS_OK;
@@ -236,7 +243,7 @@ ups_status ups_publish_commit(ups_publication *publication, ups_error *error) {
     if (status != UPS_OK)
         unlink(publication->temporary);
     else
-        status = sync_directory(publication->directory, error);
+        status = ups_sync_directory(publication->directory, error);
     release(publication);
     return status;
 }
@@ -258,16 +265,124 @@ ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length,
     return ups_publish_commit(publication, error);
 }
 
-/* True for temporary names of this host whose process has ended. Other hosts' are left alone: their processes cannot be
- * asked. */
-static bool is_abandoned(const char *name) {
+/* ---- directories ---- */
+
+struct ups_directory_publication {
+    char *path, *temporary, *parent;
+};
+
+static void release_directory(ups_directory_publication *publication) {
+    free(publication->path);
+    free(publication->temporary);
+    free(publication->parent);
+    free(publication);
+}
+
+ups_status ups_publish_directory_begin(const char *path, ups_directory_publication **publication, ups_error *error) {
+    *publication = NULL;
+    ups_directory_publication *made = calloc(1, sizeof *made);
+    if (!made || !(made->path = strdup(path))) {
+        free(made);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    }
+    for (size_t n = strlen(made->path); n > 1 && made->path[n - 1] == '/'; n--) made->path[n - 1] = '\0';
+    ups_status status = UPS_OK;
+    if (!split_path(made->path, &made->temporary, &made->parent)) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    } else if (ups_path_exists(made->path)) {
+        status = ups_fail(error, UPS_ERR_ARGUMENT, "%s: is there already; remove it, or give another name", path);
+    } else if (mkdir(made->temporary, 0777) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be created", path);
+    }
+    if (status != UPS_OK) {
+        release_directory(made);
+        return status;
+    }
+    *publication = made;
+    return UPS_OK;
+}
+
+const char *ups_publish_directory_temporary(const ups_directory_publication *publication) {
+    return publication->temporary;
+}
+
+ups_status ups_publish_directory_commit(ups_directory_publication *publication, ups_error *error) {
+    ups_status status = sync_directory(publication->temporary, error);
+    if (status == UPS_OK && rename(publication->temporary, publication->path) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be put in place", publication->path);
+    }
+    if (status != UPS_OK)
+        ups_remove_tree(publication->temporary, NULL);
+    else
+        status = sync_directory(publication->parent, error);
+    release_directory(publication);
+    return status;
+}
+
+void ups_publish_directory_abandon(ups_directory_publication *publication) {
+    if (!publication) return;
+    ups_remove_tree(publication->temporary, NULL);
+    release_directory(publication);
+}
+
+ups_status ups_remove_tree(const char *path, ups_error *error) {
+    char *paths[] = {(char *)path, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    if (!walk) return ups_fail_errno(error, "%s: cannot be removed", path);
+    ups_status status = UPS_OK;
+    for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) {
+        if (entry->fts_info == FTS_D) continue; /* on the way down */
+        if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS) {
+            errno = entry->fts_errno;
+            status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
+        } else if ((entry->fts_info == FTS_DP ? rmdir(entry->fts_path) : unlink(entry->fts_path)) != 0) {
+            status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
+        }
+    }
+    fts_close(walk);
+    return status;
+}
+
+ups_status ups_remove_tree_at_once(const char *path, ups_error *error) {
+    char *temporary = NULL, *parent = NULL;
+    ups_status status = UPS_OK;
+    if (!split_path(path, &temporary, &parent)) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to remove it", path);
+    } else if (rename(path, temporary) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be removed", path);
+    } else {
+        status = ups_remove_tree(temporary, error);
+    }
+    free(temporary);
+    free(parent);
+    return status;
+}
+
+/* ---- what killed writers leave ---- */
+
+ups_partial_owner ups_partial_owner_of(const char *name) {
     const char *found = name[0] == '.' ? strstr(name, marker) : NULL;
     for (const char *later = found; later; later = strstr(later + 1, marker)) found = later;
     unsigned host, serial;
     int pid, used = 0;
-    if (!found || sscanf(found + strlen(marker), "%8x-%d-%u%n", &host, &pid, &serial, &used) != 3) return false;
-    if (found[strlen(marker) + (size_t)used] != '\0' || host != host_tag() || pid <= 0) return false;
-    return kill(pid, 0) != 0 && errno == ESRCH;
+    if (!found || sscanf(found + strlen(marker), "%8x-%d-%u%n", &host, &pid, &serial, &used) != 3) {
+        return UPS_PARTIAL_NONE;
+    }
+    if (found[strlen(marker) + (size_t)used] != '\0' || pid <= 0) return UPS_PARTIAL_NONE;
+    if (host != host_tag()) return UPS_PARTIAL_FOREIGN;
+    return kill(pid, 0) != 0 && errno == ESRCH ? UPS_PARTIAL_ABANDONED : UPS_PARTIAL_ALIVE;
+}
+
+/* unlinkat, or for a directory its whole tree. */
+static ups_status remove_entry(const char *directory, int descriptor, const char *name, ups_error *error) {
+    if (unlinkat(descriptor, name, 0) == 0 || errno == ENOENT) return UPS_OK;
+    if (errno != EISDIR && errno != EPERM) return ups_fail_errno(error, "%s/%s: cannot be removed", directory, name);
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", directory, name) < 0)
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
+    ups_status status = ups_remove_tree(path, error);
+    free(path);
+    return status;
 }
 
 ups_status ups_remove_partials(const char *directory, ups_error *error) {
@@ -275,10 +390,8 @@ ups_status ups_remove_partials(const char *directory, ups_error *error) {
     if (!stream) return ups_fail_errno(error, "%s: the directory cannot be opened", directory);
     ups_status status = UPS_OK;
     for (struct dirent *entry; status == UPS_OK && (entry = readdir(stream));) {
-        if (!is_abandoned(entry->d_name)) continue;
-        if (unlinkat(dirfd(stream), entry->d_name, 0) != 0 && errno != ENOENT) {
-            status = ups_fail_errno(error, "%s/%s: cannot be removed", directory, entry->d_name);
-        }
+        if (ups_partial_owner_of(entry->d_name) != UPS_PARTIAL_ABANDONED) continue;
+        status = remove_entry(directory, dirfd(stream), entry->d_name, error);
     }
     closedir(stream);
     return status;

@@ -30,11 +30,37 @@ ups_status ups_publish_append(ups_publication *publication, const void *bytes, s
 ups_status ups_publish_commit(ups_publication *publication, ups_error *error);
 void ups_publish_abandon(ups_publication *publication); /* removes the temporary file and frees; NULL is fine */
 
+/* Makes names put into or taken out of a directory outlive a crash of the machine. */
+ups_status ups_sync_directory(const char *path, ups_error *error);
+
 /* All of the above for bytes already in memory. */
 ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length, ups_error *error);
 
-/* Removes what killed writers left in a directory: temporary names (they match ".*.ups-partial-*") that no living
- * process of this host owns. */
+/* The same for a directory: a fresh one under a temporary name beside `path`, which the caller fills with files that
+ * are synced themselves. Refused (UPS_ERR_ARGUMENT) when `path` is there already: what stands there may be dear. */
+typedef struct ups_directory_publication ups_directory_publication;
+ups_status ups_publish_directory_begin(const char *path, ups_directory_publication **publication, ups_error *error);
+const char *ups_publish_directory_temporary(const ups_directory_publication *publication);
+/* Rename into place, sync the parent, free. On failure nothing remains. */
+ups_status ups_publish_directory_commit(ups_directory_publication *publication, ups_error *error);
+void ups_publish_directory_abandon(ups_directory_publication *publication); /* removes it all and frees; NULL is fine */
+
+/* Removes a file, or a directory with all below it; symbolic links are removed, not followed. */
+ups_status ups_remove_tree(const char *path, ups_error *error);
+/* The same for what others may be looking at: it loses its name at once, then goes. Killed between the two, what is
+ * left has a temporary name. */
+ups_status ups_remove_tree_at_once(const char *path, ups_error *error);
+
+/* Whose a temporary name (".*.ups-partial-*") is. */
+typedef enum ups_partial_owner {
+    UPS_PARTIAL_NONE,      /* not a temporary name of ours */
+    UPS_PARTIAL_ABANDONED, /* of a process of this host that has ended */
+    UPS_PARTIAL_ALIVE,     /* of one that runs */
+    UPS_PARTIAL_FOREIGN    /* of another host: its processes cannot be asked */
+} ups_partial_owner;
+ups_partial_owner ups_partial_owner_of(const char *name); /* without directories */
+
+/* Removes what killed writers left in a directory: abandoned temporary names, files and directories. */
 ups_status ups_remove_partials(const char *directory, ups_error *error);
 
 /* pwrite/pread until done; EINTR and short transfers handled; a read past the end is an error. `name` is for the
