@@ -34,9 +34,10 @@ typedef struct ups_sample {
     int64_t grid[UPS_MAX_GRID_DIMS]; /* points along each, slowest first, as stored (PDEBench: x, y, z); unused ones are
                                         1 and come last */
     ups_channel_order order;
-    ups_dtype dtype;                              /* what decode writes, in this machine's byte order */
-    bool periodic;                                /* the PDE's domain wraps around, as far as the layout tells */
-    const double *time;                           /* (times) seconds; never NULL */
+    ups_dtype dtype;    /* what decode writes, in this machine's byte order */
+    bool periodic;      /* the PDE's domain wraps around, as far as the layout tells */
+    bool as_stored;     /* the extents of any range of frames, end to end, are what decode would write */
+    const double *time; /* (times) seconds; never NULL */
     const double *coordinates[UPS_MAX_GRID_DIMS]; /* (grid[a]) each, or NULL where the file has none */
     const double
         *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
