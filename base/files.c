@@ -307,14 +307,14 @@ const char *ups_publish_directory_temporary(const ups_directory_publication *pub
 }
 
 ups_status ups_publish_directory_commit(ups_directory_publication *publication, ups_error *error) {
-    ups_status status = sync_directory(publication->temporary, error);
+    ups_status status = ups_sync_directory(publication->temporary, error);
     if (status == UPS_OK && rename(publication->temporary, publication->path) != 0) {
         status = ups_fail_errno(error, "%s: cannot be put in place", publication->path);
     }
     if (status != UPS_OK)
         ups_remove_tree(publication->temporary, NULL);
     else
-        status = sync_directory(publication->parent, error);
+        status = ups_sync_directory(publication->parent, error);
     release_directory(publication);
     return status;
 }
