@@ -7,18 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BETA, T_END, WAVES, K_MAX, P_ABSOLUTE, P_WINDOW, PARAMETER_COUNT };
+enum { BETA, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [BETA] = {"beta", 0.4, -100.0, 100.0, false, "length/time", "advection velocity"},
     [T_END] = {"t_end", 2.0, 1e-6, 1e6, false, "time", "last stored time"},
-    [WAVES] = {"waves", 2, 1, UPS_MAX_WAVES, true, "1", "sines in an initial condition"},
-    [K_MAX] = {"k_max", 8, 1, 512, true, "1", "largest wavenumber; drawn from 1 to k_max"},
-    [P_ABSOLUTE] = {"p_absolute", 0.1, 0.0, 1.0, false, "1", "share of samples that are absolute values"},
-    [P_WINDOW] = {"p_window", 0.1, 0.0, 1.0, false, "1", "share of samples seen through a window"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
 };
 
 typedef struct advection_plan {
-    ups_solver_setup setup;
     ups_wave_family family;
     double *sine, *cosine; /* (k_max, resolution): of 2πkx at the cell centres, k from 1 */
 } advection_plan;
@@ -34,13 +30,7 @@ static void release(void *opaque) {
 static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_error *error) {
     advection_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "advection1d: out of memory");
-    plan->setup = *setup;
-    plan->family = (ups_wave_family){
-        .waves = (int)setup->parameters[WAVES],
-        .k_max = (int)setup->parameters[K_MAX],
-        .p_absolute = setup->parameters[P_ABSOLUTE],
-        .p_window = setup->parameters[P_WINDOW],
-    };
+    plan->family = ups_wave_family_of(setup, WAVES);
     const int64_t cells = setup->resolution;
     plan->sine = malloc(sizeof(double) * (size_t)(plan->family.k_max * cells));
     plan->cosine = malloc(sizeof(double) * (size_t)(plan->family.k_max * cells));
@@ -60,18 +50,23 @@ static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_erro
     return UPS_OK;
 }
 
-static size_t scratch_bytes(const void *opaque) {
-    const advection_plan *plan = opaque;
-    return sizeof(double) * (size_t)plan->setup.resolution;
+static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+    ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
+    ups_file_add_attribute(layout, "beta", setup->parameters[BETA]);
 }
 
-static ups_status solve(const void *opaque, int64_t sample, void *scratch, float *out, ups_error *error) {
+static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
+    return 2 * sizeof(double) * (size_t)setup->resolution;
+}
+
+static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64_t sample, void *scratch,
+                        ups_sink *sink, ups_error *error) {
     const advection_plan *plan = opaque;
-    const int64_t cells = plan->setup.resolution, steps = plan->setup.steps;
-    const double beta = plan->setup.parameters[BETA], end = plan->setup.parameters[T_END];
-    double *sum = scratch;
+    const int64_t cells = setup->resolution, steps = setup->steps;
+    const double beta = setup->parameters[BETA], end = setup->parameters[T_END];
+    double *sum = scratch, *u = sum + cells;
     ups_wave_profile profile;
-    ups_wave_profile_draw(&plan->family, plan->setup.seed, sample, &profile);
+    ups_wave_profile_draw(&plan->family, setup->seed, sample, &profile);
     for (int64_t step = 0; step < steps; step++) {
         const double path = beta * ups_solver_time(end, steps, step);
         const double shift = path - floor(path); /* whole turns change nothing but the rounding */
@@ -83,11 +78,11 @@ static ups_status solve(const void *opaque, int64_t sample, void *scratch, float
             const double *sine = plan->sine + (k - 1) * cells, *cosine = plan->cosine + (k - 1) * cells;
             for (int64_t i = 0; i < cells; i++) sum[i] += with_sine * sine[i] + with_cosine * cosine[i];
         }
-        float *row = out + step * cells;
         for (int64_t i = 0; i < cells; i++) {
             const double x = ((double)i + 0.5) / (double)cells - shift;
-            row[i] = (float)ups_wave_profile_shape(&profile, x, sum[i]);
+            u[i] = ups_wave_profile_shape(&profile, x, sum[i]);
         }
+        UPS_TRY(ups_sink_put(sink, 0, step, u, error));
     }
     return UPS_OK;
 }
@@ -105,10 +100,7 @@ const ups_solver ups_advection1d = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 20,
     .default_steps = 201,
-    .layout = UPS_LAYOUT_TENSOR,
-    .end_time = T_END,
-    .attribute = BETA,
-    .attribute_name = "beta",
+    .describe = describe,
     .prepare = prepare,
     .release = release,
     .scratch_bytes = scratch_bytes,

@@ -1,5 +1,4 @@
 #include "tools/solvers/burgers1d.h"
-#include "base/cancel.h"
 #include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
@@ -147,60 +146,36 @@ int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval
 
 /* ---- as `ups datagen` sees it ---- */
 
-enum { NU, T_END, WAVES, K_MAX, P_ABSOLUTE, P_WINDOW, PARAMETER_COUNT };
+enum { NU, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [NU] = {"nu", 0.01, 0.0, 10.0, false, "length^2/time", "viscosity; the diffusion coefficient is nu/pi"},
     [T_END] = {"t_end", 2.0, 1e-6, 1e3, false, "time", "last stored time"},
-    [WAVES] = {"waves", 2, 1, UPS_MAX_WAVES, true, "1", "sines in an initial condition"},
-    [K_MAX] = {"k_max", 8, 1, 512, true, "1", "largest wavenumber; drawn from 1 to k_max"},
-    [P_ABSOLUTE] = {"p_absolute", 0.1, 0.0, 1.0, false, "1", "share of samples that begin as absolute values"},
-    [P_WINDOW] = {"p_window", 0.1, 0.0, 1.0, false, "1", "share of samples that begin seen through a window"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
 };
 
-typedef struct burgers_plan {
-    ups_solver_setup setup;
-    ups_wave_family family;
-} burgers_plan;
-
-static void release(void *plan) {
-    free(plan);
+static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+    ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
+    ups_file_add_attribute(layout, "Nu", setup->parameters[NU]);
 }
 
-static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_error *error) {
-    burgers_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "burgers1d: out of memory");
-    plan->setup = *setup;
-    plan->family = (ups_wave_family){
-        .waves = (int)setup->parameters[WAVES],
-        .k_max = (int)setup->parameters[K_MAX],
-        .p_absolute = setup->parameters[P_ABSOLUTE],
-        .p_window = setup->parameters[P_WINDOW],
-    };
-    *opaque = plan;
-    return UPS_OK;
+static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
+    return sizeof(double) * (array_doubles(setup->resolution) + ups_burgers1d_scratch(setup->resolution));
 }
 
-static size_t scratch_bytes(const void *opaque) {
-    const burgers_plan *plan = opaque;
-    const int64_t cells = plan->setup.resolution;
-    return sizeof(double) * (array_doubles(cells) + ups_burgers1d_scratch(cells));
-}
-
-static ups_status solve(const void *opaque, int64_t sample, void *scratch, float *out, ups_error *error) {
-    const burgers_plan *plan = opaque;
-    const int64_t cells = plan->setup.resolution, steps = plan->setup.steps;
-    const double diffusivity = plan->setup.parameters[NU] / M_PI, end = plan->setup.parameters[T_END];
+static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t sample, void *scratch, ups_sink *sink,
+                        ups_error *error) {
+    const int64_t cells = setup->resolution, steps = setup->steps;
+    const double diffusivity = setup->parameters[NU] / M_PI, end = setup->parameters[T_END];
+    const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     double *u = scratch, *work = u + array_doubles(cells);
     ups_wave_profile profile;
-    ups_wave_profile_draw(&plan->family, plan->setup.seed, sample, &profile);
+    ups_wave_profile_draw(&family, setup->seed, sample, &profile);
     for (int64_t i = 0; i < cells; i++) u[i] = ups_wave_profile_at(&profile, ((double)i + 0.5) / (double)cells);
-    for (int64_t stored = 0; stored < steps; stored++) {
-        if (stored > 0) {
-            if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "cancelled");
-            const double interval = ups_solver_time(end, steps, stored) - ups_solver_time(end, steps, stored - 1);
-            ups_burgers1d_advance(cells, diffusivity, interval, u, work);
-        }
-        for (int64_t i = 0; i < cells; i++) out[stored * cells + i] = (float)u[i];
+    UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
+    for (int64_t stored = 1; stored < steps; stored++) {
+        const double interval = ups_solver_time(end, steps, stored) - ups_solver_time(end, steps, stored - 1);
+        ups_burgers1d_advance(cells, diffusivity, interval, u, work);
+        UPS_TRY(ups_sink_put(sink, 0, stored, u, error));
     }
     return UPS_OK;
 }
@@ -219,12 +194,7 @@ const ups_solver ups_burgers1d = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 17,
     .default_steps = 201,
-    .layout = UPS_LAYOUT_TENSOR,
-    .end_time = T_END,
-    .attribute = NU,
-    .attribute_name = "Nu",
-    .prepare = prepare,
-    .release = release,
+    .describe = describe,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
 };

@@ -193,54 +193,46 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [ALPHA] = {"alpha", 2.0, 1.1, 8.0, false, "1", "smoothness of the random field"},
 };
 
-typedef struct darcy_plan {
-    ups_solver_setup setup;
-    ups_gaussian_field *field;
-} darcy_plan;
-
-static void release(void *opaque) {
-    darcy_plan *plan = opaque;
-    if (!plan) return;
-    ups_gaussian_field_destroy(plan->field);
-    free(plan);
+static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+    ups_file_add_attribute(layout, "beta", setup->parameters[BETA]);
+    ups_file_add_centres(layout, "x-coordinate", setup->resolution, 0.0, 1.0);
+    ups_file_add_centres(layout, "y-coordinate", setup->resolution, 0.0, 1.0);
+    ups_file_add_array(layout, "nu", 0, 2, setup->resolution, 0);
+    ups_file_add_array(layout, "tensor", 1, 2, setup->resolution, 0);
 }
 
-static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_error *error) {
-    darcy_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "darcy2d: out of memory");
-    plan->setup = *setup;
-    ups_status status = ups_gaussian_field_create(setup->resolution, setup->parameters[TAU], setup->parameters[ALPHA],
-                                                  &plan->field, error);
-    if (status != UPS_OK) {
-        release(plan);
-        return status;
-    }
-    *opaque = plan;
+static ups_status prepare(const ups_solver_setup *setup, void **plan, ups_error *error) {
+    ups_gaussian_field *field = NULL;
+    UPS_TRY(
+        ups_gaussian_field_create(setup->resolution, setup->parameters[TAU], setup->parameters[ALPHA], &field, error));
+    *plan = field;
     return UPS_OK;
 }
 
+static void release(void *plan) {
+    ups_gaussian_field_destroy(plan);
+}
+
 /* nu, source and u side by side, then what the field and the solver need, one after the other. */
-static size_t scratch_bytes(const void *opaque) {
-    const darcy_plan *plan = opaque;
-    const int64_t n = plan->setup.resolution;
-    const size_t field = ups_gaussian_field_scratch(plan->field), solver = ups_darcy2d_scratch(n);
+static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
+    const int64_t n = setup->resolution;
+    const size_t field = ups_gaussian_field_scratch(plan), solver = ups_darcy2d_scratch(n);
     return sizeof(double) * (3 * (size_t)(n * n) + (field > solver ? field : solver));
 }
 
-static ups_status solve(const void *opaque, int64_t sample, void *scratch, float *out, ups_error *error) {
-    const darcy_plan *plan = opaque;
-    const int64_t n = plan->setup.resolution, count = n * n;
-    const double *chosen = plan->setup.parameters;
+static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t sample, void *scratch, ups_sink *sink,
+                        ups_error *error) {
+    const int64_t n = setup->resolution, count = n * n;
+    const double *chosen = setup->parameters;
     double *nu = scratch, *source = nu + count, *u = source + count, *work = u + count;
-    ups_gaussian_field_draw(plan->field, plan->setup.seed, sample, nu, work);
+    ups_gaussian_field_draw(plan, setup->seed, sample, nu, work);
     for (int64_t i = 0; i < count; i++) {
         nu[i] = nu[i] < 0.0 ? chosen[NU_LOW] : chosen[NU_HIGH];
         source[i] = chosen[BETA];
     }
     UPS_TRY(ups_darcy2d_solve(n, nu, source, u, work, NULL, error));
-    for (int64_t i = 0; i < count; i++) out[i] = (float)nu[i];
-    for (int64_t i = 0; i < count; i++) out[count + i] = (float)u[i];
-    return UPS_OK;
+    UPS_TRY(ups_sink_put(sink, 0, 0, nu, error));
+    return ups_sink_put(sink, 1, 0, u, error);
 }
 
 const ups_solver ups_darcy2d = {
@@ -256,9 +248,7 @@ const ups_solver ups_darcy2d = {
     .minimum_resolution = 4,
     .maximum_resolution = 4096,
     .default_steps = 0,
-    .layout = UPS_LAYOUT_DARCY,
-    .attribute = BETA,
-    .attribute_name = "beta",
+    .describe = describe,
     .prepare = prepare,
     .release = release,
     .scratch_bytes = scratch_bytes,

@@ -2,11 +2,10 @@
 #include "base/arena.h"
 #include "base/cancel.h"
 #include "base/files.h"
-#include "base/half.h"
-#include "base/json.h"
 #include "base/progress.h"
 #include "base/threads.h"
 #include "tools/solvers/pdebench_writer.h"
+#include "tools/solvers/unfinished.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,47 +16,46 @@ static const int64_t most_samples = INT64_C(1) << 32; /* random streams are numb
 
 typedef struct worker_memory {
     void *scratch;
-    float *sample;
+    ups_sink *sink;
 } worker_memory;
 
 typedef struct datagen_run {
     const ups_datagen_request *request;
-    const void *plan;
-    const ups_pdebench_file *file;
-    int64_t sample_floats;
+    ups_file_layout layout;
+    json_t *description;
+    char *provenance; /* the same as text */
+    ups_unfinished *unfinished;
+    ups_pdebench_file *file;
+    void *plan;
+    ups_pool *pool;
+    int threads;            /* of the pool */
     worker_memory *workers; /* one a thread */
     ups_progress *progress;
-    atomic_int_fast64_t done;
+    atomic_int_fast64_t complete;
 } datagen_run;
 
-static ups_status cancelled(const ups_datagen_request *request, ups_error *error) {
-    return ups_fail(error, UPS_ERR_CANCELLED, "cancelled; %s was not written", request->path);
+/* ---- one sample ---- */
+
+static ups_status write_values(void *context, int array, int64_t sample, int64_t first, const float *values,
+                               int64_t count, ups_error *error) {
+    const datagen_run *run = context;
+    return ups_pdebench_write(run->file, array, sample, first, values, count, error);
 }
 
-static ups_status make_sample(void *context, int64_t index, int thread, ups_error *error) {
+static ups_status make_sample(void *context, int64_t sample, int thread, ups_error *error) {
     datagen_run *run = context;
     const ups_datagen_request *request = run->request;
-    const ups_solver *solver = request->solver;
-    float *sample = run->workers[thread].sample;
-    if (ups_cancel_requested()) return cancelled(request, error);
-    ups_status status = solver->solve(run->plan, index, run->workers[thread].scratch, sample, error);
-    if (status == UPS_ERR_CANCELLED) return cancelled(request, error);
-    if (status != UPS_OK) return ups_fail_within(error, "%s, sample %lld", solver->name, (long long)index);
-    const ups_f32_range_result range = ups_f32_range(sample, (size_t)run->sample_floats);
-    if (range.non_finite > 0) {
-        return ups_fail(
-            error, UPS_ERR_NUMERIC,
-            "%s, sample %lld: the solution left the range of float32 at value %zu; milder parameters are needed",
-            solver->name, (long long)index, range.first_non_finite);
-    }
-    if (solver->layout == UPS_LAYOUT_DARCY) {
-        const int64_t cells = run->sample_floats / 2;
-        UPS_TRY(ups_pdebench_write(run->file, 0, index, sample, error));
-        UPS_TRY(ups_pdebench_write(run->file, 1, index, sample + cells, error));
-    } else {
-        UPS_TRY(ups_pdebench_write(run->file, 0, index, sample, error));
-    }
-    ups_progress_update(run->progress, atomic_fetch_add(&run->done, 1) + 1, NULL);
+    const worker_memory *memory = &run->workers[thread];
+    if (ups_unfinished_has(run->unfinished, sample)) return UPS_OK;
+    if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "cancelled");
+    ups_sink_begin(memory->sink, sample);
+    ups_status status =
+        request->solver->solve(&request->setup, run->plan, sample, memory->scratch, memory->sink, error);
+    if (status == UPS_OK) status = ups_sink_end(memory->sink, error);
+    if (status == UPS_ERR_CANCELLED || status == UPS_ERR_IO) return status;
+    if (status != UPS_OK) return ups_fail_within(error, "%s, sample %lld", request->solver->name, (long long)sample);
+    UPS_TRY(ups_unfinished_complete(run->unfinished, sample, error));
+    ups_progress_update(run->progress, atomic_fetch_add(&run->complete, 1) + 1, NULL);
     return UPS_OK;
 }
 
@@ -77,81 +75,7 @@ json_t *ups_datagen_describe(const ups_datagen_request *request) {
                      (json_int_t)setup->steps, "parameters", parameters);
 }
 
-/* The same as text; freed with free(). */
-static char *provenance_text(const ups_datagen_request *request) {
-    json_t *document = ups_datagen_describe(request);
-    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    json_decref(document);
-    return text;
-}
-
-static ups_status create_file(const ups_datagen_request *request, ups_pdebench_file **file, ups_error *error) {
-    const ups_solver *solver = request->solver;
-    const ups_solver_setup *setup = &request->setup;
-    const uint64_t samples = (uint64_t)request->samples, cells = (uint64_t)setup->resolution;
-    const uint64_t steps = (uint64_t)setup->steps;
-    ups_status status = UPS_OK;
-    char *provenance = provenance_text(request);
-    float *centres = malloc(sizeof(float) * cells), *times = malloc(sizeof(float) * (steps + 1));
-    if (!provenance || !centres || !times) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its coordinates", request->path);
-        goto cleanup;
-    }
-    for (uint64_t i = 0; i < cells; i++) centres[i] = (float)(((double)i + 0.5) / (double)cells);
-
-    ups_pdebench_layout layout = {
-        .parameter_name = solver->attribute_name,
-        .parameter = setup->parameters[solver->attribute],
-        .provenance = provenance,
-    };
-    if (solver->layout == UPS_LAYOUT_DARCY) {
-        layout.arrays =
-            (const ups_pdebench_array[]){{"nu", 3, {samples, cells, cells}}, {"tensor", 4, {samples, 1, cells, cells}}};
-        layout.array_count = 2;
-        layout.coordinates =
-            (const ups_pdebench_coordinate[]){{"x-coordinate", centres, cells}, {"y-coordinate", centres, cells}};
-        layout.coordinate_count = 2;
-        status = ups_pdebench_create(request->path, &layout, file, error);
-        goto cleanup;
-    }
-    /* PDEBench's time coordinate has one entry more than the data; readers of its files know. */
-    const double end = setup->parameters[solver->end_time];
-    for (uint64_t i = 0; i <= steps; i++) times[i] = (float)ups_solver_time(end, setup->steps, (int64_t)i);
-    layout.arrays = (const ups_pdebench_array[]){{"tensor", 3, {samples, steps, cells}}};
-    layout.array_count = 1;
-    layout.coordinates =
-        (const ups_pdebench_coordinate[]){{"x-coordinate", centres, cells}, {"t-coordinate", times, steps + 1}};
-    layout.coordinate_count = 2;
-    status = ups_pdebench_create(request->path, &layout, file, error);
-cleanup:
-    free(times);
-    free(centres);
-    free(provenance);
-    return status;
-}
-
-/* ---- the run ---- */
-
-static void free_workers(worker_memory *workers, int threads) {
-    for (int i = 0; workers && i < threads; i++) {
-        ups_aligned_free(workers[i].scratch);
-        ups_aligned_free(workers[i].sample);
-    }
-    free(workers);
-}
-
-static worker_memory *allocate_workers(int threads, size_t scratch_bytes, int64_t sample_floats) {
-    worker_memory *workers = calloc((size_t)threads, sizeof *workers);
-    for (int i = 0; workers && i < threads; i++) {
-        workers[i].scratch = ups_aligned_alloc(64, scratch_bytes);
-        workers[i].sample = ups_aligned_alloc(64, sizeof(float) * (size_t)sample_floats);
-        if (!workers[i].scratch || !workers[i].sample) {
-            free_workers(workers, threads);
-            return NULL;
-        }
-    }
-    return workers;
-}
+/* ---- preparation ---- */
 
 static ups_status check_request(const ups_datagen_request *request, ups_error *error) {
     UPS_TRY(ups_solver_check(request->solver, &request->setup, error));
@@ -170,53 +94,115 @@ static ups_status check_request(const ups_datagen_request *request, ups_error *e
     return UPS_OK;
 }
 
-/* A run that was killed has left its hidden, perhaps large file; this is only housekeeping, so it may fail. */
-static void sweep_directory_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (directory) ups_remove_partials(directory, NULL);
-    free(directory);
+static ups_status describe_file(datagen_run *run, ups_error *error) {
+    const ups_datagen_request *request = run->request;
+    request->solver->describe(&request->setup, &run->layout);
+    run->description = ups_datagen_describe(request);
+    if (run->description) run->provenance = json_dumps(run->description, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    return run->provenance ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", request->path);
+}
+
+static ups_status allocate_workers(datagen_run *run, ups_error *error) {
+    const ups_datagen_request *request = run->request;
+    const size_t scratch_bytes = request->solver->scratch_bytes(&request->setup, run->plan);
+    run->workers = calloc((size_t)run->threads, sizeof *run->workers);
+    bool had = run->workers != NULL;
+    for (int i = 0; had && i < run->threads; i++) {
+        run->workers[i].scratch = ups_aligned_alloc(64, scratch_bytes);
+        run->workers[i].sink = ups_sink_create(&run->layout, write_values, run);
+        had = run->workers[i].scratch && run->workers[i].sink;
+    }
+    if (had) return UPS_OK;
+    return ups_fail(error, UPS_ERR_MEMORY,
+                    "%s: no memory to solve %s on %d threads (%.1f MB each); fewer --threads "
+                    "need less",
+                    request->path, request->solver->name, run->threads, 1e-6 * (double)scratch_bytes);
+}
+
+static ups_status open_file(datagen_run *run, ups_error *error) {
+    const ups_datagen_request *request = run->request;
+    const ups_pdebench_content content = {&run->layout, request->solver, &request->setup, request->samples,
+                                          run->provenance};
+    UPS_TRY(ups_unfinished_open(request->path, run->description, request->samples, request->restart, &run->unfinished,
+                                error));
+    const char *storage = ups_unfinished_storage(run->unfinished);
+    if (ups_unfinished_continues(run->unfinished)) {
+        if (ups_pdebench_reopen(storage, request->path, &content, &run->file, error) == UPS_OK) return UPS_OK;
+        return ups_fail_within(error, "an earlier run cannot be continued; --restart discards it");
+    }
+    UPS_TRY(ups_pdebench_create(storage, request->path, &content, &run->file, error));
+    return ups_unfinished_begin(run->unfinished, error);
+}
+
+static ups_status prepare(datagen_run *run, ups_error *error) {
+    const ups_datagen_request *request = run->request;
+    const int wanted = request->threads > 0 ? request->threads : ups_cpu_count();
+    run->pool = ups_pool_create(request->samples < wanted ? (int)request->samples : wanted);
+    if (!run->pool) return ups_fail(error, UPS_ERR_MEMORY, "%d threads could not be started", wanted);
+    run->threads = ups_pool_threads(run->pool);
+    UPS_TRY(describe_file(run, error));
+    if (request->solver->prepare) UPS_TRY(request->solver->prepare(&request->setup, &run->plan, error));
+    UPS_TRY(allocate_workers(run, error));
+    return open_file(run, error);
+}
+
+/* ---- the run ---- */
+
+static void release(datagen_run *run) {
+    for (int i = 0; run->workers && i < run->threads; i++) {
+        ups_sink_destroy(run->workers[i].sink);
+        ups_aligned_free(run->workers[i].scratch);
+    }
+    free(run->workers);
+    if (run->request->solver->release) run->request->solver->release(run->plan);
+    ups_pdebench_close(run->file);
+    if (run->pool) ups_pool_destroy(run->pool);
+    json_decref(run->description);
+    free(run->provenance);
+}
+
+/* After a failure: what is complete is kept if the same request may still succeed. */
+static ups_status leave_unfinished(datagen_run *run, ups_status status, ups_error *error) {
+    const ups_datagen_request *request = run->request;
+    const int64_t complete = atomic_load(&run->complete);
+    const bool may_succeed = status == UPS_ERR_CANCELLED || status == UPS_ERR_IO || status == UPS_ERR_MEMORY;
+    const bool not_ours = ups_unfinished_continues(run->unfinished) && !run->file; /* it could not even be opened */
+    if (not_ours || (complete > 0 && may_succeed)) {
+        ups_unfinished_keep(run->unfinished, NULL); /* the failure to be told is the first */
+        if (not_ours) return status;
+        if (status != UPS_ERR_CANCELLED)
+            return ups_fail_within(error, "after %lld of %lld samples, which the same command continues",
+                                   (long long)complete, (long long)request->samples);
+        return ups_fail(error, UPS_ERR_CANCELLED,
+                        "cancelled; %lld of %lld samples of %s are kept: the same command continues, --restart begins "
+                        "again",
+                        (long long)complete, (long long)request->samples, request->path);
+    }
+    ups_unfinished_discard(run->unfinished);
+    if (status != UPS_ERR_CANCELLED) return status;
+    return ups_fail(error, UPS_ERR_CANCELLED, "cancelled; %s was not written", request->path);
 }
 
 ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
     UPS_TRY(check_request(request, error));
-    const ups_solver *solver = request->solver;
     const double begin = ups_now();
-    ups_status status = UPS_OK;
-    void *plan = NULL;
-    ups_pdebench_file *file = NULL;
-    ups_pool *pool = ups_pool_create(request->threads);
-    datagen_run run = {.request = request, .sample_floats = ups_solver_sample_floats(solver, &request->setup)};
-    if (!pool) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%d threads could not be started", request->threads);
-        goto cleanup;
+    datagen_run run = {.request = request};
+    *result = (ups_datagen_result){0};
+    ups_status status = prepare(&run, error);
+    if (status == UPS_OK) {
+        const int64_t continued = ups_unfinished_samples(run.unfinished);
+        atomic_store(&run.complete, continued);
+        run.progress = ups_progress_begin(request->solver->name, "samples", request->samples, continued);
+        status = ups_pool_run(run.pool, request->samples, make_sample, &run, error);
+        ups_progress_end(run.progress);
+        *result =
+            (ups_datagen_result){.bytes = ups_pdebench_bytes(run.file), .continued = continued, .threads = run.threads};
     }
-    status = solver->prepare(&request->setup, &plan, error);
-    if (status != UPS_OK) goto cleanup;
-    run.plan = plan;
-    run.workers = allocate_workers(ups_pool_threads(pool), solver->scratch_bytes(plan), run.sample_floats);
-    if (!run.workers) {
-        status = ups_fail(error, UPS_ERR_MEMORY,
-                          "%s: no memory for samples of %.1f MB on %d threads; fewer --threads need less",
-                          request->path, 4e-6 * (double)run.sample_floats, ups_pool_threads(pool));
-        goto cleanup;
-    }
-    sweep_directory_of(request->path);
-    status = create_file(request, &file, error);
-    if (status != UPS_OK) goto cleanup;
-    run.file = file;
-    run.progress = ups_progress_begin(solver->name, "samples", request->samples, 0);
-    status = ups_pool_run(pool, request->samples, make_sample, &run, error);
-    ups_progress_end(run.progress);
-    if (status != UPS_OK) goto cleanup;
-    *result = (ups_datagen_result){.bytes = ups_pdebench_bytes(file), .threads = ups_pool_threads(pool)};
-    status = ups_pdebench_commit(file, error);
-    file = NULL;
+    if (status == UPS_OK)
+        status = ups_unfinished_publish(run.unfinished, error);
+    else if (run.unfinished)
+        status = leave_unfinished(&run, status, error);
     result->seconds = ups_now() - begin;
-cleanup:
-    ups_pdebench_abandon(file);
-    if (run.workers) free_workers(run.workers, ups_pool_threads(pool));
-    solver->release(plan);
-    if (pool) ups_pool_destroy(pool);
+    release(&run);
     return status;
 }

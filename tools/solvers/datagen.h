@@ -1,5 +1,6 @@
-/* From a solver to a file: samples solved on all threads, each written as soon as it is done. Memory is bounded by one
- * sample a thread; the file's bytes depend on the request alone, never on the number of threads. */
+/* From a solver to a file: samples solved on all threads, their frames written as they come. Memory is bounded by what
+ * the solver works with and a few megabytes a thread, never by the file; the file's bytes depend on the request alone,
+ * not on the number of threads or on interruptions. */
 #ifndef UPS_SOLVERS_DATAGEN_H
 #define UPS_SOLVERS_DATAGEN_H
 
@@ -13,16 +14,19 @@ typedef struct ups_datagen_request {
     int threads;     /* 0: all processors */
     const char *path;
     bool replace; /* an existing file; refused otherwise */
+    bool restart; /* do not continue an unfinished run */
 } ups_datagen_request;
 
 typedef struct ups_datagen_result {
     double seconds;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes;    /* of the file */
+    int64_t continued; /* samples that were there from an earlier run */
     int threads;
 } ups_datagen_result;
 
-/* Makes the file, with a progress bar. Ctrl-C is UPS_ERR_CANCELLED; after any failure nothing remains, and a file that
- * was to be replaced is untouched. */
+/* Makes the file, with a progress bar. An unfinished run of the same request is continued (unfinished.h). Interrupted
+ * by Ctrl-C (UPS_ERR_CANCELLED) or by the operating system (UPS_ERR_IO), what is complete is kept for that; after other
+ * failures nothing remains. A file that was to be replaced is untouched until the new one is complete. */
 ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
 
 /* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters. Kept in the file,

@@ -8,6 +8,16 @@ static const double window_sharpness = 100.0; /* 1/δ */
 /* Where in a sample's random stream each number lies; a wave takes three from `DRAW_WAVES` on. */
 enum { DRAW_ABSOLUTE, DRAW_SIGN, DRAW_WINDOW, DRAW_LEFT, DRAW_RIGHT, DRAW_WAVES = 8 };
 
+ups_wave_family ups_wave_family_of(const ups_solver_setup *setup, int first) {
+    const double *values = setup->parameters + first;
+    return (ups_wave_family){
+        .waves = (int)values[UPS_WAVE_WAVES],
+        .k_max = (int)values[UPS_WAVE_K_MAX],
+        .p_absolute = values[UPS_WAVE_P_ABSOLUTE],
+        .p_window = values[UPS_WAVE_P_WINDOW],
+    };
+}
+
 void ups_wave_profile_draw(const ups_wave_family *family, uint64_t seed, int64_t sample, ups_wave_profile *profile) {
     const ups_random stream = ups_random_stream(seed, UPS_RANDOM_DATAGEN, (uint32_t)sample);
     *profile = (ups_wave_profile){

@@ -55,7 +55,7 @@ ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, con
         index++;
     }
     if (index == solver->parameter_count) {
-        char names[256];
+        char names[512];
         list_names(solver, names, sizeof names);
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; it has %s", solver->name, (int)length,
                         assignment, names);
@@ -89,12 +89,7 @@ ups_status ups_solver_check(const ups_solver *solver, const ups_solver_setup *se
                         "%lld steps are out of range; 2 to %lld stored times were expected, the initial one included",
                         (long long)setup->steps, (long long)most_steps);
     }
-    return UPS_OK;
-}
-
-int64_t ups_solver_sample_floats(const ups_solver *solver, const ups_solver_setup *setup) {
-    if (solver->layout == UPS_LAYOUT_DARCY) return 2 * setup->resolution * setup->resolution;
-    return setup->steps * setup->resolution;
+    return solver->check ? solver->check(setup, error) : UPS_OK;
 }
 
 double ups_solver_time(double end, int64_t steps, int64_t step) {

@@ -1,19 +1,21 @@
 /* A solver, seen from `ups datagen`: a PDE with named parameters that turns (seed, sample) into one solved problem.
  *
  * A solver has two entrances. Its own header (burgers1d.h, …) holds the numerical method with the initial condition or
- * coefficient in the caller's hands: that is what the tests of convergence call. The ups_solver declared here draws the
- * random problem, calls the method and lays the numbers out as PDEBench's files have them.
+ * coefficient in the caller's hands: that is what the tests of convergence call. The ups_solver declared here says what
+ * its file holds, draws the random problem, calls the method and hands out frames one by one.
  *
- * `solve` is a pure function of (plan, sample): the same numbers on any thread, in any order. */
+ * `solve` is a pure function of (setup, plan, sample): the same numbers on any thread, in any order. */
 #ifndef UPS_SOLVERS_SOLVER_H
 #define UPS_SOLVERS_SOLVER_H
 
 #include "base/error.h"
+#include "tools/solvers/sink.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#define UPS_SOLVER_MAX_PARAMETERS 10
+#define UPS_SOLVER_MAX_PARAMETERS 16
 
 typedef struct ups_solver_parameter {
     const char *name;
@@ -32,11 +34,6 @@ typedef struct ups_solver_setup {
     double parameters[UPS_SOLVER_MAX_PARAMETERS]; /* in the order of the solver's table */
 } ups_solver_setup;
 
-typedef enum ups_solver_layout {
-    UPS_LAYOUT_TENSOR, /* `tensor` (sample, t, x); x- and t-coordinate */
-    UPS_LAYOUT_DARCY,  /* `nu` (sample, x, y), `tensor` (sample, 1, x, y); x- and y-coordinate */
-} ups_solver_layout;
-
 typedef struct ups_solver {
     const char *name;     /* as typed: "burgers1d" */
     const char *summary;  /* one line for lists */
@@ -45,19 +42,24 @@ typedef struct ups_solver {
     int parameter_count;
     int64_t default_resolution, minimum_resolution, maximum_resolution;
     int64_t default_steps; /* 0: a steady problem, which has no steps */
-    ups_solver_layout layout;
-    int end_time;               /* index of the parameter "t_end"; unused in steady problems */
-    int attribute;              /* index of the PDE parameter that PDEBench keeps as an attribute, */
-    const char *attribute_name; /* and how it is spelled there: "Nu" */
 
-    /* Tables shared by all samples, read-only afterwards. Freed by `release`, which takes NULL too. */
+    /* Refuses values that are each in range but do not go together. NULL where there are none. */
+    ups_status (*check)(const ups_solver_setup *setup, ups_error *error);
+    /* Adds the file's arrays, coordinates and attributes to an empty layout. */
+    void (*describe)(const ups_solver_setup *setup, ups_file_layout *layout);
+    /* Seed groups: writes sample `sample`'s `config` as YAML. Otherwise NULL, or the file's own `config` (sample -1).
+     */
+    void (*configure)(const ups_solver_setup *setup, int64_t sample, FILE *yaml);
+
+    /* Tables shared by all samples, read-only afterwards; `release` frees them and takes NULL too. Both NULL in a
+     * solver that needs none: its plan is NULL. */
     ups_status (*prepare)(const ups_solver_setup *setup, void **plan, ups_error *error);
     void (*release)(void *plan);
     /* Working memory of one `solve` call, in bytes. */
-    size_t (*scratch_bytes)(const void *plan);
-    /* Writes one sample: tensor layout (steps, resolution); Darcy layout nu (resolution, resolution), then the solution
-     * alike. `scratch` is aligned to 64 bytes. */
-    ups_status (*solve)(const void *plan, int64_t sample, void *scratch, float *out, ups_error *error);
+    size_t (*scratch_bytes)(const ups_solver_setup *setup, const void *plan);
+    /* Puts every frame of every array of one sample. `scratch` is aligned to 64 bytes, its contents undefined. */
+    ups_status (*solve)(const ups_solver_setup *setup, const void *plan, int64_t sample, void *scratch, ups_sink *sink,
+                        ups_error *error);
 } ups_solver;
 
 /* All solvers, in the order of the help. */
@@ -72,9 +74,7 @@ ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, con
 /* Checks what concerns several values together, and resolution and steps. */
 ups_status ups_solver_check(const ups_solver *solver, const ups_solver_setup *setup, ups_error *error);
 
-/* Floats that `solve` writes. */
-int64_t ups_solver_sample_floats(const ups_solver *solver, const ups_solver_setup *setup);
-/* Time of stored step `step` (0 ≤ step < steps) for tensor layouts: t_end · step / (steps - 1). */
+/* Time of stored step `step` (0 ≤ step < steps): end · step / (steps - 1). */
 double ups_solver_time(double end, int64_t steps, int64_t step);
 
 #endif
