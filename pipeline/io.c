@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define DEFAULT_THREADS 4
 #define SPARE_DESCRIPTORS 64    /* left to the rest of the process when the limit is raised for many files */
 #define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
+#define MOST_REFUSALS 10000     /* EINTR and EAGAIN in a row before a read is given up */
 
 static const char *const engine_names[] = {
     [UPS_IO_AUTO] = "auto", [UPS_IO_URING] = "uring", [UPS_IO_THREADS] = "threads"};
@@ -49,6 +52,28 @@ static void allow_descriptors(int64_t count) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static void note_state(ups_io_file *file) {
+    struct stat now;
+    file->regular = fstat(file->fd, &now) == 0 && S_ISREG(now.st_mode) && now.st_size > 0; /* /proc's have no size */
+    if (!file->regular) return;
+    file->size = (uint64_t)now.st_size;
+    file->modified = now.st_mtim;
+}
+
+static bool has_changed(const ups_io_file *file) {
+    struct stat now;
+    if (!file->regular || fstat(file->fd, &now) != 0) return false;
+    return (uint64_t)now.st_size != file->size || now.st_mtim.tv_sec != file->modified.tv_sec ||
+           now.st_mtim.tv_nsec != file->modified.tv_nsec;
+}
+
+/* Once a process: a folder of a thousand shards needs no thousand lines. */
+static void say_direct_is_refused(const ups_io_file *file) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&said)) return;
+    ups_log(UPS_LOG_INFO, "%s: its file system refuses O_DIRECT; reading through the page cache instead", file->name);
+}
+
 static ups_status open_file(ups_io_file *file, const char *name, bool direct, ups_error *error) {
     file->name = strdup(name);
     if (!file->name) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to open it", name);
@@ -56,7 +81,11 @@ static ups_status open_file(ups_io_file *file, const char *name, bool direct, up
     atomic_store(&file->direct, direct && file->fd >= 0);
     if (direct && file->fd < 0 && errno != EINVAL) return ups_fail_errno(error, "%s: cannot be opened", name);
     if (file->fd < 0) file->fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (file->fd >= 0) return UPS_OK;
+    if (file->fd >= 0) {
+        note_state(file);
+        if (direct && !atomic_load(&file->direct)) say_direct_is_refused(file);
+        return UPS_OK;
+    }
     if (errno == EMFILE)
         return ups_fail(error, UPS_ERR_IO, "%s: too many files are open; raise the limit with `ulimit -n`", name);
     return ups_fail_errno(error, "%s: cannot be opened", name);
@@ -123,7 +152,7 @@ ups_status ups_io_open(const char *const *files, int64_t count, const ups_io_opt
 }
 
 /* The kernel may go on writing into buffers after a ring is closed, so every read is waited for. */
-static void drain(ups_io *io) {
+void ups_io_drain(ups_io *io) {
     ups_io_completion ignored;
     int count = 0;
     while (io->in_flight > 0 && ups_io_reap(io, true, &ignored, 1, &count, NULL) == UPS_OK) continue;
@@ -132,7 +161,7 @@ static void drain(ups_io *io) {
 void ups_io_close(ups_io *io) {
     if (!io) return;
     if (io->engine) {
-        drain(io);
+        ups_io_drain(io);
         io->backend->close(io);
     }
     for (int64_t i = 0; i < io->file_count; i++) {
@@ -159,16 +188,20 @@ void ups_io_register_buffers(ups_io *io, void *memory, uint64_t length) {
     if (io->backend->register_buffers) io->backend->register_buffers(io, memory, length);
 }
 
+static ups_io_request request_of(const ups_io *io, ups_extent extent, void *buffer, uint64_t tag) {
+    uint64_t end = extent.offset + extent.length;
+    return (ups_io_request){.extent = extent,
+                            .tag = tag,
+                            .buffer = buffer,
+                            .first = io->options.direct ? round_down(extent.offset) : extent.offset,
+                            .end = io->options.direct ? round_up(end) : end};
+}
+
 bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag) {
     ups_io_request *request = io->unused;
     if (!request) return false;
     io->unused = request->next;
-    uint64_t end = extent.offset + extent.length;
-    *request = (ups_io_request){.extent = extent,
-                                .tag = tag,
-                                .buffer = buffer,
-                                .first = io->options.direct ? round_down(extent.offset) : extent.offset,
-                                .end = io->options.direct ? round_up(end) : end};
+    *request = request_of(io, extent, buffer, tag);
     io->in_flight++;
     io->backend->start(io, request);
     return true;
@@ -191,14 +224,32 @@ static void stop_direct(ups_io_file *file) {
     int flags = fcntl(file->fd, F_GETFL);
     if (flags >= 0) (void)fcntl(file->fd, F_SETFL, flags & ~O_DIRECT);
     atomic_store(&file->direct, false);
+    say_direct_is_refused(file);
+}
+
+void ups_io_read_all(ups_io *io, ups_io_request *request) {
+    ssize_t result;
+    do {
+        ups_io_next_read(io, request);
+        const ups_io_read *next = &request->read;
+        result = pread(next->fd, next->buffer, next->length, (off_t)next->offset);
+        if (result < 0) result = -errno;
+    } while (!ups_io_advance(io, request, result));
 }
 
 bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
-    if (result == -EINTR || result == -EAGAIN) return false;
     const ups_io_read *read = &request->read;
+    if (io->options.fault) {
+        ups_extent tried = {request->extent.file, read->offset, read->length};
+        result = io->options.fault(io->options.fault_context, &tried, result);
+    }
+    if ((result == -EINTR || result == -EAGAIN) && ++request->refusals < MOST_REFUSALS) return false;
     uint64_t now = (uint64_t)(read->buffer - request->buffer) + (result > 0 ? (uint64_t)result : 0);
     bool progress = now > request->done;
-    if (progress) request->done = now;
+    if (progress) {
+        request->done = now;
+        request->refusals = 0;
+    }
     if (result >= 0 && request->first + request->done >= request->extent.offset + request->extent.length) return true;
     if (progress) return false;
     if (read->direct && (result == -EINVAL || result >= 0)) { /* some file systems take the flag and refuse the read */
@@ -209,19 +260,22 @@ bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
     return true; /* refused, or the file ends here */
 }
 
-static ups_io_completion completion_of(const ups_io_request *request) {
+static ups_io_completion completion_of(const ups_io *io, const ups_io_request *request) {
     uint64_t ahead = request->extent.offset - request->first; /* bytes before the extent's first */
     uint64_t got = request->done > ahead ? request->done - ahead : 0;
     if (got > request->extent.length) got = request->extent.length;
-    bool complete = request->error_number == 0 && got == request->extent.length;
+    bool changed = request->error_number == 0 && has_changed(&io->files[request->extent.file]);
+    bool complete = request->error_number == 0 && got == request->extent.length && !changed;
     return (ups_io_completion){
         .tag = request->tag,
         .bytes = request->buffer + ahead,
         .status = complete                ? UPS_OK
                   : request->error_number ? UPS_ERR_IO
+                  : changed               ? UPS_ERR_STALE
                                           : UPS_ERR_FORMAT,
         .extent = request->extent,
         .error_number = request->error_number,
+        .changed = changed,
         .got = got,
     };
 }
@@ -233,7 +287,7 @@ ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, in
     UPS_TRY(io->backend->collect(io, wait, io->finished, room, count, error));
     for (int i = 0; i < *count; i++) {
         ups_io_request *request = io->finished[i];
-        completions[i] = completion_of(request);
+        completions[i] = completion_of(io, request);
         request->next = io->unused;
         io->unused = request;
         io->in_flight--;
@@ -241,9 +295,42 @@ ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, in
     return UPS_OK;
 }
 
+bool ups_io_cached(ups_io *io, ups_extent extent) {
+    ups_io_file *file = &io->files[extent.file];
+    if (io->options.direct || extent.length == 0 || atomic_load_explicit(&file->untold, memory_order_relaxed))
+        return false;
+    const uint64_t places[] = {extent.offset, extent.offset + extent.length - 1};
+    for (int i = 0; i < 2; i++) {
+        uint8_t byte;
+        struct iovec to = {&byte, 1};
+        ssize_t got = preadv2(file->fd, &to, 1, (off_t)places[i], RWF_NOWAIT);
+        if (got == 1) continue;
+        if (got < 0 && errno != EAGAIN && errno != EINTR)
+            atomic_store_explicit(&file->untold, true, memory_order_relaxed);
+        return false;
+    }
+    return true;
+}
+
+ups_io_completion ups_io_read_now(ups_io *io, ups_extent extent, void *buffer) {
+    ups_io_request request = request_of(io, extent, buffer, 0);
+    ups_io_read_all(io, &request);
+    return completion_of(io, &request);
+}
+
+static ups_status describe_change(const ups_io_file *file, ups_error *error) {
+    struct stat now = {0};
+    (void)fstat(file->fd, &now);
+    return ups_fail(error, UPS_ERR_STALE,
+                    "%s: was changed while it was being read (%llu bytes at opening, %llu now); what was read from it "
+                    "is not used. Start again once nothing writes to it",
+                    file->name, (unsigned long long)file->size, (unsigned long long)now.st_size);
+}
+
 ups_status ups_io_completion_error(const ups_io *io, const ups_io_completion *completion, ups_error *error) {
     if (completion->status == UPS_OK) return UPS_OK;
     const char *name = io->files[completion->extent.file].name;
+    if (completion->changed) return describe_change(&io->files[completion->extent.file], error);
     if (completion->error_number == 0)
         return ups_fail(error, UPS_ERR_FORMAT, "%s: truncated: %llu bytes expected at offset %llu, %llu found", name,
                         (unsigned long long)completion->extent.length, (unsigned long long)completion->extent.offset,

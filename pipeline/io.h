@@ -7,8 +7,12 @@
  * order. UPS_IO_AUTO takes the ring where the kernel grants one (containers often refuse it) and threads elsewhere, and
  * logs the reason once.
  *
- * One thread submits, reaps and closes: the one that made the first submit (the kernel then spares itself locking).
- * Another may open, and may close when nothing is in flight. Nothing is allocated after open.
+ * One thread submits and reaps: the one that made the first submit (the kernel then spares itself locking). Another may
+ * open, and may close when nothing is in flight. Beside it, any thread may look into the page cache (ups_io_cached) and
+ * copy out of it by itself (ups_io_read_now). Nothing is allocated after open.
+ *
+ * A file that changes while it is open is not served: size and time of modification are compared after every read with
+ * those at opening, and a read that comes after a change fails with a sentence that says so.
  *
  * What may surprise: with `direct` (O_DIRECT) the engine reads whole 4096-byte blocks around the extent, so a buffer
  * needs ups_io_room() bytes and the extent's first byte is not the buffer's: take `bytes` from the completion. */
@@ -30,11 +34,17 @@ bool ups_io_uring_available(char reason[200]);
 
 #define UPS_IO_DEFAULT_QUEUE_DEPTH 64
 
+/* For tests: is told the outcome of every read, in bytes or −errno, before the engine accounts for it, and returns the
+ * outcome that the engine is to believe (fewer bytes, or an error). Called on any thread. */
+typedef int64_t (*ups_io_fault)(void *context, const ups_extent *read, int64_t outcome);
+
 typedef struct ups_io_options {
     ups_io_engine engine;
     int queue_depth; /* requests in flight, at most; 0: UPS_IO_DEFAULT_QUEUE_DEPTH */
     int threads;     /* of the threads engine; 0: 4 */
-    bool direct;     /* O_DIRECT; files whose file system refuses it are read through the page cache */
+    bool direct;     /* O_DIRECT; files whose file system refuses it are read through the page cache, which is said */
+    ups_io_fault fault; /* NULL but in tests */
+    void *fault_context;
 } ups_io_options;
 
 typedef struct ups_io_completion {
@@ -42,7 +52,8 @@ typedef struct ups_io_completion {
     const uint8_t *bytes; /* the extent, somewhere in the submitted buffer */
     ups_status status;    /* UPS_OK, or the read failed: ups_io_completion_error has the sentence */
     ups_extent extent;    /* as submitted */
-    int error_number;     /* errno of a failed read; 0: the file ended early */
+    int error_number;     /* errno of a failed read; 0: the file ended early, or changed */
+    bool changed;         /* the file is not what it was at opening */
     uint64_t got;         /* bytes of the extent that were there */
 } ups_io_completion;
 
@@ -52,14 +63,15 @@ typedef struct ups_io ups_io;
  * UPS_ERR_UNSUPPORTED when UPS_IO_URING was asked for and the kernel refuses it. */
 ups_status ups_io_open(const char *const *files, int64_t count, const ups_io_options *options, ups_io **io,
                        ups_error *error);
-void ups_io_close(ups_io *io); /* waits for what is in flight; its completions are lost. NULL is fine */
+void ups_io_drain(ups_io *io); /* waits for what is in flight; its completions are lost */
+void ups_io_close(ups_io *io); /* drains. NULL is fine */
 
 ups_io_engine ups_io_chosen(const ups_io *io); /* UPS_IO_URING or UPS_IO_THREADS */
 int ups_io_queue_depth(const ups_io *io);
 int ups_io_in_flight(const ups_io *io); /* submitted and not yet reaped */
 
 /* Bytes a buffer must have to receive an extent of `length` bytes, whichever its offset; a multiple of
- * UPS_IO_ALIGNMENT. */
+ * UPS_IO_ALIGNMENT. Without `direct`, extent.length bytes at any address do. */
 uint64_t ups_io_room(uint64_t length);
 
 /* Tells the engine where buffers will lie, so that the kernel pins them once instead of at each read. Best effort:
@@ -74,6 +86,13 @@ bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag);
 /* Starts what was queued and collects up to `room` completions; with `wait`, at least one (if any is in flight). A
  * failed read is a completion with a status, not an error here; an error here means that the engine itself broke. */
 ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, int room, int *count, ups_error *error);
+
+/* True when the page cache seems to hold the extent: its first and its last byte can be had without the disk. A hint,
+ * for the price of two system calls; false where the kernel does not tell, and with `direct`. Thread-safe. */
+bool ups_io_cached(ups_io *io, ups_extent extent);
+
+/* Reads on the calling thread, whichever it is, and waits for the disk where it must. `buffer` as for ups_io_submit. */
+ups_io_completion ups_io_read_now(ups_io *io, ups_extent extent, void *buffer);
 
 /* Fills `error` from a completion that failed: "fields.h5: truncated: 4096 bytes expected at offset 81920, 100 found".
  * Returns its code. */

@@ -4,11 +4,16 @@
 
 #include "pipeline/io.h"
 #include <stdatomic.h>
+#include <time.h>
 
 typedef struct ups_io_file {
     int fd;
     char *name;
     atomic_bool direct; /* reads go around the page cache; cleared when the file system turns out to refuse */
+    atomic_bool untold; /* the kernel does not say what its page cache holds of this file */
+    bool regular;       /* an ordinary file: those below mean something */
+    uint64_t size;      /* at opening, as the next */
+    struct timespec modified;
 } ups_io_file;
 
 /* One read of a request; short ones make several. */
@@ -30,6 +35,7 @@ typedef struct ups_io_request {
     uint64_t done;               /* bytes of the range that are in the buffer */
     ups_io_read read;            /* the one under way */
     int error_number;            /* of a read that failed */
+    int refusals;                /* EINTR and EAGAIN since the last progress */
     struct ups_io_request *next; /* in a list of the engine's */
 } ups_io_request;
 
@@ -57,6 +63,9 @@ struct ups_io {
 
 /* Fills request->read with what is still missing. */
 void ups_io_next_read(const ups_io *io, ups_io_request *request);
+
+/* Reads the request to its end with plain reads on the calling thread. */
+void ups_io_read_all(ups_io *io, ups_io_request *request);
 
 /* Accounts for the result of a read (bytes, or −errno): true when the request is finished, false when it needs another
  * read. */

@@ -2,10 +2,8 @@
  * another. */
 #include "pipeline/io_engine.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 typedef struct request_list {
     ups_io_request *head, *tail;
@@ -37,16 +35,6 @@ static ups_io_request *take(request_list *list) {
     return request;
 }
 
-static void read_all(ups_io *io, ups_io_request *request) {
-    ssize_t result;
-    do {
-        ups_io_next_read(io, request);
-        const ups_io_read *next = &request->read;
-        result = pread(next->fd, next->buffer, next->length, (off_t)next->offset);
-        if (result < 0) result = -errno;
-    } while (!ups_io_advance(io, request, result));
-}
-
 static void *serve(void *context) {
     ups_io *io = context;
     thread_engine *engine = io->engine;
@@ -56,7 +44,7 @@ static void *serve(void *context) {
         while (!engine->closing && !(request = take(&engine->waiting))) pthread_cond_wait(&engine->work, &engine->lock);
         if (!request) break;
         pthread_mutex_unlock(&engine->lock);
-        read_all(io, request);
+        ups_io_read_all(io, request);
         pthread_mutex_lock(&engine->lock);
         append(&engine->done, request);
         pthread_cond_signal(&engine->finished);

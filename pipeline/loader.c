@@ -65,6 +65,9 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
         if (sample.times < shortest) shortest = sample.times;
     }
     state->starts = shortest - (state->frames - 1) * state->stride;
+    if (task->store && ups_store_look(task->store).dtype != options->dtype)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its store keeps %s values, the batches are %s", task->name,
+                        ups_dtype_name(ups_store_look(task->store).dtype), ups_dtype_name(options->dtype));
     if (ups_convertible(state->dtype, options->dtype)) return UPS_OK;
     return ups_fail(error, UPS_ERR_UNSUPPORTED, "task %s: %s frames cannot be handed out as %s without loss",
                     task->name, ups_dtype_name(state->dtype), ups_dtype_name(options->dtype));
@@ -118,8 +121,11 @@ static ups_status open_engine(ups_loader *loader, ups_error *error) {
     for (int32_t k = 0; k < loader->task_count; k++)
         for (int64_t f = 0; f < loader->tasks[k].task.source->file_count; f++)
             files[loader->tasks[k].first_file + f] = loader->tasks[k].task.source->files[f];
-    ups_io_options options = {
-        .engine = loader->options.io, .queue_depth = loader->options.queue_depth, .direct = loader->options.direct};
+    ups_io_options options = {.engine = loader->options.io,
+                              .queue_depth = loader->options.queue_depth,
+                              .direct = loader->options.direct,
+                              .fault = loader->options.fault,
+                              .fault_context = loader->options.fault_context};
     ups_status status = ups_io_open(files, count, &options, &loader->io, error);
     if (status == UPS_OK) loader->statistics.io = ups_io_chosen(loader->io);
     free(files);
@@ -154,9 +160,11 @@ static ups_status make_ring(ups_loader *loader, ups_error *error) {
 
 static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     int64_t extents = 1;
+    bool keeps_stored = false;
     for (int32_t k = 0; k < loader->task_count; k++) {
-        const ups_source_limits *limits = &loader->tasks[k].task.source->limits;
-        if (limits->extents > extents) extents = limits->extents;
+        const ups_loader_task *task = &loader->tasks[k].task;
+        if (task->source->limits.extents > extents) extents = task->source->limits.extents;
+        keeps_stored |= task->store && ups_store_look(task->store).residency == UPS_RESIDENCY_RAM_COMPRESSED;
     }
     const uint64_t room = loader->memory.read;
     const int64_t count = loader->memory.reads;
@@ -174,6 +182,7 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
         job->buffer = loader->read_memory + (uint64_t)i * room;
         job->extents = UPS_ARENA_ARRAY(loader->arena, ups_extent, extents);
         job->pieces = UPS_ARENA_ARRAY(loader->arena, ups_piece, extents);
+        job->whole = keeps_stored ? UPS_ARENA_ARRAY(loader->arena, ups_extent, extents) : NULL;
         job->run_of = UPS_ARENA_ARRAY(loader->arena, int64_t, extents);
         job->runs = UPS_ARENA_ARRAY(loader->arena, ups_run, extents);
         job->next = loader->idle;
@@ -246,6 +255,7 @@ void ups_loader_close(ups_loader *loader) {
     if (loader->ring) ups_ring_close(loader->ring);
     if (loader->io_running) pthread_join(loader->io_thread, NULL);
     for (int i = 0; i < loader->decoders_running; i++) pthread_join(loader->decoders[i].thread, NULL);
+    for (int64_t i = 0; i < loader->job_count; i++) ups_job_settle(loader, &loader->jobs[i], UPS_CLAIM_DROPPED);
     for (int i = 0; loader->decoders && i < loader->options.decode_threads; i++) {
         ups_pages_free(loader->decoders[i].scratch);
         ups_pages_free(loader->decoders[i].staging);

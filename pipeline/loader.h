@@ -5,11 +5,18 @@
  * One I/O thread owns the rings of requests; decode threads turn bytes into windows of frames and write them straight
  * into their place in a batch slot. Slots are filled out of order and handed out in order. Slot memory comes from the
  * allocator in the options: pinned when a GPU reads it.
+ *
+ * What is in memory already takes a shorter way. Extents that the page cache holds are copied by the decode threads
+ * themselves. Samples that a task's store keeps (pipeline/residency.h) are not read again, and a consumer that takes
+ * windows where they lie (`in_place`) gets those of a decoded trajectory without a copy.
+ *
+ * Draws are read ahead as far as slots allow, across the end of an epoch as anywhere else: positions have no end.
  */
 #ifndef UPS_PIPELINE_LOADER_H
 #define UPS_PIPELINE_LOADER_H
 
 #include "pipeline/io.h"
+#include "pipeline/residency.h"
 #include "pipeline/sampler.h"
 #include "pipeline/source.h"
 
@@ -19,6 +26,7 @@ typedef struct ups_loader_task {
     const int64_t *samples;   /* (sample_count) indices into the source: the split; borrowed. NULL: all */
     int64_t sample_count;
     double weight;          /* share, for the balanced strategy */
+    ups_store *store;       /* of `source` and the batches' type: what of it stays in memory; borrowed. NULL: nothing */
     int64_t window, stride; /* this task's own, where they differ from the options'; 0: as the options say. Windows of
                                different length need one_task_per_batch */
 } ups_loader_task;
@@ -45,10 +53,13 @@ typedef struct ups_loader_options {
     int slots;                       /* batches in flight; 0: 4 */
     int queue_depth;                 /* extents in flight; 0: 64 */
     bool direct;                     /* O_DIRECT: for data that exceeds memory */
+    bool in_place;                   /* the consumer takes each window from ups_window.frames; ups_batch.data is NULL */
     ups_on_bad_sample on_bad_sample; /* non-finite values: stop with a sentence, or take another draw and record it */
     void *(*allocate)(void *context, size_t bytes); /* slot memory, 4096-byte aligned; NULL: ordinary memory */
     void (*release)(void *context, void *memory);
     void *allocator_context;
+    ups_io_fault fault; /* NULL but in tests: see pipeline/io.h */
+    void *fault_context;
 } ups_loader_options;
 
 #define UPS_NO_SAMPLE ((int64_t)-1)
@@ -59,6 +70,8 @@ typedef struct ups_window {
     int64_t start;            /* first frame */
     double dt;                /* seconds between the window's first two frames; 0 for single frames */
     const double *parameters; /* (parameter_count of the task's source), borrowed from the source */
+    const void *frames;       /* the first frame, (E) of the batch's type, in the batch's slot or in the task's store */
+    int64_t frame_step; /* elements from one frame to the next: E, or more where frames between lie in memory too */
 } ups_window;
 
 typedef struct ups_batch {
@@ -67,15 +80,16 @@ typedef struct ups_batch {
     int64_t frames;         /* W */
     int64_t frame_elements; /* E: channels × grid points */
     ups_dtype dtype;
-    void *data;               /* (B, W, E), each frame in its sample's channel order */
+    void *data;               /* (B, W, E), each frame in its sample's channel order; NULL with options.in_place */
     const ups_window *window; /* (B) */
 } ups_batch;
 
 typedef struct ups_loader_statistics {
-    int64_t batches, windows, trajectories; /* delivered; trajectories decoded */
+    int64_t batches, windows, trajectories; /* delivered; draws served */
+    int64_t resident;                       /* of those draws, the ones that a store had in memory */
     uint64_t bytes_read, bytes_decoded;
     double seconds_disk;     /* decode threads idle because nothing was read yet, summed over threads */
-    double seconds_decode;   /* decoding, summed over threads */
+    double seconds_decode;   /* decoding and copying out of the page cache, summed over threads */
     double seconds_consumer; /* the consumer waiting in ups_loader_next */
     double seconds_full;     /* I/O waiting because all slots were full: the consumer is the bottleneck */
     int64_t bad_samples;
@@ -94,7 +108,8 @@ typedef struct ups_loader_memory {
     uint64_t read;             /* a sample as it is stored, with room for gaps and alignment */
     int64_t reads;             /* samples being read or decoded, at most */
     uint64_t scratch, staging; /* of a decode thread */
-    uint64_t total;            /* bytes of all slots, reads and threads */
+    uint64_t tables;           /* of extents and windows */
+    uint64_t total;            /* bytes of all slots, reads, threads and tables; stores are their owner's */
 } ups_loader_memory;
 
 /* The memory that a loader with these options takes, known before there is one. */

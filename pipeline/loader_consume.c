@@ -80,7 +80,7 @@ ups_status ups_loader_next(ups_loader *loader, const ups_batch **out, ups_error 
         ups_ring_release(loader->ring, slot);
         return status;
     }
-    batch->data = slot->data;
+    batch->data = loader->options.in_place ? NULL : slot->data;
     batch->dtype = loader->options.dtype;
     batch->window = &loader->windows[slot->number * loader->options.batch];
     pthread_mutex_lock(&loader->lock);

@@ -173,12 +173,63 @@ static ups_status decode(ups_decoder *decoder, ups_job *job) {
     return handle_bad(decoder, job, target);
 }
 
-static void finish(ups_loader *loader, ups_job *job, double seconds) {
+/* Everything that the job needs in memory: copied out of the page cache where nobody read it yet. */
+static ups_status gather(ups_loader *loader, ups_job *job) {
+    uint8_t *to = job->straight ? ups_job_memory(loader, job) : job->buffer;
+    for (int64_t r = 0; r < job->run_count && job->unread; r++) {
+        ups_run *run = &job->runs[r];
+        ups_io_completion read = ups_io_read_now(loader->io, run->extent, to);
+        if (ups_io_completion_error(loader->io, &read, &job->error) != UPS_OK) return ups_job_failed(loader, job);
+        run->bytes = read.bytes;
+        to += ups_io_room(run->extent.length);
+    }
+    ups_job_keep_stored(loader, job);
+    return ups_job_find_pieces(job) == UPS_OK ? UPS_OK : ups_job_failed(loader, job);
+}
+
+/* Decodes the whole trajectory into its place in the store, and serves the windows from there. One that is not finite
+ * is not kept: its windows may be sound all the same. */
+static ups_status fill_store(ups_decoder *decoder, ups_job *job) {
+    ups_loader *loader = decoder->loader;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_source *source = task->task.source;
+    uint8_t *target = task->dtype == loader->options.dtype ? job->place : decoder->staging;
+    job->status = source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count,
+                                        decoder->scratch, target, &job->error);
+    if (job->status != UPS_OK) return ups_job_failed(loader, job);
+    size_t elements = (size_t)(job->sample.times * task->frame_elements);
+    bool finite = ups_convert(target, task->dtype, job->place, loader->options.dtype, elements);
+    ups_job_serve(loader, job, job->place, loader->options.in_place && finite);
+    ups_job_settle(loader, job, finite ? UPS_CLAIM_FILLED : UPS_CLAIM_REFUSED);
+    size_t served = (size_t)(loader->options.windows_per_draw * task->frames * task->frame_elements);
+    uint8_t *windows = ups_job_memory(loader, job);
+    if (finite || ups_convert(windows, loader->options.dtype, windows, loader->options.dtype, served)) return UPS_OK;
+    job->frames = ups_job_span(loader, job); /* what a replacement is read for */
+    return handle_bad(decoder, job, decoder->staging ? decoder->staging : windows);
+}
+
+static ups_status serve(ups_decoder *decoder, ups_job *job) {
+    ups_loader *loader = decoder->loader;
+    if (ups_job_is_decoded(loader, job)) {
+        ups_job_serve(loader, job, job->kept, loader->options.in_place);
+        return UPS_OK;
+    }
+    UPS_TRY(gather(loader, job));
+    if (ups_job_fills_decoded(loader, job)) return fill_store(decoder, job);
+    if (!job->straight) return decode(decoder, job);
+    uint8_t *frames = ups_job_memory(loader, job);
+    return place_windows(loader, job, frames) ? UPS_OK : handle_bad(decoder, job, frames);
+}
+
+void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
     if (job->status != UPS_OK) atomic_store(&loader->failed, true);
+    ups_job_settle(loader, job, UPS_CLAIM_DROPPED); /* nothing, unless it failed */
     pthread_mutex_lock(&loader->lock);
     loader->statistics.seconds_decode += seconds;
     loader->statistics.trajectories++;
-    loader->statistics.bytes_decoded += (uint64_t)job->frames.count * ups_sample_frame_bytes(&job->sample);
+    loader->statistics.resident += job->found;
+    if (!job->found || !ups_job_is_decoded(loader, job))
+        loader->statistics.bytes_decoded += (uint64_t)job->frames.count * ups_sample_frame_bytes(&job->sample);
     ups_ring_part_done(loader->ring, job->slot, job->part, job->status, &job->error);
     job->next = loader->idle;
     loader->idle = job;
@@ -191,8 +242,8 @@ void *ups_loader_decode(void *context) {
     ups_job *job;
     while ((job = take_fetched(decoder->loader))) {
         double since = ups_now();
-        if (job->status == UPS_OK) job->status = decode(decoder, job);
-        finish(decoder->loader, job, ups_now() - since);
+        if (job->status == UPS_OK) job->status = serve(decoder, job);
+        ups_loader_finish(decoder->loader, job, ups_now() - since);
     }
     return NULL;
 }

@@ -103,27 +103,50 @@ static ups_job *take_idle(ups_loader *loader, bool wait) {
     return job;
 }
 
-/* Says where the windows of the draw lie, and the range of frames that holds them all. */
+ups_frames ups_job_span(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_window *window = ups_job_windows(loader, job);
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t w = 0; w < loader->options.windows_per_draw; w++) {
+        if (window[w].start < first) first = window[w].start;
+        if (window[w].start > last) last = window[w].start;
+    }
+    return (ups_frames){first, last - first + (task->frames - 1) * task->stride + 1};
+}
+
+/* Says which frames the windows of the draw are, and where in the slot they will lie. */
 static void choose_windows(const ups_loader *loader, ups_job *job) {
     const ups_loader_options *options = &loader->options;
     const ups_loader_task_state *task = &loader->tasks[job->task];
     ups_window *window = ups_job_windows(loader, job);
-    int64_t span = (task->frames - 1) * task->stride + 1;
-    int64_t first = INT64_MAX, last = 0;
+    const uint8_t *memory = ups_job_memory(loader, job);
+    size_t bytes = (size_t)(task->frames * task->frame_elements) * ups_dtype_size(options->dtype);
     for (int64_t w = 0; w < options->windows_per_draw; w++) {
         int64_t start = loader->sampler ? ups_sampler_start(loader->sampler, job->position, w) : w % task->starts;
         double dt = task->frames > 1 ? job->sample.time[start + task->stride] - job->sample.time[start] : 0.0;
-        window[w] = (ups_window){job->task, job->index, start, dt, job->sample.parameters};
-        if (start < first) first = start;
-        if (start > last) last = start;
+        window[w] = (ups_window){.task = job->task,
+                                 .sample = job->index,
+                                 .start = start,
+                                 .dt = dt,
+                                 .parameters = job->sample.parameters,
+                                 .frames = memory + (size_t)w * bytes,
+                                 .frame_step = task->frame_elements};
     }
-    job->frames = (ups_frames){first, last - first + span};
+    job->frames = ups_job_span(loader, job);
+}
+
+/* The list whose bytes are read: all of the trajectory where they are to be kept. */
+static const ups_extent *read_list(const ups_job *job, int64_t *count) {
+    bool whole = job->place && job->whole_count > 0;
+    *count = whole ? job->whole_count : job->extent_count;
+    return whole ? job->whole : job->extents;
 }
 
 static void merge_extents(const ups_loader *loader, ups_job *job) {
-    job->run_count = 0;
-    for (int64_t i = 0; i < job->extent_count; i++) {
-        ups_extent *extent = &job->extents[i];
+    int64_t count;
+    const ups_extent *list = read_list(job, &count);
+    for (int64_t i = 0; i < count; i++) {
+        const ups_extent *extent = &list[i];
         ups_extent *run = job->run_count ? &job->runs[job->run_count - 1].extent : NULL;
         uint64_t end = extent->offset + extent->length;
         uint32_t file = extent->file + loader->tasks[job->task].first_file;
@@ -137,17 +160,48 @@ static void merge_extents(const ups_loader *loader, ups_job *job) {
     }
 }
 
+static bool keeps_stored(const ups_loader *loader, const ups_job *job) {
+    return (job->kept || job->place) &&
+           ups_store_look(loader->tasks[job->task].task.store).residency == UPS_RESIDENCY_RAM_COMPRESSED;
+}
+
+/* Bytes that are frames of the batch's type need no second copy. Around the page cache they do: reads then begin and
+ * end at whole blocks, batch slots do not. */
+static bool reads_straight(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    return job->sample.as_stored && !loader->options.direct && !job->place && job->extent_count == 1 &&
+           task->dtype == loader->options.dtype && loader->options.windows_per_draw == 1 &&
+           job->frames.count == task->frames;
+}
+
+/* Judged by both ends of what is to be read: a draw is read as a whole, and as a whole it leaves the cache again. */
+static bool is_cached(const ups_loader *loader, const ups_job *job) {
+    if (job->run_count == 0 || !ups_io_cached(loader->io, job->runs[0].extent)) return false;
+    return job->run_count == 1 || ups_io_cached(loader->io, job->runs[job->run_count - 1].extent);
+}
+
 static void plan_job(ups_loader *loader, ups_job *job) {
     const ups_source *source = loader->tasks[job->task].task.source;
-    job->submitted = job->read = job->run_count = job->extent_count = 0;
+    job->submitted = job->read = job->run_count = job->extent_count = job->whole_count = 0;
     job->buffer_used = 0;
+    job->found = job->unread = job->straight = false;
+    job->place = NULL;
+    job->kept = NULL;
     job->sample = (ups_sample){0};
     job->status = ups_source_describe(source, job->index, &job->sample, &job->error);
     if (job->status != UPS_OK) return;
     choose_windows(loader, job);
+    ups_job_look_up(loader, job);
+    if (ups_job_is_decoded(loader, job)) return;
     job->status =
         source->class->extents(source, job->index, job->frames, job->extents, &job->extent_count, &job->error);
-    if (job->status == UPS_OK) merge_extents(loader, job);
+    if (job->status == UPS_OK && keeps_stored(loader, job))
+        job->status = source->class->extents(source, job->index, (ups_frames){0, job->sample.times}, job->whole,
+                                             &job->whole_count, &job->error);
+    if (job->status != UPS_OK || job->kept) return;
+    merge_extents(loader, job);
+    job->straight = reads_straight(loader, job);
+    job->unread = is_cached(loader, job);
 }
 
 /* The next job, planned; NULL when there is none now: the slots or the jobs are all taken (with `wait` it waits), or
@@ -171,13 +225,14 @@ static ups_job *begin_job(fetch_state *fetch, bool wait) {
     return job;
 }
 
+/* A window that is handed out where it lies takes nobody's time but this thread's. */
+static void hand_out(ups_loader *loader, ups_job *job) {
+    ups_job_serve(loader, job, job->kept, true);
+    ups_loader_finish(loader, job, 0.0);
+}
+
 static void pass_on(ups_loader *loader, ups_job *job) {
     if (job->status != UPS_OK) ups_job_failed(loader, job);
-    for (int64_t i = 0; i < job->extent_count && job->status == UPS_OK; i++) {
-        const ups_run *run = &job->runs[job->run_of[i]];
-        job->pieces[i] =
-            (ups_piece){run->bytes + (job->extents[i].offset - run->extent.offset), job->extents[i].length};
-    }
     uint64_t bytes = 0;
     for (int64_t i = 0; i < job->run_count; i++) bytes += job->runs[i].extent.length;
     pthread_mutex_lock(&loader->lock);
@@ -195,15 +250,23 @@ static void pass_on(ups_loader *loader, ups_job *job) {
 /* Queues the job's reads. False when the engine's queue is full before the last of them. */
 static bool submit(fetch_state *fetch, ups_job *job) {
     ups_loader *loader = fetch->loader;
+    if (job->status == UPS_OK && loader->options.in_place && ups_job_is_decoded(loader, job)) {
+        hand_out(loader, job);
+        return true;
+    }
+    if (job->unread || job->run_count == 0) {
+        pass_on(loader, job);
+        return true;
+    }
     for (; job->submitted < job->run_count; job->submitted++) {
         ups_run *run = &job->runs[job->submitted];
         uint64_t tag = (uint64_t)job->number << 32 | (uint64_t)job->submitted;
-        if (!ups_io_submit(loader->io, run->extent, job->buffer + job->buffer_used, tag)) return false;
+        uint8_t *to = job->straight ? ups_job_memory(loader, job) : job->buffer + job->buffer_used;
+        if (!ups_io_submit(loader->io, run->extent, to, tag)) return false;
         job->buffer_used += ups_io_room(run->extent.length);
         fetch->queued_bytes += run->extent.length;
         fetch->queued_reads++;
     }
-    if (job->run_count == 0) pass_on(loader, job);
     return true;
 }
 
@@ -260,7 +323,6 @@ void *ups_loader_fetch(void *context) {
         give_up(loader, status, &error);
         break;
     }
-    ups_io_close(loader->io); /* by the thread that submitted */
-    loader->io = NULL;
+    ups_io_drain(loader->io); /* by the thread that submitted */
     return NULL;
 }

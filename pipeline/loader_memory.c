@@ -55,13 +55,18 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
     }
     memory.read = ups_io_room(memory.read);
+    uint64_t extents = 1;
+    for (int32_t k = 0; k < count; k++) extents = larger(extents, (uint64_t)loads[k].limits.extents);
     int64_t most = options.slots * (options.batch / options.windows_per_draw), least = options.decode_threads + 2;
     memory.reads = (int64_t)(READ_AHEAD_BYTES / memory.read);
     if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
     if (memory.reads < least) memory.reads = least;
     if (memory.reads > most) memory.reads = most;
     uint64_t of_thread = sum(ups_pages_bytes(memory.scratch), memory.staging ? ups_pages_bytes(memory.staging) : 0);
-    memory.total = sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)),
+    uint64_t of_extent = 2 * sizeof(ups_extent) + sizeof(ups_piece) + sizeof(int64_t) + sizeof(ups_run);
+    memory.tables = sum(product((uint64_t)memory.reads, sum(sizeof(ups_job), product(extents, of_extent))),
+                        product((uint64_t)options.slots * (uint64_t)options.batch, sizeof(ups_window)));
+    memory.total = sum(sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)), memory.tables),
                        sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
                            product((uint64_t)options.decode_threads, of_thread)));
     return memory;

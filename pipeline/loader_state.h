@@ -1,8 +1,11 @@
-/* What the loader's three parts share: loader.c (opening, the consumer's side), loader_fetch.c (the I/O thread) and
- * loader_decode.c (the decode threads). Nobody else includes it.
+/* What the loader's parts share: loader.c (opening), loader_memory.c (sizes), loader_fetch.c (the I/O thread),
+ * loader_decode.c (the decode threads), loader_resident.c (samples that stay in memory) and loader_consume.c (the
+ * consumer's side). Nobody else includes it.
  *
  * The unit of work is a job: one draw, which is one part of one batch. A job goes idle → fetching (I/O thread) →
- * fetched (a queue) → decoding (one decode thread) → idle. Its buffers are its own, made once. */
+ * fetched (a queue) → decoding (one decode thread) → idle. Its buffers are its own, made once. Jobs that need no disk
+ * skip a step: what the page cache holds is read by the decode thread, and a window that is handed out where it lies
+ * needs no decode thread. */
 #ifndef UPS_PIPELINE_LOADER_STATE_H
 #define UPS_PIPELINE_LOADER_STATE_H
 
@@ -33,13 +36,19 @@ typedef struct ups_job {
     struct ups_job *next; /* in the idle or the fetched list */
     int64_t number;       /* of the job; it is the high half of its reads' tags */
     uint8_t *buffer;
-    ups_extent *extents; /* (extent_count) */
+    ups_extent *extents; /* (extent_count) of the frames to decode */
     ups_piece *pieces;   /* (extent_count) */
-    int64_t *run_of;     /* (extent_count) the run that holds each extent */
+    ups_extent *whole;   /* (whole_count) of the whole trajectory; NULL unless some store keeps what is stored */
+    int64_t *run_of;     /* the run that holds each extent that is read */
     ups_run *runs;       /* (run_count) */
-    int64_t extent_count, run_count;
+    int64_t extent_count, whole_count, run_count;
     int64_t submitted, read; /* runs */
     uint64_t buffer_used;
+    bool found;          /* the store had the sample before the job began */
+    bool unread;         /* the decode thread reads: the page cache has it */
+    bool straight;       /* the one run is read into the slot: bytes are frames */
+    uint8_t *place;      /* in the store, claimed and to be filled; NULL: none */
+    const uint8_t *kept; /* the sample in the store; NULL: it is not there */
 
     ups_slot *slot;
     int64_t part;     /* draw within the batch */
@@ -113,6 +122,23 @@ struct ups_loader {
     int64_t bad_count, bad_room;
 };
 
+/* A job's way through a store. The first is the I/O thread's, at planning: sets kept or place and, where the whole
+ * trajectory is to be decoded, job->frames. */
+void ups_job_look_up(ups_loader *loader, ups_job *job);
+bool ups_job_is_decoded(const ups_loader *loader, const ups_job *job);    /* kept, and needs no decoding */
+bool ups_job_fills_decoded(const ups_loader *loader, const ups_job *job); /* is to decode its trajectory into `place` */
+/* Serves the windows of a decoded trajectory: where they lie, or copied into the slot. */
+void ups_job_serve(const ups_loader *loader, ups_job *job, const uint8_t *trajectory, bool in_place);
+/* Once everything is read: moves stored bytes into the place that was claimed for them, if one was. */
+void ups_job_keep_stored(ups_loader *loader, ups_job *job);
+/* Where the extents that decode wants are: in what was read, or in the store. */
+ups_status ups_job_find_pieces(ups_job *job);
+void ups_job_settle(ups_loader *loader, ups_job *job, ups_claim how);     /* ends a claim; nothing when there is none */
+void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds); /* the job is done, or failed */
+
+/* The smallest range of frames that holds all windows of the job. */
+ups_frames ups_job_span(const ups_loader *loader, const ups_job *job);
+
 void *ups_loader_fetch(void *loader);   /* the I/O thread */
 void *ups_loader_decode(void *decoder); /* a decode thread */
 
@@ -122,6 +148,12 @@ void ups_loader_locate(const ups_loader *loader, int64_t position, int32_t *task
 /* The job's part of its batch's windows. */
 static inline ups_window *ups_job_windows(const ups_loader *loader, const ups_job *job) {
     return &loader->windows[job->slot->number * loader->options.batch + job->part * loader->options.windows_per_draw];
+}
+
+static inline uint8_t *ups_job_memory(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    size_t window = (size_t)(task->frames * task->frame_elements) * ups_dtype_size(loader->options.dtype);
+    return (uint8_t *)job->slot->data + (size_t)(job->part * loader->options.windows_per_draw) * window;
 }
 
 /* Says in the job's error which task and sample it was about; returns the error's code. */
