@@ -456,8 +456,8 @@ static void gas_velocities(ups_compressible *flow, const double *conserved) {
 }
 
 /* Momentum and energy by `interval` of viscous terms alone: RKL2, equations 16 and 17 of Meyer et al. `gas` is that of
- * `state` before and after. */
-static void viscous_step(ups_compressible *flow, double interval, int stages) {
+ * `state` before and after. False: a pressure is not positive; `state` is untouched, `gas` is not its. */
+static bool viscous_step(ups_compressible *flow, double interval, int stages) {
     const size_t field = sizeof(double) * (size_t)flow->volume;
     const double w = 4.0 / (double)(stages * stages + stages - 2);
     pass with = {.parts = VISCOUS};
@@ -486,10 +486,28 @@ static void viscous_step(ups_compressible *flow, double interval, int stages) {
         flow->older = flow->next;
         flow->next = newest;
     }
+    if (make_gas(flow, flow->next) > 0) return false;
     double *const before = flow->state;
     flow->state = flow->next;
     flow->next = before;
-    make_gas(flow, flow->state);
+    return true;
+}
+
+/* Exactly `interval`, in pieces as short as keep pressures positive: where viscosity stops streams that are much faster
+ * than sound, what they lose and the heat they leave must not get apart. */
+static bool careful_viscous_step(ups_compressible *flow, double interval, double limit) {
+    double remaining = interval, piece = interval;
+    for (int retry = 0; retry < most_retries; retry++) {
+        for (;;) {
+            const double now = piece < remaining ? piece : remaining;
+            if (!viscous_step(flow, now, legendre_stages(now, limit))) break;
+            if (piece >= remaining) return true;
+            remaining -= piece;
+        }
+        piece *= 0.25;
+        make_gas(flow, flow->state);
+    }
+    return false;
 }
 
 ups_status ups_compressible_advance(ups_compressible *flow, double interval, int64_t *steps, ups_error *error) {
@@ -503,14 +521,15 @@ ups_status ups_compressible_advance(ups_compressible *flow, double interval, int
         const double pieces = ceil(remaining * largest(flow->limits.fastest) / courant);
         double dt = pieces > 1.0 ? remaining / pieces : remaining;
         const bool split = dt > explicit_share * limit;
-        const int stages = split ? legendre_stages(0.5 * dt, limit) : 0;
-        if (split) viscous_step(flow, 0.5 * dt, stages);
-        if (!careful_step(flow, dt, viscous(&flow->problem) && !split ? EULER | VISCOUS : EULER)) {
+        const int parts = viscous(&flow->problem) && !split ? EULER | VISCOUS : EULER;
+        bool kept = !split || careful_viscous_step(flow, 0.5 * dt, limit);
+        kept = kept && careful_step(flow, dt, parts);
+        kept = kept && (!split || careful_viscous_step(flow, 0.5 * dt, limit));
+        if (!kept) {
             return ups_fail(error, UPS_ERR_NUMERIC,
                             "density or pressure would not stay positive, however short the time step; a smaller Mach "
-                            "number or more viscosity is needed");
+                            "number is needed");
         }
-        if (split) viscous_step(flow, 0.5 * dt, stages);
         remaining = pieces > 1.0 ? remaining - dt : 0.0;
         if (steps) ++*steps;
     }
