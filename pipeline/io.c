@@ -224,7 +224,6 @@ static void stop_direct(ups_io_file *file) {
     int flags = fcntl(file->fd, F_GETFL);
     if (flags >= 0) (void)fcntl(file->fd, F_SETFL, flags & ~O_DIRECT);
     atomic_store(&file->direct, false);
-    say_direct_is_refused(file);
 }
 
 void ups_io_read_all(ups_io *io, ups_io_request *request) {
@@ -253,7 +252,9 @@ bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
     if (result >= 0 && request->first + request->done >= request->extent.offset + request->extent.length) return true;
     if (progress) return false;
     if (read->direct && (result == -EINVAL || result >= 0)) { /* some file systems take the flag and refuse the read */
-        stop_direct(&io->files[request->extent.file]);
+        ups_io_file *file = &io->files[request->extent.file];
+        if (result == -EINVAL) say_direct_is_refused(file); /* else the file ends within a block */
+        stop_direct(file);
         return false;
     }
     if (result < 0) request->error_number = (int)-result;

@@ -55,6 +55,7 @@ static ups_status describe(const ups_source *source, int64_t index, ups_sample *
                            .dims = 1,
                            .grid = {p->options.elements, 1, 1},
                            .dtype = p->options.dtype,
+                           .as_stored = p->options.as_stored,
                            .time = p->time,
                            .parameters = &p->parameters[index]};
     return UPS_OK;
@@ -66,6 +67,13 @@ static ups_status extents(const ups_source *source, int64_t index, ups_frames fr
     int64_t step = chunk_frames(&p->options);
     *count = 0;
     if (p->options.without_extents) return UPS_OK;
+    if (p->options.as_stored) {
+        uint64_t bytes = frame_bytes(&p->options);
+        out[(*count)++] = (ups_extent){(uint32_t)(index % FILES),
+                                       chunk_offset(&p->options, index, 0) + (uint64_t)frames.start * bytes,
+                                       (uint64_t)frames.count * bytes};
+        return UPS_OK;
+    }
     for (int64_t c = frames.start / step; c * step < frames.start + frames.count; c++)
         out[(*count)++] = (ups_extent){(uint32_t)(index % FILES), chunk_offset(&p->options, index, c),
                                        (uint64_t)step * frame_bytes(&p->options)};
@@ -78,6 +86,10 @@ static ups_status decode(const ups_source *source, int64_t index, ups_frames fra
     if (index == p->options.undecodable) return ups_fail(error, UPS_ERR_CHECKSUM, "its bytes changed");
     int64_t step = chunk_frames(&p->options), first = frames.start / step;
     size_t bytes = frame_bytes(&p->options);
+    if (p->options.as_stored) {
+        memcpy(out, pieces[0].bytes, pieces[0].length);
+        return UPS_OK;
+    }
     for (int64_t f = 0; f < frames.count; f++) {
         int64_t frame = frames.start + f;
         uint8_t *to = (uint8_t *)out + (size_t)f * bytes;

@@ -13,6 +13,7 @@ typedef struct plain_options {
     int64_t chunk_frames;             /* 0: one extent a trajectory */
     bool scattered;                   /* chunks lie in reverse order: no two extents are neighbours */
     bool without_extents;             /* decode reads by itself */
+    bool as_stored;                   /* frames lie as decode writes them: any range is one extent of its own */
     int64_t bad_sample, bad_frame;    /* this frame holds one NaN; −1: none */
     bool bad_onward;                  /* in all samples from bad_sample on */
     int64_t undecodable;              /* decoding this sample fails; −1: none */

@@ -7,17 +7,11 @@
 
 #include <cmocka.h>
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/half.h"
-#include "pipeline/loader.h"
-#include "plain_source.h"
-
-static char directory[] = "ups-test-loader-XXXXXX";
+#include "loader_fixture.h"
 
 /* Counts allocations: the linker sends every call of the libraries under test through here (see CMakeLists.txt). */
 static atomic_long allocations;
@@ -50,101 +44,6 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
     atomic_fetch_add(&allocations, 1);
     return __real_posix_memalign(memory, alignment, bytes);
-}
-
-static const plain_options ordinary = {.directory = directory,
-                                       .name = "ordinary",
-                                       .dtype = UPS_F32,
-                                       .samples = 13,
-                                       .times = 11,
-                                       .elements = 33,
-                                       .chunk_frames = 4,
-                                       .bad_sample = -1,
-                                       .undecodable = -1};
-
-static const ups_loader_options pairs = {.seed = 3,
-                                         .batch = 8,
-                                         .windows_per_draw = 1,
-                                         .window = 2,
-                                         .stride = 1,
-                                         .batch_count = 10,
-                                         .ranks = 1,
-                                         .decode_threads = 3};
-
-static int make_directory(void **state) {
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state) {
-    (void)state;
-    return rmdir(directory);
-}
-
-static ups_loader *open_tasks(const ups_loader_options *options, const ups_loader_task *tasks, int32_t count) {
-    ups_loader *loader = NULL;
-    ups_error error = {0};
-    if (ups_loader_open(options, tasks, count, &loader, &error) != UPS_OK) fail_msg("%s", error.message);
-    return loader;
-}
-
-static ups_loader *open_one(const ups_loader_options *options, const ups_source *source) {
-    ups_loader_task task = {.name = "ordinary", .source = source};
-    return open_tasks(options, &task, 1);
-}
-
-/* The next batch; fails the test when it is an error. */
-static const ups_batch *next(ups_loader *loader) {
-    const ups_batch *batch = NULL;
-    ups_error error = {0};
-    if (ups_loader_next(loader, &batch, &error) != UPS_OK) fail_msg("%s", error.message);
-    return batch;
-}
-
-/* Every element of every window is that of the sample and frame the window names. */
-static void check_batch(const ups_batch *batch, int64_t stride) {
-    size_t at = 0;
-    for (int64_t w = 0; w < batch->windows; w++)
-        for (int64_t f = 0; f < batch->frames; f++)
-            for (int64_t e = 0; e < batch->frame_elements; e++, at++) {
-                float found;
-                if (batch->dtype == UPS_F16)
-                    ups_f16_to_f32((const ups_f16 *)batch->data + at, &found, 1);
-                else
-                    found = ((const float *)batch->data)[at];
-                float expected = plain_value(batch->window[w].sample, batch->window[w].start + f * stride, e);
-                if (found != expected)
-                    fail_msg("batch %d, window %d, frame %d, element %d: %g instead of %g", (int)batch->index, (int)w,
-                             (int)f, (int)e, (double)found, (double)expected);
-            }
-}
-
-static void check_run(const ups_loader_options *options, const ups_source *source, const plain_options *plain) {
-    ups_loader *loader = open_one(options, source);
-    const ups_batch *batch;
-    int64_t batches = 0;
-    int64_t frames = options->window ? options->window : plain->times;
-    while ((batch = next(loader))) {
-        assert_int_equal(batch->index, batches++);
-        assert_int_equal(batch->windows, options->batch);
-        assert_int_equal(batch->frames, frames);
-        assert_int_equal(batch->frame_elements, plain->elements);
-        check_batch(batch, options->stride);
-        for (int64_t w = 0; w < batch->windows; w++) {
-            const ups_window *window = &batch->window[w];
-            assert_in_range(window->start, 0, plain->times - 1 - (frames - 1) * options->stride);
-            assert_true(window->dt == (frames > 1 ? 0.25 * (double)options->stride : 0.0));
-            assert_true(window->parameters[0] == 0.5 * (double)window->sample);
-        }
-        ups_loader_release(loader, batch);
-    }
-    assert_int_equal(batches, options->batch_count);
-    ups_loader_statistics statistics;
-    ups_loader_statistics_get(loader, &statistics);
-    assert_int_equal(statistics.batches, batches);
-    assert_int_equal(statistics.windows, batches * options->batch);
-    assert_int_equal(statistics.trajectories, batches * options->batch / options->windows_per_draw);
-    ups_loader_close(loader);
 }
 
 static void every_window_holds_the_frames_it_names(void **state) {
@@ -230,25 +129,6 @@ static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
     }
     ups_source_close(source);
     plain_remove_files(&ordinary);
-}
-
-/* Writes (sample, start) of every window of a run into `order`, batch by batch from `first`, and returns how many there
- * were. */
-static int64_t record_order(ups_loader_options options, const ups_source *source, int64_t (*order)[2]) {
-    ups_loader *loader = open_one(&options, source);
-    const ups_batch *batch;
-    int64_t count = 0;
-    while ((batch = next(loader))) {
-        check_batch(batch, options.stride);
-        int64_t global = batch->index * options.batch * options.ranks + options.rank * options.batch;
-        for (int64_t w = 0; w < batch->windows; w++, count++) {
-            order[global + w][0] = batch->window[w].sample;
-            order[global + w][1] = batch->window[w].start;
-        }
-        ups_loader_release(loader, batch);
-    }
-    ups_loader_close(loader);
-    return count;
 }
 
 static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
@@ -350,111 +230,6 @@ static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
     plain_remove_files(&ordinary);
 }
 
-/* Runs to the failure; returns how many batches came before it. */
-static int64_t run_to_failure(ups_loader *loader, ups_status expected, ups_error *error) {
-    const ups_batch *batch = NULL;
-    int64_t batches = 0;
-    ups_status status;
-    while ((status = ups_loader_next(loader, &batch, error)) == UPS_OK) {
-        assert_non_null(batch);
-        check_batch(batch, 1);
-        batches++;
-        ups_loader_release(loader, batch);
-    }
-    assert_int_equal(status, expected);
-    assert_null(batch);
-    ups_error again = {0};
-    assert_int_equal(ups_loader_next(loader, &batch, &again), expected); /* and it stays that way */
-    assert_string_equal(again.message, error->message);
-    return batches;
-}
-
-static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 9;
-    plain.bad_frame = 5;
-    ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.sequential = true;
-    options.window = 0;
-    options.batch = 2;
-    options.batch_count = -1;
-    for (int threads = 1; threads < 5; threads++) {
-        options.decode_threads = threads;
-        ups_loader *loader = open_one(&options, source);
-        ups_error error = {0};
-        assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 4); /* samples 0 to 7 come first */
-        assert_non_null(strstr(error.message, "task ordinary, sample 0009 ("));
-        assert_non_null(strstr(error.message, "ordinary-1.bin): 1 NaN value, first at frame 5"));
-        ups_loader_close(loader);
-    }
-    options.window = 2; /* windows that start at 0 do not touch frame 5 */
-    ups_loader *loader = open_one(&options, source);
-    int64_t batches = 0;
-    for (const ups_batch *batch; (batch = next(loader)); batches++) ups_loader_release(loader, batch);
-    assert_int_equal(batches, 7);
-    ups_loader_close(loader);
-    ups_source_close(source);
-    plain_remove_files(&plain);
-}
-
-static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 9;
-    plain.bad_frame = 5;
-    ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
-    int64_t first[80][2], again[80][2];
-    record_order(options, source, first);
-    for (int i = 0; i < 80; i++) assert_int_not_equal(first[i][0], 9);
-    options.decode_threads = 1;
-    options.io = UPS_IO_THREADS;
-    record_order(options, source, again);
-    assert_memory_equal(first, again, sizeof first);
-
-    ups_loader *loader = open_one(&options, source);
-    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
-    const char *const *lines;
-    assert_int_equal(ups_loader_bad_samples(loader, &lines), 1);
-    assert_non_null(strstr(lines[0], "task ordinary, sample 0009 ("));
-    assert_non_null(strstr(lines[0], "1 NaN value, first at frame 5"));
-    ups_loader_statistics statistics;
-    ups_loader_statistics_get(loader, &statistics);
-    assert_int_equal(statistics.bad_samples, 1);
-    ups_loader_close(loader);
-    ups_source_close(source);
-    plain_remove_files(&plain);
-}
-
-static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 7;
-    plain.bad_onward = true;
-    plain.bad_frame = 5;
-    ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
-    ups_loader *loader = open_one(&options, source);
-    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
-    const char *const *lines;
-    assert_int_equal(ups_loader_bad_samples(loader, &lines), 6);
-    for (int i = 0; i < 6; i++) {
-        int sample = atoi(strstr(lines[i], "sample ") + strlen("sample "));
-        char file[40];
-        snprintf(file, sizeof file, "ordinary-%d.bin)", sample % 2);
-        if (!strstr(lines[i], file)) fail_msg("%s: %s was expected", lines[i], file);
-    }
-    ups_loader_close(loader);
-    ups_source_close(source);
-    plain_remove_files(&plain);
-}
-
 static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
     (void)state;
     ups_loader_options options = pairs;
@@ -462,94 +237,6 @@ static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
     ups_loader_load load = {.frames = 1 << 20, .stride = 1, .frame_elements = INT64_C(1) << 36, .dtype = UPS_F32};
     ups_loader_memory memory = ups_loader_measure(&options, &load, 1); /* 2^66 bytes */
     assert_true(memory.slot == UINT64_MAX && memory.total == UINT64_MAX);
-}
-
-static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.samples = 1;
-    plain.bad_sample = 0;
-    plain.bad_frame = 0;
-    ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
-    ups_loader *loader = open_one(&options, source);
-    ups_error error = {0};
-    assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 0);
-    assert_non_null(strstr(error.message, "task ordinary"));
-    ups_loader_close(loader);
-    ups_source_close(source);
-    plain_remove_files(&plain);
-}
-
-static void a_truncated_file_is_named_after_the_batches_before_it(void **state) {
-    (void)state;
-    ups_source *source = plain_source(&ordinary);
-    assert_int_equal(truncate(source->files[1], 45000), 0); /* samples 1 and 3 remain whole, 5 is cut */
-    ups_loader_options options = pairs;
-    options.sequential = true;
-    options.window = 0;
-    options.batch = 1;
-    options.batch_count = -1;
-    for (int way = 0; way < 4; way++) {
-        options.io = way & 1 ? UPS_IO_THREADS : UPS_IO_AUTO;
-        options.direct = way & 2;
-        ups_loader *loader = open_one(&options, source);
-        ups_error error = {0};
-        assert_int_equal(run_to_failure(loader, UPS_ERR_FORMAT, &error), 5);
-        assert_non_null(strstr(error.message, "task ordinary, sample 0005"));
-        assert_non_null(strstr(error.message, "ordinary-1.bin: truncated: "));
-        ups_loader_close(loader);
-    }
-    ups_source_close(source);
-    plain_remove_files(&ordinary);
-}
-
-static void a_sample_that_cannot_be_decoded_is_named(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.undecodable = 3;
-    ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.sequential = true;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP; /* which is for NaN, not for broken bytes */
-    ups_loader *loader = open_one(&options, source);
-    ups_error error = {0};
-    assert_int_equal(run_to_failure(loader, UPS_ERR_CHECKSUM, &error), 0);
-    assert_string_equal(error.message, "task ordinary, sample 0003: its bytes changed");
-    ups_loader_close(loader);
-    ups_source_close(source);
-    plain_remove_files(&plain);
-}
-
-static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.undecodable = 11;
-    ups_source *source = plain_source(&plain);
-    srand(1);
-    alarm(60); /* a hang ends the test */
-    for (int round = 0; round < 150; round++) {
-        ups_loader_options options = pairs;
-        options.window = round % 3;
-        options.batch_count = round % 2 ? -1 : 3;
-        options.io = round % 5 ? UPS_IO_AUTO : UPS_IO_THREADS;
-        options.slots = 2 + round % 3;
-        ups_loader *loader = open_one(&options, source);
-        int taken = rand() % 6;
-        for (int i = 0; i < taken; i++) {
-            const ups_batch *batch = NULL;
-            if (ups_loader_next(loader, &batch, NULL) != UPS_OK || !batch) break;
-            if (i + 1 < taken) ups_loader_release(loader, batch); /* the last one is still held */
-        }
-        if (round % 4 == 0) usleep((useconds_t)(rand() % 2000));
-        ups_loader_close(loader);
-    }
-    alarm(0);
-    ups_loader_close(NULL);
-    ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void several_batches_can_be_held_and_released_in_any_order(void **state) {
@@ -668,14 +355,7 @@ int main(void) {
         cmocka_unit_test(resuming_at_a_batch_goes_on_with_the_same_windows),
         cmocka_unit_test(tasks_of_different_shapes_get_batches_of_their_own),
         cmocka_unit_test(a_task_may_have_a_window_and_a_stride_of_its_own),
-        cmocka_unit_test(a_nan_stops_the_run_and_names_task_sample_file_and_frame),
-        cmocka_unit_test(skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads),
-        cmocka_unit_test(a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement),
         cmocka_unit_test(sizes_beyond_any_memory_are_measured_as_such),
-        cmocka_unit_test(data_that_is_bad_throughout_ends_in_an_error_even_when_skipping),
-        cmocka_unit_test(a_truncated_file_is_named_after_the_batches_before_it),
-        cmocka_unit_test(a_sample_that_cannot_be_decoded_is_named),
-        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
         cmocka_unit_test(several_batches_can_be_held_and_released_in_any_order),
         cmocka_unit_test(nothing_is_allocated_after_the_first_batch),
         cmocka_unit_test(slot_memory_comes_from_the_given_allocator),
