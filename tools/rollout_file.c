@@ -1,7 +1,7 @@
 #include "tools/rollout_file.h"
 
 #include "base/files.h"
-#include <hdf5.h>
+#include "pipeline/hdf5_driver.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,16 +173,22 @@ static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rol
     return fine;
 }
 
+/* The library is not thread-safe: a loader may be reading through it. */
+static bool write_file(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
+    ups_hdf5_enter();
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
+                (fit_one_tensor(rollouts) ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
+    if (file >= 0 && H5Fclose(file) < 0) fine = false;
+    ups_hdf5_leave();
+    return fine;
+}
+
 ups_status ups_rollout_file_write(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
                                   ups_error *error) {
     ups_publication *publication = NULL;
     UPS_TRY(ups_publish_begin(path, &publication, error));
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the library would print by itself */
-    hid_t file = H5Fcreate(ups_publish_temporary(publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
-                (fit_one_tensor(rollouts) ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
-    if (file >= 0 && H5Fclose(file) < 0) fine = false;
-    if (!fine) {
+    if (!write_file(ups_publish_temporary(publication), rollouts, origin)) {
         ups_publish_abandon(publication);
         return ups_fail(error, UPS_ERR_IO, "%s: HDF5 cannot write it; is the disk full?", path);
     }
