@@ -16,7 +16,7 @@ typedef struct block {
 
 struct ups_arena {
     block *first;
-    block *current; /* blocks before it are full, blocks after it are empty */
+    block *current; /* blocks before it are full */
     size_t block_bytes;
 };
 
@@ -55,11 +55,6 @@ void ups_arena_destroy(ups_arena *arena) {
     free(arena);
 }
 
-void ups_arena_reset(ups_arena *arena) {
-    for (block *b = arena->first; b; b = b->next) b->used = 0;
-    arena->current = arena->first;
-}
-
 static _Noreturn void out_of_memory(size_t bytes) {
     fprintf(stderr, "out of memory: %zu bytes for metadata could not be had\n", bytes);
     abort();
@@ -82,6 +77,12 @@ void *ups_arena_alloc(ups_arena *arena, size_t bytes) {
     void *memory = b->data + b->used;
     b->used += size;
     return memset(memory, 0, size);
+}
+
+void *ups_arena_array(ups_arena *arena, size_t count, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) out_of_memory(SIZE_MAX);
+    return ups_arena_alloc(arena, bytes);
 }
 
 char *ups_arena_strdup(ups_arena *arena, const char *text) {

@@ -17,8 +17,12 @@ static void append(ups_error *error, int used, const char *text) {
     }
 }
 
+/* Code of the last failure that nobody wanted in words. A caller that passes no error still gets the right status from
+ * whoever only adds words on the way up. */
+static _Thread_local ups_status unheard = UPS_ERR_ARGUMENT;
+
 ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) {
-    if (!error) return code;
+    if (!error) return unheard = code;
     error->code = code;
     va_list args;
     va_start(args, format);
@@ -29,7 +33,7 @@ ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) 
 
 ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
     int saved = errno;
-    if (!error) return UPS_ERR_IO;
+    if (!error) return unheard = UPS_ERR_IO;
     error->code = UPS_ERR_IO;
     va_list args;
     va_start(args, format);
@@ -40,7 +44,7 @@ ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
 }
 
 ups_status ups_fail_within(ups_error *error, const char *format, ...) {
-    if (!error) return UPS_ERR_ARGUMENT;
+    if (!error) return unheard;
     char inner[sizeof error->message];
     memcpy(inner, error->message, sizeof inner);
     va_list args;

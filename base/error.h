@@ -35,7 +35,8 @@ ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) 
 ups_status ups_fail_errno(ups_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts a printf-style prefix and ": " before the message already in `error`; returns its code. Use on the way up, to
- * add the file or sample that the callee did not know. */
+ * add the file or sample that the callee did not know. Without an `error` it returns the code of this thread's last
+ * failure without one: the callee's. */
 ups_status ups_fail_within(ups_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A short name of a status, as scripts see it in --json output: "config", "checksum", … Static storage. */

@@ -228,13 +228,6 @@ bool ups_queue_pop(ups_queue *queue, void *item) {
     return taken;
 }
 
-bool ups_queue_try_pop(ups_queue *queue, void *item) {
-    pthread_mutex_lock(&queue->lock);
-    bool taken = take(queue, item);
-    pthread_mutex_unlock(&queue->lock);
-    return taken;
-}
-
 void ups_queue_close(ups_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     queue->closed = true;

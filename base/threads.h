@@ -29,7 +29,6 @@ ups_queue *ups_queue_create(size_t item_bytes, size_t capacity);
 void ups_queue_destroy(ups_queue *queue);
 bool ups_queue_push(ups_queue *queue, const void *item); /* waits while full; false once closed */
 bool ups_queue_pop(ups_queue *queue, void *item);        /* waits while empty; false once closed and drained */
-bool ups_queue_try_pop(ups_queue *queue, void *item);    /* false when empty */
 void ups_queue_close(ups_queue *queue);                  /* wakes all waiters; items already in can still be popped */
 
 double ups_now(void); /* seconds on the monotonic clock */

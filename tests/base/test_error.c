@@ -27,6 +27,13 @@ static void a_caller_puts_the_file_before_the_callees_sentence(void **state) {
     assert_string_equal(error.message, "shard 3: bytes changed");
 }
 
+static void a_code_survives_the_way_up_where_nobody_wants_the_sentence(void **state) {
+    ups_fail(NULL, UPS_ERR_CHECKSUM, "bytes changed");
+    assert_int_equal(ups_fail_within(NULL, "shard %d", 3), UPS_ERR_CHECKSUM);
+    ups_fail_errno(NULL, "out.bin");
+    assert_int_equal(ups_fail_within(NULL, "shard %d", 3), UPS_ERR_IO);
+}
+
 static void long_messages_are_cut_and_stay_terminated(void **state) {
     ups_error error = {0};
     char text[3000];
@@ -52,6 +59,7 @@ int main(void) {
         cmocka_unit_test(a_failure_carries_its_code_and_sentence),
         cmocka_unit_test(the_operating_systems_reason_is_appended),
         cmocka_unit_test(a_caller_puts_the_file_before_the_callees_sentence),
+        cmocka_unit_test(a_code_survives_the_way_up_where_nobody_wants_the_sentence),
         cmocka_unit_test(long_messages_are_cut_and_stay_terminated),
         cmocka_unit_test(every_status_has_a_name_of_its_own),
     };
