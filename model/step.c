@@ -20,6 +20,12 @@ typedef struct prepared_node {
     uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
 } prepared_node;
 
+/* Memory that a step fills from scratch whenever it runs; of one step, or of several that run in turn. */
+typedef struct turn_memory {
+    unsigned char *arena, *workspace;
+    int steps; /* that use it */
+} turn_memory;
+
 struct ups_step {
     const ups_graph *graph;
     ups_device *device;
@@ -27,7 +33,8 @@ struct ups_step {
     prepared_node *nodes;
     int32_t prepared;       /* nodes whose state is to be released */
     int64_t *input_offsets; /* one a value; inputs and constants */
-    unsigned char *inputs, *arena, *workspace;
+    unsigned char *inputs;
+    turn_memory *turn;
     size_t workspace_bytes;
     float seed_gradient; /* what backward starts from; here, since uploads may read it later */
     bool profiling;
@@ -54,7 +61,7 @@ static void *value_address(const ups_step *step, ups_value value) {
         return ups_parameters_values(step->graph->parameters) +
                ups_parameters_get(step->graph->parameters, info->parameter)->offset;
     case UPS_VALUE_ACTIVATION:
-        return step->arena + ups_plan_value(step->plan, root)->offset;
+        return step->turn->arena + ups_plan_value(step->plan, root)->offset;
     case UPS_VALUE_VIEW:
         break; /* a root is none */
     }
@@ -68,7 +75,7 @@ static void *gradient_address(const ups_step *step, ups_value value) {
         return ups_parameters_gradients(step->graph->parameters) +
                ups_parameters_get(step->graph->parameters, info->parameter)->offset;
     }
-    return step->arena + ups_plan_gradient(step->plan, root)->offset;
+    return step->turn->arena + ups_plan_gradient(step->plan, root)->offset;
 }
 
 /* Shape and dtype; no address yet. */
@@ -193,7 +200,7 @@ static void address_calls(ups_step *step, int32_t n) {
     ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
     uint32_t reads = ups_node_backward_inputs(step->graph, node), wanted = written_gradients(step, n);
     forward->state = backward->state = prepared->state;
-    forward->workspace = backward->workspace = step->workspace;
+    forward->workspace = backward->workspace = step->turn->workspace;
     forward->output.data = value_address(step, node->output);
     for (int i = 0; i < node->saved_count; i++) forward->saved[i].data = value_address(step, node->saved[i]);
     for (int i = 0; i < node->input_count; i++) {
@@ -236,42 +243,91 @@ static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
     return UPS_OK;
 }
 
-ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **created, ups_error *error) {
-    *created = NULL;
-    UPS_TRY(check_parameters(graph, error));
-    ups_step *step = calloc(1, sizeof *step);
-    if (!step) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
-    step->graph = graph;
-    step->device = device;
-    ups_status status = prepare_step(step, error);
-    if (status == UPS_OK) {
-        ups_plan_memory memory = ups_step_memory(step);
-        status = allocate(step, memory.inputs, &step->inputs, "the inputs", error);
-        if (status == UPS_OK) status = allocate(step, memory.activations, &step->arena, "the activations", error);
-        if (status == UPS_OK) status = allocate(step, memory.workspace, &step->workspace, "the workspace", error);
+/* Steps prepared, without memory. */
+static ups_status prepare_all(const ups_graph *const *graphs, int count, ups_device *device, ups_step **steps,
+                              ups_error *error) {
+    for (int i = 0; i < count; i++) {
+        steps[i] = calloc(1, sizeof **steps);
+        if (!steps[i]) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
+        steps[i]->graph = graphs[i];
+        steps[i]->device = device;
+        UPS_TRY(prepare_step(steps[i], error));
     }
-    if (status == UPS_OK) {
-        place_inputs(step);
-        for (int32_t n = 0; n < graph->node_count; n++) address_calls(step, n);
-        status = upload_constants(step, error);
-    }
-    if (status != UPS_OK) {
-        ups_step_destroy(step);
-        return status;
-    }
-    *created = step;
     return UPS_OK;
 }
 
-ups_status ups_step_measure(const ups_graph *graph, ups_device *device, ups_plan_memory *memory, ups_error *error) {
-    ups_step *step = calloc(1, sizeof *step);
-    if (!step) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
-    step->graph = graph;
-    step->device = device;
-    ups_status status = prepare_step(step, error);
-    if (status == UPS_OK) *memory = ups_step_memory(step);
-    ups_step_destroy(step);
+/* Inputs are each step's own, since constants stay in them; the rest is as large as the largest. */
+static ups_plan_memory sum_memory(ups_step *const *steps, int count) {
+    ups_plan_memory all = {0};
+    for (int i = 0; i < count; i++) {
+        ups_plan_memory one = ups_step_memory(steps[i]);
+        all.inputs += one.inputs;
+        all.parameters = one.parameters;
+        if (one.activations > all.activations) all.activations = one.activations;
+        if (one.workspace > all.workspace) all.workspace = one.workspace;
+        if (one.lower_bound > all.lower_bound) all.lower_bound = one.lower_bound;
+    }
+    return all;
+}
+
+static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
+    turn_memory *turn = calloc(1, sizeof *turn);
+    if (!turn) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a step");
+    for (int i = 0; i < count; i++) {
+        steps[i]->turn = turn;
+        turn->steps++;
+    }
+    ups_plan_memory all = sum_memory(steps, count);
+    UPS_TRY(allocate(steps[0], all.activations, &turn->arena, "the activations", error));
+    UPS_TRY(allocate(steps[0], all.workspace, &turn->workspace, "the workspace", error));
+    for (int i = 0; i < count; i++) {
+        size_t inputs = ups_step_memory(steps[i]).inputs;
+        UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
+        place_inputs(steps[i]);
+        for (int32_t n = 0; n < steps[i]->graph->node_count; n++) address_calls(steps[i], n);
+        UPS_TRY(upload_constants(steps[i], error));
+    }
+    return UPS_OK;
+}
+
+ups_status ups_step_create_together(const ups_graph *const *graphs, int count, ups_device *device, ups_step **steps,
+                                    ups_error *error) {
+    for (int i = 0; i < count; i++) steps[i] = NULL;
+    for (int i = 0; i < count; i++) UPS_TRY(check_parameters(graphs[i], error));
+    ups_status status = prepare_all(graphs, count, device, steps, error);
+    if (status == UPS_OK && count > 0) status = allocate_all(steps, count, error);
+    for (int i = 0; i < count && status != UPS_OK; i++) {
+        ups_step_destroy(steps[i]);
+        steps[i] = NULL;
+    }
     return status;
+}
+
+ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **created, ups_error *error) {
+    return ups_step_create_together(&graph, 1, device, created, error);
+}
+
+ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
+                                     ups_plan_memory *memory, ups_error *error) {
+    ups_step **steps = calloc((size_t)count + 1, sizeof *steps);
+    if (!steps) return ups_fail(error, UPS_ERR_MEMORY, "no memory for steps");
+    ups_status status = prepare_all(graphs, count, device, steps, error);
+    if (status == UPS_OK) *memory = sum_memory(steps, count);
+    for (int i = 0; i < count; i++) ups_step_destroy(steps[i]);
+    free(steps);
+    return status;
+}
+
+ups_status ups_step_measure(const ups_graph *graph, ups_device *device, ups_plan_memory *memory, ups_error *error) {
+    return ups_step_measure_together(&graph, 1, device, memory, error);
+}
+
+static void leave_turn(const ups_step *step) {
+    turn_memory *turn = step->turn;
+    if (!turn || --turn->steps > 0) return;
+    if (turn->arena) class_of(step)->release(step->device, turn->arena);
+    if (turn->workspace) class_of(step)->release(step->device, turn->workspace);
+    free(turn);
 }
 
 void ups_step_destroy(ups_step *step) {
@@ -282,8 +338,7 @@ void ups_step_destroy(ups_step *step) {
         if (node->state && node->kernel->release) node->kernel->release(step->device, node->state);
     }
     if (step->inputs) class->release(step->device, step->inputs);
-    if (step->arena) class->release(step->device, step->arena);
-    if (step->workspace) class->release(step->device, step->workspace);
+    leave_turn(step);
     ups_plan_destroy(step->plan);
     free(step->nodes);
     free(step->input_offsets);

@@ -11,6 +11,13 @@ typedef struct ups_step ups_step;
 ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **step, ups_error *error);
 /* The memory such a step takes, without allocating it: asks the kernels for their workspace too. */
 ups_status ups_step_measure(const ups_graph *graph, ups_device *device, ups_plan_memory *memory, ups_error *error);
+/* The same for graphs of which one runs at a time: their steps share the arena and the workspace, the largest that any
+ * of them needs. What a step keeps is gone once another one runs. `steps` (count) is filled, or left NULL on failure;
+ * the shared memory goes with the last step destroyed. */
+ups_status ups_step_create_together(const ups_graph *const *graphs, int count, ups_device *device, ups_step **steps,
+                                    ups_error *error);
+ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
+                                     ups_plan_memory *memory, ups_error *error);
 void ups_step_destroy(ups_step *step);
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 

@@ -439,6 +439,43 @@ static void the_memory_of_a_step_is_known_before_it_is_created(void **state) {
     end(m);
 }
 
+/* A step, with the inputs it has in operator_model; its loss. */
+static float run_again(model m, ups_step *step) {
+    m.step = step;
+    upload_random(&m, "z", 0);
+    upload_random(&m, "dt", 1);
+    upload_random(&m, "target", 2);
+    run(&m, train);
+    return loss_of(&m);
+}
+
+static void steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone(void **state) {
+    ups_error error;
+    ups_operator_options deeper = small_operator();
+    deeper.depth = 5;
+    model one = operator_model(UPS_BF16, small_operator(), 6), other = operator_model(UPS_BF16, deeper, 4);
+    run(&one, train);
+    run(&other, train);
+    float loss = loss_of(&one), other_loss = loss_of(&other);
+    const ups_graph *graphs[] = {one.graph, other.graph};
+    ups_step *steps[2];
+    ups_plan_memory both, a = ups_step_memory(one.step), b = ups_step_memory(other.step);
+    ok(ups_step_measure_together(graphs, 2, device, &both, &error), &error);
+    assert_int_equal(both.activations, a.activations > b.activations ? a.activations : b.activations);
+    assert_int_equal(both.workspace, a.workspace > b.workspace ? a.workspace : b.workspace);
+    assert_int_equal(both.inputs, a.inputs + b.inputs);
+    ok(ups_step_create_together(graphs, 2, device, steps, &error), &error);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_true(run_again(one, steps[0]) == loss);
+        assert_true(run_again(other, steps[1]) == other_loss);
+    }
+    ups_step_destroy(steps[0]);
+    assert_true(run_again(other, steps[1]) == other_loss);
+    ups_step_destroy(steps[1]);
+    end(one);
+    end(other);
+}
+
 static void values_that_are_not_kept_cannot_be_read(void **state) {
     ups_error error;
     model m = tangled_model(0);
@@ -504,6 +541,7 @@ int main(void) {
         cmocka_unit_test(bf16_gradients_point_where_float32_gradients_do),
         cmocka_unit_test(nothing_is_allocated_after_the_first_step),
         cmocka_unit_test(the_memory_of_a_step_is_known_before_it_is_created),
+        cmocka_unit_test(steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone),
         cmocka_unit_test(values_that_are_not_kept_cannot_be_read),
         cmocka_unit_test(steps_that_cannot_be_are_refused_with_the_reason),
         cmocka_unit_test(a_profile_has_time_in_the_ops_that_ran_and_in_no_others),
