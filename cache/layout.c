@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "cache/extend.h"
 #include <fnmatch.h>
 #include <fts.h>
 #include <stdlib.h>
@@ -81,43 +82,69 @@ static ups_status publish_ups_group(const char *directory, json_t *attributes, u
     return status;
 }
 
-/* What is on disk must have been made from the same attributes, but for what only a finished build adds. */
-static ups_status check_existing(const char *directory, const char *document_path, json_t *attributes,
-                                 ups_error *error) {
-    json_t *document = NULL, *outer, *found, *object;
-    UPS_TRY(ups_json_read(document_path, &document, error));
-    ups_fingerprint have, want;
-    ups_status status = ups_json_object(document, "attributes", document_path, &outer, error);
-    if (status == UPS_OK) status = ups_json_object(outer, "ups", document_path, &found, error);
-    if (status == UPS_OK) status = ups_json_object(found, "fingerprint", document_path, &object, error);
-    if (status == UPS_OK) status = ups_fingerprint_from_json(object, document_path, &have, error);
-    if (status == UPS_OK) {
-        object = json_object_get(attributes, "fingerprint");
-        status = ups_fingerprint_from_json(object, document_path, &want, error);
+/* attributes.ups of the group on disk: a new reference. */
+static ups_status read_ups_group(const char *directory, json_t **attributes, ups_error *error) {
+    char *path = NULL;
+    json_t *document = NULL, *outer, *found = NULL;
+    *attributes = NULL;
+    if (asprintf(&path, "%s/zarr.json", directory) < 0) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     }
-    if (status == UPS_OK) status = ups_fingerprint_compare(&want, &have, directory, error);
-    const char *key;
-    json_t *value;
-    json_object_foreach(attributes, key, value) {
-        if (status != UPS_OK) break;
-        json_t *other = json_object_get(found, key);
-        if (strcmp(key, "complete") == 0 || json_equal(value, other)) continue;
-        char *now = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-        char *then = other ? json_dumps(other, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-        status = ups_fail(error, UPS_ERR_STALE,
-                          "%s: the cache there was begun with other settings: '%s' is %.100s, now %.100s. Use the same "
-                          "settings, or remove the directory to build it again",
-                          directory, key, then ? then : "missing", now ? now : "?");
-        free(now);
-        free(then);
-    }
+    ups_status status = ups_json_read(path, &document, error);
+    if (status == UPS_OK) status = ups_json_object(document, "attributes", path, &outer, error);
+    if (status == UPS_OK) status = ups_json_object(outer, "ups", path, &found, error);
+    if (status == UPS_OK) *attributes = json_incref(found);
     json_decref(document);
+    free(path);
+    return status;
+}
+
+/* What is on disk must have been made from the same attributes, but for what only a finished build adds; or it is
+ * extended: its document becomes ours, incomplete, before anything else changes. */
+static ups_status check_existing(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error) {
+    const char *directory = layout->directory;
+    json_t *found = NULL;
+    UPS_TRY(read_ups_group(directory, &found, error));
+    ups_fingerprint have, want = layout->description->fingerprint;
+    ups_status status = ups_fingerprint_from_json(json_object_get(found, "fingerprint"), directory, &have, error);
+    bool other_source = status == UPS_OK && strcmp(have.source, want.source) != 0;
+    if (status == UPS_OK && other_source && layout->description->file_count > 0) {
+        int64_t samples = 0;
+        status = ups_cache_check_extension(directory, found, layout->attributes, layout->description, layout->shape,
+                                           &samples, error);
+        if (status == UPS_OK && layout->building) {
+            status = ups_fail(error, UPS_ERR_IO,
+                              "%s: cannot be extended while it is being built: %s is at work in it; wait for it",
+                              directory, layout->building);
+        }
+        if (status == UPS_OK) status = publish_ups_group(directory, layout->attributes, error);
+        if (status == UPS_OK) *extended_from = samples;
+    } else if (status == UPS_OK) {
+        status = ups_fingerprint_compare(&want, &have, directory, error);
+        if (status == UPS_OK) status = ups_cache_compare_settings(directory, found, layout->attributes, false, error);
+    }
+    json_decref(found);
+    return status;
+}
+
+/* One time grid for all samples is a file where a grid for each needs a directory of that name. */
+static ups_status make_way_for_times(const char *directory, ups_cache_shape shape, ups_error *error) {
+    ups_small_array common = ups_cache_time_array(shape, false);
+    char *path = ups_small_chunk_path(directory, &common, 0);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
+    uint64_t size;
+    ups_status status = UPS_OK;
+    if (ups_file_size(path, &size, NULL) == UPS_OK && unlink(path) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be removed", path);
+    }
+    free(path);
     return status;
 }
 
 static ups_status publish_small_arrays(const char *directory, const ups_cache_description *d, ups_cache_shape shape,
                                        ups_error *error) {
     ups_small_array time = ups_cache_time_array(shape, d->time_per_sample);
+    if (d->time_per_sample) UPS_TRY(make_way_for_times(directory, shape, error));
     UPS_TRY(ups_small_publish_metadata(directory, &time, NULL, error));
     UPS_TRY(ups_small_publish_chunk(directory, &time, 0, d->time, error));
     if (d->parameter_count > 0) {
@@ -167,10 +194,12 @@ static ups_status publish_parent(const char *directory, ups_error *error) {
     return status;
 }
 
-ups_status ups_cache_lay_out(const char *root, const char *directory, const ups_cache_description *description,
-                             ups_cache_shape shape, json_t *attributes, ups_error *error) {
+ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error) {
+    const char *root = layout->root, *directory = layout->directory;
+    const ups_cache_description *description = layout->description;
     char *own = NULL, *task = NULL, *shards = NULL;
     ups_status status = UPS_OK;
+    *extended_from = 0;
     if (asprintf(&own, "%s/zarr.json", directory) < 0) own = NULL;
     if (asprintf(&task, "%s/%s", root, description->task) < 0) task = NULL;
     if (asprintf(&shards, "%s/" UPS_CACHE_LATENT "/c", directory) < 0) shards = NULL;
@@ -179,7 +208,7 @@ ups_status ups_cache_lay_out(const char *root, const char *directory, const ups_
         goto cleanup;
     }
     if (ups_path_exists(own)) {
-        status = check_existing(directory, own, attributes, error);
+        status = check_existing(layout, extended_from, error);
         if (status != UPS_OK) goto cleanup;
     } else {
         if (ups_path_exists(shards)) {
@@ -191,14 +220,14 @@ ups_status ups_cache_lay_out(const char *root, const char *directory, const ups_
             goto cleanup;
         }
         /* The group's own document comes first: from here on it is known whose shards these are. */
-        status = publish_ups_group(directory, attributes, error);
+        status = publish_ups_group(directory, layout->attributes, error);
     }
     if (status == UPS_OK) status = ups_remove_partials(root, error);
     if (status == UPS_OK) status = ups_remove_partials(task, error);
     if (status == UPS_OK) status = publish_parent(root, error);
     if (status == UPS_OK) status = publish_parent(task, error);
-    if (status == UPS_OK) status = publish_small_arrays(directory, description, shape, error);
-    if (status == UPS_OK) status = publish_latent_metadata(directory, shape, description->codec, error);
+    if (status == UPS_OK) status = publish_small_arrays(directory, description, layout->shape, error);
+    if (status == UPS_OK) status = publish_latent_metadata(directory, layout->shape, description->codec, error);
 cleanup:
     free(own);
     free(task);
@@ -206,14 +235,34 @@ cleanup:
     return status;
 }
 
+/* Publishes what is not there already. */
+static ups_status settle(const char *directory, json_t *attributes, ups_error *error) {
+    json_t *found = NULL;
+    bool there = read_ups_group(directory, &found, NULL) == UPS_OK && json_equal(found, attributes);
+    json_decref(found);
+    return there ? UPS_OK : publish_ups_group(directory, attributes, error);
+}
+
 ups_status ups_cache_seal(const char *directory, json_t *attributes, json_t *result, ups_error *error) {
     json_t *sealed = json_copy(attributes);
     if (!sealed) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     json_object_set_new(sealed, "complete", json_true());
     json_object_set(sealed, "result", result);
-    ups_status status = publish_ups_group(directory, sealed, error);
+    ups_status status = settle(directory, sealed, error);
     json_decref(sealed);
     return status;
+}
+
+ups_status ups_cache_unseal(const char *directory, json_t *attributes, ups_error *error) {
+    return settle(directory, attributes, error);
+}
+
+ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error) {
+    json_t *found = NULL;
+    UPS_TRY(read_ups_group(directory, &found, error));
+    *same = ups_cache_compare_settings(directory, found, attributes, false, NULL) == UPS_OK;
+    json_decref(found);
+    return UPS_OK;
 }
 
 ups_status ups_cache_sweep(const char *directory, bool alone, ups_error *error) {

@@ -162,20 +162,6 @@ static void shards_that_nobody_can_vouch_for_are_not_adopted(void **state) {
     fixture_remove(directory);
 }
 
-static void two_builders_do_not_share_a_directory(void **state) {
-    char *directory = fixture_directory();
-    ups_cache_description d = usual();
-    ups_cache_writer *first, *second;
-    ups_error error;
-    assert_int_equal(ups_cache_writer_open(directory, &d, &first, &error), UPS_OK);
-    assert_int_equal(ups_cache_writer_open(directory, &d, &second, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "another process"));
-    ups_cache_writer_close(first);
-    assert_int_equal(ups_cache_writer_open(directory, &d, &second, &error), UPS_OK);
-    ups_cache_writer_close(second);
-    fixture_remove(directory);
-}
-
 /* Puts all samples; sample 5 has a NaN at frame 2, token 1, dim 3, sample 9 is too large for FP16. */
 static ups_status build_with_bad_samples(const char *directory, const ups_cache_description *d,
                                          ups_cache_summary *summary, ups_error *error) {
@@ -385,7 +371,6 @@ int main(void) {
         cmocka_unit_test(a_resumed_build_asks_only_for_what_is_missing),
         cmocka_unit_test(a_cache_of_another_encoder_is_not_continued_and_the_part_is_named),
         cmocka_unit_test(shards_that_nobody_can_vouch_for_are_not_adopted),
-        cmocka_unit_test(two_builders_do_not_share_a_directory),
         cmocka_unit_test(a_bad_sample_stops_the_build_with_file_sample_and_place),
         cmocka_unit_test(bad_samples_can_be_skipped_and_are_recorded),
         cmocka_unit_test(the_rounding_error_recorded_is_that_of_the_values),

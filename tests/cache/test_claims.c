@@ -1,0 +1,233 @@
+/* Claims: one holder each, the dead's taken over, nothing left behind. */
+#include "base/files.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "cache/claims.h"
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const ups_claims_timing quick = {.beat = 0.05, .patience = 0.4};
+
+static ups_claims *join(const char *directory, const char *purpose) {
+    ups_claims *claims;
+    ups_error error;
+    if (ups_claims_join(directory, purpose, quick, &claims, &error) != UPS_OK) fail_msg("%s", error.message);
+    return claims;
+}
+
+static bool take(ups_claims *claims, const char *name) {
+    bool ours;
+    ups_error error;
+    if (ups_claims_take(claims, name, &ours, &error) != UPS_OK) fail_msg("%s", error.message);
+    return ours;
+}
+
+static void pause_for(double seconds) {
+    struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
+static void a_claim_has_one_holder_until_it_is_given_back(void **state) {
+    char *directory = fixture_directory();
+    ups_claims *a = join(directory, "x"), *b = join(directory, "x");
+    assert_true(take(a, "shard-1"));
+    assert_true(take(a, "shard-1"));
+    assert_false(take(b, "shard-1"));
+    assert_true(take(b, "shard-2"));
+    ups_claims_release(b, "shard-1"); /* not b's to give */
+    assert_false(take(b, "shard-1"));
+    ups_claims_release(a, "shard-1");
+    assert_true(take(b, "shard-1"));
+    ups_claims_leave(b);
+    assert_true(take(a, "shard-1"));
+    assert_true(take(a, "shard-2"));
+    ups_claims_leave(a);
+    char *folder = fixture_join(directory, ".building");
+    assert_false(ups_path_exists(folder));
+    free(folder);
+    fixture_remove(directory);
+}
+
+static void builders_see_each_other_and_what_for(void **state) {
+    char *directory = fixture_directory();
+    ups_claims *a = join(directory, "x");
+    assert_int_equal(ups_claims_look(a).count, 0);
+    ups_claims *b = join(directory, "x"), *c = join(directory, "y");
+    ups_claims_others others = ups_claims_look(a);
+    assert_int_equal(others.count, 2);
+    assert_int_equal(others.other_purpose, 1);
+    char expected[40];
+    snprintf(expected, sizeof expected, "process %d on ", (int)getpid());
+    assert_non_null(strstr(others.example, expected));
+    ups_claims_leave(c);
+    ups_claims_leave(b);
+    assert_int_equal(ups_claims_look(a).count, 0);
+    ups_claims_leave(a);
+    fixture_remove(directory);
+}
+
+static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state) {
+    char *directory = fixture_directory();
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        ups_claims *claims;
+        bool ours = false;
+        if (ups_claims_join(directory, "x", (ups_claims_timing){0}, &claims, NULL) == UPS_OK)
+            ups_claims_take(claims, "shard-1", &ours, NULL);
+        if (write(pipes[1], &ours, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    bool ours = false;
+    assert_int_equal(read(pipes[0], &ours, 1), 1);
+    assert_true(ours);
+    ups_claims *claims;
+    assert_int_equal(ups_claims_join(directory, "x", (ups_claims_timing){0}, &claims, NULL), UPS_OK);
+    assert_false(take(claims, "shard-1"));
+    kill(child, SIGKILL);
+    siginfo_t ended; /* it stays a zombie: not even a parent that does not wait for it keeps its claims alive */
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    assert_true(take(claims, "shard-1"));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    ups_claims_leave(claims);
+    char *folder = fixture_join(directory, ".building");
+    assert_false(ups_path_exists(folder));
+    free(folder);
+    close(pipes[0]);
+    close(pipes[1]);
+    fixture_remove(directory);
+}
+
+/* The record and claim of a builder on another host, whose process nobody here can ask for. */
+static char *make_foreign_builder(const char *directory, const char *claim) {
+    char *folder = fixture_join(directory, ".building"), *record = fixture_join(folder, "builder-feed");
+    char *link = fixture_join(folder, claim);
+    json_t *facts = json_pack("{s:s, s:i, s:s, s:s, s:i, s:s}", "host", "node3", "pid", (int)getpid(), "boot",
+                              "another", "pid_space", "another", "started", 1, "purpose", "x");
+    assert_int_equal(ups_make_directories(folder, NULL), UPS_OK);
+    assert_int_equal(ups_json_publish(record, facts, NULL), UPS_OK);
+    assert_int_equal(symlink("builder-feed", link), 0);
+    json_decref(facts);
+    free(link);
+    free(folder);
+    return record;
+}
+
+static void a_builder_elsewhere_is_given_up_only_when_its_heartbeat_stops(void **state) {
+    char *directory = fixture_directory(), *record = make_foreign_builder(directory, "shard-1");
+    ups_claims *claims = join(directory, "x");
+    /* Its clock may be years off: only change counts. */
+    for (int i = 0; i < 8; i++) {
+        struct timespec times[2] = {{1000 + i, 0}, {1000 + i, 0}};
+        assert_int_equal(utimensat(AT_FDCWD, record, times, 0), 0);
+        assert_false(take(claims, "shard-1"));
+        assert_int_equal(ups_claims_look(claims).count, 1);
+        pause_for(0.1);
+    }
+    double began = ups_now();
+    while (!take(claims, "shard-1")) {
+        assert_true(ups_now() - began < 30);
+        pause_for(0.02);
+    }
+    assert_true(ups_now() - began > 0.2);
+    assert_int_equal(ups_claims_look(claims).count, 0);
+    ups_claims_leave(claims);
+    char *folder = fixture_join(directory, ".building");
+    assert_false(ups_path_exists(folder));
+    free(folder);
+    free(record);
+    fixture_remove(directory);
+}
+
+static void a_builder_that_was_given_up_wrongly_shows_itself_again(void **state) {
+    char *directory = fixture_directory(), *folder = fixture_join(directory, ".building");
+    ups_claims *a = join(directory, "x"), *b = join(directory, "x");
+    assert_int_equal(ups_claims_look(a).count, 1);
+    ups_claims *third = join(directory, "x");
+    char command[600];
+    snprintf(command, sizeof command, "rm -f %s/builder-*", folder);
+    assert_int_equal(system(command), 0);
+    double began = ups_now();
+    while (ups_claims_look(a).count < 2) {
+        assert_true(ups_now() - began < 30);
+        pause_for(0.02);
+    }
+    ups_claims_leave(third);
+    ups_claims_leave(b);
+    ups_claims_leave(a);
+    assert_false(ups_path_exists(folder));
+    free(folder);
+    fixture_remove(directory);
+}
+
+enum { RACERS = 4, ROUNDS = 200 };
+
+/* Every racer takes what it can of the same claims; the sum of what all took is written down by each. */
+static void of_many_that_reach_for_a_claim_exactly_one_gets_it(void **state) {
+    char *directory = fixture_directory();
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    pid_t racers[RACERS];
+    for (int r = 0; r < RACERS; r++) {
+        racers[r] = fork();
+        assert_true(racers[r] >= 0);
+        if (racers[r] != 0) continue;
+        ups_claims *claims;
+        if (ups_claims_join(directory, "x", quick, &claims, NULL) != UPS_OK) _exit(1);
+        unsigned char got[ROUNDS];
+        for (int i = 0; i < ROUNDS; i++) {
+            char name[40];
+            bool ours;
+            snprintf(name, sizeof name, "shard-%d", i);
+            if (ups_claims_take(claims, name, &ours, NULL) != UPS_OK) _exit(1);
+            got[i] = ours;
+        }
+        if (write(pipes[1], got, sizeof got) != (ssize_t)sizeof got) _exit(1);
+        pause(); /* holds what it has until all are done */
+        _exit(0);
+    }
+    int holders[ROUNDS] = {0};
+    for (int r = 0; r < RACERS; r++) {
+        unsigned char got[ROUNDS];
+        size_t have = 0;
+        while (have < sizeof got) {
+            ssize_t n = read(pipes[0], got + have, sizeof got - have);
+            assert_true(n > 0);
+            have += (size_t)n;
+        }
+        for (int i = 0; i < ROUNDS; i++) holders[i] += got[i];
+    }
+    for (int r = 0; r < RACERS; r++) {
+        kill(racers[r], SIGKILL);
+        waitpid(racers[r], NULL, 0);
+    }
+    for (int i = 0; i < ROUNDS; i++) assert_int_equal(holders[i], 1);
+    fixture_remove(directory);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_claim_has_one_holder_until_it_is_given_back),
+        cmocka_unit_test(builders_see_each_other_and_what_for),
+        cmocka_unit_test(a_killed_process_of_this_host_loses_its_claims_at_once),
+        cmocka_unit_test(a_builder_elsewhere_is_given_up_only_when_its_heartbeat_stops),
+        cmocka_unit_test(a_builder_that_was_given_up_wrongly_shows_itself_again),
+        cmocka_unit_test(of_many_that_reach_for_a_claim_exactly_one_gets_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
