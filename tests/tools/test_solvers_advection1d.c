@@ -1,4 +1,5 @@
 /* Advection is exact: what is stored is the initial condition, shifted. */
+#include "tests/tools/solved_sample.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/initial_conditions.h"
 
@@ -15,23 +16,10 @@ enum { CELLS = 200, STEPS = 41, SAMPLES = 60 };
 
 /* Solves `sample` with the given parameters into a new (steps, cells) array. */
 static float *solved(int64_t cells, int64_t steps, const char *const *assignments, int64_t sample) {
-    ups_error error = {0};
-    ups_solver_setup setup;
-    ups_solver_setup_begin(&ups_advection1d, &setup);
-    setup.resolution = cells;
-    setup.steps = steps;
-    setup.seed = 17;
-    for (int i = 0; assignments[i]; i++) {
-        assert_int_equal(ups_solver_set(&ups_advection1d, &setup, assignments[i], &error), UPS_OK);
-    }
-    void *plan = NULL;
-    assert_int_equal(ups_advection1d.prepare(&setup, &plan, &error), UPS_OK);
-    void *scratch = malloc(ups_advection1d.scratch_bytes(plan));
-    float *out = malloc(sizeof(float) * (size_t)(cells * steps));
-    assert_int_equal(ups_advection1d.solve(plan, sample, scratch, out, &error), UPS_OK);
-    free(scratch);
-    ups_advection1d.release(plan);
-    return out;
+    const ups_solver_setup setup = setup_of(&ups_advection1d, cells, steps, 17, assignments);
+    solved_sample made;
+    solve_sample(&ups_advection1d, &setup, sample, &made);
+    return made.arrays[0];
 }
 
 static void every_value_is_the_initial_function_at_the_shifted_point(void **state) {

@@ -1,4 +1,5 @@
 #include "tools/solvers/burgers1d.h"
+#include "tools/solvers/implicit_diffusion.h"
 #include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
@@ -8,9 +9,6 @@
 static const double courant = 0.4;
 /* Largest D (4π)² Δt: an accuracy limit only, so that waves of the domain's half length decay as they should. */
 static const double diffusive = 0.1;
-/* γ of SSP2(2,2,2), 1 - 1/√2. */
-static const double gamma_stage = 0.29289321881345254;
-
 enum { PADDED, SLOPE, FLUX, STAGE, CONVECTION_1, CONVECTION_2, DIFFUSION, ARRAYS, GHOSTS = 2 };
 
 static size_t array_doubles(int64_t cells) {
@@ -61,44 +59,12 @@ static void convection(int64_t cells, double ratio, const double *u, double *scr
     for (int64_t i = 0; i < cells; i++) change[i] = -ratio * (flux[i + 1] - flux[i]);
 }
 
-/* (1 + 2r) - r(S + S⁻¹), S the shift by one cell, is (r/a)(1 - aS)(1 - aS⁻¹) with a the smaller root of
- * r a² - (1 + 2r) a + r = 0. Both factors are undone by a running sum that forgets as aⁿ: no pivots, no division. The
- * limits on Δt keep a so far from 1 that within one turn of the domain, of 8 cells or more, it has forgotten all but
- * rounding. */
-typedef struct diffusion_factor {
-    double a;
-    double scale;  /* a/r */
-    int64_t reach; /* cells after which aⁿ is below rounding, or all of them */
-} diffusion_factor;
-
-static diffusion_factor factor(int64_t cells, double r) {
-    diffusion_factor made = {.a = 2.0 * r / (1.0 + 2.0 * r + sqrt(1.0 + 4.0 * r))};
-    made.scale = made.a / r;
-    const double forgotten = ceil(log(1e-18) / log(made.a));
-    made.reach = forgotten < (double)cells ? (int64_t)forgotten : cells;
-    return made;
-}
-
-/* Solves (1 + 2r) x_i - r(x_{i-1} + x_{i+1}) = x_i(given), periodic, in place. */
-static void solve_diffusion(int64_t cells, const diffusion_factor *f, double *x) {
-    const double a = f->a;
-    double carried = 0.0;
-    for (int64_t i = cells - f->reach; i < cells; i++) carried = x[i] + a * carried;
-    for (int64_t i = 0; i < cells; i++) x[i] = carried = x[i] + a * carried;
-    carried = 0.0;
-    for (int64_t i = f->reach - 1; i >= 0; i--) carried = x[i] + a * carried;
-    for (int64_t i = cells - 1; i >= 0; i--) {
-        carried = x[i] + a * carried;
-        x[i] = f->scale * carried;
-    }
-}
-
 /* One step. `f` is NULL without diffusion. */
-static void step(int64_t cells, double ratio, const diffusion_factor *f, double *u, double *scratch) {
+static void step(int64_t cells, double ratio, const ups_periodic_factor *f, double *u, double *scratch) {
     const size_t stride = array_doubles(cells);
     double *stage = scratch + STAGE * stride, *first = scratch + CONVECTION_1 * stride;
     double *second = scratch + CONVECTION_2 * stride, *diffused = scratch + DIFFUSION * stride;
-    const double g = gamma_stage;
+    const double g = UPS_SDIRK2_GAMMA;
     if (!f) { /* Heun's method */
         convection(cells, ratio, u, scratch, first);
         for (int64_t i = 0; i < cells; i++) stage[i] = u[i] + first[i];
@@ -108,7 +74,7 @@ static void step(int64_t cells, double ratio, const diffusion_factor *f, double 
     }
     /* Y₁ = u + γ Δt D Y₁'' */
     for (int64_t i = 0; i < cells; i++) stage[i] = u[i];
-    solve_diffusion(cells, f, stage);
+    ups_periodic_solve(cells, f, stage);
     convection(cells, ratio, stage, scratch, first);
     /* Y₂ = u + C(Y₁) + (1 - 2γ) K₁ + γ Δt D Y₂'', where K₁ = Δt D Y₁'' = (Y₁ - u)/γ. */
     for (int64_t i = 0; i < cells; i++) {
@@ -117,7 +83,7 @@ static void step(int64_t cells, double ratio, const diffusion_factor *f, double 
         diffused[i] -= known / g; /* K₁ + K₂ once Y₂/γ is added */
         stage[i] = known;
     }
-    solve_diffusion(cells, f, stage);
+    ups_periodic_solve(cells, f, stage);
     convection(cells, ratio, stage, scratch, second);
     for (int64_t i = 0; i < cells; i++) {
         u[i] += 0.5 * (first[i] + second[i] + diffused[i] + stage[i] / g);
@@ -136,10 +102,10 @@ static int64_t step_count(int64_t cells, double diffusivity, double interval, co
 int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval, double *u, double *scratch) {
     const int64_t steps = step_count(cells, diffusivity, interval, u);
     const double dt = interval / (double)steps;
-    const double r = gamma_stage * dt * diffusivity * (double)cells * (double)cells;
+    const double r = UPS_SDIRK2_GAMMA * dt * diffusivity * (double)cells * (double)cells;
     const bool diffusive_enough = r > 1e-16; /* below, the implicit solve would change no bit */
-    diffusion_factor f = {0};
-    if (diffusive_enough) f = factor(cells, r);
+    ups_periodic_factor f = {0};
+    if (diffusive_enough) f = ups_periodic_factorize(cells, r);
     for (int64_t n = 0; n < steps; n++) step(cells, dt * (double)cells, diffusive_enough ? &f : NULL, u, scratch);
     return steps;
 }

@@ -41,6 +41,15 @@ static ptrdiff_t rounded(int64_t count) {
     return (ptrdiff_t)((count + 7) / 8 * 8);
 }
 
+/* From one variable to the next: not near a multiple of a page, or all variables of a cell would compete for one set of
+ * the first-level cache. */
+static ptrdiff_t apart(int64_t count) {
+    enum { LINE = 8, PAGE_LINES = 64, ODD_LINES = 13 };
+    ptrdiff_t lines = (ptrdiff_t)((count + LINE - 1) / LINE);
+    if (lines >= PAGE_LINES) lines += (ODD_LINES - lines % PAGE_LINES + PAGE_LINES) % PAGE_LINES;
+    return lines * LINE;
+}
+
 static void lay_out(ups_compressible *flow) {
     const ups_compressible_problem *problem = &flow->problem;
     static const int slots[3][3] = {{2, -1, -1}, {0, 2, -1}, {0, 1, 2}};
@@ -59,10 +68,10 @@ static void lay_out(ups_compressible *flow) {
     flow->step[2] = 1;
     flow->step[1] = LEAD + rounded(flow->n[2] + GHOSTS);
     flow->step[0] = flow->step[1] * (ptrdiff_t)(flow->n[1] + 2 * pad1);
-    flow->volume = flow->step[0] * (ptrdiff_t)(flow->n[0] + 2 * pad0);
+    flow->volume = apart(flow->step[0] * (flow->n[0] + 2 * pad0));
     flow->origin = (ptrdiff_t)pad0 * flow->step[0] + (ptrdiff_t)pad1 * flow->step[1] + LEAD;
-    flow->row = rounded(flow->n[2] + 2);
-    flow->plane = flow->row * (ptrdiff_t)flow->n[1];
+    flow->row = apart(flow->n[2] + 2);
+    flow->plane = apart(flow->row * flow->n[1]);
     flow->viscosity = (ups_gas_viscosity){.shear = problem->shear, .bulk = problem->bulk};
     for (int a = 0; a < problem->axes; a++) {
         flow->viscosity.step[a] = flow->step[slots[problem->axes - 1][a]];

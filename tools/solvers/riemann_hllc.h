@@ -26,10 +26,10 @@ typedef struct ups_gas_flux {
  * behind. */
 static inline ups_gas_flux ups_hllc_side(const ups_gas_side *side, double speed, double contact, double energy,
                                          int own) {
-    const double approach = side->density * (speed - side->normal);
-    const double star_density = approach / (speed - contact);
+    const double inverse = 1.0 / (speed - contact), squeezed = (speed - side->normal) * inverse;
+    const double star_density = side->density * squeezed;
     const double star_energy =
-        star_density * (energy / side->density + (contact - side->normal) * (contact + side->pressure / approach));
+        energy * squeezed + (contact - side->normal) * (star_density * contact + side->pressure * inverse);
     const double mass = side->density * side->normal;
     ups_gas_flux flux = {
         .mass = mass,
