@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FOLDER ".building"
 #define RECORD_PREFIX "builder-"
 
 enum { NAME_BYTES = 64, FACT_BYTES = 80, MOST_TRIES = 100 };
@@ -351,7 +350,7 @@ ups_status ups_claims_join(const char *directory, const char *purpose, ups_claim
     if (status == UPS_OK) {
         snprintf(claims->own, sizeof claims->own, RECORD_PREFIX "%016llx%016llx", (unsigned long long)nonce[0],
                  (unsigned long long)nonce[1]);
-        claims->folder = join_path(directory, FOLDER);
+        claims->folder = join_path(directory, UPS_CLAIMS_FOLDER);
         claims->own_path = claims->folder ? join_path(claims->folder, claims->own) : NULL;
         if (!claims->own_path) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build in it", directory);
     }

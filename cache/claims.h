@@ -19,6 +19,8 @@
 #include "base/error.h"
 #include <stdbool.h>
 
+#define UPS_CLAIMS_FOLDER ".building"
+
 typedef struct ups_claims ups_claims;
 
 typedef struct ups_claims_timing {

@@ -2,7 +2,9 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "cache/claims.h"
 #include "cache/extend.h"
+#include <errno.h>
 #include <fnmatch.h>
 #include <fts.h>
 #include <stdlib.h>
@@ -271,9 +273,15 @@ ups_status ups_cache_sweep(const char *directory, bool alone, ups_error *error) 
     if (!walk) return ups_fail_errno(error, "%s: the directory cannot be read", directory);
     ups_status status = UPS_OK;
     for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) {
+        if (entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_CLAIMS_FOLDER) == 0) {
+            fts_set(walk, entry, FTS_SKIP); /* those who are just entering are not seen yet */
+            continue;
+        }
         if (entry->fts_info == FTS_D && !alone) status = ups_remove_partials(entry->fts_path, error);
         if (entry->fts_info != FTS_F || !alone || fnmatch(PARTIAL_PATTERN, entry->fts_name, 0) != 0) continue;
-        if (unlink(entry->fts_path) != 0) status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
+        if (unlink(entry->fts_path) != 0 && errno != ENOENT) {
+            status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
+        }
     }
     fts_close(walk);
     return status;

@@ -31,8 +31,8 @@ ups_status ups_cache_unseal(const char *directory, json_t *attributes, ups_error
 /* Is the group on disk, finished or not, made from these attributes? */
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error);
 
-/* Removes what killed writers left anywhere below `directory`. `alone`: the caller holds the group's lock, so every
- * temporary name is a dead one's. */
+/* Removes what killed writers left anywhere below `directory`. `alone`: the caller holds the claim on the group's
+ * documents and no other builder lives, so every temporary name is a dead one's. */
 ups_status ups_cache_sweep(const char *directory, bool alone, ups_error *error);
 
 #endif
