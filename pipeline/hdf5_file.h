@@ -15,4 +15,8 @@ struct ups_hdf5_file {
     ups_hdf5_note note;
 };
 
+/* ups_hdf5_map for reading at once: an array that stays with the library does not keep the file open. */
+ups_status ups_hdf5_map_for_now(ups_hdf5_file *file, const char *name, ups_arena *arena, ups_stored_array *array,
+                                ups_error *error);
+
 #endif

@@ -22,8 +22,9 @@ static herr_t read_region(const ups_stored_array *array, hid_t file, const ups_r
     hid_t dataset = H5Dopen2(file, array->name, H5P_DEFAULT);
     hid_t file_space = dataset < 0 ? -1 : H5Dget_space(dataset);
     hid_t memory_space = dataset < 0 ? -1 : H5Screate_simple(array->rank, count, NULL);
+    bool scalar = file_space >= 0 && H5Sget_simple_extent_type(file_space) == H5S_SCALAR; /* nothing to select in */
     if (file_space >= 0 && memory_space >= 0 &&
-        H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0)
+        (scalar || H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0))
         result = H5Dread(dataset, memory_type, memory_space, file_space, H5P_DEFAULT, out);
     if (result < 0) ups_hdf5_reason(reason);
     if (memory_space >= 0) H5Sclose(memory_space);
@@ -58,13 +59,32 @@ typedef struct mapping {
 
 static void leave_to_library(mapping *map, const char *remark) {
     map->array->storage = UPS_STORAGE_LIBRARY;
+    map->array->packing = NULL; /* the library gives floats */
+    map->array->swapped = false;
     map->array->remark = remark;
     map->array->read_through = read_through;
     map->array->library = map->file;
-    map->file->needed = true;
 }
 
-/* Which float type decode writes, and whether the file's bytes are that type as they stand. */
+/* An integer type that we unpack ourselves: every bit of its 1, 2, 4 or 8 bytes counts. */
+static bool map_integer(mapping *map) {
+    static const ups_number numbers[2][4] = {
+        {UPS_NUMBER_U8, UPS_NUMBER_U16, UPS_NUMBER_U32, UPS_NUMBER_U64},
+        {UPS_NUMBER_I8, UPS_NUMBER_I16, UPS_NUMBER_I32, UPS_NUMBER_I64},
+    };
+    size_t size = H5Tget_size(map->type);
+    H5T_order_t order = H5Tget_order(map->type);
+    int power = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : -1;
+    if (power < 0 || H5Tget_precision(map->type) != 8 * size || H5Tget_offset(map->type) != 0) return false;
+    if (order != H5T_ORDER_LE && order != H5T_ORDER_BE && size > 1) return false;
+    ups_packing *packing = UPS_ARENA_NEW(map->arena, ups_packing);
+    packing->number = numbers[H5Tget_sign(map->type) != H5T_SGN_NONE][power];
+    map->array->packing = packing;
+    map->array->swapped = size > 1 && order != H5Tget_order(H5T_NATIVE_INT);
+    return true;
+}
+
+/* Which float type decode writes, and whether we can make it from the file's bytes ourselves. */
 static ups_status map_type(mapping *map, bool *direct) {
     ups_stored_array *array = map->array;
     *direct = true;
@@ -86,8 +106,9 @@ static ups_status map_type(mapping *map, bool *direct) {
         array->dtype = size <= 4 ? UPS_F32 : UPS_F64;
         return UPS_OK;
     case H5T_INTEGER:
-        array->dtype = size <= 2 ? UPS_F32 : UPS_F64;
-        return UPS_OK; /* float32 holds 24 bits exactly */
+        array->dtype = size <= 2 ? UPS_F32 : UPS_F64; /* float32 holds 24 bits exactly */
+        *direct = map_integer(map);
+        return UPS_OK;
     default:
         return ups_fail(map->error, UPS_ERR_FORMAT,
                         "%s: dataset '%s' does not hold numbers; float32 or float64 was expected", map->file->path,
@@ -99,10 +120,14 @@ static ups_status map_shape(mapping *map) {
     ups_stored_array *array = map->array;
     hsize_t shape[H5S_MAX_RANK];
     array->rank = H5Sget_simple_extent_ndims(map->space);
-    if (array->rank < 1 || array->rank > UPS_ARRAY_MAX_RANK)
-        return ups_fail(map->error, UPS_ERR_FORMAT, "%s: dataset '%s' has rank %d; 1 to %d was expected",
+    if (array->rank < 0 || array->rank > UPS_ARRAY_MAX_RANK || H5Sget_simple_extent_type(map->space) == H5S_NULL)
+        return ups_fail(map->error, UPS_ERR_FORMAT, "%s: dataset '%s' has rank %d; 0 to %d was expected",
                         map->file->path, array->name, array->rank, UPS_ARRAY_MAX_RANK);
     H5Sget_simple_extent_dims(map->space, shape, NULL);
+    if (array->rank == 0) { /* a scalar */
+        array->rank = 1;
+        shape[0] = 1;
+    }
     int64_t elements = 8; /* in bytes, at worst, so that no size overflows later */
     for (int axis = 0; axis < array->rank; axis++) {
         if (shape[axis] > INT64_MAX || __builtin_mul_overflow(elements, (int64_t)shape[axis], &elements))
@@ -232,7 +257,7 @@ static ups_status map_chunks(mapping *map) {
                         "%s: the chunk shape of dataset '%s' does not fit its rank; the file is damaged",
                         map->file->path, array->name);
     int64_t chunk_count = 1;
-    uint64_t chunk_bytes = ups_dtype_size(array->dtype);
+    uint64_t chunk_bytes = ups_array_stored_size(array);
     for (int axis = 0; axis < array->rank; axis++) {
         if (shape[axis] < 1 || __builtin_mul_overflow(chunk_bytes, (uint64_t)shape[axis], &chunk_bytes) ||
             chunk_bytes > UINT32_MAX)
@@ -260,7 +285,7 @@ static ups_status map_contiguous(mapping *map) {
     array->storage = UPS_STORAGE_CONTIGUOUS;
     haddr_t offset = H5Dget_offset(map->dataset);
     array->offset = offset == HADDR_UNDEF ? UPS_OFFSET_UNWRITTEN : offset;
-    uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
+    uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
     if (array->offset == UPS_OFFSET_UNWRITTEN) map_fill_value(map);
     if (array->offset == UPS_OFFSET_UNWRITTEN || bytes == 0) return UPS_OK;
     if (array->offset > map->file->bytes || bytes > map->file->bytes - array->offset)
@@ -306,7 +331,7 @@ static ups_status map_storage(mapping *map) {
     default:
         remark = "a storage layout that only the HDF5 library knows";
     }
-    if (!direct) remark = "a number type that is neither float32 nor float64";
+    if (!direct) remark = "a number type that only the HDF5 library knows";
     if (map->file->through_library) remark = "asked for";
     if (remark) {
         leave_to_library(map, remark);
@@ -315,9 +340,10 @@ static ups_status map_storage(mapping *map) {
     return H5Pget_layout(map->creation) == H5D_CHUNKED ? map_chunks(map) : map_contiguous(map);
 }
 
-ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_index, ups_arena *arena,
-                        ups_stored_array *array, ups_error *error) {
-    *array = (ups_stored_array){.name = ups_arena_strdup(arena, name), .file = file_index};
+/* With `keep` the array will be read later, so that the library's side stays open where it needs that. */
+static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, ups_arena *arena,
+                              ups_stored_array *array, ups_error *error) {
+    *array = (ups_stored_array){.name = ups_arena_strdup(arena, name)};
     mapping map = {file, arena, -1, -1, -1, -1, array, error};
     ups_status status;
     char reason[300];
@@ -334,10 +360,23 @@ ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_ind
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' cannot be opened (%s); it is missing or damaged",
                           file->path, name, ups_hdf5_reason(reason));
     }
+    if (keep && status == UPS_OK && array->storage == UPS_STORAGE_LIBRARY) file->needed = true;
     if (map.creation >= 0) H5Pclose(map.creation);
     if (map.space >= 0) H5Sclose(map.space);
     if (map.type >= 0) H5Tclose(map.type);
     if (map.dataset >= 0) H5Dclose(map.dataset);
     ups_hdf5_leave();
     return status;
+}
+
+ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_index, ups_arena *arena,
+                        ups_stored_array *array, ups_error *error) {
+    ups_status status = map_dataset(file, name, true, arena, array, error);
+    array->file = file_index;
+    return status;
+}
+
+ups_status ups_hdf5_map_for_now(ups_hdf5_file *file, const char *name, ups_arena *arena, ups_stored_array *array,
+                                ups_error *error) {
+    return map_dataset(file, name, false, arena, array, error);
 }

@@ -9,7 +9,7 @@ static bool recognises(ups_hdf5_file *file) {
 
 static ups_status check_shapes(const ups_layout_builder *builder, const ups_stored_array *nu,
                                const ups_stored_array *tensor, ups_error *error) {
-    const char *path = ups_hdf5_path(builder->file);
+    const char *path = builder->path;
     if (tensor->shape[1] != 1)
         return ups_fail(
             error, UPS_ERR_FORMAT,
@@ -28,21 +28,16 @@ static ups_status check_shapes(const ups_layout_builder *builder, const ups_stor
     return UPS_OK;
 }
 
-static ups_status read_optional(ups_layout_builder *builder, const char *name, int64_t length, const double **values,
-                                ups_error *error) {
-    if (ups_hdf5_kind_of(builder->file, name) != UPS_HDF5_DATASET) return UPS_OK;
-    return ups_layout_read_coordinate(builder, name, length, 0, values, error);
-}
-
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     static const char *const channel_names[] = {"nu", "u"};
     static const double time[] = {0, 1};
     ups_stored_array *nu, *tensor;
+    ups_layout_member *member;
     UPS_TRY(ups_layout_map(builder, "nu", 3, 3, "(sample, x, y)", &nu, error));
     UPS_TRY(ups_layout_map(builder, "tensor", 4, 4, "(sample, 1, x, y)", &tensor, error));
     UPS_TRY(check_shapes(builder, nu, tensor, error));
-    ups_layout_member *member = ups_layout_add_member(builder);
-    if (!member) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the list of samples");
+    UPS_TRY(ups_layout_set_channels(builder, 2, channel_names, error));
+    UPS_TRY(ups_layout_add_member(builder, &member, error));
     ups_sample *sample = &member->sample;
     *sample = (ups_sample){.times = 2,
                            .channels = 2,
@@ -53,14 +48,18 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
                            .periodic = false,
                            .time = time};
     member->name = "tensor";
+    member->numbered = true;
     member->samples = tensor->shape[0];
-    member->part_count = 2;
-    member->parts[0] = (ups_layout_part){.array = nu, .by_sample = true, .first_frame = 0, .first_channel = 0};
-    member->parts[1] = (ups_layout_part){.array = tensor, .by_sample = true, .first_frame = 1, .first_channel = 1};
-    builder->channels = 2;
-    builder->channel_names = channel_names;
-    UPS_TRY(read_optional(builder, "x-coordinate", sample->grid[0], &sample->coordinates[0], error));
-    UPS_TRY(read_optional(builder, "y-coordinate", sample->grid[1], &sample->coordinates[1], error));
+    member->boundary = "not periodic: u is zero there";
+    const ups_layout_part parts[] = {
+        {.array = nu, .by_sample = true, .first_frame = 0, .first_channel = 0},
+        {.array = tensor, .by_sample = true, .unit_axes = 1, .first_frame = 1, .first_channel = 1},
+    };
+    ups_layout_set_parts(builder, member, parts, 2);
+    UPS_TRY(
+        ups_layout_read_optional_coordinate(builder, "x-coordinate", sample->grid[0], &sample->coordinates[0], error));
+    UPS_TRY(
+        ups_layout_read_optional_coordinate(builder, "y-coordinate", sample->grid[1], &sample->coordinates[1], error));
     UPS_TRY(ups_layout_read_parameters(builder, "", &member->found, error));
     return ups_layout_read_parameters(builder, "tensor", &member->found, error);
 }
@@ -69,7 +68,9 @@ static const ups_source_class source_class = UPS_LAYOUT_CLASS("pdebench.darcy");
 
 const ups_layout ups_layout_darcy = {
     .kind = "pdebench.darcy",
+    .title = "Darcy flow",
     .reason = "datasets 'nu' (sample, x, y) and 'tensor' (sample, 1, x, y)",
+    .looks_for = {"nu", "tensor"},
     .recognises = recognises,
     .describe = describe,
     .class = &source_class,

@@ -59,52 +59,48 @@ static bool has_parameter(const ups_pde_parameters *parameters, const char *name
 }
 
 /* The files do not name their channels; the generator's settings tell which equation it was. */
-static const char *const *name_channels(ups_arena *arena, int64_t channels, const ups_pde_parameters *parameters) {
-    static const char *const single[] = {"u"};
+static const char *const *name_channels(const ups_layout_builder *builder, int64_t channels,
+                                        const ups_pde_parameters *parameters) {
+    static const char *const single[] = {"u"}, *const depth[] = {"h"};
     static const char *const reaction[] = {"activator", "inhibitor"};
-    if (channels == 1) return single;
+    if (channels == 1) return has_parameter(parameters, "sim.dam_radius") ? depth : single;
     if (channels == 2 && has_parameter(parameters, "sim.Du") && has_parameter(parameters, "sim.Dv")) return reaction;
-    const char **names = UPS_ARENA_ARRAY(arena, const char *, channels ? channels : 1);
-    for (int64_t c = 0; c < channels; c++) names[c] = ups_arena_printf(arena, "field%lld", (long long)c);
+    if (builder->channels == channels) return builder->channel_names;
+    const char **names = UPS_ARENA_ARRAY(builder->arena, const char *, channels);
+    for (int64_t c = 0; c < channels; c++) names[c] = ups_arena_printf(builder->arena, "field%lld", (long long)c);
     return names;
 }
 
-static ups_status check_channels(ups_layout_builder *builder, const char *seed, int64_t channels, ups_error *error) {
+static ups_status check_channels(const ups_layout_builder *builder, const char *seed, int64_t channels,
+                                 ups_error *error) {
     enum { MOST_CHANNELS = 1024 };
-    if (channels < 1 || channels > MOST_CHANNELS)
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s: dataset '%s/data' has %lld channels (its last axis); 1 to %d were expected",
-                        ups_hdf5_path(builder->file), seed, (long long)channels, MOST_CHANNELS);
-    if (builder->channels && builder->channels != channels)
-        return ups_fail(
-            error, UPS_ERR_FORMAT,
-            "%s: dataset '%s/data' has %lld channels where the samples before it have %lld; a source needs the "
-            "same in all",
-            ups_hdf5_path(builder->file), seed, (long long)channels, (long long)builder->channels);
-    return UPS_OK;
+    if (channels >= 1 && channels <= MOST_CHANNELS) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: dataset '%s/data' has %lld channels (its last axis); 1 to %d were expected", builder->path,
+                    seed, (long long)channels, MOST_CHANNELS);
 }
 
 static ups_status describe_seed(ups_layout_builder *builder, const char *seed, ups_error *error) {
     static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
     const char *data_name = ups_arena_printf(builder->arena, "%s/data", seed);
     ups_stored_array *data;
+    ups_layout_member *member;
     UPS_TRY(ups_layout_map(builder, data_name, 3, 5, "(t, x, [y, [z,]] channel)", &data, error));
     int dims = data->rank - 2;
-    UPS_TRY(check_channels(builder, seed, data->shape[data->rank - 1], error));
-    ups_layout_member *member = ups_layout_add_member(builder);
-    if (!member) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the list of samples");
+    int64_t channels = data->shape[data->rank - 1];
+    UPS_TRY(check_channels(builder, seed, channels, error));
+    UPS_TRY(ups_layout_add_member(builder, &member, error));
     ups_sample *sample = &member->sample;
     *sample = (ups_sample){.times = data->shape[0],
-                           .channels = data->shape[data->rank - 1],
+                           .channels = channels,
                            .dims = dims,
                            .grid = {1, 1, 1},
                            .order = UPS_CHANNELS_LAST,
                            .dtype = data->dtype,
                            .periodic = false};
     member->name = seed;
-    member->samples = 1;
-    member->part_count = 1;
-    member->parts[0] = (ups_layout_part){.array = data, .by_time = true};
+    member->boundary = "not periodic";
+    ups_layout_set_parts(builder, member, &(ups_layout_part){.array = data, .by_time = true, .component_axes = 1}, 1);
     const char *time_name = ups_arena_printf(builder->arena, "%s/grid/t", seed);
     UPS_TRY(ups_layout_read_coordinate(builder, time_name, sample->times, 1, &sample->time, error));
     for (int axis = 0; axis < dims; axis++) {
@@ -113,11 +109,7 @@ static ups_status describe_seed(ups_layout_builder *builder, const char *seed, u
         UPS_TRY(ups_layout_read_coordinate(builder, name, sample->grid[axis], 0, &sample->coordinates[axis], error));
     }
     UPS_TRY(ups_layout_read_parameters(builder, seed, &member->found, error));
-    if (!builder->channels) {
-        builder->channels = sample->channels;
-        builder->channel_names = name_channels(builder->arena, sample->channels, &member->found);
-    }
-    return UPS_OK;
+    return ups_layout_set_channels(builder, channels, name_channels(builder, channels, &member->found), error);
 }
 
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
@@ -132,7 +124,9 @@ static const ups_source_class source_class = UPS_LAYOUT_CLASS("pdebench.seedgrou
 
 const ups_layout ups_layout_seedgroup = {
     .kind = "pdebench.seedgroup",
+    .title = "one group a seed",
     .reason = "groups named by seed ('0000', '0001', …), each with a dataset 'data'",
+    .looks_for = {"0000", "0000/data"},
     .recognises = recognises,
     .describe = describe,
     .class = &source_class,

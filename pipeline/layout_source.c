@@ -2,81 +2,22 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct layout_source {
     ups_source head;
     ups_arena *arena; /* everything below, this struct included */
     const ups_layout *layout;
+    const char *left_out;
     ups_layout_member *members;
     int64_t member_count;
     const char *
         *names; /* (members): name of each member's first sample; those of one member lie NAME_ROOM bytes apart */
-    ups_hdf5_file **files;
+    ups_layout_file *files;
 } layout_source;
 
-enum { NAME_ROOM = 24 }; /* "tensor[9999999]" and to spare */
-
-/* ---- what a layout's describe uses --------------------------------------------------------------------------------
- */
-
-ups_layout_member *ups_layout_add_member(ups_layout_builder *builder) {
-    if (builder->member_count == builder->member_capacity) {
-        int64_t capacity = builder->member_capacity ? 2 * builder->member_capacity : 16;
-        ups_layout_member *members = realloc(builder->members, (size_t)capacity * sizeof *members);
-        if (!members) return NULL;
-        builder->members = members;
-        builder->member_capacity = capacity;
-    }
-    ups_layout_member *member = &builder->members[builder->member_count++];
-    *member = (ups_layout_member){.found = {.arena = builder->arena}};
-    return member;
-}
-
-static void visit_parameter(void *context, const char *name, double number, const char *text) {
-    ups_pde_parameters *parameters = context;
-    if (text && strcmp(name, "config") == 0) ups_pde_parameters_from_yaml(parameters, text);
-    if (!text) ups_pde_parameters_add(parameters, name, number);
-}
-
-ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
-                                      ups_error *error) {
-    return ups_hdf5_attributes(builder->file, object, visit_parameter, parameters, error);
-}
-
-ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
-                          ups_stored_array **array, ups_error *error) {
-    const char *path = ups_hdf5_path(builder->file);
-    if (ups_hdf5_kind_of(builder->file, name) != UPS_HDF5_DATASET)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing; the layout needs it, with axes %s", path,
-                        name, meaning);
-    *array = UPS_ARENA_NEW(builder->arena, ups_stored_array);
-    UPS_TRY(ups_hdf5_map(builder->file, name, builder->file_index, builder->arena, *array, error));
-    if ((*array)->rank < least || (*array)->rank > most)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' has rank %d; axes %s were expected", path, name,
-                        (*array)->rank, meaning);
-    for (int axis = 0; axis < (*array)->rank; axis++) {
-        if ((*array)->shape[axis] < 1)
-            return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: dataset '%s' is empty along axis %d of %s; nothing was written to it", path, name,
-                            axis, meaning);
-    }
-    return UPS_OK;
-}
-
-ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *name, int64_t length, int64_t spare,
-                                      const double **values, ups_error *error) {
-    double *read;
-    int64_t count;
-    UPS_TRY(ups_hdf5_read_axis(builder->file, name, UPS_LAYOUT_LONGEST_AXIS, builder->arena, &read, &count, error));
-    if (count < length || count > length + spare)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: coordinate '%s' has %lld entries where the data have %lld%s",
-                        ups_hdf5_path(builder->file), name, (long long)count, (long long)length,
-                        spare ? " (one more is allowed)" : "");
-    *values = read;
-    return UPS_OK;
-}
+enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
 
 /* ---- the source ---------------------------------------------------------------------------------------------------
  */
@@ -113,7 +54,7 @@ static bool part_region(const ups_layout_member *member, const ups_layout_part *
     int axis = 0;
     *first_frame = frames.start;
     if (part->by_sample) {
-        region->start[axis] = index - member->first;
+        region->start[axis] = member->first_row + index - member->first;
         region->count[axis++] = 1;
     }
     if (part->by_time) {
@@ -144,24 +85,103 @@ ups_status ups_layout_source_extents(const ups_source *head, int64_t index, ups_
     return UPS_OK;
 }
 
-/* Decodes one part into its place; a part without time is repeated in every frame it fills. */
+/* How far apart the elements of a frame lie in memory. */
+typedef struct frame_strides {
+    int64_t channel, grid[UPS_MAX_GRID_DIMS];
+} frame_strides;
+
+static frame_strides strides_in_frame(const ups_sample *sample) {
+    frame_strides strides;
+    int64_t stride = sample->order == UPS_CHANNELS_LAST ? sample->channels : 1;
+    for (int axis = UPS_MAX_GRID_DIMS - 1; axis >= 0; axis--) {
+        strides.grid[axis] = stride;
+        stride *= sample->grid[axis];
+    }
+    strides.channel = sample->order == UPS_CHANNELS_LAST ? 1 : stride;
+    return strides;
+}
+
+/* Where neighbours along each axis of a part's array go, in elements; see ups_layout_part for the axes' order. */
+static void part_strides(const ups_layout_member *member, const ups_layout_part *part, int64_t *strides) {
+    const ups_sample *sample = &member->sample;
+    frame_strides in_frame = strides_in_frame(sample);
+    int axis = 0;
+    if (part->by_sample) strides[axis++] = 0;
+    if (part->by_time) strides[axis++] = ups_sample_frame_elements(sample);
+    for (int unit = 0; unit < part->unit_axes; unit++) strides[axis++] = 0;
+    for (int dim = 0; dim < sample->dims; dim++) {
+        if (!part->repeated[dim]) strides[axis++] = in_frame.grid[dim];
+    }
+    int64_t stride = in_frame.channel;
+    for (int component = part->array->rank - 1; component >= axis; component--) {
+        strides[component] = stride;
+        stride *= part->array->shape[component];
+    }
+}
+
+int64_t ups_layout_part_channels(const ups_layout_part *part) {
+    int64_t channels = 1;
+    for (int c = 0; c < part->component_axes; c++) channels *= part->array->shape[part->array->rank - 1 - c];
+    return channels;
+}
+
+/* Copies `count` elements along each grid axis from element 0 of axis `repeated` to all others. */
+static void repeat_along(const ups_sample *sample, int repeated, int64_t channels, uint8_t *frame) {
+    frame_strides strides = strides_in_frame(sample);
+    size_t size = ups_dtype_size(sample->dtype);
+    int64_t count[UPS_MAX_GRID_DIMS];
+    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) count[axis] = axis == repeated ? 1 : sample->grid[axis];
+    for (int64_t x = 0; x < count[0]; x++) {
+        for (int64_t y = 0; y < count[1]; y++) {
+            for (int64_t z = 0; z < count[2]; z++) {
+                const uint8_t *from =
+                    frame + (size_t)(x * strides.grid[0] + y * strides.grid[1] + z * strides.grid[2]) * size;
+                for (int64_t i = 1; i < sample->grid[repeated]; i++) {
+                    for (int64_t c = 0; c < channels; c++) {
+                        size_t offset = (size_t)(c * strides.channel) * size;
+                        size_t along = (size_t)(i * strides.grid[repeated]) * size;
+                        memcpy((uint8_t *)from + along + offset, from + offset, size);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Copies a part's channels of one frame into another. */
+static void repeat_frame(const ups_sample *sample, int64_t channels, const uint8_t *from, uint8_t *to) {
+    size_t size = ups_dtype_size(sample->dtype);
+    int64_t points = ups_sample_frame_elements(sample) / sample->channels;
+    if (sample->order == UPS_CHANNELS_FIRST || channels == sample->channels) {
+        memcpy(to, from, (size_t)(points * channels) * size);
+        return;
+    }
+    size_t step = (size_t)sample->channels * size, bytes = (size_t)channels * size;
+    for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, bytes);
+}
+
+/* Decodes one part into its place. What has no time is repeated in every frame that it fills, and along the grid axes
+ * that it does not have. */
 static ups_status decode_part(const ups_layout_member *member, const ups_layout_part *part, int64_t index,
                               ups_frames frames, const ups_piece *pieces, int64_t count, void *scratch, uint8_t *out,
                               int64_t *used, ups_error *error) {
+    const ups_sample *sample = &member->sample;
     ups_region region;
-    int64_t first_frame;
+    int64_t first_frame, strides[UPS_ARRAY_MAX_RANK], channels = ups_layout_part_channels(part);
     *used = 0;
     if (!part_region(member, part, index, frames, &region, &first_frame)) return UPS_OK;
-    size_t frame_bytes = ups_sample_frame_bytes(&member->sample);
-    size_t channel_bytes = frame_bytes / (size_t)member->sample.channels;
-    uint8_t *to =
-        out + (size_t)(first_frame - frames.start) * frame_bytes + (size_t)part->first_channel * channel_bytes;
-    UPS_TRY(ups_array_decode(part->array, &region, pieces, count, scratch, to, used, error));
-    if (part->by_time) return UPS_OK;
-    int64_t end = frames.start + frames.count;
-    for (int64_t frame = first_frame + 1; frame < end; frame++) {
-        memcpy(to + (size_t)(frame - first_frame) * frame_bytes, to, channel_bytes);
+    size_t frame_bytes = ups_sample_frame_bytes(sample);
+    size_t offset = (size_t)(part->first_channel * strides_in_frame(sample).channel) * ups_dtype_size(sample->dtype);
+    uint8_t *to = out + (size_t)(first_frame - frames.start) * frame_bytes + offset;
+    part_strides(member, part, strides);
+    UPS_TRY(ups_array_decode_strided(part->array, &region, strides, pieces, count, scratch, to, used, error));
+    int64_t filled = frames.start + frames.count - first_frame;
+    for (int axis = sample->dims - 1; axis >= 0; axis--) {
+        for (int64_t f = 0; part->repeated[axis] && f < (part->by_time ? filled : 1); f++)
+            repeat_along(sample, axis, channels, to + (size_t)f * frame_bytes);
     }
+    for (int64_t f = 1; !part->by_time && f < filled; f++)
+        repeat_frame(sample, channels, to, to + (size_t)f * frame_bytes);
     return UPS_OK;
 }
 
@@ -170,9 +190,9 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
     const layout_source *source = (const layout_source *)head;
     int64_t number = find_member(source, index);
     const ups_layout_member *member = &source->members[number];
-    bool in_time = true;
-    for (int p = 0; p < member->part_count; p++) in_time &= member->parts[p].by_time;
-    if (!in_time) memset(out, 0, (size_t)frames.count * ups_sample_frame_bytes(&member->sample));
+    bool from_start = true;
+    for (int p = 0; p < member->part_count; p++) from_start &= member->parts[p].first_frame == 0;
+    if (!from_start) memset(out, 0, (size_t)frames.count * ups_sample_frame_bytes(&member->sample));
     ups_status status = UPS_OK;
     for (int p = 0; p < member->part_count && status == UPS_OK; p++) {
         int64_t used;
@@ -189,7 +209,7 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
 
 void ups_layout_source_close(ups_source *head) {
     layout_source *source = (layout_source *)head;
-    for (int64_t i = 0; i < head->file_count; i++) ups_hdf5_close(source->files[i]);
+    for (int64_t i = 0; i < head->file_count; i++) source->files[i].close(source->files[i].handle);
     ups_arena_destroy(source->arena);
 }
 
@@ -228,10 +248,28 @@ static void bound_part(const ups_layout_part *part, ups_source_limits *limits) {
     limits->stored_bytes += most_bytes;
 }
 
+/* True when the file holds the member's frames as decode would write them. */
+static bool is_as_stored(const ups_layout_member *member) {
+    const ups_layout_part *part = &member->parts[0];
+    const ups_stored_array *array = part->array;
+    const ups_sample *sample = &member->sample;
+    if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
+    if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
+    if (array->swapped || array->packing) return false;
+    int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
+    part_strides(member, part, strides);
+    for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
+        if (array->shape[axis] > 1 && strides[axis] != dense) return false;
+        dense *= array->shape[axis];
+    }
+    return dense == sample->times * ups_sample_frame_elements(sample);
+}
+
 static void bound_all(layout_source *source) {
     ups_source_limits *limits = &source->head.limits;
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
+        if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
         ups_source_limits one = {0};
         for (int p = 0; p < member->part_count; p++) bound_part(&member->parts[p], &one);
         uint64_t decoded = (uint64_t)member->sample.times * ups_sample_frame_bytes(&member->sample);
@@ -246,13 +284,13 @@ static void name_samples(layout_source *source) {
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
-        if (!member->parts[0].by_sample) {
+        if (!member->numbered) {
             source->names[m] = member->name;
             continue;
         }
         char *names = UPS_ARENA_ARRAY(source->arena, char, NAME_ROOM * member->samples);
         for (int64_t i = 0; i < member->samples; i++) {
-            snprintf(names + i * NAME_ROOM, NAME_ROOM, "%s[%lld]", member->name, (long long)i);
+            snprintf(names + i * NAME_ROOM, NAME_ROOM, "%s[%lld]", member->name, (long long)(member->first_row + i));
         }
         source->names[m] = names;
     }
@@ -260,7 +298,7 @@ static void name_samples(layout_source *source) {
 
 static double parameter_value(const ups_pde_parameters *parameters, const char *name) {
     for (int i = 0; i < parameters->count; i++) {
-        if (strcmp(parameters->list[i].name, name) == 0) return parameters->list[i].value;
+        if (strcasecmp(parameters->list[i].name, name) == 0) return parameters->list[i].value;
     }
     return NAN;
 }
@@ -294,16 +332,28 @@ static bool size_fits(const ups_sample *sample) {
     return !over;
 }
 
-ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, ups_hdf5_file **files,
+/* Frames that lie in the file as decode would write them: one array, in one piece, in our own byte order. */
+static bool lies_as_decoded(const ups_layout_member *member) {
+    const ups_layout_part *part = &member->parts[0];
+    const ups_stored_array *array = part->array;
+    bool whole = member->part_count == 1 && part->by_time &&
+                 (member->sample.order == UPS_CHANNELS_LAST || member->sample.channels == 1);
+    for (int axis = 0; axis < member->sample.dims; axis++) whole &= !part->repeated[axis];
+    return whole && array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN &&
+           !array->swapped && !array->packing;
+}
+
+ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, const ups_layout_file *files,
                                     int64_t file_count, ups_source **out, ups_error *error) {
     ups_arena *arena = builder->arena;
     layout_source *source = UPS_ARENA_NEW(arena, layout_source);
     const char **paths = UPS_ARENA_ARRAY(arena, const char *, file_count);
     source->arena = arena;
     source->layout = layout;
-    source->files = UPS_ARENA_ARRAY(arena, ups_hdf5_file *, file_count);
+    source->left_out = builder->left_out;
+    source->files = UPS_ARENA_ARRAY(arena, ups_layout_file, file_count);
     for (int64_t i = 0; i < file_count; i++) {
-        paths[i] = ups_arena_strdup(arena, ups_hdf5_path(files[i]));
+        paths[i] = ups_arena_strdup(arena, files[i].path);
         source->files[i] = files[i];
     }
     source->member_count = builder->member_count;
@@ -320,6 +370,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: a sample of it claims more values than memory has addresses; the file is damaged",
                             paths[source->members[m].parts[0].array->file]);
+        source->members[m].sample.as_stored = lies_as_decoded(&source->members[m]);
         count += source->members[m].samples;
     }
     source->head = (ups_source){
@@ -332,6 +383,8 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     };
     name_samples(source);
     collect_parameters(source);
+    for (int64_t m = 0; m < source->member_count; m++)
+        source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
     bound_all(source);
     *out = &source->head;
     return UPS_OK;
@@ -339,6 +392,15 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
 
 const char *ups_layout_reason(const ups_source *source) {
     return ((const layout_source *)source)->layout->reason;
+}
+
+const char *ups_layout_left_out(const ups_source *source) {
+    return ((const layout_source *)source)->left_out;
+}
+
+const char *ups_layout_boundary(const ups_source *head, int64_t index) {
+    const layout_source *source = (const layout_source *)head;
+    return source->members[find_member(source, index)].boundary;
 }
 
 int ups_layout_arrays(const ups_source *head, int64_t index, const ups_stored_array **arrays) {

@@ -1,121 +1,192 @@
 #include "pipeline/layouts.h"
 
 #include "pipeline/layout_source.h"
-#include <stdio.h>
+#include "pipeline/storage_netcdf.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static const ups_layout *const layouts[] = {&ups_layout_tensor, &ups_layout_darcy, &ups_layout_seedgroup};
+static const ups_layout *const layouts[] = {&ups_layout_tensor,       &ups_layout_darcy,          &ups_layout_seedgroup,
+                                            &ups_layout_compressible, &ups_layout_incompressible, &ups_layout_well,
+                                            &ups_layout_netcdf};
 enum { LAYOUT_COUNT = sizeof layouts / sizeof *layouts };
 
-/* No layout fits: says what the file has at its root, and what was looked for. */
-static ups_status fail_unknown(ups_hdf5_file *file, ups_arena *arena, ups_error *error) {
-    const char *const *names;
-    int64_t count;
-    UPS_TRY(ups_hdf5_list(file, "", arena, &names, &count, error));
-    char found[300] = "nothing";
-    size_t used = 0;
-    for (int64_t i = 0; i < count && used + 48 < sizeof found; i++) {
-        const char *dots = i + 1 < count && used + 96 >= sizeof found ? ", …" : "";
-        int wrote = snprintf(found + used, sizeof found - used, "%s'%.32s'%s", i ? ", " : "", names[i], dots);
-        if (wrote > 0) used += (size_t)wrote;
+/* ---- recognising --------------------------------------------------------------------------------------------------
+ */
+
+/* "'a', 'b' and 'c'"; at most MOST_LISTED of them. */
+static const char *list_names(ups_arena *arena, int64_t count, const char *const *names) {
+    enum { MOST_LISTED = 10 };
+    const char *text = "nothing";
+    for (int64_t i = 0; i < count && i < MOST_LISTED; i++) {
+        const char *link = i == 0 ? "" : i + 1 == count ? " and " : ", ";
+        text = ups_arena_printf(arena, "%s%s'%.64s'", i ? text : "", link, names[i]);
     }
-    return ups_fail(
-        error, UPS_ERR_FORMAT,
-        "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
-        "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with 'data'",
-        ups_hdf5_path(file), found);
+    return count > MOST_LISTED ? ups_arena_printf(arena, "%s, …", text) : text;
 }
 
-static ups_status recognise(ups_hdf5_file *file, ups_arena *arena, const ups_layout **layout, ups_error *error) {
+/* What a file has of what a layout looks for: how many, and the same in words. */
+static int compare_with(ups_hdf5_file *file, const ups_layout *layout, ups_arena *arena, const char **comparison) {
+    const char *has[UPS_LAYOUT_MOST_SOUGHT], *lacks[UPS_LAYOUT_MOST_SOUGHT];
+    int has_count = 0, lack_count = 0;
+    for (int i = 0; i < UPS_LAYOUT_MOST_SOUGHT && layout->looks_for[i]; i++) {
+        if (ups_hdf5_kind_of(file, layout->looks_for[i]) != UPS_HDF5_ABSENT) {
+            has[has_count++] = layout->looks_for[i];
+        } else {
+            lacks[lack_count++] = layout->looks_for[i];
+        }
+    }
+    *comparison = ups_arena_printf(arena, "%s: it has %s but no %s", layout->title, list_names(arena, has_count, has),
+                                   list_names(arena, lack_count, lacks));
+    return has_count;
+}
+
+/* No layout fits: says what the file has at its root, and what the nearest layouts miss. */
+static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
+    const char *const *names, *nearest = NULL;
+    int64_t count;
+    UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &count, error));
     for (int i = 0; i < LAYOUT_COUNT; i++) {
-        if (!layouts[i]->recognises(file)) continue;
+        const char *comparison;
+        if (compare_with(builder->file, layouts[i], builder->arena, &comparison) == 0) continue;
+        nearest = nearest ? ups_arena_printf(builder->arena, "%s; or %s", nearest, comparison) : comparison;
+    }
+    const char *found = list_names(builder->arena, count, names);
+    if (nearest)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s holds no layout that UPS reads: at its root is %s. Nearest is %s",
+                        builder->path, found, nearest);
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
+                    "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
+                    "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
+                    "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a time dimension",
+                    builder->path, found);
+}
+
+static ups_status recognise(ups_layout_builder *builder, const ups_layout **layout, ups_error *error) {
+    for (int i = 0; i < LAYOUT_COUNT; i++) {
+        if (!layouts[i]->recognises(builder->file)) continue;
         *layout = layouts[i];
         return UPS_OK;
     }
-    return fail_unknown(file, arena, error);
+    return fail_unknown(builder, error);
 }
 
-/* All parameter names of members [first, end) are among those of [other_first, other_end). */
-static const char *missing_parameter(const ups_layout_builder *builder, int64_t first, int64_t end, int64_t other_first,
-                                     int64_t other_end) {
-    for (int64_t m = first; m < end; m++) {
-        const ups_pde_parameters *wanted = &builder->members[m].found;
-        for (int i = 0; i < wanted->count; i++) {
-            bool found = false;
-            for (int64_t o = other_first; o < other_end && !found; o++) {
-                const ups_pde_parameters *there = &builder->members[o].found;
-                for (int j = 0; j < there->count && !found; j++)
-                    found = strcmp(there->list[j].name, wanted->list[i].name) == 0;
-            }
-            if (!found) return wanted->list[i].name;
-        }
-    }
-    return NULL;
+/* ---- several files ------------------------------------------------------------------------------------------------
+ */
+
+static const char *geometry_text(ups_arena *arena, const ups_sample *sample) {
+    return ups_arena_printf(arena, "grid %s, %lld frames and %s values",
+                            ups_layout_shape_text(arena, sample->dims, sample->grid), (long long)sample->times,
+                            ups_dtype_name(sample->dtype));
 }
 
-static ups_status check_parameters(const ups_layout_builder *builder, int64_t first_end, int64_t first,
-                                   const char *first_path, ups_error *error) {
-    const char *path = ups_hdf5_path(builder->file);
-    const char *name = missing_parameter(builder, 0, first_end, first, builder->member_count);
-    if (name)
-        return ups_fail(
-            error, UPS_ERR_FORMAT,
-            "%s does not say what parameter '%s' is, but %s does; files of one task must name the same parameters",
-            path, name, first_path);
-    name = missing_parameter(builder, first, builder->member_count, 0, first_end);
-    if (name)
-        return ups_fail(
-            error, UPS_ERR_FORMAT,
-            "%s does not say what parameter '%s' is, but %s does; files of one task must name the same parameters",
-            first_path, name, path);
-    return UPS_OK;
+/* A file's first sample must look like the first file's; samples within a file may differ. */
+static ups_status check_geometry(const ups_layout_builder *builder, int64_t first, const char *first_path,
+                                 ups_error *error) {
+    const ups_sample *one = &builder->members[0].sample, *other = &builder->members[first].sample;
+    if (one->dims == other->dims && one->times == other->times && one->dtype == other->dtype &&
+        memcmp(one->grid, other->grid, sizeof one->grid) == 0)
+        return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s has %s, but %s has %s; files of one task must agree: put these into tasks of their own",
+                    builder->path, geometry_text(builder->arena, other), first_path,
+                    geometry_text(builder->arena, one));
+}
+
+static void close_hdf5(void *handle) {
+    ups_hdf5_close(handle);
 }
 
 /* Opens one more file into the builder. */
 static ups_status add_file(ups_layout_builder *builder, const char *path, const ups_layout_options *options,
-                           ups_hdf5_file **file, const ups_layout **layout, const char *first_path, ups_error *error) {
-    UPS_TRY(ups_hdf5_open(path, options && options->through_library, file, error));
-    const ups_layout *found = NULL;
-    UPS_TRY(recognise(*file, builder->arena, &found, error));
+                           ups_layout_file *file, const ups_layout **layout, const char *first_path, ups_error *error) {
+    const ups_layout *found = &ups_layout_netcdf;
+    ups_hdf5_file *opened = NULL;
+    builder->path = path;
+    builder->through_library = options && options->through_library;
+    *file = (ups_layout_file){.path = path};
+    if (!ups_netcdf_is_classic(path)) {
+        UPS_TRY(ups_hdf5_open(path, builder->through_library, &opened, error));
+        *file = (ups_layout_file){path, opened, close_hdf5};
+    }
+    builder->file = opened;
+    if (opened) UPS_TRY(recognise(builder, &found, error));
     if (*layout && *layout != found)
         return ups_fail(error, UPS_ERR_FORMAT, "%s is %s, but %s is %s; files of one task must have one layout", path,
                         found->kind, first_path, (*layout)->kind);
     *layout = found;
-    builder->file = *file;
     int64_t first = builder->member_count;
     UPS_TRY(found->describe(builder, error));
     for (int64_t m = first; m < builder->member_count; m++)
         ups_pde_parameters_from_path(&builder->members[m].found, path);
-    ups_hdf5_settle(*file);
+    if (opened) ups_hdf5_settle(opened);
+    return first > 0 ? check_geometry(builder, first, first_path, error) : UPS_OK;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+typedef struct path_list {
+    const char **paths;
+    int64_t count, capacity;
+} path_list;
+
+static void append_path(ups_arena *arena, path_list *list, const char *path) {
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 16;
+        const char **longer = UPS_ARENA_ARRAY(arena, const char *, list->capacity);
+        if (list->count) memcpy(longer, list->paths, (size_t)list->count * sizeof *longer);
+        list->paths = longer;
+    }
+    list->paths[list->count++] = ups_arena_strdup(arena, path);
+}
+
+/* A path with * ? [ that names no file is a pattern: the files that match, in the order of their names' bytes. */
+static ups_status expand(ups_arena *arena, const char *const *paths, int64_t count, path_list *list, ups_error *error) {
+    for (int64_t i = 0; i < count; i++) {
+        if (!strpbrk(paths[i], "*?[") || access(paths[i], F_OK) == 0) {
+            append_path(arena, list, paths[i]);
+            continue;
+        }
+        glob_t matches;
+        if (glob(paths[i], GLOB_NOSORT, NULL, &matches) != 0) {
+            globfree(&matches);
+            return ups_fail(error, UPS_ERR_IO, "no file matches %s", paths[i]);
+        }
+        qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, by_bytes);
+        for (size_t m = 0; m < matches.gl_pathc; m++) append_path(arena, list, matches.gl_pathv[m]);
+        globfree(&matches);
+    }
     return UPS_OK;
 }
 
-ups_status ups_layout_open_many(const char *const *paths, int64_t count, const ups_layout_options *options,
+ups_status ups_layout_open_many(const char *const *given, int64_t given_count, const ups_layout_options *options,
                                 ups_source **source, ups_error *error) {
     *source = NULL;
-    if (count < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "a source needs at least one file");
+    if (given_count < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "a source needs at least one file");
     ups_layout_builder builder = {.arena = ups_arena_create(0)};
-    ups_hdf5_file **files = calloc((size_t)count, sizeof *files);
+    if (!builder.arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a source");
+    path_list list = {0};
+    ups_layout_file *files = NULL;
+    int64_t opened = 0;
     const ups_layout *layout = NULL;
-    ups_status status = UPS_OK;
-    if (!builder.arena || !files)
-        status = ups_fail(error, UPS_ERR_MEMORY, "no memory for a source of %lld files", (long long)count);
-    int64_t first_end = 0; /* members of the first file */
-    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
-        int64_t first = builder.member_count;
-        builder.file_index = (uint32_t)i;
-        status = add_file(&builder, paths[i], options, &files[i], &layout, paths[0], error);
-        if (i == 0) first_end = builder.member_count;
-        if (i > 0 && status == UPS_OK) status = check_parameters(&builder, first_end, first, paths[0], error);
+    ups_status status = expand(builder.arena, given, given_count, &list, error);
+    if (status == UPS_OK) files = UPS_ARENA_ARRAY(builder.arena, ups_layout_file, list.count);
+    for (; opened < list.count && status == UPS_OK; opened++) {
+        builder.file_index = (uint32_t)opened;
+        status = add_file(&builder, list.paths[opened], options, &files[opened], &layout, list.paths[0], error);
     }
-    if (status == UPS_OK) status = ups_layout_source_create(&builder, layout, files, count, source, error);
+    if (status == UPS_OK) status = ups_layout_source_create(&builder, layout, files, list.count, source, error);
     if (status != UPS_OK) {
-        for (int64_t i = 0; files && i < count; i++) ups_hdf5_close(files[i]);
+        for (int64_t i = 0; i < opened; i++) {
+            if (files[i].close) files[i].close(files[i].handle);
+        }
         ups_arena_destroy(builder.arena);
     }
     free(builder.members);
-    free(files);
     return status;
 }
 

@@ -10,12 +10,20 @@
 
 /* Grid and run, as PDEBench's generators name them (the last part of a dotted key counts). */
 static const char *const not_of_the_equation[] = {
-    "seed",    "n",        "t",     "T",      "tdim",    "dt",      "nt",         "t_end",   "T_end",
-    "xdim",    "ydim",     "zdim",  "nx",     "ny",      "nz",      "x_left",     "x_right", "y_left",
-    "y_right", "y_bottom", "y_top", "z_left", "z_right", "samples", "resolution", "steps",   "version",
+    "seed",        "n",       "t",          "T",       "tdim",         "dt",        "nt",
+    "t_end",       "T_end",   "DT",         "n_steps", "n_time_steps", "frame_int", "n_batch",
+    "latestIndex", "xdim",    "ydim",       "zdim",    "nx",           "ny",        "nz",
+    "x_left",      "x_right", "y_left",     "y_right", "y_bottom",     "y_top",     "z_left",
+    "z_right",     "samples", "resolution", "steps",   "version",
 };
 
+/* Sections of a generator's settings that are about its pictures and its uploads. */
+static const char *const foreign_sections[] = {"plot.", "dataverse."};
+
 static bool of_the_equation(const char *name) {
+    for (size_t i = 0; i < sizeof foreign_sections / sizeof *foreign_sections; i++) {
+        if (strncmp(name, foreign_sections[i], strlen(foreign_sections[i])) == 0) return false;
+    }
     const char *dot = strrchr(name, '.');
     const char *last = dot ? dot + 1 : name;
     for (size_t i = 0; i < sizeof not_of_the_equation / sizeof *not_of_the_equation; i++) {
@@ -93,8 +101,16 @@ void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *te
 /* ---- file names ---------------------------------------------------------------------------------------------------
  */
 
+/* "01" is 0.1: the generator's scripts leave the point out of Mach numbers below one. */
+static bool parse_token(const char *name, const char *text, double *value) {
+    if (!parse_number(text, value)) return false;
+    if (strcmp(name, "m") == 0 && text[0] == '0' && strspn(text, "0123456789") == strlen(text))
+        *value *= pow(10, 1 - (double)strlen(text));
+    return true;
+}
+
 static void add_from_token(ups_pde_parameters *parameters, const char *token, size_t length) {
-    static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "m"};
+    static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "m", "re", "dk"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t letters = strlen(known[i]);
         char number[64];
@@ -103,7 +119,7 @@ static void add_from_token(ups_pde_parameters *parameters, const char *token, si
             continue;
         memcpy(number, token + letters, length - letters);
         number[length - letters] = 0;
-        if (parse_number(number, &value)) ups_pde_parameters_add(parameters, known[i], value);
+        if (parse_token(known[i], number, &value)) ups_pde_parameters_add(parameters, known[i], value);
     }
 }
 

@@ -28,8 +28,8 @@ void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, do
 void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text);
 
 /* Adds what PDEBench writes into file names: 1D_Advection_Sols_beta0.4.hdf5 → beta 0.4;
- * 1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_….hdf5 → eta, zeta. Names known: beta, nu, rho, eta, zeta, M; written in lower case.
- */
+ * 1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_….hdf5 → eta, zeta; KH_M01_dk2_Re1e3.hdf5 → m 0.1, dk 2, re 1000. Names known: beta,
+ * nu, rho, eta, zeta, M, Re, dk; written in lower case. */
 void ups_pde_parameters_from_path(ups_pde_parameters *parameters, const char *path);
 
 #endif

@@ -162,130 +162,44 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group_name, ups_arena 
     return UPS_OK;
 }
 
-/* ---- attributes ---------------------------------------------------------------------------------------------------
- */
-
-typedef struct attribute_walk {
-    ups_hdf5_attribute_visitor visit;
-    void *context;
-} attribute_walk;
-
-static void visit_string(const attribute_walk *walk, hid_t attribute, hid_t type, const char *name) {
-    enum { LONGEST = 1 << 20 };
-    hid_t memory_type = H5Tcopy(H5T_C_S1);
-    if (H5Tis_variable_str(type) > 0) {
-        char *text = NULL;
-        H5Tset_size(memory_type, H5T_VARIABLE);
-        H5Tset_cset(memory_type, H5Tget_cset(type));
-        if (H5Aread(attribute, memory_type, &text) >= 0 && text) walk->visit(walk->context, name, 0, text);
-        if (text) H5free_memory(text);
-    } else {
-        size_t size = H5Tget_size(type);
-        char *text = size && size < LONGEST ? calloc(1, size + 1) : NULL;
-        if (text) {
-            H5Tset_size(memory_type, size + 1); /* room for the NUL */
-            H5Tset_cset(memory_type, H5Tget_cset(type));
-            if (H5Aread(attribute, memory_type, text) >= 0) walk->visit(walk->context, name, 0, text);
-            free(text);
-        }
-    }
-    H5Tclose(memory_type);
-}
-
-static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context) {
-    const attribute_walk *walk = context;
-    hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
-    if (attribute < 0) return -1;
-    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
-    if (type >= 0 && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) {
-        H5T_class_t class = H5Tget_class(type);
-        double number;
-        if (class == H5T_STRING) visit_string(walk, attribute, type, name);
-        if ((class == H5T_FLOAT || class == H5T_INTEGER) && H5Aread(attribute, H5T_NATIVE_DOUBLE, &number) >= 0)
-            walk->visit(walk->context, name, number, NULL);
-    }
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
-    H5Aclose(attribute);
-    return 0;
-}
-
-ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_attribute_visitor visit, void *context,
-                               ups_error *error) {
-    attribute_walk walk = {visit, context};
-    char reason[300] = "";
-    ups_hdf5_enter();
-    hid_t object = open_object(file, name);
-    herr_t result = object < 0 ? -1 : H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_attribute, &walk);
-    if (result < 0) ups_hdf5_reason(reason);
-    if (object >= 0) H5Oclose(object);
-    ups_hdf5_leave();
-    if (result < 0)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: the attributes of '/%s' cannot be read (%s); the file is damaged",
-                        file->path, name, reason);
-    return UPS_OK;
-}
-
 /* ---- coordinates ---------------------------------------------------------------------------------------------------
  */
 
-/* Reads a whole mapped array, as a source would. */
-static ups_status read_array(const ups_hdf5_file *file, const ups_stored_array *array, void *out, ups_error *error) {
-    ups_region all = {{0}, {0}};
-    for (int axis = 0; axis < array->rank; axis++) all.count[axis] = array->shape[axis];
-    int64_t count = ups_array_extents(array, &all, NULL), used;
-    ups_extent *extents = calloc((size_t)count + 1, sizeof *extents);
-    ups_piece *pieces = calloc((size_t)count + 1, sizeof *pieces);
-    void *scratch = ups_aligned_alloc(64, ups_array_scratch(array) + 64);
-    uint8_t *bytes = NULL;
-    ups_status status = UPS_ERR_MEMORY;
-    if (!extents || !pieces || !scratch) goto cleanup;
-    ups_array_extents(array, &all, extents);
-    uint64_t total = 0;
-    for (int64_t i = 0; i < count; i++) total += extents[i].length;
-    if (!(bytes = malloc(total + 1))) goto cleanup;
-    status = UPS_OK;
-    uint8_t *to = bytes;
-    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
-        status = ups_read_at(file->fd, file->path, extents[i].offset, to, extents[i].length, error);
-        pieces[i] = (ups_piece){to, extents[i].length};
-        to += extents[i].length;
+ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
+                                 ups_hdf5_numbers *numbers, ups_error *error) {
+    if (ups_hdf5_kind_of(file, name) != UPS_HDF5_DATASET)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing", file->path, name);
+    ups_stored_array array;
+    UPS_TRY(ups_hdf5_map_for_now(file, name, arena, &array, error));
+    int64_t count = ups_array_elements(&array, NULL);
+    if (count > limit)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: coordinate '%s' has %lld entries; at most %lld make sense",
+                        file->path, name, (long long)count, (long long)limit);
+    numbers->rank = array.rank;
+    memcpy(numbers->shape, array.shape, sizeof numbers->shape);
+    numbers->count = count;
+    numbers->values = UPS_ARENA_ARRAY(arena, double, count + 1);
+    ups_status status;
+    if (array.dtype == UPS_F64) {
+        status = ups_array_read(&array, file->fd, file->path, numbers->values, error);
+    } else {
+        float *narrow = UPS_ARENA_ARRAY(arena, float, count + 1);
+        status = ups_array_read(&array, file->fd, file->path, narrow, error);
+        for (int64_t i = 0; i < count; i++) numbers->values[i] = narrow[i];
     }
-    if (status == UPS_OK) status = ups_array_decode(array, &all, pieces, count, scratch, out, &used, error);
-cleanup:
-    free(bytes);
-    ups_aligned_free(scratch);
-    free(pieces);
-    free(extents);
-    if (status == UPS_ERR_MEMORY) ups_fail(error, status, "no memory to read it");
+    if (status != UPS_OK) ups_fail_within(error, "%s: coordinate '%s' cannot be read", file->path, name);
     return status;
 }
 
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
                               int64_t *count, ups_error *error) {
-    if (ups_hdf5_kind_of(file, name) != UPS_HDF5_DATASET)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing", file->path, name);
-    ups_stored_array array;
-    bool needed = file->needed; /* only for as long as we read here */
-    ups_status status = ups_hdf5_map(file, name, 0, arena, &array, error);
-    file->needed = needed;
-    if (status != UPS_OK) return status;
-    if (array.rank != 1)
+    ups_hdf5_numbers numbers;
+    UPS_TRY(ups_hdf5_read_numbers(file, name, limit, arena, &numbers, error));
+    if (numbers.rank != 1)
         return ups_fail(error, UPS_ERR_FORMAT,
                         "%s: coordinate '%s' has rank %d; a list of numbers (rank 1) was expected", file->path, name,
-                        array.rank);
-    if (array.shape[0] > limit)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: coordinate '%s' has %lld entries; at most %lld make sense",
-                        file->path, name, (long long)array.shape[0], (long long)limit);
-    *count = array.shape[0];
-    *values = UPS_ARENA_ARRAY(arena, double, *count + 1);
-    if (array.dtype == UPS_F64) {
-        status = read_array(file, &array, *values, error);
-    } else {
-        float *narrow = UPS_ARENA_ARRAY(arena, float, *count + 1);
-        status = read_array(file, &array, narrow, error);
-        for (int64_t i = 0; i < *count; i++) (*values)[i] = narrow[i];
-    }
-    if (status != UPS_OK) ups_fail_within(error, "%s: coordinate '%s' cannot be read", file->path, name);
-    return status;
+                        numbers.rank);
+    *values = numbers.values;
+    *count = numbers.count;
+    return UPS_OK;
 }

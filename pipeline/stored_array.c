@@ -1,6 +1,9 @@
 #include "pipeline/stored_array.h"
 
+#include "base/arena.h"
+#include "base/files.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -12,15 +15,39 @@ int64_t ups_array_elements(const ups_stored_array *array, const ups_region *regi
     return elements;
 }
 
+size_t ups_array_stored_size(const ups_stored_array *array) {
+    return array->packing ? ups_number_size(array->packing->number) : ups_dtype_size(array->dtype);
+}
+
 uint64_t ups_array_chunk_bytes(const ups_stored_array *array) {
     if (array->storage != UPS_STORAGE_CHUNKED) return 0;
-    uint64_t bytes = ups_dtype_size(array->dtype);
+    uint64_t bytes = ups_array_stored_size(array);
     for (int axis = 0; axis < array->rank; axis++) bytes *= (uint64_t)array->chunk_shape[axis];
     return bytes;
 }
 
+/* What the library reads at a time where its elements do not stay next to each other: the array's last axes, from
+ * `first_axis` on. */
+typedef struct library_slab {
+    int first_axis;
+    size_t bytes;
+} library_slab;
+
+static library_slab find_slab(const ups_stored_array *array) {
+    static const size_t enough = (size_t)4 << 20; /* a call of the library costs little beside that many bytes */
+    library_slab slab = {array->rank, ups_dtype_size(array->dtype)};
+    while (slab.first_axis > 0) {
+        size_t larger = slab.bytes * (size_t)array->shape[slab.first_axis - 1];
+        if (larger > enough && slab.first_axis < array->rank) break;
+        slab.bytes = larger;
+        slab.first_axis--;
+    }
+    return slab;
+}
+
 size_t ups_array_scratch(const ups_stored_array *array) {
-    return array->storage == UPS_STORAGE_CHUNKED ? ups_filters_scratch(ups_array_chunk_bytes(array)) : 0;
+    if (array->storage == UPS_STORAGE_CHUNKED) return ups_filters_scratch(ups_array_chunk_bytes(array));
+    return array->storage == UPS_STORAGE_LIBRARY ? find_slab(array).bytes : 0;
 }
 
 /* ---- walking the chunks of a region -------------------------------------------------------------------------------
@@ -67,13 +94,47 @@ static void contiguous_span(const ups_stored_array *array, const ups_region *reg
     *end += 1;
 }
 
+/* Elements of the chunk at `at` from its first that the region needs to one past the last. Where no filter was applied
+ * only these are read: a chunk may hold rows of many samples. */
+static void chunk_span(const ups_stored_array *array, const ups_region *region, const int64_t *at,
+                       const ups_stored_chunk *chunk, int64_t *first, int64_t *end) {
+    int64_t elements = (int64_t)(ups_array_chunk_bytes(array) / ups_array_stored_size(array));
+    bool filtered = array->filters.shuffle_position >= 0 || array->filters.compressor_position >= 0 ||
+                    array->filters.fletcher32_position >= 0;
+    *first = 0;
+    *end = elements;
+    if (filtered || chunk->length != ups_array_chunk_bytes(array)) return;
+    *end = 0;
+    for (int axis = 0; axis < array->rank; axis++) {
+        int64_t chunk_start = at[axis] * array->chunk_shape[axis],
+                region_end = region->start[axis] + region->count[axis];
+        int64_t start = region->start[axis] > chunk_start ? region->start[axis] - chunk_start : 0;
+        int64_t stop = region_end - chunk_start;
+        if (stop > array->chunk_shape[axis]) stop = array->chunk_shape[axis];
+        *first = *first * array->chunk_shape[axis] + start;
+        *end = *end * array->chunk_shape[axis] + stop - 1;
+    }
+    *end += 1;
+}
+
+/* The bytes of a chunk that the region needs: all as stored, or the span of one without filters. */
+static ups_extent chunk_extent(const ups_stored_array *array, const ups_region *region, const int64_t *at,
+                               const ups_stored_chunk *chunk, int64_t *first) {
+    int64_t end;
+    uint64_t size = ups_array_stored_size(array), all = ups_array_chunk_bytes(array);
+    chunk_span(array, region, at, chunk, first, &end);
+    uint64_t length = (uint64_t)(end - *first) * size;
+    if (length == all) length = chunk->length;
+    return (ups_extent){array->file, chunk->offset + (uint64_t)*first * size, length};
+}
+
 int64_t ups_array_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
     if (ups_array_elements(array, region) == 0 || array->storage == UPS_STORAGE_LIBRARY) return 0;
     if (array->storage == UPS_STORAGE_CONTIGUOUS) {
         if (array->offset == UPS_OFFSET_UNWRITTEN) return 0;
         int64_t first, end;
         contiguous_span(array, region, &first, &end);
-        uint64_t size = ups_dtype_size(array->dtype);
+        uint64_t size = ups_array_stored_size(array);
         if (extents)
             *extents =
                 (ups_extent){array->file, array->offset + (uint64_t)first * size, (uint64_t)(end - first) * size};
@@ -85,7 +146,8 @@ int64_t ups_array_extents(const ups_stored_array *array, const ups_region *regio
     do {
         const ups_stored_chunk *chunk = chunk_at(array, walk.at);
         if (chunk->offset == UPS_OFFSET_UNWRITTEN) continue;
-        if (extents) extents[count] = (ups_extent){array->file, chunk->offset, chunk->length};
+        int64_t first;
+        if (extents) extents[count] = chunk_extent(array, region, walk.at, chunk, &first);
         count++;
     } while (walk_next(array, &walk));
     return count;
@@ -124,11 +186,25 @@ static void simplify(box *shape) {
     shape->rank = kept;
 }
 
-/* One row, element by element. Inlined with constant strides where they are common, so that the compiler can unroll. */
+/* One row, element by element. Inlined with constant sizes and strides where they are common, so that the compiler can
+ * unroll. */
 static inline __attribute__((always_inline)) void copy_strided(uint8_t *to, int64_t to_stride, const uint8_t *from,
-                                                               int64_t from_stride, int64_t count, size_t size) {
+                                                               int64_t from_stride, int64_t count, size_t size,
+                                                               bool swapped) {
     for (int64_t i = 0; i < count; i++) {
-        memcpy(to, from, size);
+        if (swapped && size == 4) {
+            uint32_t word;
+            memcpy(&word, from, 4);
+            word = __builtin_bswap32(word);
+            memcpy(to, &word, 4);
+        } else if (swapped) {
+            uint64_t word;
+            memcpy(&word, from, 8);
+            word = __builtin_bswap64(word);
+            memcpy(to, &word, 8);
+        } else {
+            memcpy(to, from, size);
+        }
         to += to_stride * (int64_t)size;
         from += from_stride * (int64_t)size;
     }
@@ -151,48 +227,84 @@ static void interleave_floats(float *to, const float *from, int64_t count) {
 }
 #endif
 
+/* How elements are copied: their size, and what is done to them on the way. */
+typedef struct element_form {
+    size_t size, stored_size; /* the same, unless they are unpacked */
+    bool swapped;
+    const ups_packing *packing;
+    ups_dtype dtype;
+} element_form;
+
 static void copy_row(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, int64_t count,
-                     size_t size) {
+                     element_form form) {
+    if (form.packing) {
+        ups_unpack(form.packing, form.swapped, from, from_stride * (int64_t)form.stored_size, form.dtype, to,
+                   to_stride * (int64_t)form.size, count);
+        return;
+    }
     if (to_stride == 1 && from_stride == 1) {
-        memcpy(to, from, (size_t)count * size);
+        memcpy(to, from, (size_t)count * form.size);
+        if (form.swapped) ups_swap_bytes(to, (size_t)count, form.size);
         return;
     }
 #if defined(__SSE2__)
-    if (to_stride == 2 && from_stride == 1 && size == 4) {
+    if (to_stride == 2 && from_stride == 1 && form.size == 4 && !form.swapped) {
         interleave_floats((float *)(void *)to, (const float *)(const void *)from, count);
         return;
     }
 #endif
-    if (size == 4) {
-        copy_strided(to, to_stride, from, from_stride, count, 4);
+    if (form.size == 4 && form.swapped) {
+        copy_strided(to, to_stride, from, from_stride, count, 4, true);
+    } else if (form.size == 4) {
+        copy_strided(to, to_stride, from, from_stride, count, 4, false);
     } else {
-        copy_strided(to, to_stride, from, from_stride, count, 8);
+        copy_strided(to, to_stride, from, from_stride, count, 8, form.swapped);
     }
 }
 
-static void copy_box(const box *shape, uint8_t *to, const uint8_t *from, size_t size) {
+static void swap_axes(box *shape, int a, int b) {
+    int64_t count = shape->count[a], from = shape->from_stride[a], to = shape->to_stride[a];
+    shape->count[a] = shape->count[b];
+    shape->from_stride[a] = shape->from_stride[b];
+    shape->to_stride[a] = shape->to_stride[b];
+    shape->count[b] = count;
+    shape->from_stride[b] = from;
+    shape->to_stride[b] = to;
+}
+
+static void copy_box(box *shape, uint8_t *to, const uint8_t *from, element_form form) {
+    enum { SHORT_ROW = 8 }; /* the components of a vector, next to a long grid axis */
+    simplify(shape);
     int inner = shape->rank - 1;
+    if (inner > 0 && shape->count[inner] <= SHORT_ROW && shape->count[inner - 1] > shape->count[inner])
+        swap_axes(shape, inner - 1, inner);
     int64_t at[UPS_ARRAY_MAX_RANK] = {0};
     for (;;) {
-        copy_row(to, shape->to_stride[inner], from, shape->from_stride[inner], shape->count[inner], size);
+        copy_row(to, shape->to_stride[inner], from, shape->from_stride[inner], shape->count[inner], form);
         int axis = inner - 1;
         for (; axis >= 0; axis--) {
-            to += shape->to_stride[axis] * (int64_t)size;
-            from += shape->from_stride[axis] * (int64_t)size;
+            to += shape->to_stride[axis] * (int64_t)form.size;
+            from += shape->from_stride[axis] * (int64_t)form.stored_size;
             if (++at[axis] < shape->count[axis]) break;
-            to -= shape->to_stride[axis] * at[axis] * (int64_t)size;
-            from -= shape->from_stride[axis] * at[axis] * (int64_t)size;
+            to -= shape->to_stride[axis] * at[axis] * (int64_t)form.size;
+            from -= shape->from_stride[axis] * at[axis] * (int64_t)form.stored_size;
             at[axis] = 0;
         }
         if (axis < 0) return;
     }
 }
 
-/* Copies the part of the chunk at `at` that lies in the region. `from_step` 0 repeats one element: the fill value. */
-static void place_chunk(const ups_stored_array *array, const ups_region *region, const int64_t *at,
-                        const uint8_t *chunk, int64_t from_step, uint8_t *out) {
+static element_form form_of(const ups_stored_array *array) {
+    return (element_form){ups_dtype_size(array->dtype), ups_array_stored_size(array), array->swapped, array->packing,
+                          array->dtype};
+}
+
+/* Copies the part of the chunk at `at` that lies in the region. `chunk` holds its elements from number `first` on;
+ * `from_step` 0 repeats one element: the fill value. */
+static void place_chunk(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                        const int64_t *at, const uint8_t *chunk, int64_t first, int64_t from_step, uint8_t *out) {
     box shape = {.rank = array->rank};
-    int64_t from = 0, to = 0, from_stride = from_step, to_stride = 1;
+    int64_t from = -first, to = 0, from_stride = from_step;
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         int64_t chunk_start = at[axis] * array->chunk_shape[axis];
         int64_t chunk_end = chunk_start + array->chunk_shape[axis];
@@ -201,15 +313,13 @@ static void place_chunk(const ups_stored_array *array, const ups_region *region,
         int64_t end = chunk_end < region_end ? chunk_end : region_end;
         shape.count[axis] = end - start;
         shape.from_stride[axis] = from_stride;
-        shape.to_stride[axis] = to_stride;
+        shape.to_stride[axis] = strides[axis];
         from += (start - chunk_start) * from_stride;
-        to += (start - region->start[axis]) * to_stride;
+        to += (start - region->start[axis]) * strides[axis];
         from_stride *= array->chunk_shape[axis];
-        to_stride *= region->count[axis];
     }
-    simplify(&shape);
-    size_t size = ups_dtype_size(array->dtype);
-    copy_box(&shape, out + (size_t)to * size, chunk + (size_t)from * size, size);
+    element_form form = form_of(array);
+    copy_box(&shape, out + to * (int64_t)form.size, chunk + from * (int64_t)form.stored_size, form);
 }
 
 /* ---- decode -------------------------------------------------------------------------------------------------------
@@ -229,79 +339,155 @@ static void name_chunk(const ups_stored_array *array, const int64_t *at, const u
                     array->name, chunk->length, (unsigned long long)chunk->offset);
 }
 
-static void fill_region(const ups_stored_array *array, int64_t elements, uint8_t *out) {
-    size_t size = ups_dtype_size(array->dtype);
-    for (int64_t i = 0; i < elements; i++) memcpy(out + (size_t)i * size, array->fill, size);
+/* Copies a region whose elements lie at `from` as the array's own shape says, or are all the one at `from`. */
+static void place_region(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                         const uint8_t *from, const int64_t *from_shape, int64_t from_step, uint8_t *out) {
+    box shape = {.rank = array->rank};
+    int64_t from_stride = from_step;
+    for (int axis = array->rank - 1; axis >= 0; axis--) {
+        shape.count[axis] = region->count[axis];
+        shape.from_stride[axis] = from_stride;
+        shape.to_stride[axis] = strides[axis];
+        from_stride *= from_shape[axis];
+    }
+    copy_box(&shape, out, from, form_of(array));
 }
 
-static ups_status decode_contiguous(const ups_stored_array *array, const ups_region *region, const ups_piece *pieces,
-                                    int64_t count, uint8_t *out, int64_t *used, ups_error *error) {
-    int64_t elements = ups_array_elements(array, region);
-    *used = 0;
+static ups_status decode_contiguous(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                    const ups_piece *pieces, int64_t count, uint8_t *out, int64_t *used,
+                                    ups_error *error) {
     if (array->offset == UPS_OFFSET_UNWRITTEN) {
-        fill_region(array, elements, out);
+        place_region(array, region, strides, array->fill, array->shape, 0, out);
         return UPS_OK;
     }
     int64_t first, end;
     contiguous_span(array, region, &first, &end);
-    size_t size = ups_dtype_size(array->dtype);
-    if (count < 1 || pieces[0].length != (uint64_t)(end - first) * size)
+    if (count < 1 || pieces[0].length != (uint64_t)(end - first) * ups_array_stored_size(array))
         return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
                         array->name);
     *used = 1;
-    box shape = {.rank = array->rank};
-    int64_t from_stride = 1, to_stride = 1;
-    for (int axis = array->rank - 1; axis >= 0; axis--) {
-        shape.count[axis] = region->count[axis];
-        shape.from_stride[axis] = from_stride;
-        shape.to_stride[axis] = to_stride;
-        from_stride *= array->shape[axis];
-        to_stride *= region->count[axis];
-    }
-    simplify(&shape);
-    copy_box(&shape, out, pieces[0].bytes, size);
+    place_region(array, region, strides, pieces[0].bytes, array->shape, 1, out);
     return UPS_OK;
 }
 
-static ups_status decode_chunks(const ups_stored_array *array, const ups_region *region, const ups_piece *pieces,
-                                int64_t count, uint8_t *scratch, uint8_t *out, int64_t *used, ups_error *error) {
+static ups_status decode_chunks(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                const ups_piece *pieces, int64_t count, uint8_t *scratch, uint8_t *out, int64_t *used,
+                                ups_error *error) {
     uint64_t chunk_bytes = ups_array_chunk_bytes(array);
-    *used = 0;
     chunk_walk walk;
     walk_begin(array, region, &walk);
     do {
         const ups_stored_chunk *chunk = chunk_at(array, walk.at);
         if (chunk->offset == UPS_OFFSET_UNWRITTEN) {
-            place_chunk(array, region, walk.at, array->fill, 0, out);
+            place_chunk(array, region, strides, walk.at, array->fill, 0, 0, out);
             continue;
         }
-        if (*used >= count || pieces[*used].length != chunk->length)
+        int64_t first;
+        ups_extent extent = chunk_extent(array, region, walk.at, chunk, &first);
+        if (*used >= count || pieces[*used].length != extent.length)
             return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
                             array->name);
-        const uint8_t *decoded;
-        ups_status status = ups_filters_undo(&array->filters, chunk->mask, pieces[*used].bytes, chunk->length,
-                                             chunk_bytes, scratch, &decoded, error);
-        if (status != UPS_OK) {
-            name_chunk(array, walk.at, chunk, error);
-            return status;
+        const uint8_t *decoded = pieces[*used].bytes;
+        if (extent.length == chunk->length) {
+            ups_status status = ups_filters_undo(&array->filters, chunk->mask, pieces[*used].bytes, chunk->length,
+                                                 chunk_bytes, scratch, &decoded, error);
+            if (status != UPS_OK) {
+                name_chunk(array, walk.at, chunk, error);
+                return status;
+            }
         }
-        place_chunk(array, region, walk.at, decoded, 1, out);
+        place_chunk(array, region, strides, walk.at, decoded, first, 1, out);
         ++*used;
     } while (walk_next(array, &walk));
     return UPS_OK;
 }
 
+/* Reads slab by slab into scratch, and places each. The library puts bytes into our order by itself. */
+static ups_status decode_library(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                 void *scratch, uint8_t *out, ups_error *error) {
+    ups_stored_array native = *array;
+    native.swapped = false;
+    int inner = find_slab(array).first_axis;
+    ups_region slab = *region;
+    for (int axis = 0; axis < inner; axis++) slab.count[axis] = 1;
+    size_t size = ups_dtype_size(array->dtype);
+    for (;;) {
+        int64_t to = 0;
+        for (int axis = 0; axis < inner; axis++) to += (slab.start[axis] - region->start[axis]) * strides[axis];
+        UPS_TRY(array->read_through(array, &slab, scratch, error));
+        place_region(&native, &slab, strides, scratch, slab.count, 1, out + to * (int64_t)size);
+        int axis = inner - 1;
+        for (; axis >= 0; axis--) {
+            if (++slab.start[axis] < region->start[axis] + region->count[axis]) break;
+            slab.start[axis] = region->start[axis];
+        }
+        if (axis < 0) return UPS_OK;
+    }
+}
+
+static bool are_contiguous(const ups_stored_array *array, const ups_region *region, const int64_t *strides) {
+    int64_t stride = 1;
+    for (int axis = array->rank - 1; axis >= 0; axis--) {
+        if (region->count[axis] > 1 && strides[axis] != stride) return false;
+        stride *= region->count[axis];
+    }
+    return true;
+}
+
+ups_status ups_array_decode_strided(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                    const ups_piece *pieces, int64_t count, void *scratch, void *out, int64_t *used,
+                                    ups_error *error) {
+    *used = 0;
+    if (ups_array_elements(array, region) == 0) return UPS_OK;
+    if (array->storage == UPS_STORAGE_CONTIGUOUS)
+        return decode_contiguous(array, region, strides, pieces, count, out, used, error);
+    if (array->storage == UPS_STORAGE_CHUNKED)
+        return decode_chunks(array, region, strides, pieces, count, scratch, out, used, error);
+    if (!are_contiguous(array, region, strides)) return decode_library(array, region, strides, scratch, out, error);
+    UPS_TRY(array->read_through(array, region, out, error));
+    int64_t size = (int64_t)ups_dtype_size(array->dtype);
+    if (array->packing)
+        ups_unpack(array->packing, false, out, size, array->dtype, out, size, ups_array_elements(array, region));
+    return UPS_OK;
+}
+
 ups_status ups_array_decode(const ups_stored_array *array, const ups_region *region, const ups_piece *pieces,
                             int64_t count, void *scratch, void *out, int64_t *used, ups_error *error) {
-    *used = 0;
-    int64_t elements = ups_array_elements(array, region);
-    if (elements == 0) return UPS_OK;
-    if (array->storage == UPS_STORAGE_LIBRARY) return array->read_through(array, region, out, error);
-    if (array->storage == UPS_STORAGE_CONTIGUOUS) {
-        UPS_TRY(decode_contiguous(array, region, pieces, count, out, used, error));
-    } else {
-        UPS_TRY(decode_chunks(array, region, pieces, count, scratch, out, used, error));
+    int64_t strides[UPS_ARRAY_MAX_RANK], stride = 1;
+    for (int axis = array->rank - 1; axis >= 0; axis--) {
+        strides[axis] = stride;
+        stride *= region->count[axis];
     }
-    if (array->swapped) ups_swap_bytes(out, (size_t)elements, ups_dtype_size(array->dtype));
-    return UPS_OK;
+    return ups_array_decode_strided(array, region, strides, pieces, count, scratch, out, used, error);
+}
+
+ups_status ups_array_read(const ups_stored_array *array, int fd, const char *path, void *out, ups_error *error) {
+    ups_region all = {{0}, {0}};
+    for (int axis = 0; axis < array->rank; axis++) all.count[axis] = array->shape[axis];
+    int64_t count = ups_array_extents(array, &all, NULL), used;
+    ups_extent *extents = calloc((size_t)count + 1, sizeof *extents);
+    ups_piece *pieces = calloc((size_t)count + 1, sizeof *pieces);
+    void *scratch = ups_aligned_alloc(64, ups_array_scratch(array) + 64);
+    uint8_t *bytes = NULL;
+    ups_status status = UPS_ERR_MEMORY;
+    if (!extents || !pieces || !scratch) goto cleanup;
+    ups_array_extents(array, &all, extents);
+    uint64_t total = 0;
+    for (int64_t i = 0; i < count; i++) total += extents[i].length;
+    if (!(bytes = malloc(total + 1))) goto cleanup;
+    status = UPS_OK;
+    uint8_t *to = bytes;
+    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
+        status = ups_read_at(fd, path, extents[i].offset, to, extents[i].length, error);
+        pieces[i] = (ups_piece){to, extents[i].length};
+        to += extents[i].length;
+    }
+    if (status == UPS_OK) status = ups_array_decode(array, &all, pieces, count, scratch, out, &used, error);
+cleanup:
+    free(bytes);
+    ups_aligned_free(scratch);
+    free(pieces);
+    free(extents);
+    if (status == UPS_ERR_MEMORY) ups_fail(error, status, "no memory to read it");
+    return status;
 }

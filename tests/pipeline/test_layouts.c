@@ -1,4 +1,4 @@
-/* What the three layouts present: frames, windows of frames, coordinates, parameters, many files as one. */
+/* What the layouts present: frames, windows of frames, coordinates, parameters, many files as one. */
 #include "tests/base/testing.h"
 
 #include "pipeline/layouts.h"
@@ -147,7 +147,7 @@ static void seed_groups_keep_their_order_and_their_settings(void **state) {
 
 static void several_files_are_one_source_with_samples_one_after_the_other(void **state) {
     const char *paths[] = {scratch("a_Nu0.1.h5"), scratch("b_Nu0.2.h5")};
-    write_tensor_file(paths[0], &forms[0], 3, 4, 20);
+    write_tensor_file(paths[0], &forms[0], 3, 6, 10);
     write_tensor_file(paths[1], &forms[2], 5, 6, 10);
     ups_source *source;
     ups_error error;
@@ -155,6 +155,8 @@ static void several_files_are_one_source_with_samples_one_after_the_other(void *
     assert_int_equal(source->count, 8);
     assert_int_equal(source->file_count, 2);
     ups_sample sample;
+    assert_int_equal(ups_source_describe(source, 2, &sample, NULL), UPS_OK);
+    assert_true(sample.parameters[0] == 0.1);
     assert_int_equal(ups_source_describe(source, 7, &sample, NULL), UPS_OK);
     assert_string_equal(sample.name, "tensor[4]");
     assert_int_equal(sample.times, 6);
@@ -165,22 +167,58 @@ static void several_files_are_one_source_with_samples_one_after_the_other(void *
     ups_source_close(source);
 }
 
+static void a_pattern_stands_for_the_files_that_match_in_the_order_of_their_names(void **state) {
+    write_tensor_file(scratch("many_Nu0.3.h5"), &forms[0], 1, 4, 8);
+    write_tensor_file(scratch("many_Nu0.1.h5"), &forms[0], 1, 4, 8);
+    write_tensor_file(scratch("many_Nu0.2.h5"), &forms[0], 1, 4, 8);
+    ups_source *source;
+    ups_error error;
+    assert_int_equal(ups_layout_open_many(&(const char *){scratch("many_Nu*.h5")}, 1, NULL, &source, &error), UPS_OK);
+    assert_int_equal(source->file_count, 3);
+    static const double expected[] = {0.1, 0.2, 0.3};
+    for (int64_t i = 0; i < 3; i++) {
+        ups_sample sample;
+        assert_int_equal(ups_source_describe(source, i, &sample, NULL), UPS_OK);
+        assert_true(sample.parameters[0] == expected[i]);
+    }
+    ups_source_close(source);
+    assert_int_equal(ups_layout_open(scratch("none_*.h5"), NULL, &source, &error), UPS_ERR_IO);
+    assert_contains(error.message, "no file matches");
+}
+
+static void parameter_names_unite_across_files_and_are_nan_where_a_file_does_not_say(void **state) {
+    const char *paths[] = {scratch("g_Nu0.1.h5"), scratch("h_Rho3.h5")};
+    write_tensor_file(paths[0], &forms[0], 3, 4, 20);
+    write_tensor_file(paths[1], &forms[0], 3, 4, 20);
+    ups_source *source;
+    ups_error error;
+    ups_sample sample;
+    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_OK);
+    assert_int_equal(source->parameter_count, 2);
+    assert_int_equal(ups_source_describe(source, 0, &sample, NULL), UPS_OK);
+    assert_true(sample.parameters[0] == 0.1 && isnan(sample.parameters[1]));
+    assert_int_equal(ups_source_describe(source, 5, &sample, NULL), UPS_OK);
+    assert_true(isnan(sample.parameters[0]) && sample.parameters[1] == 3);
+    ups_source_close(source);
+}
+
 static void files_that_do_not_belong_together_are_refused_with_the_difference(void **state) {
     const char *paths[] = {scratch("c_Nu0.1.h5"), scratch("d.h5")};
     ups_source *source;
     ups_error error;
     write_tensor_file(paths[0], &forms[0], 3, 4, 20);
-    write_tensor_file(paths[1], &forms[0], 3, 4, 20);
-    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT);
-    assert_contains(error.message, "d.h5 does not say what parameter 'nu' is");
     write_darcy_file(paths[1], &forms[0], 3, 4, 20);
     assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT);
     assert_contains(error.message, "one layout");
+    write_tensor_file(paths[1], &forms[0], 3, 4, 24);
+    assert_int_equal(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "d.h5 has grid (24), 4 frames");
+    assert_contains(error.message, "c_Nu0.1.h5 has grid (20), 4 frames");
     const char *seeds[] = {scratch("e.h5"), scratch("f.h5")};
     write_seed_file(seeds[0], &forms[0], 2, 4, 8, 1);
     write_seed_file(seeds[1], &forms[0], 2, 4, 8, 3);
     assert_int_equal(ups_layout_open_many(seeds, 2, NULL, &source, &error), UPS_ERR_FORMAT);
-    assert_contains(error.message, "3 channels");
+    assert_contains(error.message, "f.h5 has 3 channels (field0, field1, field2)");
     assert_null(source);
 }
 
@@ -272,6 +310,8 @@ int main(void) {
         cmocka_unit_test(the_zeros_of_darcys_first_frame_cost_no_reading),
         cmocka_unit_test(seed_groups_keep_their_order_and_their_settings),
         cmocka_unit_test(several_files_are_one_source_with_samples_one_after_the_other),
+        cmocka_unit_test(a_pattern_stands_for_the_files_that_match_in_the_order_of_their_names),
+        cmocka_unit_test(parameter_names_unite_across_files_and_are_nan_where_a_file_does_not_say),
         cmocka_unit_test(files_that_do_not_belong_together_are_refused_with_the_difference),
         cmocka_unit_test(frames_and_samples_out_of_range_are_refused),
         cmocka_unit_test(a_file_cut_after_it_was_opened_is_an_error_that_names_it),

@@ -1,0 +1,152 @@
+/* Attributes of an HDF5 file's objects: all the simple ones in turn, or one by its name. Every call of the library
+ * stands under its lock. */
+#include "pipeline/hdf5_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_TEXT = 1 << 20, MOST_ENTRIES = 4096 };
+
+/* The library's type for reading texts of a stored type; *bytes of one in memory. Closed by the caller. */
+static hid_t text_type(hid_t stored, bool *variable, size_t *bytes) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    *variable = H5Tis_variable_str(stored) > 0;
+    *bytes = *variable ? sizeof(char *) : H5Tget_size(stored) + 1; /* room for the NUL */
+    H5Tset_size(type, *variable ? H5T_VARIABLE : *bytes);
+    H5Tset_cset(type, H5Tget_cset(stored));
+    return type;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------------------
+ */
+
+typedef struct attribute_walk {
+    ups_hdf5_attribute_visitor visit;
+    void *context;
+} attribute_walk;
+
+static void visit_text(const attribute_walk *walk, hid_t attribute, hid_t type, const char *name) {
+    bool variable;
+    size_t bytes;
+    hid_t memory_type = text_type(type, &variable, &bytes);
+    if (variable) {
+        char *text = NULL;
+        if (H5Aread(attribute, memory_type, &text) >= 0 && text) walk->visit(walk->context, name, 0, text);
+        if (text) H5free_memory(text);
+    } else {
+        char *text = bytes < LONGEST_TEXT ? calloc(1, bytes) : NULL;
+        if (text && H5Aread(attribute, memory_type, text) >= 0) walk->visit(walk->context, name, 0, text);
+        free(text);
+    }
+    H5Tclose(memory_type);
+}
+
+static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context) {
+    const attribute_walk *walk = context;
+    hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
+    if (attribute < 0) return -1;
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    if (type >= 0 && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) {
+        H5T_class_t class = H5Tget_class(type);
+        double number;
+        if (class == H5T_STRING) visit_text(walk, attribute, type, name);
+        if ((class == H5T_FLOAT || class == H5T_INTEGER) && H5Aread(attribute, H5T_NATIVE_DOUBLE, &number) >= 0)
+            walk->visit(walk->context, name, number, NULL);
+    }
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    H5Aclose(attribute);
+    return 0;
+}
+
+ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_attribute_visitor visit, void *context,
+                               ups_error *error) {
+    attribute_walk walk = {visit, context};
+    char reason[300] = "";
+    ups_hdf5_enter();
+    hid_t object = H5Oopen(file->id, *name ? name : "/", H5P_DEFAULT);
+    herr_t result = object < 0 ? -1 : H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_attribute, &walk);
+    if (result < 0) ups_hdf5_reason(reason);
+    if (object >= 0) H5Oclose(object);
+    ups_hdf5_leave();
+    if (result < 0)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: the attributes of '/%s' cannot be read (%s); the file is damaged",
+                        file->path, name, reason);
+    return UPS_OK;
+}
+
+/* ---- one by its name ----------------------------------------------------------------------------------------------
+ */
+
+/* Texts of fixed or variable length; false when the library cannot read them. */
+static bool read_texts(hid_t attribute, hid_t type, hid_t space, ups_arena *arena, ups_hdf5_attribute *out) {
+    bool variable;
+    size_t bytes;
+    hid_t memory_type = text_type(type, &variable, &bytes);
+    char *buffer = bytes < LONGEST_TEXT ? calloc((size_t)out->count, bytes) : NULL;
+    bool fine = buffer && H5Aread(attribute, memory_type, buffer) >= 0;
+    const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
+    for (int64_t i = 0; fine && i < out->count; i++) {
+        const char *text = variable ? ((char **)(void *)buffer)[i] : buffer + (size_t)i * bytes;
+        texts[i] = ups_arena_strdup(arena, text ? text : "");
+    }
+    if (fine && variable) H5Dvlen_reclaim(memory_type, space, H5P_DEFAULT, buffer);
+    free(buffer);
+    H5Tclose(memory_type);
+    out->texts = texts;
+    return fine;
+}
+
+/* Numbers, and truth values as h5py writes them: an enumeration of one byte, FALSE = 0 and TRUE = 1. */
+static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5_attribute *out) {
+    double *numbers = UPS_ARENA_ARRAY(arena, double, out->count);
+    bool fine;
+    if (H5Tget_class(type) == H5T_ENUM) {
+        int8_t bytes[MOST_ENTRIES];
+        fine = H5Tget_size(type) == 1 && H5Aread(attribute, type, bytes) >= 0;
+        for (int64_t i = 0; fine && i < out->count; i++) numbers[i] = bytes[i];
+    } else {
+        fine = H5Aread(attribute, H5T_NATIVE_DOUBLE, numbers) >= 0;
+    }
+    out->numbers = numbers;
+    return fine;
+}
+
+static bool read_attribute(hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    bool fine = type >= 0 && space >= 0;
+    hssize_t count = fine ? H5Sget_simple_extent_npoints(space) : -1;
+    out->present = true;
+    if (count < 0 || count > MOST_ENTRIES) fine = false;
+    out->count = fine ? count : 0;
+    if (fine && count > 0) {
+        H5T_class_t class = H5Tget_class(type);
+        if (class == H5T_STRING) {
+            fine = read_texts(attribute, type, space, arena, out);
+        } else {
+            fine = (class == H5T_FLOAT || class == H5T_INTEGER || class == H5T_ENUM) &&
+                   read_numbers(attribute, type, arena, out);
+        }
+    }
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return fine;
+}
+
+ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name, const char *name, ups_arena *arena,
+                                   ups_hdf5_attribute *out, ups_error *error) {
+    *out = (ups_hdf5_attribute){0};
+    char reason[300] = "its type is neither text nor number";
+    ups_hdf5_enter();
+    hid_t object = H5Oopen(file->id, *object_name ? object_name : "/", H5P_DEFAULT);
+    htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
+    hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
+    bool fine = exists == 0 || (attribute >= 0 && read_attribute(attribute, arena, out));
+    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_reason(reason);
+    if (attribute >= 0) H5Aclose(attribute);
+    if (object >= 0) H5Oclose(object);
+    ups_hdf5_leave();
+    if (fine) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: attribute '%s' of '/%s' cannot be read (%s)", file->path, name,
+                    object_name, reason);
+}
