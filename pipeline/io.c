@@ -14,7 +14,7 @@
 #define DEFAULT_THREADS 4
 #define SPARE_DESCRIPTORS 64    /* left to the rest of the process when the limit is raised for many files */
 #define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
-#define MOST_REFUSALS 10000     /* EINTR and EAGAIN in a row before a read is given up */
+#define MOST_REFUSALS 1000      /* EINTR and EAGAIN in a row before a read is given up */
 
 static const char *const engine_names[] = {
     [UPS_IO_AUTO] = "auto", [UPS_IO_URING] = "uring", [UPS_IO_THREADS] = "threads"};
