@@ -209,7 +209,9 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
 
 void ups_layout_source_close(ups_source *head) {
     layout_source *source = (layout_source *)head;
-    for (int64_t i = 0; i < head->file_count; i++) source->files[i].close(source->files[i].handle);
+    for (int64_t i = 0; i < head->file_count; i++) {
+        if (source->files[i].close) source->files[i].close(source->files[i].handle);
+    }
     ups_arena_destroy(source->arena);
 }
 
