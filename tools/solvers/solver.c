@@ -3,6 +3,7 @@
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/darcy2d.h"
+#include "tools/solvers/diffreact2d.h"
 #include "tools/solvers/diffsorp1d.h"
 #include "tools/solvers/reacdiff1d.h"
 
@@ -15,7 +16,7 @@
 static const int64_t most_steps = 100000;
 
 static const ups_solver *const solvers[] = {
-    &ups_advection1d, &ups_burgers1d, &ups_reacdiff1d, &ups_diffsorp1d, &ups_darcy2d,
+    &ups_advection1d, &ups_burgers1d, &ups_reacdiff1d, &ups_diffsorp1d, &ups_darcy2d, &ups_diffreact2d,
 };
 
 const ups_solver *const *ups_solvers(int *count) {
