@@ -2,6 +2,7 @@
 #include "tools/solvers/solver.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
+#include "tools/solvers/compressible_datagen.h"
 #include "tools/solvers/darcy2d.h"
 #include "tools/solvers/diffreact2d.h"
 #include "tools/solvers/diffsorp1d.h"
@@ -16,7 +17,9 @@
 static const int64_t most_steps = 100000;
 
 static const ups_solver *const solvers[] = {
-    &ups_advection1d, &ups_burgers1d, &ups_reacdiff1d, &ups_diffsorp1d, &ups_darcy2d, &ups_diffreact2d,
+    &ups_advection1d, &ups_burgers1d,  &ups_reacdiff1d,     &ups_diffsorp1d, &ups_darcy2d,
+    &ups_diffreact2d, &ups_cfd1d_rand, &ups_cfd1d_shock,    &ups_cfd1d_sod,  &ups_cfd2d_rand,
+    &ups_cfd2d_turb,  &ups_cfd2d_kh,   &ups_cfd2d_otvortex, &ups_cfd3d_rand, &ups_cfd3d_turb,
 };
 
 const ups_solver *const *ups_solvers(int *count) {
