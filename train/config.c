@@ -17,7 +17,7 @@
 static const cyaml_strval_t precisions[] = {{"f32", UPS_PRECISION_F32}, {"bf16", UPS_PRECISION_BF16}};
 static const cyaml_strval_t poolings[] = {{"average", UPS_POOL_MEAN}, {"queries", UPS_POOL_QUERIES}};
 static const cyaml_strval_t update_norms[] = {{"layer_norm", UPS_UPDATE_LAYER_NORM}, {"none", UPS_UPDATE_PLAIN}};
-static const cyaml_strval_t codecs[] = {{"latent", UPS_CACHE_LATENT}, {"portable", UPS_CACHE_PORTABLE}};
+static const cyaml_strval_t codecs[] = {{"latent", UPS_CACHE_UPS_LATENT}, {"portable", UPS_CACHE_PORTABLE}};
 static const cyaml_strval_t schedules[] = {{"constant", UPS_SCHEDULE_CONSTANT}, {"cosine", UPS_SCHEDULE_COSINE}};
 static const cyaml_strval_t stages[] = {
     {"autoencoder", UPS_STAGE_AUTOENCODER}, {"cache", UPS_STAGE_CACHE}, {"operator", UPS_STAGE_OPERATOR}};
