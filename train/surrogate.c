@@ -111,7 +111,7 @@ static ups_status check_origins(const ups_run_config *config, const ups_tasks *t
     json_t *op = ups_origin_operator(config, tasks, files->autoencoder_hash);
     ups_status status = autoencoder && op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_origin_check(files->autoencoder, autoencoder, error);
-    if (status == UPS_OK) status = ups_origin_check(files->op, op, error);
+    if (status == UPS_OK && files->op) status = ups_origin_check(files->op, op, error);
     json_decref(autoencoder);
     json_decref(op);
     return status;
@@ -136,12 +136,14 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
     if (status == UPS_OK) {
         build_encoder(s);
         build_decoder(s, sizes.points > 0 ? sizes.points : ups_task_points(&tasks->task[task]));
-        build_operator(s, sizes.states);
+        if (files->op) build_operator(s, sizes.states);
         status = ups_networks_load(s->autoencoder, device, UPS_AUTOENCODER_COMPUTE, files->autoencoder, error);
-        if (status == UPS_OK) status = ups_networks_load(s->op, device, ups_run_compute(config), files->op, error);
+        if (status == UPS_OK && files->op)
+            status = ups_networks_load(s->op, device, ups_run_compute(config), files->op, error);
     }
     network *const networks[] = {&s->encoder, &s->advance, &s->decoder};
     for (int i = 0; i < 3 && status == UPS_OK; i++) {
+        if (!networks[i]->graph) continue; /* no operator wanted */
         status = ups_step_create(networks[i]->graph, device, &networks[i]->step, error);
     }
     if (status == UPS_OK) status = allocate_host(s, error);

@@ -31,9 +31,9 @@ typedef struct ups_surrogate_sizes {
     int64_t states; /* advanced side by side; 0: many */
 } ups_surrogate_sizes;
 
-/* `tasks` is normalised and, like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not
- * fit the configuration; UPS_ERR_STALE when they say that they are of another one, or the operator of another
- * autoencoder (origin.h). */
+/* `files->op` NULL: the autoencoder alone; ups_surrogate_advance may not be called then. `tasks` is normalised and,
+ * like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not fit the configuration;
+ * UPS_ERR_STALE when they say that they are of another one, or the operator of another autoencoder (origin.h). */
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
                               const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error);
