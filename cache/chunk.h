@@ -1,19 +1,17 @@
-/* One trajectory as it lies in a shard: ups.latent (or plain bytes when `portable`), then zstd with its content
- * checksum, then a CRC32C of the compressed bytes. The CRC covers the few bits of a zstd frame that its own checksum
- * leaves free, so that no bit of a chunk can change unseen. */
+/* One trajectory as it lies in a shard: ups.latent (or plain bytes and zstd when `portable`), then a CRC32C of the
+ * encoded bytes, so that no bit of a chunk can change unseen. */
 #ifndef UPS_CACHE_CHUNK_H
 #define UPS_CACHE_CHUNK_H
 
 #include "base/error.h"
 #include "base/half.h"
+#include "cache/codec.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define UPS_CHUNK_DEFAULT_LEVEL 1 /* of zstd: on byte planes the fastest is also the smallest */
-
 typedef struct ups_chunk_codec {
     bool portable; /* plain bytes + zstd: bigger, but readable without the ups.latent codec */
-    int level;     /* of zstd; 0: UPS_CHUNK_DEFAULT_LEVEL */
+    int level;     /* of zstd; 0: UPS_LATENT_DEFAULT_LEVEL */
 } ups_chunk_codec;
 
 typedef struct ups_chunk_shape {
@@ -31,14 +29,13 @@ void ups_chunk_encoder_destroy(ups_chunk_encoder *encoder);                     
 ups_status ups_chunk_encode(ups_chunk_encoder *encoder, const ups_f16 *latents, const uint8_t **bytes, size_t *length,
                             ups_error *error);
 
-/* The stages of decoding one by one, and the whole. `scratch` holds ups_chunk_scratch_bytes, 64-byte aligned; nothing
- * is allocated. Frames [start, start + count) go to `out` (count, tokens, dim). UPS_ERR_CHECKSUM: changed since
+/* Frames [start, start + count) as `dtype`, UPS_F16 or UPS_F32, to `out` (count, tokens, dim). *finite says whether all
+ * of them are neither NaN nor Inf. `orders` receives how blocks were predicted, when not portable; NULL is fine.
+ * `scratch` holds ups_chunk_scratch_bytes, 64-byte aligned; nothing is allocated. UPS_ERR_CHECKSUM: changed since
  * written; UPS_ERR_FORMAT: never was a chunk of this shape. */
 size_t ups_chunk_scratch_bytes(ups_chunk_codec codec, ups_chunk_shape shape);
 ups_status ups_chunk_decode(ups_chunk_codec codec, ups_chunk_shape shape, const uint8_t *bytes, size_t length,
-                            int64_t start, int64_t count, void *scratch, ups_f16 *out, ups_error *error);
-
-/* The prediction order of the chunk last decoded with this scratch, or −1 when portable. */
-int ups_chunk_order(ups_chunk_codec codec, const void *scratch);
+                            int64_t start, int64_t count, void *scratch, ups_dtype dtype, void *out, bool *finite,
+                            ups_latent_orders *orders, ups_error *error);
 
 #endif

@@ -1,293 +1,222 @@
-/* Both directions work on tiles of 16 frames × 64 series, small enough for L1: on one side a tile lies time-fastest in
- * the byte planes, on the other it is 16 pieces of 128 bytes in the frames. Turning one into the other is a
- * transposition of 16 × 16 bytes in registers; prediction is then a vertical sum or difference over the tile's frames,
- * which compilers vectorize.
- *
- * What may surprise: a last tile along time overlaps the one before it when `times` is not a multiple of 16; its first
- * frames are read but not used again. Trajectories shorter than 16 frames, and series beyond a multiple of 64, take the
- * plain loops. */
+#define ZSTD_STATIC_LINKING_ONLY /* contexts in memory of the caller's: ZSTD_initStaticDCtx */
 #include "cache/codec.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
-#define TILE_FRAMES 16
-#define TILE_SERIES 64
-#define ORDER_STRIDE 8 /* choose_order looks at one block of series in this many */
+#define HEADER_BYTES 8
+#define BLOCK_BYTES 16 /* what the table says of a block */
 
-typedef uint8_t bytes16 __attribute__((vector_size(16)));
-typedef uint16_t tile_t[TILE_FRAMES][TILE_SERIES];
+/* The high plane of a block is to hold this much: large enough that a frame's table of symbols costs nothing, small
+ * enough that all planes of a block (twice as much) stay in a second-level cache. */
+#define HIGH_PLANE_BYTES (128 * 1024)
+#define SERIES_QUANTUM 64
 
-/* Carried along time for a block of series: the last integer and its last difference. */
-typedef struct predictor {
-    uint16_t value[TILE_SERIES], slope[TILE_SERIES];
-} predictor;
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are little-endian; a big-endian port must swap here");
 
-size_t ups_latent_encoded_bytes(int64_t times, int64_t series) {
-    return UPS_LATENT_HEADER_BYTES + 2 * (size_t)times * (size_t)series;
+enum { LOW, MIDDLE, HIGH, PLANES };
+
+typedef struct block_entry {
+    uint8_t order, reserved[3];
+    uint32_t length[PLANES];
+} block_entry;
+
+_Static_assert(sizeof(block_entry) == BLOCK_BYTES, "entries are read and written as they lie in memory");
+
+struct ups_latent_encoder {
+    int64_t times, series;
+    ZSTD_CCtx *zstd;
+    uint8_t *memory;
+    ups_planes planes;
+};
+
+/* Series in each block but the last. */
+static int64_t block_series(int64_t times, int64_t series) {
+    int64_t fitting = HIGH_PLANE_BYTES / times / SERIES_QUANTUM * SERIES_QUANTUM;
+    if (fitting < SERIES_QUANTUM) fitting = SERIES_QUANTUM;
+    return fitting < series ? fitting : series;
 }
 
-/* FP16 bits to order-preserving two's complement and back: its own inverse. */
-static inline uint16_t ordered(uint16_t bits) {
-    return bits ^ ((bits >> 15) * 0x7fffu);
+static int64_t block_count(int64_t series, int64_t per_block) {
+    return (series + per_block - 1) / per_block;
 }
 
-static inline uint16_t zigzag(uint16_t residual) {
-    return (uint16_t)((residual << 1) ^ (uint16_t) - (residual >> 15));
+static void plane_bytes(int64_t times, int64_t series, size_t bytes[PLANES]) {
+    bytes[LOW] = bytes[MIDDLE] = (size_t)(series * ups_planes_pairs(times));
+    bytes[HIGH] = (size_t)(series * times);
 }
 
-static inline uint16_t unzigzag(uint16_t code) {
-    return (uint16_t)((code >> 1) ^ (uint16_t) - (code & 1));
+/* Room for the planes of a block, each aligned and with its slack. */
+static size_t room(size_t bytes) {
+    return (bytes + UPS_PLANES_SLACK + 63) / 64 * 64;
 }
 
-static inline bytes16 load16(const uint8_t *from) {
-    bytes16 v;
-    memcpy(&v, from, sizeof v);
-    return v;
+static size_t planes_bytes(int64_t times, int64_t series) {
+    size_t bytes[PLANES];
+    plane_bytes(times, block_series(times, series), bytes);
+    return 2 * room(bytes[LOW]) + room(bytes[HIGH]);
 }
 
-static inline bytes16 interleave_low(bytes16 a, bytes16 b) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+static ups_planes planes_in(uint8_t *memory, int64_t times, int64_t series) {
+    size_t bytes[PLANES];
+    plane_bytes(times, block_series(times, series), bytes);
+    return (ups_planes){memory, memory + room(bytes[LOW]), memory + 2 * room(bytes[LOW])};
 }
 
-static inline bytes16 interleave_high(bytes16 a, bytes16 b) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+size_t ups_latent_bound(int64_t times, int64_t series) {
+    int64_t per_block = block_series(times, series);
+    size_t bytes[PLANES], total = HEADER_BYTES;
+    plane_bytes(times, per_block, bytes);
+    for (int p = 0; p < PLANES; p++) total += (size_t)block_count(series, per_block) * ZSTD_compressBound(bytes[p]);
+    return total + (size_t)block_count(series, per_block) * BLOCK_BYTES;
 }
 
-/* Four perfect shuffles of 16 registers transpose 16 × 16 bytes. */
-static inline __attribute__((always_inline)) void transpose16(bytes16 m[16]) {
-    bytes16 n[16];
-    for (int i = 0; i < 8; i++)
-        n[2 * i] = interleave_low(m[i], m[i + 8]), n[2 * i + 1] = interleave_high(m[i], m[i + 8]);
-    for (int i = 0; i < 8; i++)
-        m[2 * i] = interleave_low(n[i], n[i + 8]), m[2 * i + 1] = interleave_high(n[i], n[i + 8]);
-    for (int i = 0; i < 8; i++)
-        n[2 * i] = interleave_low(m[i], m[i + 8]), n[2 * i + 1] = interleave_high(m[i], m[i + 8]);
-    for (int i = 0; i < 8; i++)
-        m[2 * i] = interleave_low(n[i], n[i + 8]), m[2 * i + 1] = interleave_high(n[i], n[i + 8]);
+void ups_latent_encoder_destroy(ups_latent_encoder *encoder) {
+    if (!encoder) return;
+    ZSTD_freeCCtx(encoder->zstd);
+    free(encoder->memory);
+    free(encoder);
 }
 
-/* high, low: planes at (first series of the block, first frame of the tile); rows lie `times` bytes apart. */
-static inline __attribute__((always_inline)) void gather_tile(const uint8_t *high, const uint8_t *low, int64_t times,
-                                                              tile_t tile) {
-    for (int group = 0; group < TILE_SERIES; group += 16) {
-        bytes16 h[16], l[16];
-        for (int i = 0; i < 16; i++) h[i] = load16(high + (group + i) * times);
-        for (int i = 0; i < 16; i++) l[i] = load16(low + (group + i) * times);
-        transpose16(h);
-        transpose16(l);
-        for (int t = 0; t < TILE_FRAMES; t++) {
-            bytes16 first = interleave_low(l[t], h[t]), second = interleave_high(l[t], h[t]);
-            memcpy(&tile[t][group], &first, 16);
-            memcpy(&tile[t][group + 8], &second, 16);
+ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series, int level) {
+    ups_latent_encoder *encoder = calloc(1, sizeof *encoder);
+    if (!encoder) return NULL;
+    encoder->times = times;
+    encoder->series = series;
+    encoder->zstd = ZSTD_createCCtx();
+    encoder->memory = malloc(planes_bytes(times, series));
+    if (!encoder->zstd || !encoder->memory) {
+        ups_latent_encoder_destroy(encoder);
+        return NULL;
+    }
+    encoder->planes = planes_in(encoder->memory, times, series);
+    ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_compressionLevel, level ? level : UPS_LATENT_DEFAULT_LEVEL);
+    if (level <= UPS_LATENT_DEFAULT_LEVEL) {
+        /* Planes of residuals have long runs and no words: looking for long matches only leaves noise to Huffman, which
+         * is smaller and faster to decode than level 1 as it is. */
+        ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_strategy, ZSTD_dfast);
+        ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_minMatch, 7);
+    }
+    return encoder;
+}
+
+static bool all_zero(const uint8_t *bytes, size_t count) {
+    return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
+}
+
+ups_status ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, uint8_t *out, size_t *length,
+                             ups_error *error) {
+    int64_t times = encoder->times, series = encoder->series, per_block = block_series(times, series);
+    int64_t blocks = block_count(series, per_block);
+    uint32_t header[2] = {UPS_LATENT_VERSION, (uint32_t)per_block};
+    memcpy(out, header, HEADER_BYTES);
+    uint8_t *table = out + HEADER_BYTES, *at = table + blocks * BLOCK_BYTES;
+    const uint8_t *end = out + ups_latent_bound(times, series);
+    for (int64_t b = 0; b < blocks; b++, table += BLOCK_BYTES) {
+        const ups_f16 *first = latents + b * per_block;
+        int64_t here = series - b * per_block < per_block ? series - b * per_block : per_block;
+        block_entry entry = {.order = (uint8_t)ups_planes_choose_order(first, series, times, here)};
+        ups_planes_split(first, series, times, here, entry.order, encoder->planes);
+        const uint8_t *planes[PLANES] = {encoder->planes.low, encoder->planes.middle, encoder->planes.high};
+        size_t bytes[PLANES];
+        plane_bytes(times, here, bytes);
+        for (int p = 0; p < PLANES; p++) {
+            if (all_zero(planes[p], bytes[p])) continue;
+            size_t packed = ZSTD_compress2(encoder->zstd, at, (size_t)(end - at), planes[p], bytes[p]);
+            if (ZSTD_isError(packed))
+                return ups_fail(error, UPS_ERR_MEMORY, "zstd cannot compress latents: %s", ZSTD_getErrorName(packed));
+            entry.length[p] = (uint32_t)packed;
+            at += packed;
         }
+        memcpy(table, &entry, BLOCK_BYTES);
     }
-}
-
-static inline __attribute__((always_inline)) void scatter_tile(const tile_t tile, int64_t times, uint8_t *high,
-                                                               uint8_t *low) {
-    for (int group = 0; group < TILE_SERIES; group += 16) {
-        bytes16 h[16], l[16];
-        for (int t = 0; t < TILE_FRAMES; t++) {
-            uint8_t split_low[16], split_high[16];
-            for (int i = 0; i < 16; i++) {
-                split_low[i] = (uint8_t)tile[t][group + i];
-                split_high[i] = (uint8_t)(tile[t][group + i] >> 8);
-            }
-            l[t] = load16(split_low);
-            h[t] = load16(split_high);
-        }
-        transpose16(h);
-        transpose16(l);
-        for (int i = 0; i < 16; i++) memcpy(high + (group + i) * times, &h[i], 16);
-        for (int i = 0; i < 16; i++) memcpy(low + (group + i) * times, &l[i], 16);
-    }
-}
-
-/* One frame of a block forward: codes → FP16 bits. Written out per order so that each loop vectorizes. */
-static inline __attribute__((always_inline)) void undo_frame(predictor *p, const uint16_t *codes, int order,
-                                                             int64_t frame, ups_f16 *out) {
-    if (order == 0 || frame == 0) {
-        for (int i = 0; i < TILE_SERIES; i++) p->value[i] = unzigzag(codes[i]);
-    } else if (order == 1) {
-        for (int i = 0; i < TILE_SERIES; i++) p->value[i] = (uint16_t)(p->value[i] + unzigzag(codes[i]));
-    } else {
-        for (int i = 0; i < TILE_SERIES; i++) {
-            p->slope[i] = (uint16_t)(p->slope[i] + unzigzag(codes[i]));
-            p->value[i] = (uint16_t)(p->value[i] + p->slope[i]);
-        }
-    }
-    if (out) {
-        for (int i = 0; i < TILE_SERIES; i++) out[i] = ordered(p->value[i]);
-    }
-}
-
-/* One frame of `width` series: FP16 bits → codes. */
-static inline void predict_frame(predictor *p, const ups_f16 *in, int width, int order, int64_t frame,
-                                 uint16_t *codes) {
-    for (int i = 0; i < width; i++) {
-        uint16_t value = ordered(in[i]);
-        uint16_t slope = frame == 0 ? 0 : (uint16_t)(value - p->value[i]);
-        uint16_t residual = order == 0 || frame == 0 ? value : order == 1 ? slope : (uint16_t)(slope - p->slope[i]);
-        codes[i] = zigzag(residual);
-        p->value[i] = value;
-        p->slope[i] = slope;
-    }
-}
-
-static ups_status check_header(const uint8_t *encoded, size_t length, int64_t times, int64_t series, ups_error *error) {
-    if (length != ups_latent_encoded_bytes(times, series)) {
-        return ups_fail(error, UPS_ERR_FORMAT, "a chunk holds %zu bytes where %zu were expected", length,
-                        ups_latent_encoded_bytes(times, series));
-    }
-    if (encoded[0] != UPS_LATENT_VERSION) {
-        return ups_fail(error, UPS_ERR_FORMAT, "a chunk has version %d of ups.latent; this reader knows version %d",
-                        encoded[0], UPS_LATENT_VERSION);
-    }
-    if (encoded[1] > UPS_LATENT_MAX_ORDER || encoded[2] || encoded[3]) {
-        return ups_fail(error, UPS_ERR_FORMAT, "a chunk's ups.latent header is wrong: order %d, reserved bytes %d %d",
-                        encoded[1], encoded[2], encoded[3]);
-    }
+    *length = (size_t)(at - out);
     return UPS_OK;
 }
 
-static void decode_series_scalar(const uint8_t *high, const uint8_t *low, int64_t series, int64_t s, int order,
-                                 int64_t start, int64_t end, ups_f16 *out) {
-    uint16_t value = 0, slope = 0;
-    for (int64_t t = 0; t < end; t++) {
-        uint16_t residual = unzigzag((uint16_t)(high[t] << 8 | low[t]));
-        if (order == 0 || t == 0) {
-            value = residual;
-        } else {
-            slope = order == 1 ? residual : (uint16_t)(slope + residual);
-            value = (uint16_t)(value + slope);
-        }
-        if (t >= start) out[(t - start) * series + s] = ordered(value);
-    }
+static size_t context_bytes(void) {
+    return (ZSTD_estimateDCtxSize() + 63) / 64 * 64;
 }
 
-ups_status ups_latent_decode_scalar(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
-                                    int64_t count, ups_f16 *out, ups_error *error) {
-    UPS_TRY(check_header(encoded, length, times, series, error));
-    const uint8_t *high = encoded + UPS_LATENT_HEADER_BYTES, *low = high + times * series;
-    for (int64_t s = 0; s < series; s++) {
-        decode_series_scalar(high + s * times, low + s * times, series, s, encoded[1], start, start + count, out);
+size_t ups_latent_scratch_bytes(int64_t times, int64_t series) {
+    return context_bytes() + planes_bytes(times, series);
+}
+
+static ups_status check_header(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t *per_block,
+                               ups_error *error) {
+    uint32_t header[2];
+    if (length < HEADER_BYTES) return ups_fail(error, UPS_ERR_FORMAT, "%zu bytes are too few for ups.latent", length);
+    memcpy(header, encoded, HEADER_BYTES);
+    if (header[0] != UPS_LATENT_VERSION) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "a chunk has version %u of ups.latent; this reader knows version %d: build the cache again",
+                        header[0], UPS_LATENT_VERSION);
     }
+    *per_block = header[1];
+    if (*per_block < 1 || *per_block > block_series(times, series)) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "a chunk's ups.latent header is wrong: blocks of %lld series, expected 1 to %lld",
+                        (long long)*per_block, (long long)block_series(times, series));
+    }
+    if ((length - HEADER_BYTES) / BLOCK_BYTES < (uint64_t)block_count(series, *per_block))
+        return ups_fail(error, UPS_ERR_FORMAT, "a chunk of ups.latent ends within its table");
     return UPS_OK;
 }
 
-/* A block of 64 series, tile after tile along time. `order` is a constant in each caller, so that undo_frame
- * specialises. */
-static inline __attribute__((always_inline)) void decode_block(const uint8_t *high, const uint8_t *low, int64_t times,
-                                                               int64_t series, int order, int64_t start, int64_t end,
-                                                               ups_f16 *out) {
-    predictor p = {0};
-    tile_t tile;
-    for (int64_t done = 0; done < end; done += TILE_FRAMES) {
-        int64_t first = done + TILE_FRAMES <= times ? done : times - TILE_FRAMES;
-        gather_tile(high + first, low + first, times, tile);
-        int64_t stop = first + TILE_FRAMES < end ? first + TILE_FRAMES : end;
-        for (int64_t t = done; t < stop; t++) {
-            undo_frame(&p, tile[t - first], order, t, t >= start ? out + (t - start) * series : NULL);
-        }
+static ups_status unpack(ZSTD_DCtx *context, const uint8_t *packed, size_t length, uint8_t *plane, size_t bytes,
+                         ups_error *error) {
+    if (length == 0) {
+        memset(plane, 0, bytes);
+        return UPS_OK;
     }
-}
-
-/* Plain x86-64 (SSE2) code: versions for AVX2 and AVX-512 were measured and are no faster, memory being the limit. */
-static void decode_blocks(const uint8_t *high, const uint8_t *low, int64_t times, int64_t series, int order,
-                          int64_t start, int64_t end, ups_f16 *out) {
-    for (int64_t s = 0; s + TILE_SERIES <= series; s += TILE_SERIES) {
-        const uint8_t *h = high + s * times, *l = low + s * times;
-        if (order == 2)
-            decode_block(h, l, times, series, 2, start, end, out + s);
-        else if (order == 1)
-            decode_block(h, l, times, series, 1, start, end, out + s);
-        else
-            decode_block(h, l, times, series, 0, start, end, out + s);
-    }
+    size_t unpacked = ZSTD_decompressDCtx(context, plane, bytes, packed, length);
+    if (ZSTD_isError(unpacked))
+        return ups_fail(error, UPS_ERR_FORMAT, "a zstd frame of ups.latent is damaged: %s",
+                        ZSTD_getErrorName(unpacked));
+    if (unpacked != bytes)
+        return ups_fail(error, UPS_ERR_FORMAT, "a plane of ups.latent unpacks to %zu bytes where %zu were expected",
+                        unpacked, bytes);
+    return UPS_OK;
 }
 
 ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
-                             int64_t count, ups_f16 *out, ups_error *error) {
-    UPS_TRY(check_header(encoded, length, times, series, error));
-    const uint8_t *high = encoded + UPS_LATENT_HEADER_BYTES, *low = high + times * series;
-    int order = encoded[1];
-    int64_t blocked = 0;
-    if (times >= TILE_FRAMES) {
-        blocked = series / TILE_SERIES * TILE_SERIES;
-        decode_blocks(high, low, times, series, order, start, start + count, out);
+                             int64_t count, void *scratch, ups_dtype dtype, void *out, bool *finite,
+                             ups_latent_orders *orders, ups_error *error) {
+    int64_t per_block = 0;
+    UPS_TRY(check_header(encoded, length, times, series, &per_block, error));
+    int64_t blocks = block_count(series, per_block);
+    ZSTD_DCtx *context = ZSTD_initStaticDCtx(scratch, context_bytes());
+    ups_planes planes = planes_in((uint8_t *)scratch + context_bytes(), times, series);
+    uint8_t *const plane[PLANES] = {planes.low, planes.middle, planes.high};
+    const uint8_t *table = encoded + HEADER_BYTES, *at = table + blocks * BLOCK_BYTES, *end = encoded + length;
+    bool past_caches = (size_t)(count * series) * sizeof(float) > HIGH_PLANE_BYTES * 8, fine = true;
+    if (orders) *orders = (ups_latent_orders){0};
+    for (int64_t b = 0; b < blocks; b++, table += BLOCK_BYTES) {
+        int64_t first = b * per_block, here = series - first < per_block ? series - first : per_block;
+        block_entry entry;
+        memcpy(&entry, table, BLOCK_BYTES);
+        if (entry.order > UPS_PLANES_MAX_ORDER || entry.reserved[0] || entry.reserved[1] || entry.reserved[2])
+            return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent: order %d is none that this reader knows",
+                            (long long)b, entry.order);
+        if (orders) orders->blocks[entry.order]++;
+        size_t bytes[PLANES];
+        plane_bytes(times, here, bytes);
+        for (int p = 0; p < PLANES; p++) {
+            if (entry.length[p] > (size_t)(end - at))
+                return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent goes past the chunk's end",
+                                (long long)b);
+            UPS_TRY(unpack(context, at, entry.length[p], plane[p], bytes[p], error));
+            at += entry.length[p];
+        }
+        int64_t stop = start + count;
+        fine &= dtype == UPS_F32 ? ups_planes_join_f32(planes, times, here, entry.order, start, stop, past_caches,
+                                                       (float *)out + first, series)
+                                 : ups_planes_join_f16(planes, times, here, entry.order, start, stop,
+                                                       (ups_f16 *)out + first, series);
     }
-    for (int64_t s = blocked; s < series; s++) {
-        decode_series_scalar(high + s * times, low + s * times, series, s, order, start, start + count, out);
-    }
+    if (at != end) return ups_fail(error, UPS_ERR_FORMAT, "a chunk of ups.latent goes on after its last block");
+    if (finite) *finite = fine;
     return UPS_OK;
-}
-
-static void encode_block(const ups_f16 *in, int64_t times, int64_t series, int order, uint8_t *high, uint8_t *low) {
-    predictor p = {0};
-    tile_t tile;
-    int64_t previous = 0; /* the frame that tile[0] holds */
-    for (int64_t done = 0; done < times; done += TILE_FRAMES) {
-        int64_t first = done + TILE_FRAMES <= times ? done : times - TILE_FRAMES;
-        memmove(tile[0], tile[first - previous < TILE_FRAMES ? first - previous : 0],
-                (size_t)(done - first) * sizeof tile[0]); /* frames of the tile before that the last one overlaps */
-        for (int64_t t = done; t < first + TILE_FRAMES; t++) {
-            predict_frame(&p, in + t * series, TILE_SERIES, order, t, tile[t - first]);
-        }
-        scatter_tile((const uint16_t(*)[TILE_SERIES])tile, times, high + first, low + first);
-        previous = first;
-    }
-}
-
-void ups_latent_encode(const ups_f16 *latents, int64_t times, int64_t series, int order, uint8_t *out) {
-    out[0] = UPS_LATENT_VERSION;
-    out[1] = (uint8_t)order;
-    out[2] = out[3] = 0;
-    uint8_t *high = out + UPS_LATENT_HEADER_BYTES, *low = high + times * series;
-    int64_t s = 0;
-    if (times >= TILE_FRAMES) {
-        for (; s + TILE_SERIES <= series; s += TILE_SERIES) {
-            encode_block(latents + s, times, series, order, high + s * times, low + s * times);
-        }
-    }
-    for (; s < series; s++) {
-        predictor p = {0};
-        for (int64_t t = 0; t < times; t++) {
-            uint16_t code;
-            predict_frame(&p, latents + t * series + s, 1, order, t, &code);
-            high[s * times + t] = (uint8_t)(code >> 8);
-            low[s * times + t] = (uint8_t)code;
-        }
-    }
-}
-
-/* Bits that an ideal order-0 coder would spend on these bytes. */
-static double entropy_bits(const uint32_t histogram[256]) {
-    double total = 0, sum = 0;
-    for (int i = 0; i < 256; i++) {
-        if (!histogram[i]) continue;
-        total += histogram[i];
-        sum += histogram[i] * log2(histogram[i]);
-    }
-    return total > 0 ? total * log2(total) - sum : 0;
-}
-
-int ups_latent_choose_order(const ups_f16 *latents, int64_t times, int64_t series) {
-    int best = 0;
-    double best_bits = INFINITY;
-    for (int order = 0; order <= UPS_LATENT_MAX_ORDER; order++) {
-        uint32_t high[256] = {0}, low[256] = {0};
-        for (int64_t s = 0; s < series; s += (int64_t)ORDER_STRIDE * TILE_SERIES) {
-            int width = series - s < TILE_SERIES ? (int)(series - s) : TILE_SERIES;
-            predictor p = {0};
-            for (int64_t t = 0; t < times; t++) {
-                uint16_t codes[TILE_SERIES];
-                predict_frame(&p, latents + t * series + s, width, order, t, codes);
-                for (int i = 0; i < width; i++) high[codes[i] >> 8]++, low[codes[i] & 255]++;
-            }
-        }
-        double bits = entropy_bits(high) + entropy_bits(low);
-        if (bits < best_bits) best_bits = bits, best = order;
-    }
-    return best;
 }

@@ -1,41 +1,42 @@
-/* ups.latent: what makes FP16 latents of a smooth evolution small, without losing a bit.
+/* ups.latent: a trajectory (time, series), series = token × dim, of FP16 latents to bytes and back, lossless.
  *
- * A trajectory (time, series), series = token × dim, becomes bytes that an entropy coder likes:
- *   1. FP16 bits are mapped to integers in the order of the numbers (negative ones have their magnitude bits flipped);
- *   2. each series is predicted along time: order 0 predicts nothing, 1 the last value, 2 the straight line through the
- * last two; integers wrap around at 16 bits, so that any bit pattern (NaN and Inf too) survives;
- *   3. residuals are zigzagged (small magnitudes of either sign become small numbers) and written time-fastest, as a
- * plane of all high bytes and then a plane of all low bytes. Time-fastest because a series has its own scale:
- * neighbours then look alike, which is worth 10–25 % over frame order.
- *
- * Encoded: byte 0 format version (1), byte 1 order, bytes 2 and 3 zero; `times × series` high bytes; as many low bytes.
- */
+ * The series are cut into blocks whose planes (planes.h) fit a core's second-level cache; each plane of a block is a
+ * zstd frame by itself, or nothing when all of it is zero. So what zstd unpacks is undone before it leaves the cache,
+ * and goes to memory once, in the type that is wanted. docs/cache-format.md describes the bytes. */
 #ifndef UPS_CACHE_CODEC_H
 #define UPS_CACHE_CODEC_H
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/half.h"
-#include <stdint.h>
+#include "cache/planes.h"
+#include <stddef.h>
 
-#define UPS_LATENT_VERSION 1
-#define UPS_LATENT_HEADER_BYTES 4
-#define UPS_LATENT_MAX_ORDER 2
+#define UPS_LATENT_VERSION 2
+#define UPS_LATENT_DEFAULT_LEVEL 1 /* of zstd: on planes the fastest is also the smallest */
 
-size_t ups_latent_encoded_bytes(int64_t times, int64_t series);
+/* Contexts and buffers of one encoding thread, reused from trajectory to trajectory. NULL: out of memory. */
+typedef struct ups_latent_encoder ups_latent_encoder;
+ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series, int level); /* 0: the default level */
+void ups_latent_encoder_destroy(ups_latent_encoder *encoder);                            /* NULL is fine */
 
-/* The order whose byte planes promise the smallest entropy; looks at an eighth of the series. */
-int ups_latent_choose_order(const ups_f16 *latents, int64_t times, int64_t series);
+/* The most bytes that a trajectory becomes. */
+size_t ups_latent_bound(int64_t times, int64_t series);
 
-/* `latents` (times, series); `out` holds ups_latent_encoded_bytes. */
-void ups_latent_encode(const ups_f16 *latents, int64_t times, int64_t series, int order, uint8_t *out);
+/* `latents` (times, series) into `out` of ups_latent_bound bytes; *length says how many it took. */
+ups_status ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, uint8_t *out, size_t *length,
+                             ups_error *error);
 
-/* Frames [start, start + count) of `encoded` into `out` (count, series). Refuses (UPS_ERR_FORMAT) a length or header
- * that does not fit the shape; whatever the planes hold is a valid trajectory. */
+/* How the blocks of one trajectory were predicted. */
+typedef struct ups_latent_orders {
+    int64_t blocks[UPS_PLANES_MAX_ORDER + 1]; /* of each order */
+} ups_latent_orders;
+
+/* Frames [start, start + count) of `encoded` as `dtype`, UPS_F16 or UPS_F32, into `out` (count, series). *finite (NULL
+ * is fine) says whether all of them are neither NaN nor Inf; `orders` may be NULL. `scratch`: ups_latent_scratch_bytes,
+ * 64-byte aligned; nothing is allocated. UPS_ERR_FORMAT: never was a trajectory of this shape, or a damaged one. */
+size_t ups_latent_scratch_bytes(int64_t times, int64_t series);
 ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
-                             int64_t count, ups_f16 *out, ups_error *error);
-
-/* The plain form of the decoder, one value after the other: what the fast one is tested against. */
-ups_status ups_latent_decode_scalar(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
-                                    int64_t count, ups_f16 *out, ups_error *error);
+                             int64_t count, void *scratch, ups_dtype dtype, void *out, bool *finite,
+                             ups_latent_orders *orders, ups_error *error);
 
 #endif

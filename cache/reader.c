@@ -64,6 +64,13 @@ static ups_status open_shard(ups_cache_reader *reader, int64_t shard, ups_error 
     return UPS_OK;
 }
 
+static int commonest(const ups_latent_orders *orders) {
+    int best = 0;
+    for (int order = 1; order <= UPS_PLANES_MAX_ORDER; order++)
+        if (orders->blocks[order] > orders->blocks[best]) best = order;
+    return best;
+}
+
 ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_trajectory *trajectory, ups_error *error) {
     const ups_cache_group *group = reader->group;
     UPS_TRY(open_shard(reader, index / group->shape.samples_per_shard, error));
@@ -78,12 +85,15 @@ ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_tra
         reader->capacity = place.length;
     }
     UPS_TRY(ups_read_at(reader->fd, reader->path, place.offset, reader->bytes, place.length, error));
+    bool finite;
+    ups_latent_orders orders = {0};
     ups_status status = ups_chunk_decode(group->codec, group->shape.trajectory, reader->bytes, place.length, 0,
-                                         group->shape.trajectory.times, reader->scratch, reader->latents, error);
+                                         group->shape.trajectory.times, reader->scratch, UPS_F16, reader->latents,
+                                         &finite, &orders, error);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %lld", reader->path, (long long)index);
         return status;
     }
-    trajectory->order = ups_chunk_order(group->codec, reader->scratch);
+    if (!group->codec.portable) trajectory->order = commonest(&orders);
     return UPS_OK;
 }

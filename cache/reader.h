@@ -14,7 +14,7 @@ void ups_cache_reader_destroy(ups_cache_reader *reader);                 /* NULL
 typedef struct ups_cache_trajectory {
     bool present;          /* false: the build skipped this sample */
     uint64_t stored_bytes; /* its chunk */
-    int order;             /* of prediction; −1 when the cache is portable */
+    int order;             /* of prediction, the one that most blocks have; −1 when the cache is portable */
     ups_f16 *
         latents; /* (times, tokens, dim), borrowed until the next read; what it holds is unspecified when not present */
 } ups_cache_trajectory;

@@ -52,18 +52,29 @@ static ups_status extents(const ups_source *source, int64_t index, ups_frames fr
     return UPS_OK;
 }
 
-static ups_status decode(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
-                         int64_t count, void *scratch, void *out, ups_error *error) {
+static ups_status decode_as(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                            int64_t count, void *scratch, ups_dtype dtype, void *out, bool *finite, ups_error *error) {
     const latent_source *s = self(source);
     const entry *e = &s->entries[index];
     ups_status status =
         count == 1 ? ups_chunk_decode(s->group->codec, s->group->shape.trajectory, pieces[0].bytes, pieces[0].length,
-                                      frames.start, frames.count, scratch, out, error)
+                                      frames.start, frames.count, scratch, dtype, out, finite, NULL, error)
                    : ups_fail(error, UPS_ERR_ARGUMENT, "a latent trajectory is one piece, not %lld", (long long)count);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %lld", source->files[e->shard], (long long)e->sample);
     }
     return status;
+}
+
+static ups_status decode(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                         int64_t count, void *scratch, void *out, ups_error *error) {
+    bool finite;
+    return decode_as(source, index, frames, pieces, count, scratch, UPS_F16, out, &finite, error);
+}
+
+static ups_status decode_f32(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                             int64_t count, void *scratch, float *out, bool *finite, ups_error *error) {
+    return decode_as(source, index, frames, pieces, count, scratch, UPS_F32, out, finite, error);
 }
 
 static void close_source(ups_source *source) {
@@ -73,7 +84,14 @@ static void close_source(ups_source *source) {
     free(s);
 }
 
-static const ups_source_class latent_class = {"latent", describe, extents, decode, close_source};
+static const ups_source_class latent_class = {
+    .kind = "latent",
+    .describe = describe,
+    .extents = extents,
+    .decode = decode,
+    .decode_f32 = decode_f32,
+    .close = close_source,
+};
 
 /* Reads the index of every shard; fills entries, files, count and limits. */
 static ups_status read_indexes(latent_source *s, ups_error *error) {

@@ -45,13 +45,20 @@ static json_t *array_document(json_t *shape, const char *type, json_t *chunk_sha
 
 json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec) {
     json_int_t times = shape.trajectory.times, tokens = shape.trajectory.tokens, dim = shape.trajectory.dim;
-    json_t *plain = codec.portable ? bytes_codec() : json_pack("{s:s}", "name", "ups.latent");
-    json_t *zstd = json_pack("{s:s, s:{s:i, s:b}}", "name", "zstd", "configuration", "level",
-                             codec.level ? codec.level : UPS_CHUNK_DEFAULT_LEVEL, "checksum", 1);
-    json_t *sharding =
-        json_pack("{s:s, s:{s:[i,I,I,I], s:[o,o,o], s:[o,o], s:s}}", "name", "sharding_indexed", "configuration",
-                  "chunk_shape", 1, times, tokens, dim, "codecs", plain, zstd, crc32c_codec(), "index_codecs",
-                  bytes_codec(), crc32c_codec(), "index_location", "end");
+    int level = codec.level ? codec.level : UPS_LATENT_DEFAULT_LEVEL;
+    json_t *trajectory = json_array();
+    if (codec.portable) {
+        json_array_append_new(trajectory, bytes_codec());
+        json_array_append_new(trajectory, json_pack("{s:s, s:{s:i, s:b}}", "name", "zstd", "configuration", "level",
+                                                    level, "checksum", 1));
+    } else {
+        json_array_append_new(trajectory,
+                              json_pack("{s:s, s:{s:i}}", "name", "ups.latent", "configuration", "zstd_level", level));
+    }
+    json_array_append_new(trajectory, crc32c_codec());
+    json_t *sharding = json_pack("{s:s, s:{s:[i,I,I,I], s:o, s:[o,o], s:s}}", "name", "sharding_indexed",
+                                 "configuration", "chunk_shape", 1, times, tokens, dim, "codecs", trajectory,
+                                 "index_codecs", bytes_codec(), crc32c_codec(), "index_location", "end");
     return array_document(json_pack("[I,I,I,I]", (json_int_t)shape.samples, times, tokens, dim), "float16",
                           json_pack("[I,I,I,I]", (json_int_t)shape.samples_per_shard, times, tokens, dim),
                           json_string("NaN"), json_pack("[o]", sharding),
@@ -88,9 +95,14 @@ static ups_status parse_codec(const json_t *sharding, const char *where, ups_chu
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: codec '%s' is unknown; 'ups.latent' or 'bytes' was expected",
                         where, plain);
     }
+    if (!codec->portable && !json_object_get(json_array_get(codecs, 0), "configuration")) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "%s: this cache is of an earlier format; build it again: `ups cache build`", where);
+    }
     int64_t level;
-    UPS_TRY(ups_json_object(json_array_get(codecs, 1), "configuration", where, &configuration, error));
-    UPS_TRY(ups_json_integer(configuration, "level", where, &level, error));
+    UPS_TRY(ups_json_object(json_array_get(codecs, codec->portable ? 1 : 0), "configuration", where, &configuration,
+                            error));
+    UPS_TRY(ups_json_integer(configuration, codec->portable ? "level" : "zstd_level", where, &level, error));
     codec->level = (int)level;
     return UPS_OK;
 }

@@ -36,11 +36,14 @@ static uint8_t *part_memory(const ups_loader *loader, const ups_job *job) {
     return (uint8_t *)job->slot->data + (size_t)(job->part * loader->options.windows_per_draw) * window;
 }
 
-/* The frames decoded are the frames handed out, in the same type. */
+/* The frames decoded are the frames handed out. */
+static bool one_window_of_all(const ups_loader *loader, const ups_job *job) {
+    return loader->options.windows_per_draw == 1 && job->frames.count == loader->tasks[job->task].frames;
+}
+
+/* … and in the same type. */
 static bool decodes_in_place(const ups_loader *loader, const ups_job *job) {
-    const ups_loader_task_state *task = &loader->tasks[job->task];
-    return task->dtype == loader->options.dtype && loader->options.windows_per_draw == 1 &&
-           job->frames.count == task->frames;
+    return loader->tasks[job->task].dtype == loader->options.dtype && one_window_of_all(loader, job);
 }
 
 /* Puts the job's windows into their places; `decoded` holds job->frames. False when a NaN or Inf is among them. */
@@ -162,10 +165,33 @@ static ups_status handle_bad(ups_decoder *decoder, ups_job *job, uint8_t *target
                     loader->tasks[job->task].task.name, MAX_REPLACEMENTS);
 }
 
+/* Decodes the job's frames into `to`, as the type that is handed out, the shortest way there is. */
+static ups_status decode_as_wanted(ups_decoder *decoder, ups_job *job, uint8_t *to, bool *finite) {
+    const ups_loader *loader = decoder->loader;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_source *source = task->task.source;
+    if (source->class->decode_f32 && loader->options.dtype == UPS_F32) {
+        return source->class->decode_f32(source, job->index, job->frames, job->pieces, job->extent_count,
+                                         decoder->scratch, (float *)(void *)to, finite, &job->error);
+    }
+    uint8_t *target = task->dtype == loader->options.dtype ? to : decoder->staging;
+    UPS_TRY(source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count, decoder->scratch,
+                                  target, &job->error));
+    *finite =
+        ups_convert(target, task->dtype, to, loader->options.dtype, (size_t)(job->frames.count * task->frame_elements));
+    return UPS_OK;
+}
+
 static ups_status decode(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
     const ups_source *source = loader->tasks[job->task].task.source;
     uint8_t *target = decodes_in_place(loader, job) ? part_memory(loader, job) : decoder->staging;
+    if (one_window_of_all(loader, job)) {
+        bool finite;
+        job->status = decode_as_wanted(decoder, job, part_memory(loader, job), &finite);
+        if (job->status != UPS_OK) return ups_job_failed(loader, job);
+        return finite ? UPS_OK : handle_bad(decoder, job, target);
+    }
     job->status = source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count,
                                         decoder->scratch, target, &job->error);
     if (job->status != UPS_OK) return ups_job_failed(loader, job);
@@ -192,13 +218,9 @@ static ups_status gather(ups_loader *loader, ups_job *job) {
 static ups_status fill_store(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
     const ups_loader_task_state *task = &loader->tasks[job->task];
-    const ups_source *source = task->task.source;
-    uint8_t *target = task->dtype == loader->options.dtype ? job->place : decoder->staging;
-    job->status = source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count,
-                                        decoder->scratch, target, &job->error);
+    bool finite;
+    job->status = decode_as_wanted(decoder, job, job->place, &finite);
     if (job->status != UPS_OK) return ups_job_failed(loader, job);
-    size_t elements = (size_t)(job->sample.times * task->frame_elements);
-    bool finite = ups_convert(target, task->dtype, job->place, loader->options.dtype, elements);
     ups_job_serve(loader, job, job->place, loader->options.in_place && finite);
     ups_job_settle(loader, job, finite ? UPS_CLAIM_FILLED : UPS_CLAIM_REFUSED);
     size_t served = (size_t)(loader->options.windows_per_draw * task->frames * task->frame_elements);

@@ -81,6 +81,10 @@ typedef struct ups_source_class {
      * (64-byte aligned). */
     ups_status (*decode)(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
                          int64_t count, void *scratch, void *out, ups_error *error);
+    /* The same, written as float32, and whether all of it is finite: for sources that know a shorter way there than
+     * decode and a conversion. NULL: that is the way. */
+    ups_status (*decode_f32)(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                             int64_t count, void *scratch, float *out, bool *finite, ups_error *error);
     void (*close)(ups_source *source); /* frees everything, the struct included */
 } ups_source_class;
 

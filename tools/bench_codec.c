@@ -149,8 +149,9 @@ static ups_status encode_one(void *context, int64_t sample, int thread, ups_erro
 
 static ups_status decode_one(void *context, int64_t sample, int thread, ups_error *error) {
     contest *c = context;
+    bool finite;
     return ups_chunk_decode(c->codec, c->data->shape, c->bytes[sample], c->lengths[sample], 0, c->data->shape.times,
-                            c->scratch[thread], c->out[thread], error);
+                            c->scratch[thread], UPS_F16, c->out[thread], &finite, NULL, error);
 }
 
 static ups_status check_one(void *context, int64_t sample, int thread, ups_error *error) {

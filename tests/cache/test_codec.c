@@ -14,89 +14,72 @@
 
 #include <cmocka.h>
 
-static ups_f16 *random_bits(uint32_t item, size_t count) {
-    ups_f16 *bits = malloc(count * sizeof *bits);
-    ups_random stream = ups_random_stream(3, UPS_RANDOM_TEST, item);
-    for (size_t i = 0; i < count; i++) bits[i] = (ups_f16)ups_random_u32(stream, i); /* NaN and Inf among them */
-    return bits;
-}
-
-static const int64_t shapes[][2] = {{1, 1},   {1, 64},  {2, 64},   {2, 16384}, {15, 65},   {16, 63},
-                                    {16, 64}, {17, 64}, {17, 130}, {31, 256},  {101, 192}, {201, 320}};
-#define SHAPES (sizeof shapes / sizeof shapes[0])
-
-static void any_bit_pattern_comes_back_in_every_order_and_shape(void **state) {
-    for (size_t i = 0; i < SHAPES; i++) {
-        int64_t times = shapes[i][0], series = shapes[i][1];
-        size_t count = (size_t)(times * series), length = ups_latent_encoded_bytes(times, series);
-        ups_f16 *bits = random_bits((uint32_t)i, count), *back = malloc(count * sizeof *back);
-        uint8_t *encoded = malloc(length);
-        for (int order = 0; order <= UPS_LATENT_MAX_ORDER; order++) {
-            ups_latent_encode(bits, times, series, order, encoded);
-            memset(back, 0xee, count * sizeof *back);
-            assert_int_equal(ups_latent_decode(encoded, length, times, series, 0, times, back, NULL), UPS_OK);
-            assert_memory_equal(bits, back, count * sizeof *back);
-        }
-        free(bits);
-        free(back);
-        free(encoded);
+/* Blocks of several series, an odd number of frames, a last block of its own size. */
+static void trajectories_of_many_blocks_come_back(void **state) {
+    enum { TIMES = 1025, SERIES = 500 }; /* 64 series a block */
+    size_t count = (size_t)TIMES * SERIES, length;
+    ups_f16 *latents = malloc(count * sizeof *latents), *back = malloc(count * sizeof *back);
+    float *floats = malloc(count * sizeof *floats), *expected = malloc(count * sizeof *expected);
+    ups_random stream = ups_random_stream(4, UPS_RANDOM_TEST, 0);
+    for (size_t i = 0; i < count; i++) {
+        size_t frame = i / SERIES, series = i % SERIES;
+        latents[i] = (ups_f16)(0x3000 + (series < 200 ? frame : ups_random_u32(stream, i) % 300));
     }
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES, SERIES));
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES, 0);
+    assert_int_equal(ups_latent_encode(encoder, latents, encoded, &length, NULL), UPS_OK);
+    bool finite;
+    ups_latent_orders orders;
+    assert_int_equal(
+        ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, back, &finite, &orders, NULL),
+        UPS_OK);
+    assert_memory_equal(back, latents, count * sizeof *back);
+    assert_true(finite);
+    assert_true(orders.blocks[0] > 0 && orders.blocks[1] > 0); /* each block has the order that suits it */
+    assert_int_equal(orders.blocks[0] + orders.blocks[1] + orders.blocks[2], (SERIES + 63) / 64);
+    assert_int_equal(
+        ups_latent_decode(encoded, length, TIMES, SERIES, 1000, 3, scratch, UPS_F32, floats, &finite, NULL, NULL),
+        UPS_OK);
+    ups_f16_to_f32(latents + (size_t)1000 * SERIES, expected, (size_t)3 * SERIES);
+    assert_memory_equal(floats, expected, (size_t)3 * SERIES * sizeof *floats);
+    ups_latent_encoder_destroy(encoder);
+    ups_aligned_free(scratch);
+    free(encoded);
+    free(latents);
+    free(back);
+    free(floats);
+    free(expected);
 }
 
-static void fast_and_plain_decoders_agree_on_any_run_of_frames(void **state) {
-    for (size_t i = 0; i < SHAPES; i++) {
-        int64_t times = shapes[i][0], series = shapes[i][1];
-        size_t count = (size_t)(times * series), length = ups_latent_encoded_bytes(times, series);
-        uint8_t *encoded = (uint8_t *)random_bits(100 + (uint32_t)i, (length + 1) / 2);
-        ups_f16 *fast = malloc(count * sizeof *fast), *plain = malloc(count * sizeof *plain);
-        memcpy(encoded, (uint8_t[]){UPS_LATENT_VERSION, (uint8_t)(i % 3), 0, 0}, 4);
-        for (int64_t start = 0; start < times; start += 1 + times / 7) {
-            int64_t frames = 1 + (times - start - 1) / 2;
-            assert_int_equal(ups_latent_decode(encoded, length, times, series, start, frames, fast, NULL), UPS_OK);
-            assert_int_equal(ups_latent_decode_scalar(encoded, length, times, series, start, frames, plain, NULL),
-                             UPS_OK);
-            assert_memory_equal(fast, plain, (size_t)(frames * series) * sizeof *fast);
-        }
-        free(encoded);
-        free(fast);
-        free(plain);
-    }
-}
-
-/* By hand: 0.0, 1.0 (0x3c00), 2.0 (0x4000), −0.0 (0x8000) map to 0, 15360, 16384, −1. First differences 0, 15360, 1024,
- * −16385; second ones 0, 15360, −14336, −17409; zigzagged 0, 30720, 28671, 34817 = 0x0000, 0x7800, 0x6fff, 0x8801. */
-static void bytes_are_those_of_the_format_document(void **state) {
-    static const ups_f16 latents[4] = {0x0000, 0x3c00, 0x4000, 0x8000};
-    static const uint8_t expected[12] = {1, 2, 0, 0, 0x00, 0x78, 0x6f, 0x88, 0x00, 0x00, 0xff, 0x01};
-    uint8_t encoded[12];
-    ups_latent_encode(latents, 4, 1, 2, encoded);
-    assert_memory_equal(encoded, expected, sizeof expected);
-}
-
-static void the_order_chosen_is_the_one_that_fits(void **state) {
-    enum { TIMES = 64, SERIES = 128 };
-    ups_f16 *noise = random_bits(50, TIMES * SERIES), latents[TIMES * SERIES];
-    for (int i = 0; i < TIMES * SERIES; i++) latents[i] = (ups_f16)(0x3c00 + noise[i] % 64); /* nothing to predict */
-    assert_int_equal(ups_latent_choose_order(latents, TIMES, SERIES), 0);
-    for (int i = 0; i < TIMES * SERIES; i++) latents[i] = (ups_f16)(0x3c00 + i % SERIES + (i / SERIES) * (i % SERIES));
-    assert_int_equal(ups_latent_choose_order(latents, TIMES, SERIES), 2); /* straight lines of many slopes */
-    for (int i = SERIES; i < TIMES * SERIES; i++) latents[i] = (ups_f16)(latents[i - SERIES] + noise[i] % 64);
-    assert_int_equal(ups_latent_choose_order(latents, TIMES, SERIES), 1); /* random walks */
-    free(noise);
-}
-
-static void headers_that_are_not_ours_are_refused(void **state) {
-    uint8_t encoded[4 + 2 * 6] = {UPS_LATENT_VERSION, 1, 0, 0};
-    ups_f16 out[6];
+static void headers_and_tables_that_are_not_ours_are_refused(void **state) {
+    enum { TIMES = 3, SERIES = 2, HEADER = 8 };
+    static const ups_f16 latents[TIMES * SERIES] = {1, 2, 3, 5, 8, 13};
+    ups_f16 out[TIMES * SERIES];
     ups_error error;
-    assert_int_equal(ups_latent_decode(encoded, sizeof encoded, 3, 2, 0, 3, out, &error), UPS_OK);
-    assert_int_equal(ups_latent_decode(encoded, sizeof encoded - 1, 3, 2, 0, 3, out, &error), UPS_ERR_FORMAT);
-    for (int byte = 0; byte < 4; byte++) {
+    size_t length;
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES, SERIES));
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES, 0);
+    assert_int_equal(ups_latent_encode(encoder, latents, encoded, &length, NULL), UPS_OK);
+    for (int byte = 0; byte < HEADER + 16; byte++) {
         encoded[byte] += 9;
-        assert_int_equal(ups_latent_decode(encoded, sizeof encoded, 3, 2, 0, 3, out, &error), UPS_ERR_FORMAT);
+        assert_int_equal(
+            ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, out, NULL, NULL, &error),
+            UPS_ERR_FORMAT);
         assert_non_null(strstr(error.message, "ups.latent"));
         encoded[byte] -= 9;
     }
+    for (size_t shorter = 0; shorter < length; shorter++)
+        assert_int_equal(
+            ups_latent_decode(encoded, shorter, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, out, NULL, NULL, &error),
+            UPS_ERR_FORMAT);
+    assert_int_equal(
+        ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, out, NULL, NULL, &error), UPS_OK);
+    assert_memory_equal(out, latents, sizeof latents);
+    ups_latent_encoder_destroy(encoder);
+    ups_aligned_free(scratch);
+    free(encoded);
 }
 
 typedef struct encoded_chunk {
@@ -136,25 +119,40 @@ static void free_chunk(encoded_chunk *c) {
 }
 
 static void chunks_come_back_whole_and_in_part_with_both_codecs(void **state) {
+    bool finite;
     for (int portable = 0; portable < 2; portable++) {
         encoded_chunk c = encode_smooth(portable, (ups_chunk_shape){40, 8, 24});
         size_t frame = c.count / 40;
-        assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 0, 40, c.scratch, c.out, NULL), UPS_OK);
+        assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 0, 40, c.scratch, UPS_F16, c.out,
+                                          &finite, NULL, NULL),
+                         UPS_OK);
         assert_memory_equal(c.out, c.latents, c.count * sizeof *c.out);
-        assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 17, 6, c.scratch, c.out, NULL), UPS_OK);
+        assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 17, 6, c.scratch, UPS_F16, c.out,
+                                          &finite, NULL, NULL),
+                         UPS_OK);
         assert_memory_equal(c.out, c.latents + 17 * frame, 6 * frame * sizeof *c.out);
-        assert_int_equal(ups_chunk_order(c.codec, c.scratch), portable ? -1 : 2);
+        float *floats = malloc(c.count * sizeof *floats), *expected = malloc(c.count * sizeof *expected);
+        assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 5, 30, c.scratch, UPS_F32, floats,
+                                          &finite, NULL, NULL),
+                         UPS_OK);
+        assert_true(finite);
+        ups_f16_to_f32(c.latents + 5 * frame, expected, 30 * frame);
+        assert_memory_equal(floats, expected, 30 * frame * sizeof *floats);
+        free(floats);
+        free(expected);
         free_chunk(&c);
     }
 }
 
 static void every_single_bit_flip_in_a_chunk_is_found(void **state) {
+    bool finite;
     for (int portable = 0; portable < 2; portable++) {
         encoded_chunk c = encode_smooth(portable, (ups_chunk_shape){20, 2, 16});
         for (size_t bit = 0; bit < 8 * c.length; bit++) {
             c.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
             ups_error error;
-            assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 0, 20, c.scratch, c.out, &error),
+            assert_int_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, c.length, 0, 20, c.scratch, UPS_F16, c.out,
+                                              &finite, NULL, &error),
                              UPS_ERR_CHECKSUM);
             c.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         }
@@ -164,6 +162,7 @@ static void every_single_bit_flip_in_a_chunk_is_found(void **state) {
 
 /* Whoever can write a cache can write a CRC: what lies behind it must be refused or decoded, never run wild. */
 static void chunks_forged_with_a_right_crc_do_no_harm(void **state) {
+    bool finite;
     encoded_chunk c = encode_smooth(false, (ups_chunk_shape){20, 2, 48});
     ups_random stream = ups_random_stream(5, UPS_RANDOM_TEST, 1);
     uint8_t *forged = malloc(c.length);
@@ -176,7 +175,8 @@ static void chunks_forged_with_a_right_crc_do_no_harm(void **state) {
         }
         uint32_t crc = ups_crc32c(0, forged, c.length - 4);
         memcpy(forged + c.length - 4, &crc, 4);
-        ups_status status = ups_chunk_decode(c.codec, c.shape, forged, c.length, 0, 20, c.scratch, c.out, NULL);
+        ups_status status =
+            ups_chunk_decode(c.codec, c.shape, forged, c.length, 0, 20, c.scratch, UPS_F16, c.out, &finite, NULL, NULL);
         refused += status != UPS_OK;
         assert_true(status == UPS_OK || status == UPS_ERR_CHECKSUM || status == UPS_ERR_FORMAT);
     }
@@ -186,25 +186,25 @@ static void chunks_forged_with_a_right_crc_do_no_harm(void **state) {
 }
 
 static void truncated_chunks_and_chunks_of_another_shape_are_refused(void **state) {
+    bool finite;
     encoded_chunk c = encode_smooth(false, (ups_chunk_shape){20, 2, 16});
     for (size_t length = 0; length < c.length; length++) {
-        assert_int_not_equal(ups_chunk_decode(c.codec, c.shape, c.bytes, length, 0, 20, c.scratch, c.out, NULL),
-                             UPS_OK);
+        assert_int_not_equal(
+            ups_chunk_decode(c.codec, c.shape, c.bytes, length, 0, 20, c.scratch, UPS_F16, c.out, &finite, NULL, NULL),
+            UPS_OK);
     }
     ups_error error;
     ups_chunk_shape other = {19, 2, 16};
-    assert_int_equal(ups_chunk_decode(c.codec, other, c.bytes, c.length, 0, 19, c.scratch, c.out, &error),
-                     UPS_ERR_FORMAT);
+    assert_int_equal(
+        ups_chunk_decode(c.codec, other, c.bytes, c.length, 0, 19, c.scratch, UPS_F16, c.out, &finite, NULL, &error),
+        UPS_ERR_FORMAT);
     free_chunk(&c);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_bit_pattern_comes_back_in_every_order_and_shape),
-        cmocka_unit_test(fast_and_plain_decoders_agree_on_any_run_of_frames),
-        cmocka_unit_test(bytes_are_those_of_the_format_document),
-        cmocka_unit_test(the_order_chosen_is_the_one_that_fits),
-        cmocka_unit_test(headers_that_are_not_ours_are_refused),
+        cmocka_unit_test(trajectories_of_many_blocks_come_back),
+        cmocka_unit_test(headers_and_tables_that_are_not_ours_are_refused),
         cmocka_unit_test(chunks_come_back_whole_and_in_part_with_both_codecs),
         cmocka_unit_test(every_single_bit_flip_in_a_chunk_is_found),
         cmocka_unit_test(chunks_forged_with_a_right_crc_do_no_harm),

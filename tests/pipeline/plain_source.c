@@ -115,7 +115,8 @@ static void close_plain(ups_source *source) {
     free(p);
 }
 
-static const ups_source_class plain_class = {"test.plain", describe, extents, decode, close_plain};
+static const ups_source_class plain_class = {
+    .kind = "test.plain", .describe = describe, .extents = extents, .decode = decode, .close = close_plain};
 
 static void fill_frame(const plain_options *options, int64_t sample, int64_t frame, uint8_t *out) {
     for (int64_t e = 0; e < options->elements; e++) {

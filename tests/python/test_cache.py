@@ -116,24 +116,38 @@ def check_with_plugin(scratch):
     bits = np.random.default_rng(0).integers(0, 65536, (19, 3, 50), dtype=np.uint16)
     claim("any bits survive the codec in NumPy, in every order",
           all(same(latent.decode(latent.encode(bits.view("f2"), order), bits.shape), bits.view("f2")) for order in range(3)))
-    check_same_planes(expected, cache=os.path.join(scratch, "latents"))
+    check_both_codecs(expected, cache=os.path.join(scratch, "latents"))
     rewritten = zarr.create_array(os.path.join(scratch, "rewritten"), shape=SHAPE, chunks=(1, *SHAPE[1:]), shards=(4, *SHAPE[1:]),
                                   dtype="float16", serializer={"name": "ups.latent"})
     rewritten[:] = expected
     claim("zarr-python writes with the plug-in what it then reads", same(rewritten[:], expected))
 
 
-def check_same_planes(expected, cache):
-    """Decompresses the chunks of a shard by hand, from docs/cache-format.md, and holds them against the encoder in NumPy."""
-    from numcodecs import Zstd
+def check_both_codecs(expected, cache):
+    """Takes a shard apart by hand, from docs/cache-format.md; then puts one of the NumPy encoder's chunks in its place."""
+    import google_crc32c
     from ups_zarr import latent
 
-    shard = open(os.path.join(cache, "waves/train/latent/c/1/0/0/0"), "rb").read()
+    path = os.path.join(cache, "waves/train/latent/c/1/0/0/0")
+    shard = open(path, "rb").read()
     index = np.frombuffer(shard[-(16 * 4 + 4):-4], "<u8").reshape(4, 2)
     chunks = [shard[offset:offset + length] for offset, length in index.tolist()]
     claim("chunks tile the shard", sum(map(len, chunks)) + 16 * 4 + 4 == len(shard))
-    planes = [Zstd().decode(chunk[:-4]) for chunk in chunks]
-    claim("the encoders in C and in NumPy agree byte for byte", all(p == latent.encode(e) for p, e in zip(planes, expected[4:8])))
+    claim("NumPy decodes what C encoded", all(same(latent.decode(c[:-4], e.shape), e) for c, e in zip(chunks, expected[4:8])))
+    claim("both choose the same orders", all((latent.orders(c, e.shape) == latent.orders(latent.encode(e), e.shape)).all()
+                                             for c, e in zip(chunks, expected[4:8])))
+
+    def checked(data):
+        return data + google_crc32c.value(data).to_bytes(4, "little")
+
+    chunks = [checked(latent.encode(e)) for e in expected[4:8]]
+    lengths = np.array([len(c) for c in chunks], "<u8")
+    index = np.stack([np.cumsum(lengths) - lengths, lengths], axis=1).astype("<u8")
+    open(path, "wb").write(b"".join(chunks) + checked(index.tobytes()))
+    exported = os.path.join(cache, "numpy.npy")
+    done = ups("export", cache + "/waves/train", "--format", "npy", "-o", exported)
+    claim("C decodes what NumPy encoded", done.returncode == 0 and same(np.load(exported), expected), done.stderr)
+    open(path, "wb").write(shard)
 
 
 def check_commands(scratch):

@@ -12,15 +12,17 @@ from ups_zarr import latent
 
 @dataclass(frozen=True)
 class LatentCodec(ArrayBytesCodec):
-    is_fixed_size = True
+    is_fixed_size = False
+
+    zstd_level: int = 1
 
     @classmethod
     def from_dict(cls, data):
-        parse_named_configuration(data, "ups.latent", require_configuration=False)
-        return cls()
+        _, configuration = parse_named_configuration(data, "ups.latent", require_configuration=False)
+        return cls(**(configuration or {}))
 
     def to_dict(self):
-        return {"name": "ups.latent"}
+        return {"name": "ups.latent", "configuration": {"zstd_level": self.zstd_level}}
 
     def validate(self, *, shape, dtype, chunk_grid):
         if dtype.to_native_dtype() != np.dtype(np.float16):
@@ -29,7 +31,7 @@ class LatentCodec(ArrayBytesCodec):
             raise ValueError(f"ups.latent stores (sample, time, token, dim), not {len(shape)} axes")
 
     def compute_encoded_size(self, input_byte_length, chunk_spec):
-        return input_byte_length + latent.HEADER_BYTES
+        raise NotImplementedError("what ups.latent makes of a trajectory depends on it")
 
     async def _decode_single(self, chunk_bytes, chunk_spec):
         if chunk_spec.shape[0] != 1:
@@ -40,7 +42,7 @@ class LatentCodec(ArrayBytesCodec):
     async def _encode_single(self, chunk_array, chunk_spec):
         if chunk_spec.shape[0] != 1:
             raise ValueError(f"ups.latent: a chunk holds one trajectory, not {chunk_spec.shape[0]}")
-        return chunk_spec.prototype.buffer.from_bytes(latent.encode(chunk_array.as_numpy_array()[0]))
+        return chunk_spec.prototype.buffer.from_bytes(latent.encode(chunk_array.as_numpy_array()[0], level=self.zstd_level))
 
 
 register_codec("ups.latent", LatentCodec)

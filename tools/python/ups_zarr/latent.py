@@ -4,12 +4,15 @@ It does the same as cache/codec.c, for readers: one trajectory at a time, in vec
 """
 
 import numpy as np
+from numcodecs import Zstd
 
-VERSION = 1
-HEADER_BYTES = 4
+VERSION = 2
+HEADER_BYTES = 8
 MAX_ORDER = 2
 
-_BLOCK, _STRIDE = 64, 8  # the order is chosen by looking at the first of every eight blocks of 64 series
+_ENTRY = np.dtype([("order", "u1"), ("reserved", "u1", 3), ("length", "<u4", 3)])
+_HIGH_PLANE_BYTES, _QUANTUM = 128 * 1024, 64  # blocks of series whose planes fit a cache
+_LOOKED_AT, _STRIDE = 64, 8  # the order is chosen by looking at the first of every eight runs of 64 series of a block
 
 
 def _ordered(bits):
@@ -38,11 +41,14 @@ def _entropy_bits(values):
     return counts.sum() * np.log2(counts.sum()) - (counts * np.log2(counts)).sum()
 
 
-def choose_order(latents):
-    """The order whose byte planes promise the smallest entropy."""
-    times = latents.shape[0]
-    values = _ordered(np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1))
-    looked_at = np.arange(values.shape[1]) // _BLOCK % _STRIDE == 0
+def block_series(times, series):
+    """How many series an encoder puts into a block, and a decoder accepts at most."""
+    return min(max(_HIGH_PLANE_BYTES // times // _QUANTUM * _QUANTUM, _QUANTUM), series)
+
+
+def choose_order(values):
+    """values: (time, series) of a block, mapped by _ordered. The order whose residuals promise the smallest entropy."""
+    looked_at = np.arange(values.shape[1]) // _LOOKED_AT % _STRIDE == 0
     sample = np.ascontiguousarray(values[:, looked_at])
     bits = []
     for order in range(MAX_ORDER + 1):
@@ -51,32 +57,69 @@ def choose_order(latents):
     return int(np.argmin(bits))
 
 
-def encode(latents, order=None):
+def _pair(nibbles):
+    """(series, time) of values below 16: two frames a byte, the first in the low four bits; 0 past an odd end."""
+    if nibbles.shape[1] % 2:
+        nibbles = np.pad(nibbles, ((0, 0), (0, 1)))
+    return (nibbles[:, ::2] | nibbles[:, 1::2] << 4).astype(np.uint8)
+
+
+def _unpair(rows, times):
+    out = np.empty((rows.shape[0], 2 * rows.shape[1]), np.uint16)
+    out[:, ::2], out[:, 1::2] = rows & 15, rows >> 4
+    return out[:, :times]
+
+
+def encode(latents, order=None, level=1):
     """latents: float16, time on the first axis. Returns bytes."""
-    if order is None:
-        order = choose_order(latents)
     times = latents.shape[0]
-    bits = np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1)
-    codes = np.ascontiguousarray(_zigzag(_residuals(_ordered(bits), order)).T)  # (series, time): time-fastest
-    header = bytes([VERSION, order, 0, 0])
-    return header + (codes >> 8).astype(np.uint8).tobytes() + (codes & 255).astype(np.uint8).tobytes()
+    values = _ordered(np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1))
+    series = values.shape[1]
+    each = block_series(times, series)
+    table, frames = [], []
+    for first in range(0, series, each):
+        block = values[:, first:first + each]
+        chosen = choose_order(block) if order is None else order
+        codes = np.ascontiguousarray(_zigzag(_residuals(block, chosen)).T)  # (series, time): time-fastest
+        planes = [_pair(codes & 15), _pair(codes >> 4 & 15), (codes >> 8).astype(np.uint8)]
+        packed = [Zstd(level=level).encode(plane.tobytes()) if plane.any() else b"" for plane in planes]
+        table.append(np.array([(chosen, 0, [len(p) for p in packed])], _ENTRY).tobytes())
+        frames += packed
+    return b"".join([np.array([VERSION, each], "<u4").tobytes(), *table, *frames])
+
+
+def orders(data, shape):
+    """The order of each block of an encoded trajectory."""
+    each = int(np.frombuffer(data, "<u4", 2)[1])
+    return np.frombuffer(data, _ENTRY, -(-int(np.prod(shape[1:])) // each), HEADER_BYTES)["order"]
 
 
 def decode(data, shape):
     """data: bytes of one trajectory; shape: its extents, time first. Returns float16 of that shape."""
-    data = np.frombuffer(data, np.uint8)
-    times, count = int(shape[0]), int(np.prod(shape))
-    series = count // times
-    if data.size != HEADER_BYTES + 2 * count:
-        raise ValueError(f"ups.latent: {data.size} bytes where a trajectory of shape {tuple(shape)} has {HEADER_BYTES + 2 * count}")
-    version, order = int(data[0]), int(data[1])
-    if version != VERSION or order > MAX_ORDER or data[2] or data[3]:
-        raise ValueError(f"ups.latent: header {bytes(data[:4]).hex()} is not one of version {VERSION}")
-    planes = data[HEADER_BYTES:].reshape(2, series, times)
-    codes = planes[0].astype(np.uint16) << 8 | planes[1]
-    residuals = np.ascontiguousarray(((codes >> 1) ^ -(codes & 1)).T)  # (time, series)
-    if order == 2:
-        residuals[1:] = np.cumsum(residuals[1:], axis=0, dtype=np.uint16)
-    if order >= 1:
-        residuals = np.cumsum(residuals, axis=0, dtype=np.uint16)
-    return _ordered(residuals).view(np.float16).reshape(shape)
+    times, series = int(shape[0]), int(np.prod(shape[1:]))
+    version, each = (int(n) for n in np.frombuffer(data, "<u4", 2))
+    if version != VERSION or not 1 <= each <= block_series(times, series):
+        raise ValueError(f"ups.latent: header {bytes(data[:HEADER_BYTES]).hex()} is not one of version {VERSION}")
+    table = np.frombuffer(data, _ENTRY, -(-series // each), HEADER_BYTES)
+    at = HEADER_BYTES + table.nbytes
+    pairs = (times + 1) // 2
+    out = np.empty((times, series), np.uint16)
+    for first, entry in zip(range(0, series, each), table):
+        count = min(each, series - first)
+        if entry["order"] > MAX_ORDER or entry["reserved"].any():
+            raise ValueError(f"ups.latent: a block of order {entry['order']} is not one of version {VERSION}")
+        planes = []
+        for length, width in zip(entry["length"].tolist(), (pairs, pairs, times)):
+            plane = Zstd().decode(data[at:at + length]) if length else bytes(count * width)
+            planes.append(np.frombuffer(plane, np.uint8).reshape(count, width))
+            at += length
+        codes = planes[2].astype(np.uint16) << 8 | _unpair(planes[1], times) << 4 | _unpair(planes[0], times)
+        residuals = np.ascontiguousarray(((codes >> 1) ^ -(codes & 1)).T)  # (time, series)
+        if entry["order"] == 2:
+            residuals[1:] = np.cumsum(residuals[1:], axis=0, dtype=np.uint16)
+        if entry["order"] >= 1:
+            residuals = np.cumsum(residuals, axis=0, dtype=np.uint16)
+        out[:, first:first + count] = _ordered(residuals)
+    if at != len(data):
+        raise ValueError(f"ups.latent: {len(data)} bytes where the table says {at}")
+    return out.view(np.float16).reshape(shape)
