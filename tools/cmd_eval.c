@@ -31,8 +31,10 @@ static const ups_usage usage = {
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much.\n"
     "\n--checkpoint takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
+    "A model can be evaluated on other files of its PDEs, at other resolutions too: its normalisation is its own.\n"
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
+    "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
 
@@ -162,14 +164,19 @@ static ups_status publish(const ups_run_config *config, const eval_request *requ
     return status;
 }
 
-static ups_status evaluate(const ups_session *session, const eval_request *request, ups_error *error) {
+static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
+    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status != UPS_OK) {
+        ups_surrogate_files_free(&files);
+        return status;
+    }
     json_t *tasks = json_array();
     json_t *result =
         json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "autoencoder", "file", files.autoencoder, "xxh3",
                   files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash, "tasks", tasks);
-    ups_status status = result ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    status = result ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
         status = evaluate_task(session, t, &files, request, tasks, error);
     }
@@ -206,7 +213,7 @@ int ups_cmd_eval(int argc, char **argv) {
         request.split = (ups_split)split;
         request.json = arguments.json;
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

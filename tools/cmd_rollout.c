@@ -218,13 +218,14 @@ static ups_status check_task(const ups_tasks *tasks, const char *name, ups_error
     return ups_fail(error, UPS_ERR_ARGUMENT, "the configuration has no task '%s'; it has %s", name, names);
 }
 
-static ups_status rollout(const ups_session *session, const rollout_request *request, ups_error *error) {
+static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
     UPS_TRY(check_task(session->tasks, request->task, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
     json_t *report = json_array();
-    ups_status status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
     rollout_context context = {.session = session,
                                .request = request,
                                .files = &files,
@@ -297,7 +298,7 @@ int ups_cmd_rollout(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

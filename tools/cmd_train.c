@@ -8,6 +8,7 @@
 #include "tools/session.h"
 #include "train/checkpoint.h"
 #include "train/latents.h"
+#include "train/run_lock.h"
 #include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,8 @@ static const ups_usage usage = {
     "trains a run's stages: autoencoder, cache, operator",
     options,
     OPTION_COUNT,
-    "Stages that are finished are skipped. Ctrl-C and SIGTERM write a checkpoint and exit; --resume then continues\n"
+    "Stages that are finished are skipped; one that finished with fewer steps than it is to have now goes on. Ctrl-C "
+    "and SIGTERM write a checkpoint and exit; --resume then continues\n"
     "with the same samples and the same numbers. Everything lies in the run's directory (output): state.json,\n"
     "metrics.jsonl, checkpoints/, cache/, and the finished models as safetensors.\n"
     "\nExamples:\n"
@@ -104,6 +106,27 @@ static void say_group(void *context, const ups_encode_report *report) {
             s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0);
 }
 
+static int64_t stage_steps(const ups_run_config *config, ups_stage stage) {
+    if (stage == UPS_STAGE_AUTOENCODER) return config->autoencoder.training.steps;
+    if (stage == UPS_STAGE_OPERATOR) return config->op.training.steps;
+    return 0;
+}
+
+/* Whether this command has nothing to do for the stage. */
+static bool is_done(const ups_run_config *config, ups_stage stage, const ups_run_state *state,
+                    const train_request *request) {
+    const ups_stage_state *known = &state->stage[stage];
+    if (request->restart || stage == UPS_STAGE_CACHE) return false;
+    return known->finished && known->steps >= stage_steps(config, stage);
+}
+
+static bool is_asked_for(const ups_run_config *config, ups_stage stage, const train_request *request) {
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        if (config->stages[i] == stage) return request->stage < 0 || (int)stage == request->stage;
+    }
+    return false;
+}
+
 /* So that a later --resume cannot pick it up. */
 static void disown_checkpoint(const ups_run_config *config, ups_stage stage) {
     char *latest = ups_run_path(config, "checkpoints/%s/latest.json", ups_stage_name(stage));
@@ -111,13 +134,29 @@ static void disown_checkpoint(const ups_run_config *config, ups_stage stage) {
     free(latest);
 }
 
-/* A checkpoint that is neither asked for nor disowned stops the command: the user decides. */
-static ups_status check_intent(const ups_run_config *config, ups_stage stage, const train_request *request,
-                               ups_error *error) {
+/* Whether the stage goes on from a checkpoint. A stage that finished with fewer steps than are asked for now does,
+ * since raising them asks for just that. A checkpoint of a stage that was stopped, neither asked for nor disowned,
+ * stops the command: the user decides. */
+static ups_status decide(const ups_run_config *config, ups_stage stage, const ups_stage_state *state,
+                         const train_request *request, bool *resume, ups_error *error) {
     char *directory = ups_run_path(config, "checkpoints/%s", ups_stage_name(stage));
     if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = UPS_OK;
-    if (ups_checkpoint_exists(directory) && !request->resume && !request->restart) {
+    bool exists = ups_checkpoint_exists(directory), extended = state->finished && !request->restart;
+    *resume = (request->resume || extended) && !request->restart;
+    if (extended && !exists) {
+        status = ups_fail(error, UPS_ERR_IO,
+                          "%s: the %s finished with %lld steps, but the checkpoint to go on from is gone; --restart "
+                          "trains it from the beginning",
+                          directory, ups_stage_name(stage), (long long)state->steps);
+    } else if (extended) {
+        ups_log(
+            UPS_LOG_INFO,
+            "%s: finished earlier with %lld steps, goes on to %lld; the learning rate is that of a schedule of %lld "
+            "steps (--restart begins anew)",
+            ups_stage_name(stage), (long long)state->steps, (long long)stage_steps(config, stage),
+            (long long)stage_steps(config, stage));
+    } else if (exists && !request->resume && !request->restart) {
         status = ups_fail(
             error, UPS_ERR_ARGUMENT,
             "%s holds a checkpoint of an unfinished stage; --resume goes on from it, --restart begins anew", directory);
@@ -132,20 +171,13 @@ static ups_status run_cache(const ups_session *session, const train_request *req
     return ups_encode_run(&session->request, say_group, NULL, error);
 }
 
-static ups_status run_stage(const ups_session *session, ups_stage stage, const train_request *request,
+static ups_status run_stage(const ups_session *session, ups_stage stage, bool resume, const train_request *request,
                             ups_error *error) {
     if (stage == UPS_STAGE_CACHE) return run_cache(session, request, error);
-    UPS_TRY(check_intent(session->config, stage, request, error));
     ups_stage_request stage_request = session->request;
-    stage_request.resume = request->resume && !request->restart;
+    stage_request.resume = resume;
     if (stage == UPS_STAGE_AUTOENCODER) return ups_stage_autoencoder_run(&stage_request, error);
     return ups_stage_operator_run(&stage_request, error);
-}
-
-static int64_t stage_steps(const ups_run_config *config, ups_stage stage) {
-    if (stage == UPS_STAGE_AUTOENCODER) return config->autoencoder.training.steps;
-    if (stage == UPS_STAGE_OPERATOR) return config->op.training.steps;
-    return 0;
 }
 
 /* Records a finished stage; the stages after it in the run's order have to be done again on top of it. */
@@ -177,26 +209,43 @@ static ups_status publish_config(const ups_run_config *config, ups_error *error)
     return status;
 }
 
-static ups_status run_stages(const ups_session *session, const train_request *request, ups_error *error) {
+/* A trained autoencoder brings its normalisation, unless it is trained (on) by this very command. */
+static ups_status normalise(ups_session *session, const ups_run_state *state, const train_request *request,
+                            ups_error *error) {
+    const ups_run_config *config = session->config;
+    bool trains =
+        is_asked_for(config, UPS_STAGE_AUTOENCODER, request) && !is_done(config, UPS_STAGE_AUTOENCODER, state, request);
+    char *model = ups_run_model_path(config, UPS_STAGE_AUTOENCODER);
+    if (!model) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_session_normalise(session, !trains && ups_path_exists(model) ? model : NULL, error);
+    free(model);
+    return status;
+}
+
+static ups_status run_stages(ups_session *session, const train_request *request, ups_error *error) {
     const ups_run_config *config = session->config;
     ups_run_state state;
     UPS_TRY(ups_run_state_read(config, &state, error));
+    UPS_TRY(normalise(session, &state, request, error));
     UPS_TRY(publish_config(config, error));
     bool ran = false;
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];
         if (request->stage >= 0 && (int)stage != request->stage) continue;
-        bool done = state.stage[stage].finished && state.stage[stage].steps >= stage_steps(config, stage);
-        if (done && !request->restart && stage != UPS_STAGE_CACHE) {
+        if (is_done(config, stage, &state, request)) {
             ups_log(UPS_LOG_INFO, "%s: finished earlier, skipped (--restart trains it again)", ups_stage_name(stage));
             ran = true;
             continue;
+        }
+        bool resume = false;
+        if (stage != UPS_STAGE_CACHE) {
+            UPS_TRY(decide(config, stage, &state.stage[stage], request, &resume, error));
         }
         if (state.stage[stage].finished) { /* no longer: a stop from here on has to be resumable */
             state.stage[stage] = (ups_stage_state){0};
             UPS_TRY(ups_run_state_publish(config, &state, error));
         }
-        UPS_TRY(run_stage(session, stage, request, error));
+        UPS_TRY(run_stage(session, stage, resume, request, error));
         UPS_TRY(record(config, stage, &state, error));
         ran = true;
     }
@@ -205,6 +254,14 @@ static ups_status run_stages(const ups_session *session, const train_request *re
                         ups_stage_name((ups_stage)request->stage));
     }
     return UPS_OK;
+}
+
+static ups_status run_alone(ups_session *session, const train_request *request, ups_error *error) {
+    ups_run_lock *lock = NULL;
+    UPS_TRY(ups_run_lock_take(session->config->output, &lock, error));
+    ups_status status = run_stages(session, request, error);
+    ups_run_lock_release(lock);
+    return status;
 }
 
 /* {"output": …, "stages": {"autoencoder": {"steps": …, "weights": XXH3, "model": file}, …}}: what is finished. */
@@ -257,12 +314,12 @@ int ups_cmd_train(int argc, char **argv) {
         request.config = arguments.operands[0];
         request.json = arguments.json;
         ups_session session;
-        ups_status status = ups_session_open(request.config, request.overrides, request.override_count, !request.plan,
-                                             &session, &error);
+        ups_status status =
+            ups_session_open(request.config, request.overrides, request.override_count, false, &session, &error);
         if (status == UPS_OK && request.plan)
             status = plan_stages(&session, &request, &error);
         else if (status == UPS_OK)
-            status = run_stages(&session, &request, &error);
+            status = run_alone(&session, &request, &error);
         if (status == UPS_OK && request.json && !request.plan) status = print_state(session.config, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

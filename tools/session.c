@@ -2,6 +2,24 @@
 
 #include "base/files.h"
 #include "train/networks.h"
+#include "train/normalisation.h"
+#include "train/state.h"
+#include <stdlib.h>
+
+ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error) {
+    const char *output = session->config->output;
+    if (ups_path_exists(output)) UPS_TRY(ups_remove_partials(output, error)); /* of a command that was killed */
+    return ups_tasks_normalise_as_trained(session->config, session->tasks, model, error);
+}
+
+/* By the run's trained autoencoder, if it has one. */
+static ups_status normalise_as_trained(ups_session *session, ups_error *error) {
+    char *model = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
+    if (!model) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_session_normalise(session, ups_path_exists(model) ? model : NULL, error);
+    free(model);
+    return status;
+}
 
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error) {
@@ -13,10 +31,7 @@ ups_status ups_session_open(const char *config_path, const char *const *override
     }
     if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(session->config, session->tasks, error);
-    if (status == UPS_OK && normalise && ups_path_exists(session->config->output)) {
-        status = ups_remove_partials(session->config->output, error); /* of an earlier command that was killed */
-    }
-    if (status == UPS_OK && normalise) status = ups_tasks_normalise(session->config, session->tasks, error);
+    if (status == UPS_OK && normalise) status = normalise_as_trained(session, error);
     session->request =
         (ups_stage_request){.config = session->config, .tasks = session->tasks, .device = session->device};
     if (status != UPS_OK) ups_session_close(session);

@@ -12,10 +12,13 @@ typedef struct ups_session {
     ups_stage_request request; /* of the above */
 } ups_session;
 
-/* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: measure or
- * recall the fields' statistics; plans need none. On failure everything is released. */
+/* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: with the
+ * statistics of the run's trained autoencoder where there is one, else recalled or measured; plans need none. On
+ * failure everything is released. */
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error);
+/* The same later on: with the statistics that `model` tells (an autoencoder; NULL: none), else recalled or measured. */
+ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error);
 void ups_session_close(ups_session *session);
 
 #endif

@@ -11,6 +11,7 @@
 #ifndef UPS_TRAIN_EVALUATE_H
 #define UPS_TRAIN_EVALUATE_H
 
+#include "base/json.h"
 #include "train/pde_metrics.h"
 #include "train/surrogate.h"
 

@@ -31,15 +31,16 @@ typedef struct ups_loop_stage {
     void *context;
     /* Takes the next batch from the stage's loader, runs forward and backward, adds to `sums`. */
     ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error);
-    /* Adds what it found to `report` and sets *score, the lower the better. Weights are the current ones. */
-    ups_status (*validate)(void *context, json_t *report, double *score, ups_error *error);
+    /* Adds the losses of validation windows, with the current weights; nothing where there are none. */
+    ups_status (*validate)(void *context, ups_loss_sums *sums, ups_error *error);
     /* Which losses a step takes, as a mask below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
      * losses. */
     unsigned (*losses_due)(void *context, int64_t step);
     /* Names the samples of the last micro-batch, for the message about a loss that is not finite. */
     void (*describe_batch)(void *context, char *text, size_t bytes);
-    ups_loader *loader; /* for its statistics */
-    int graphs;         /* several graphs share the gradients: they are zeroed before a step instead of overwritten */
+    ups_loader *loader;  /* for its statistics */
+    bool zero_gradients; /* some micro-batches leave gradients of some parameters as they are: all are zeroed before a
+                            step instead of overwritten */
 } ups_loop_stage;
 
 typedef struct ups_loop_options {

@@ -12,10 +12,12 @@
 
 /* New references; NULL when out of memory. `tasks` are normalised. */
 json_t *ups_origin_autoencoder(const ups_run_config *config, const ups_tasks *tasks);
+/* The same without the tasks' grids: a trained autoencoder can be used at other resolutions. */
+json_t *ups_origin_autoencoder_on_any_grid(const ups_run_config *config, const ups_tasks *tasks);
 json_t *ups_origin_operator(const ups_run_config *config, const ups_tasks *tasks, const char *autoencoder_hash);
 
 /* Whether the model in `path` is of the expected origin. What the file does not tell (it was made elsewhere, or before
- * a task was added) is not compared. UPS_ERR_STALE names the part that differs. */
+ * a task or a key was added) is not compared. UPS_ERR_STALE names the part that differs. */
 ups_status ups_origin_check(const char *path, const json_t *expected, ups_error *error);
 
 #endif

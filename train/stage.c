@@ -20,8 +20,10 @@ static double free_memory(void) {
     return (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-ups_status ups_stage_find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
-                                void *context, ups_stage_plan *plan, ups_error *error) {
+/* For `batch_size: auto`: the largest multiple of pairs_per_trajectory whose plan stays within the limit.
+ * UPS_ERR_MEMORY when not even one fits, saying what it would take. */
+static ups_status find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
+                             void *context, ups_stage_plan *plan, ups_error *error) {
     double limit = training->memory_limit > 0 ? training->memory_limit * GIB : 0.5 * free_memory();
     int64_t unit = training->pairs_per_trajectory, fits = 0, too_large = 0;
     ups_stage_plan found = {0};
@@ -57,7 +59,7 @@ ups_status ups_stage_find_batch(const ups_training_config *training, const char 
 }
 
 ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
-                                  ups_stage_plan *plan, ups_error *error) {
+                                  void *context, ups_stage_plan *plan, ups_error *error) {
     const ups_run_config *config = request->config;
     const ups_training_config *training =
         stage == UPS_STAGE_AUTOENCODER ? &config->autoencoder.training : &config->op.training;
@@ -70,6 +72,6 @@ ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage st
         free(checkpoints);
         UPS_TRY(status);
     }
-    if (batch > 0) return measure((void *)request, batch, plan, error);
-    return ups_stage_find_batch(training, name, measure, (void *)request, plan, error);
+    if (batch > 0) return measure(context, batch, plan, error);
+    return find_batch(training, name, measure, context, plan, error);
 }

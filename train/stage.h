@@ -20,7 +20,7 @@ typedef struct ups_stage_plan {
     int64_t trainable;  /* parameters, as a paper would count them */
     size_t parameters;  /* values, gradients and the bf16 copy */
     size_t optimizer;   /* moments and moving average */
-    size_t activations; /* arenas: activations, their gradients, saved statistics; of all the stage's graphs */
+    size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t inputs;
     size_t workspace;
     size_t loader; /* batches in flight */
@@ -36,16 +36,12 @@ ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error
 /* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's. */
 ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error);
 
-/* For `batch_size: auto`: the largest multiple of `unit` whose plan stays within the limit. `plan` computes a plan for
- * the batch size it is given. UPS_ERR_MEMORY when not even one unit fits, saying what it would take. */
+/* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);
-ups_status ups_stage_find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
-                                void *context, ups_stage_plan *plan, ups_error *error);
 
 /* A stage's plan for the batch size that is configured; with `auto`, for that of the checkpoint that the request goes
- * on from (another one would bring samples in another order), else for the one found. `measure` is given the request.
- */
+ * on from (another one would bring samples in another order), else for the one found. */
 ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
-                                  ups_stage_plan *plan, ups_error *error);
+                                  void *context, ups_stage_plan *plan, ups_error *error);
 
 #endif

@@ -107,7 +107,7 @@ static ups_status allocate_host(ups_surrogate *s, ups_error *error) {
 /* Both models are of this configuration, and the operator of this autoencoder. */
 static ups_status check_origins(const ups_run_config *config, const ups_tasks *tasks, const ups_surrogate_files *files,
                                 ups_error *error) {
-    json_t *autoencoder = ups_origin_autoencoder(config, tasks);
+    json_t *autoencoder = ups_origin_autoencoder_on_any_grid(config, tasks);
     json_t *op = ups_origin_operator(config, tasks, files->autoencoder_hash);
     ups_status status = autoencoder && op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_origin_check(files->autoencoder, autoencoder, error);

@@ -1,17 +1,12 @@
 #include "train/tasks.h"
 
-#include "base/files.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "pipeline/layouts.h"
-#include "train/batches.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_STATISTICS_SAMPLES 512
 
 const char *ups_split_name(ups_split split) {
     static const char *const names[] = {"train", "validation", "test"};
@@ -200,140 +195,4 @@ int ups_tasks_parameter_count(const ups_tasks *tasks) {
 
 void ups_task_condition(const double *parameters, int count, int width, float *out) {
     for (int p = 0; p < width; p++) out[p] = p < count && isfinite(parameters[p]) ? (float)parameters[p] : 0;
-}
-
-/* ---- normalisation --------------------------------------------------------------------------------------------- */
-
-/* Sums over one field: shifted by the first value seen, so that float64 keeps every digit that matters. */
-typedef struct field_sums {
-    double shift, sum, squares;
-    int64_t count;
-} field_sums;
-
-static void add_frame(const ups_sample *geometry, const float *frame, field_sums *sums) {
-    int64_t points = ups_sample_frame_elements(geometry) / geometry->channels;
-    for (int64_t c = 0; c < geometry->channels; c++) {
-        int64_t step = geometry->order == UPS_CHANNELS_LAST ? geometry->channels : 1;
-        const float *value = frame + (geometry->order == UPS_CHANNELS_LAST ? c : c * points);
-        if (sums[c].count == 0) sums[c].shift = value[0];
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < points; i++) {
-            double d = value[i * step] - sums[c].shift;
-            sum += d;
-            squares += d * d;
-        }
-        sums[c].sum += sum;
-        sums[c].squares += squares;
-        sums[c].count += points;
-    }
-}
-
-static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
-    int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
-    int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
-    int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
-    field_sums *sums = calloc((size_t)channels, sizeof *sums);
-    ups_loader *loader = NULL;
-    ups_status status = UPS_OK;
-    if (!chosen || !sums) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-        goto cleanup;
-    }
-    for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[UPS_SPLIT_TRAIN][i * have / wanted];
-    ups_loader_options options = ups_sequential_loader_options(config);
-    ups_loader_task loader_task = {
-        .name = task->name, .source = task->source, .samples = chosen, .sample_count = wanted};
-    status = ups_loader_open(&options, &loader_task, 1, &loader, error);
-    while (status == UPS_OK) {
-        const ups_batch *batch = NULL;
-        status = ups_loader_next(loader, &batch, error);
-        if (status != UPS_OK || !batch) break;
-        bool skipped = batch->window[0].sample == UPS_NO_SAMPLE;
-        for (int64_t f = 0; f < batch->frames && !skipped; f++) {
-            add_frame(&task->geometry, (const float *)batch->data + f * batch->frame_elements, sums);
-        }
-        ups_loader_release(loader, batch);
-    }
-    if (status == UPS_OK) ups_loader_report_bad(loader, 0);
-    if (status == UPS_OK && sums[0].count == 0) {
-        status = ups_fail(error, UPS_ERR_NUMERIC,
-                          "task %s: every sample of the training split holds NaN or infinite values: its data needs "
-                          "repair first",
-                          task->name);
-    }
-    for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
-        double mean = sums[c].sum / (double)sums[c].count;
-        double variance = sums[c].squares / (double)sums[c].count - mean * mean;
-        double deviation = variance > 1e-24 ? sqrt(variance) : 1;
-        double scale = task->config->field_scale_count ? (double)task->config->field_scale[c] : 1;
-        task->statistics[2 * c] = (float)(mean + sums[c].shift);
-        task->statistics[2 * c + 1] = (float)(scale / deviation);
-    }
-
-cleanup:
-    ups_loader_close(loader);
-    free(sums);
-    free(chosen);
-    return status;
-}
-
-/* Statistics kept by an earlier run over the same samples; false when they have to be measured. */
-static bool recall_task(const json_t *kept, ups_task *task) {
-    const json_t *entry = json_object_get(kept, task->name);
-    const json_t *values = json_object_get(entry, "statistics");
-    if (json_array_size(values) != 2 * (size_t)task->source->channels) return false;
-    const json_t *scale = json_object_get(entry, "field_scale");
-    if (json_array_size(scale) != task->config->field_scale_count) return false;
-    for (unsigned c = 0; c < task->config->field_scale_count; c++) {
-        if ((float)json_number_value(json_array_get(scale, c)) != task->config->field_scale[c]) return false;
-    }
-    if (json_integer_value(json_object_get(entry, "samples")) != task->sample_count[UPS_SPLIT_TRAIN]) return false;
-    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
-        task->statistics[i] = (float)json_number_value(json_array_get(values, (size_t)i));
-    }
-    return true;
-}
-
-static json_t *record_task(const ups_task *task) {
-    json_t *values = json_array(), *scale = json_array();
-    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
-        json_array_append_new(values, json_real((double)task->statistics[i]));
-    }
-    for (unsigned c = 0; c < task->config->field_scale_count; c++) {
-        json_array_append_new(scale, json_real((double)task->config->field_scale[c]));
-    }
-    return json_pack("{s:I, s:o, s:o}", "samples", (json_int_t)task->sample_count[UPS_SPLIT_TRAIN], "field_scale",
-                     scale, "statistics", values);
-}
-
-ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {
-    char *path = ups_run_path(config, "normalisation.json");
-    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    json_t *kept = NULL;
-    ups_status status = UPS_OK;
-    if (ups_path_exists(path)) status = ups_json_read(path, &kept, error);
-    json_t *record = json_object();
-    bool measured = false;
-    for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
-        ups_task *task = &tasks->task[i];
-        task->statistics = malloc(2 * (size_t)task->source->channels * sizeof(float));
-        if (!task->statistics) {
-            status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-            break;
-        }
-        if (!recall_task(kept, task)) {
-            measured = true;
-            ups_log(UPS_LOG_INFO, "task %s: measuring mean and deviation of its fields", task->name);
-            status = measure_task(config, task, error);
-        }
-        if (status == UPS_OK) json_object_set_new(record, task->name, record_task(task));
-    }
-    if (status == UPS_OK && measured) {
-        status = ups_make_directories(config->output, error);
-        if (status == UPS_OK) status = ups_json_publish(path, record, error);
-    }
-    json_decref(record);
-    json_decref(kept);
-    free(path);
-    return status;
 }

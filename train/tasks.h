@@ -3,7 +3,6 @@
 #ifndef UPS_TRAIN_TASKS_H
 #define UPS_TRAIN_TASKS_H
 
-#include "base/json.h"
 #include "train/config.h"
 
 typedef enum ups_split { UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION, UPS_SPLIT_TEST, UPS_SPLIT_COUNT } ups_split;
@@ -19,7 +18,8 @@ typedef struct ups_task {
     int64_t sample_count[UPS_SPLIT_COUNT];
     int64_t patch[UPS_MAX_GRID_DIMS];
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
-    float *statistics;       /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised */
+    float *statistics;       /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
+                                (normalisation.h) */
 } ups_task;
 
 typedef struct ups_tasks {
@@ -43,9 +43,10 @@ ups_split ups_task_held_out(const ups_task *task);
 /* Largest number of PDE parameters of any task: the width of the operator's condition. */
 int ups_tasks_parameter_count(const ups_tasks *tasks);
 
-/* Mean and standard deviation of every field over the training split (at most 512 samples, evenly spread), by the
- * loader; kept in `output`/normalisation.json and read from there next time. A constant field keeps its values:
- * deviation 1. */
+/* Sets every task's statistics: mean and deviation of each field over the training split (at most 512 samples, evenly
+ * spread), by the loader; a constant field keeps its values: deviation 1. They are kept in `output`/normalisation.json
+ * with what they were measured on (files, samples, field_scale) and taken from there while that is the same; where it
+ * differs the log says what, and they are measured anew. */
 ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
 
 /* Condition of one window: the task's parameters first, unknown and absent ones 0. `out` holds `width` floats. */

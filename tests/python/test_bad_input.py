@@ -303,10 +303,12 @@ class BadInput(unittest.TestCase):
         moved = self.runs.config(os.path.basename(folder), data=data)
         self.refused(["cache", "build", moved], re.escape(os.path.join(folder, "cache")), "source", "--restart")
 
-    def test_a_cache_with_another_normalisation_is_refused_naming_it(self):
+    def test_a_field_scale_changed_after_training_is_said_to_wait_for_a_new_one(self):
         config, folder = self.run_of_its_own()
-        self.refused(["cache", "build", config, "--set", "tasks[1].field_scale=[1, 3]"], "normalisation", "--restart",
-                     unchanged=os.path.join(folder, "cache"))
+        before = tree(os.path.join(folder, "cache"))
+        done = self.runs.must("cache", "build", config, "--set", "tasks[1].field_scale=[1, 3]")
+        self.assertRegex(done.stderr, "darcy: its field_scale was changed since the model was trained.*--restart")
+        self.assertEqual(tree(os.path.join(folder, "cache")), before)
 
     def test_flipped_bytes_in_shards_are_found_with_shard_and_sample(self):
         config, folder = self.run_of_its_own()

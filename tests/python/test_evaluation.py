@@ -119,16 +119,29 @@ class Evaluated(unittest.TestCase):
         self.assertIn("step-00000020.safetensors", told["operator"]["file"])
         self.assertNotEqual(told["operator"]["xxh3"], self.evaluation["operator"]["xxh3"])
 
-    def test_a_normalisation_that_the_models_were_not_trained_with_is_refused(self):
+    def test_a_model_keeps_the_normalisation_it_was_trained_with_whatever_the_configuration_says_now(self):
         with open(self.config, encoding="utf-8") as file:
             text = file.read().replace("files: [darcy.h5]", "files: [darcy.h5]\n    field_scale: [1, 4]")
         config = self.runs.copy("rescaled", "run")
         with open(config, "w", encoding="utf-8") as file:
             file.write(text.replace(self.runs.path("run"), self.runs.path("rescaled")))
-        done = self.runs.run("eval", config)
+        told = json.loads(self.runs.must("eval", config, "--json").stdout)
+        for rescaled, task in zip(told["tasks"], self.evaluation["tasks"], strict=True):
+            self.assertEqual(rescaled["horizons"], task["horizons"])
+
+    def test_a_model_is_evaluated_and_rolled_out_on_files_it_was_not_trained_on(self):
+        self.runs.generate("advection1d", "unseen.h5", 6, "-r", "48", "-s", "12")
+        unseen = ["--set", "tasks[0].files=[unseen.h5]", "--set", "data.split={train: 0.1, validation: 0, test: 0.9}"]
+        told = json.loads(self.runs.must("eval", self.config, *unseen, "--json", "-o", self.runs.path("unseen.json")).stdout)
+        self.assertEqual(told["tasks"][0]["trajectories"], 5)
+        self.assertTrue(numpy.isfinite(told["tasks"][0]["horizons"][0]["model"]["nrmse"]))
+        output = self.runs.path("unseen_rollout.h5")
+        self.runs.must("rollout", self.config, *unseen, "--task", "advection", "-o", output)
+        with h5py.File(output) as file:
+            self.assertEqual(file["tensor"].shape[1:], (12, 48))
+        done = self.runs.run("eval", self.config, "--set", "tasks[0].files=[darcy.h5]")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("rescaled/autoencoder.safetensors", done.stderr)
-        self.assertIn("trained with another darcy.normalisation", done.stderr)
+        self.assertIn("give it files of the PDE it was trained on", done.stderr)
 
     def test_mistakes_are_told_and_leave_nothing(self):
         for arguments, part in (

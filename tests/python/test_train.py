@@ -1,6 +1,7 @@
 """`ups train` from data to a finished operator, as a user runs it: stages in order and skipped when finished, losses
 that fall, metrics that say so, a plan that comes before. Usage: test_train.py UPS"""
 
+import fcntl
 import json
 import os
 import shutil
@@ -87,6 +88,35 @@ class Train(unittest.TestCase):
         done = self.runs.must("train", self.runs.path("f32.yaml"))
         self.assertEqual(done.stderr.count("skipped"), 2, done.stderr)
         self.assertEqual(tree(self.folder["f32"]), before)
+
+    def test_a_finished_stage_that_is_to_have_more_steps_goes_on_and_ends_as_if_it_had_had_them(self):
+        constant = CONFIG.replace("warmup_steps: 4", "warmup_steps: 4, schedule: constant")
+        whole = self.runs.config("whole", constant)
+        self.runs.must("train", whole, "--stage", "autoencoder")
+        raised = self.runs.config("raised", constant)
+        self.runs.must("train", raised, "--stage", "autoencoder", "--set", "autoencoder.steps=35")
+        done = self.runs.must("train", raised, "--stage", "autoencoder")
+        self.assertIn("finished earlier with 35 steps, goes on to 60", done.stderr)
+        name = "autoencoder.safetensors"
+        with open(self.runs.path("whole", name), "rb") as a, open(self.runs.path("raised", name), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        shutil.rmtree(self.runs.path("raised", "checkpoints"))
+        done = self.runs.run("train", raised, "--stage", "autoencoder", "--set", "autoencoder.steps=70")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("checkpoint to go on from is gone", done.stderr)
+        self.assertTrue(os.path.exists(self.runs.path("raised", name)))
+
+    def test_a_second_training_in_the_same_directory_is_refused(self):
+        config = self.runs.config("busy")
+        os.mkdir(self.runs.path("busy"))
+        with open(self.runs.path("busy", "lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.write("process 4711 on host elsewhere\n")
+            lock.flush()
+            done = self.runs.run("train", config)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("process 4711 on host elsewhere is training there", done.stderr)
+            self.assertEqual(os.listdir(self.runs.path("busy")), ["lock"])
 
     def test_a_script_is_told_what_is_finished(self):
         told = json.loads(self.runs.must("train", self.runs.path("f32.yaml"), "--json").stdout)

@@ -316,19 +316,19 @@ static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_
     snprintf(directory, sizeof directory, "%s/checkpoints/operator", config.output);
     ups_stage_request request = {.config = &config, .resume = true};
     ups_stage_plan plan;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */
     trained t = make(4, false, false, 1);
     t.state.batch_size = 12;
     ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &error), &error);
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 12);
     request.resume = false;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 64);
     request.resume = true;
     config.op.training.batch_size = 7;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 7); /* what is asked for goes first */
     end(&t);
 }

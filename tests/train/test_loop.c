@@ -19,7 +19,7 @@ typedef struct pull {
     ups_optimizer *optimizer;
     ups_training_config training;
     ups_training_state state;
-    int graphs;
+    bool zero_gradients, validates_nothing;
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
     int call_count, validations;
@@ -43,7 +43,6 @@ static pull *begin(int64_t steps) {
                                                       .ema_decay = 0.9,
                                                       .schedule = UPS_SCHEDULE_COSINE}};
     p->state = (ups_training_state){.seed = 1, .score = NAN};
-    p->graphs = 1;
     p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
@@ -82,11 +81,13 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     return UPS_OK;
 }
 
-static ups_status validate(void *context, json_t *report, double *score, ups_error *error) {
+static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error) {
     pull *p = context;
     p->validations++;
-    json_object_set_new(report, "even", json_real(0.5));
-    *score = 0.5;
+    if (p->validates_nothing) return UPS_OK;
+    sums->sum[0] += 2; /* of the even task alone */
+    sums->count[0] += 4;
+    sums->windows += 4;
     return UPS_OK;
 }
 
@@ -101,7 +102,7 @@ static ups_status run(pull *p, ups_error *error) {
                             .micro_batch = micro_batch,
                             .validate = validate,
                             .describe_batch = describe_batch,
-                            .graphs = p->graphs};
+                            .zero_gradients = p->zero_gradients};
     ups_loop_options options = {.training = &p->training,
                                 .seed = 1,
                                 .output = scratch("run"),
@@ -164,7 +165,7 @@ static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_sa
     ups_error error;
     pull *one = begin(6), *several = begin(6);
     one->training.accumulation = several->training.accumulation = 2;
-    several->graphs = 2;
+    several->zero_gradients = true;
     ok(run(one, &error), &error);
     ok(run(several, &error), &error);
     for (int i = 0; i < several->call_count; i++) assert_true(several->calls[i].accumulate);
@@ -186,6 +187,19 @@ static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the
     assert_int_equal(count_lines("\"even\":0.5"), 4);
     assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000025.safetensors")));
     end(p);
+}
+
+static void tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score(void **state) {
+    ups_error error;
+    pull *p = begin(2), *none = begin(2);
+    ok(run(p, &error), &error);
+    assert_int_equal(count_lines("\"validation\":{\"even\":0.5},\"score\":0.5"), 1);
+    none->validates_nothing = true;
+    forget(state);
+    ok(run(none, &error), &error);
+    assert_int_equal(count_lines("\"validation\":{},\"score\":null"), 1);
+    end(p);
+    end(none);
 }
 
 static void zero_means_only_at_the_end(void **state) {
@@ -277,6 +291,8 @@ int main(void) {
         cmocka_unit_test_teardown(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights,
                                   forget),
         cmocka_unit_test_teardown(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end, forget),
+        cmocka_unit_test_teardown(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score,
+                                  forget),
         cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
         cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
         cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),

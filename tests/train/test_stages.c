@@ -8,6 +8,7 @@
 #include "tools/encode.h"
 #include "tools/session.h"
 #include "tools/solvers/datagen.h"
+#include "train/evaluate.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -200,12 +201,16 @@ static int make_data(void **state) {
     return 0;
 }
 
-static void open_run(const char *precision, bool normalise, ups_session *session) {
+static ups_status try_run(const char *precision, const char *override, ups_session *session, ups_error *error) {
     char text[4096];
-    ups_error error;
     snprintf(text, sizeof text, configuration, scratch_directory, precision, scratch_directory);
     write_text(scratch("run.yaml"), text);
-    ok(ups_session_open(scratch("run.yaml"), NULL, 0, normalise, session, &error), &error);
+    return ups_session_open(scratch("run.yaml"), &override, override ? 1 : 0, true, session, error);
+}
+
+static void open_run(const char *precision, ups_session *session) {
+    ups_error error;
+    ok(try_run(precision, NULL, session, &error), &error);
 }
 
 typedef ups_status (*plan_stage)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
@@ -234,7 +239,7 @@ static void run_watched(const char *precision, const char *name, plan_stage plan
     ups_session session;
     ups_error error;
     ups_stage_plan promised;
-    open_run(precision, true, &session);
+    open_run(precision, &session);
     ok(plan(&session.request, &promised, &error), &error);
     watch(session.device);
 #ifdef WATCHES_ALLOCATIONS
@@ -260,7 +265,7 @@ static void run_watched(const char *precision, const char *name, plan_stage plan
 static void build_cache(const char *precision) {
     ups_session session;
     ups_error error;
-    open_run(precision, true, &session);
+    open_run(precision, &session);
     ok(ups_encode_remove(session.config, &error), &error);
     ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
     ups_session_close(&session);
@@ -280,10 +285,52 @@ static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_th
     check_all("bf16");
 }
 
+/* ---- models in use ---------------------------------------------------------------------------------------------- */
+
+static void
+a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with(void **state) {
+    ups_session trained, other;
+    ups_error error;
+    ups_surrogate_files files;
+    ups_surrogate *surrogate = NULL;
+    ups_task_evaluation evaluation;
+    open_run("bf16", &trained);
+    generate("advection1d", "fine.h5", 256, 16); /* more points, more frames */
+    ok(try_run("bf16", "tasks[0].files=[fine.h5]", &other, &error), &error);
+    const ups_task *task = &other.tasks->task[0];
+    assert_int_equal(task->geometry.grid[0], 256);
+    assert_memory_equal(task->statistics, trained.tasks->task[0].statistics, 2 * sizeof(float));
+    assert_true(task->finest_frequency <= 128.0 / 4); /* of the grid it was trained on */
+    ok(ups_surrogate_find(other.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_open(other.config, other.tasks, 0, other.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+                          &error),
+       &error);
+    ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, surrogate, &evaluation, &error), &error);
+    assert_int_equal(evaluation.steps, 15);
+    double nrmse = evaluation.horizons[0].summary[UPS_FORECAST_RECONSTRUCTION].nrmse;
+    assert_true(nrmse > 0 && nrmse < 1); /* it knows what it sees */
+    ups_task_evaluation_free(&evaluation);
+    ups_surrogate_close(surrogate);
+    ups_surrogate_files_free(&files);
+    ups_session_close(&other);
+    ups_session_close(&trained);
+}
+
+static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
+    ups_session session;
+    ups_error error;
+    assert_int_equal(try_run("bf16", "tasks[0].files=[darcy.h5]", &session, &error), UPS_ERR_STALE);
+    assert_contains(error.message, "task advection");
+    assert_contains(error.message, "trained on 1 fields, these files have 2");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
         cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
+        cmocka_unit_test(
+            a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with),
+        cmocka_unit_test(files_of_another_pde_do_not_fit_a_trained_model),
     };
     return cmocka_run_group_tests(tests, make_data, remove_scratch);
 }

@@ -1,12 +1,16 @@
 /* Tasks: splits that are the sample's own, disjoint and complete; normalisation that is mean and deviation, computed
  * directly; configurations that do not fit the files refused. Files come from our own solvers. */
 #include "base/files.h"
+#include "base/json.h"
 #include "tests/base/testing.h"
+
+#include "tests/base/capture.h"
 #include "tools/solvers/datagen.h"
 #include "train/tasks.h"
 
 #include <hdf5.h>
 #include <math.h>
+#include <sys/stat.h>
 
 enum { SAMPLES = 50, FRAMES = 6, POINTS = 16 };
 
@@ -194,30 +198,53 @@ static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(voi
     close_tasks(&o);
 }
 
-static void statistics_are_recalled_by_the_next_command_and_measured_anew_when_they_would_differ(void **state) {
+/* What the file says of the task `wave` is replaced, true or not. */
+static void keep_other_statistics(void) {
+    ups_error error;
+    json_t *kept = NULL;
+    ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+    json_object_set_new(json_object_get(kept, "wave"), "statistics", json_pack("[f, f]", 0.25, 8.0));
+    ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+    json_decref(kept);
+}
+
+static void statistics_are_recalled_by_the_next_command(void **state) {
     opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
     ups_error error;
-    char *text;
-    size_t length;
     ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
-    ok(ups_read_file(scratch("run/normalisation.json"), 1 << 20, &text, &length, &error), &error);
-    char *mean = strstr(text, "\"statistics\"");
-    assert_non_null(mean);
-    free(text);
-    /* What is recalled is what the file says, true or not. */
-    write_text(scratch("run/normalisation.json"),
-               "{\"wave\": {\"samples\": 40, \"field_scale\": [], \"statistics\": [0.25, 8]}}");
+    keep_other_statistics();
     ok(ups_tasks_normalise(second.config, second.tasks, &error), &error);
     assert_true(second.tasks->task[0].statistics[0] == 0.25f && second.tasks->task[0].statistics[1] == 8);
-    close_tasks(&second);
-    const char *changes[] = {"tasks[0].max_samples=20", "tasks[0].field_scale=[2]"};
-    for (int i = 0; i < 2; i++) {
-        opened changed = open_tasks(wave, changes[i]);
-        ok(ups_tasks_normalise(changed.config, changed.tasks, &error), &error);
+    close_tasks(&first), close_tasks(&second);
+}
+
+static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs(void **state) {
+    static const struct {
+        const char *override, *said;
+    } changes[] = {{"tasks[0].max_samples=20", "another number of samples"},
+                   {"tasks[0].field_scale=[2]", "field_scale was changed"},
+                   {"tasks[0].files=[other.h5]", "other names"},
+                   {"data.root=%s/moved", "other contents"}};
+    generate("advection1d", "other.h5", SAMPLES, POINTS, FRAMES);
+    assert_int_equal(mkdir(scratch("moved"), 0700), 0);
+    generate("burgers1d", "moved/wave.h5", SAMPLES, POINTS, FRAMES); /* of the same name and shape */
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        char override[400];
+        snprintf(override, sizeof override, changes[i].override, scratch_directory);
+        opened first = open_tasks(wave, NULL);
+        ups_error error;
+        ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+        keep_other_statistics();
+        opened changed = open_tasks(wave, override);
+        capture caught = capture_begin(0);
+        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &error);
+        const char *said = capture_end(&caught);
+        ok(status, &error);
+        assert_contains(said, "task wave");
+        assert_contains(said, changes[i].said);
         assert_true(changed.tasks->task[0].statistics[1] != 8);
-        close_tasks(&changed);
+        close_tasks(&first), close_tasks(&changed);
     }
-    close_tasks(&first);
 }
 
 /* ---- what does not fit ------------------------------------------------------------------------------------------ */
@@ -238,7 +265,7 @@ static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task
     refuses(darcy, "tasks[0].patch=[4, 4, 4]", UPS_ERR_CONFIG, "task darcy", "2 grid ax");
     refuses(wave, "tasks[0].field_scale=[1, 2]", UPS_ERR_CONFIG, "task wave", "field_scale");
     refuses(wave, "tasks[0].stride=6", UPS_ERR_CONFIG, "task wave", "stride of 6");
-    refuses(wave, "tasks[0].files=[wave.h5, fine.h5]", UPS_ERR_FORMAT, "wave", "another grid");
+    refuses(wave, "tasks[0].files=[wave.h5, fine.h5]", UPS_ERR_FORMAT, "wave", "tasks of their own");
     refuses(wave, "tasks[0].files=[absent.h5]", UPS_ERR_IO, "task wave", "absent.h5");
 }
 
@@ -263,8 +290,8 @@ int main(void) {
         cmocka_unit_test(splits_that_nobody_wants_are_empty),
         cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
         cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
-        cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command_and_measured_anew_when_they_would_differ,
-                                  forget_run),
+        cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command, forget_run),
+        cmocka_unit_test_teardown(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs, forget_run),
         cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
         cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
         cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),

@@ -1,0 +1,82 @@
+/* The lock of a run's directory: one holder at a time, whoever is refused is told who has it, and nobody has it once
+ * the holder is gone, however it went. */
+#include "base/files.h"
+#include "tests/base/testing.h"
+#include "train/run_lock.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A process that takes the lock and waits to be killed; returns once it has it. */
+static pid_t holder(const char *directory) {
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        ups_run_lock *lock;
+        ups_error error;
+        char taken = ups_run_lock_take(directory, &lock, &error) == UPS_OK;
+        if (write(ready[1], &taken, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    char taken = 0;
+    assert_int_equal(read(ready[0], &taken, 1), 1);
+    assert_int_equal(taken, 1);
+    close(ready[0]);
+    close(ready[1]);
+    return child;
+}
+
+static void a_second_process_is_refused_and_told_which_one_and_where(void **state) {
+    ups_run_lock *lock = NULL;
+    ups_error error;
+    char host[256], process[64];
+    pid_t first = holder(scratch("run"));
+    assert_int_equal(ups_run_lock_take(scratch("run"), &lock, &error), UPS_ERR_IO);
+    assert_null(lock);
+    gethostname(host, sizeof host);
+    snprintf(process, sizeof process, "process %ld on host ", (long)first);
+    assert_contains(error.message, process);
+    assert_contains(error.message, host);
+    assert_contains(error.message, scratch("run"));
+    kill(first, SIGKILL);
+    waitpid(first, NULL, 0);
+    assert_int_equal(ups_run_lock_take(scratch("run"), &lock, &error), UPS_OK); /* it went with the process */
+    ups_run_lock_release(lock);
+}
+
+static void a_lock_that_is_released_can_be_taken_again_and_leaves_nothing(void **state) {
+    ups_run_lock *lock = NULL;
+    ups_error error;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ups_run_lock_take(scratch("again"), &lock, &error), UPS_OK);
+        ups_run_lock_release(lock);
+    }
+    assert_false(ups_path_exists(scratch("again"))); /* it was made for the lock, and stayed empty */
+    assert_int_equal(mkdir(scratch("again"), 0700), 0);
+    assert_int_equal(ups_run_lock_take(scratch("again"), &lock, &error), UPS_OK);
+    ups_run_lock_release(lock);
+    assert_true(ups_path_exists(scratch("again")));
+    assert_false(ups_path_exists(scratch("again/lock")));
+}
+
+static void other_directories_have_locks_of_their_own(void **state) {
+    ups_run_lock *one = NULL, *other = NULL;
+    ups_error error;
+    assert_int_equal(ups_run_lock_take(scratch("one"), &one, &error), UPS_OK);
+    assert_int_equal(ups_run_lock_take(scratch("other"), &other, &error), UPS_OK);
+    ups_run_lock_release(one);
+    ups_run_lock_release(other);
+    ups_run_lock_release(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_second_process_is_refused_and_told_which_one_and_where),
+        cmocka_unit_test(a_lock_that_is_released_can_be_taken_again_and_leaves_nothing),
+        cmocka_unit_test(other_directories_have_locks_of_their_own),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -1,0 +1,297 @@
+#include "train/normalisation.h"
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cache/fingerprint.h"
+#include "model/safetensors.h"
+#include "train/batches.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_STATISTICS_SAMPLES 512
+
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
+
+/* Sums over one field: shifted by the first value seen, so that float64 keeps every digit that matters. */
+typedef struct field_sums {
+    double shift, sum, squares;
+    int64_t count;
+} field_sums;
+
+static void add_frame(const ups_sample *geometry, const float *frame, field_sums *sums) {
+    int64_t points = ups_sample_frame_elements(geometry) / geometry->channels;
+    for (int64_t c = 0; c < geometry->channels; c++) {
+        int64_t step = geometry->order == UPS_CHANNELS_LAST ? geometry->channels : 1;
+        const float *value = frame + (geometry->order == UPS_CHANNELS_LAST ? c : c * points);
+        if (sums[c].count == 0) sums[c].shift = value[0];
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < points; i++) {
+            double d = value[i * step] - sums[c].shift;
+            sum += d;
+            squares += d * d;
+        }
+        sums[c].sum += sum;
+        sums[c].squares += squares;
+        sums[c].count += points;
+    }
+}
+
+static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
+    int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
+    int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
+    int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
+    field_sums *sums = calloc((size_t)channels, sizeof *sums);
+    ups_loader *loader = NULL;
+    ups_status status = UPS_OK;
+    if (!chosen || !sums) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+        goto cleanup;
+    }
+    for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[UPS_SPLIT_TRAIN][i * have / wanted];
+    ups_loader_options options = ups_sequential_loader_options(config);
+    ups_loader_task loader_task = {
+        .name = task->name, .source = task->source, .samples = chosen, .sample_count = wanted};
+    status = ups_loader_open(&options, &loader_task, 1, &loader, error);
+    while (status == UPS_OK) {
+        const ups_batch *batch = NULL;
+        status = ups_loader_next(loader, &batch, error);
+        if (status != UPS_OK || !batch) break;
+        bool skipped = batch->window[0].sample == UPS_NO_SAMPLE;
+        for (int64_t f = 0; f < batch->frames && !skipped; f++) {
+            add_frame(&task->geometry, (const float *)batch->data + f * batch->frame_elements, sums);
+        }
+        ups_loader_release(loader, batch);
+    }
+    if (status == UPS_OK) ups_loader_report_bad(loader, 0);
+    if (status == UPS_OK && sums[0].count == 0) {
+        status = ups_fail(error, UPS_ERR_NUMERIC,
+                          "task %s: every sample of the training split holds NaN or infinite values: its data needs "
+                          "repair first",
+                          task->name);
+    }
+    for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
+        double mean = sums[c].sum / (double)sums[c].count;
+        double variance = sums[c].squares / (double)sums[c].count - mean * mean;
+        double deviation = variance > 1e-24 ? sqrt(variance) : 1;
+        double scale = task->config->field_scale_count ? (double)task->config->field_scale[c] : 1;
+        task->statistics[2 * c] = (float)(mean + sums[c].shift);
+        task->statistics[2 * c + 1] = (float)(scale / deviation);
+    }
+
+cleanup:
+    ups_loader_close(loader);
+    free(sums);
+    free(chosen);
+    return status;
+}
+
+/* ---- what was measured, and on what ------------------------------------------------------------------------------ */
+
+/* What statistics depend on: {"source": fingerprint of the files, "files": their names, "split": hash of the training
+ * samples' indices, "samples": how many, "field_scale": [...]}. */
+static ups_status describe_origin(const ups_task *task, json_t **origin, ups_error *error) {
+    char source[33], split[33];
+    const ups_source *from = task->source;
+    const int64_t *samples = task->samples[UPS_SPLIT_TRAIN];
+    int64_t count = task->sample_count[UPS_SPLIT_TRAIN];
+    UPS_TRY(ups_fingerprint_source(from->files, from->file_count, NULL, 0, source, error));
+    ups_hash_hex(ups_hash_bytes(samples, (size_t)count * sizeof *samples), split);
+    json_t *files = json_array(), *scale = json_array();
+    for (int64_t f = 0; f < from->file_count; f++) {
+        const char *slash = strrchr(from->files[f], '/');
+        json_array_append_new(files, json_string(slash ? slash + 1 : from->files[f]));
+    }
+    for (unsigned c = 0; c < task->config->field_scale_count; c++) {
+        json_array_append_new(scale, json_real((double)task->config->field_scale[c]));
+    }
+    *origin = json_pack("{s:s, s:o, s:s, s:I, s:o}", "source", source, "files", files, "split", split, "samples",
+                        (json_int_t)count, "field_scale", scale);
+    return *origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+}
+
+/* What differs between the origin that was kept and that of now, as words of a sentence; "" where they are alike. */
+static void find_difference(const json_t *kept, const json_t *now, char *words, size_t bytes) {
+    static const struct {
+        const char *key, *words;
+    } parts[] = {{"files", "its files have other names"},
+                 {"source", "its files have other contents"},
+                 {"samples", "its training split has another number of samples"},
+                 {"split", "its training split has other samples"},
+                 {"field_scale", "its field_scale was changed"}};
+    words[0] = '\0';
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !words[0]; i++) {
+        if (json_equal(json_object_get(kept, parts[i].key), json_object_get(now, parts[i].key))) continue;
+        snprintf(words, bytes, "%s", parts[i].words);
+    }
+}
+
+static bool read_statistics(const json_t *values, ups_task *task) {
+    if (json_array_size(values) != 2 * (size_t)task->source->channels) return false;
+    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
+        task->statistics[i] = (float)json_number_value(json_array_get(values, (size_t)i));
+    }
+    return true;
+}
+
+/* Statistics that an earlier command measured on the same; false, and why in the log, when they have to be measured. */
+static bool recall_task(const json_t *kept, const json_t *origin, ups_task *task) {
+    const json_t *entry = json_object_get(kept, task->name);
+    char difference[100];
+    if (entry) {
+        find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
+        if (!difference[0] && read_statistics(json_object_get(entry, "statistics"), task)) return true;
+        if (difference[0]) {
+            ups_log(UPS_LOG_WARNING, "task %s: %s since its normalisation was measured; it is measured anew",
+                    task->name, difference);
+            return false;
+        }
+    }
+    ups_log(UPS_LOG_INFO, "task %s: measuring mean and deviation of its fields", task->name);
+    return false;
+}
+
+static json_t *record_task(const ups_task *task, json_t *origin) {
+    json_t *values = json_array();
+    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
+        json_array_append_new(values, json_real((double)task->statistics[i]));
+    }
+    return json_pack("{s:o, s:o}", "origin", origin, "statistics", values);
+}
+
+/* ---- what a model brings along ---------------------------------------------------------------------------------- */
+
+/* "TASK.PART" of the model's origin (origin.h) as JSON; NULL where the file does not tell. */
+static json_t *told(const ups_safetensors *model, const char *task, const char *part) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", task, part);
+    const char *text = ups_safetensors_metadata(model, key);
+    return text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+}
+
+static ups_status check_fit(const char *path, const ups_task *task, const json_t *normalisation, const json_t *encoder,
+                            ups_error *error) {
+    size_t fields = json_array_size(normalisation), axes = json_array_size(json_object_get(encoder, "patch"));
+    if (fields != (size_t)task->source->channels) {
+        return ups_fail(error, UPS_ERR_STALE,
+                        "task %s: the model in %s was trained on %zu fields, these files have %lld; give it files of "
+                        "the PDE it was trained on",
+                        task->name, path, fields, (long long)task->source->channels);
+    }
+    if (axes == 0 || axes == (size_t)task->geometry.dims) return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE,
+                    "task %s: the model in %s was trained on fields with %zu grid axes, these files have %d; give it "
+                    "files of the PDE it was trained on",
+                    task->name, path, axes, task->geometry.dims);
+}
+
+static void take_frequencies(const json_t *decoder, ups_task *task) {
+    const json_t *frequencies = json_object_get(decoder, "frequencies");
+    double finest = 0;
+    for (size_t f = 0; f < json_array_size(frequencies); f++) {
+        double value = json_number_value(json_array_get(frequencies, f));
+        if (value > finest) finest = value;
+    }
+    if (json_array_size(frequencies) > 0) task->finest_frequency = finest;
+}
+
+/* Sets the statistics of those tasks that the model tells of. */
+static ups_status take_from_model(const char *path, ups_tasks *tasks, bool *taken, ups_error *error) {
+    ups_safetensors *model = NULL;
+    UPS_TRY(ups_safetensors_open(path, &model, error));
+    ups_status status = UPS_OK;
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
+        ups_task *task = &tasks->task[i];
+        json_t *normalisation = told(model, task->name, "normalisation"), *encoder = told(model, task->name, "encoder");
+        json_t *decoder = told(model, task->name, "decoder");
+        if (json_is_array(normalisation)) {
+            status = check_fit(path, task, normalisation, encoder, error);
+            for (int64_t c = 0; c < task->source->channels && status == UPS_OK; c++) {
+                const json_t *pair = json_array_get(normalisation, (size_t)c);
+                task->statistics[2 * c] = (float)json_number_value(json_array_get(pair, 0));
+                task->statistics[2 * c + 1] = (float)json_number_value(json_array_get(pair, 1));
+            }
+            take_frequencies(decoder, task);
+            taken[i] = true;
+        }
+        json_decref(normalisation);
+        json_decref(encoder);
+        json_decref(decoder);
+    }
+    ups_safetensors_close(model);
+    return status;
+}
+
+/* ---- all tasks --------------------------------------------------------------------------------------------------- */
+
+/* Recalled or measured, and noted in `record`. */
+static ups_status find_statistics(const ups_run_config *config, ups_task *task, const json_t *kept, json_t *record,
+                                  bool *measured, ups_error *error) {
+    json_t *origin = NULL;
+    UPS_TRY(describe_origin(task, &origin, error));
+    if (!recall_task(kept, origin, task)) {
+        *measured = true;
+        ups_status status = measure_task(config, task, error);
+        if (status != UPS_OK) {
+            json_decref(origin);
+            return status;
+        }
+    }
+    json_object_set_new(record, task->name, record_task(task, origin));
+    return UPS_OK;
+}
+
+/* Where a task's data are not what the model's normalisation was measured on, that is said: it is meant when a model is
+ * tried on other files, and a surprise when field_scale was changed. */
+static ups_status tell_of_difference(const ups_task *task, const json_t *kept, ups_error *error) {
+    const json_t *entry = json_object_get(kept, task->name);
+    json_t *origin = NULL;
+    char difference[100];
+    if (!entry) return UPS_OK;
+    UPS_TRY(describe_origin(task, &origin, error));
+    find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
+    if (difference[0]) {
+        ups_log(UPS_LOG_INFO,
+                "task %s: %s since the model was trained; its normalisation is the model's (`ups train --restart` "
+                "measures it anew)",
+                task->name, difference);
+    }
+    json_decref(origin);
+    return UPS_OK;
+}
+
+ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {
+    return ups_tasks_normalise_as_trained(config, tasks, NULL, error);
+}
+
+ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_tasks *tasks, const char *model,
+                                          ups_error *error) {
+    bool taken[UPS_SAMPLER_MAX_TASKS] = {false}, measured = false;
+    for (int i = 0; i < tasks->count; i++) {
+        ups_task *task = &tasks->task[i];
+        if (!task->statistics) task->statistics = malloc(2 * (size_t)task->source->channels * sizeof(float));
+        if (!task->statistics) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    }
+    if (model) UPS_TRY(take_from_model(model, tasks, taken, error));
+    char *path = ups_run_path(config, "normalisation.json");
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_t *kept = NULL;
+    ups_status status = UPS_OK;
+    if (ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    json_t *record = json_is_object(kept) ? json_copy(kept) : json_object();
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
+        ups_task *task = &tasks->task[i];
+        status = taken[i] ? tell_of_difference(task, kept, error)
+                          : find_statistics(config, task, kept, record, &measured, error);
+    }
+    if (status == UPS_OK && measured) {
+        status = ups_make_directories(config->output, error);
+        if (status == UPS_OK) status = ups_json_publish(path, record, error);
+    }
+    json_decref(record);
+    json_decref(kept);
+    free(path);
+    return status;
+}
