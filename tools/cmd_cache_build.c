@@ -13,22 +13,28 @@ static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
     [RESTART] = {"restart", 0, NULL, "removes this run's cache first, whatever made it"},
 };
-static const ups_usage usage = {"cache build",
-                                "CONFIG",
-                                "encodes raw fields into the latent cache with the run's trained encoder",
-                                options,
-                                2,
-                                "A build that was stopped goes on where it stood. A cache that another encoder made is "
-                                "refused; --restart replaces it.\n"
-                                "\nExample:\n  ups cache build configs/quickstart.yaml --set cache.codec=portable\n"};
+static const ups_usage usage = {
+    "cache build",
+    "CONFIG",
+    "encodes raw fields into the latent cache with the run's trained encoder",
+    options,
+    2,
+    "A build that was stopped goes on where it stood. A cache of fewer files of the same "
+    "task is extended. A cache\nthat another encoder made is refused; --restart replaces "
+    "it.\n\n"
+    "Several processes build one cache together: run the same command as often as you like, "
+    "on any hosts that share\nits directory, by hand, with mpirun or srun. Each takes what "
+    "nobody else has; what a killed one had is taken over.\n"
+    "\nExamples:\n  ups cache build configs/quickstart.yaml --set cache.codec=portable\n"
+    "  srun -n 4 ups cache build configs/reference_2task.yaml\n"};
 
 static json_t *report_json(const ups_encode_report *report) {
     const ups_cache_summary *s = &report->summary;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "task", report->task, "split", report->split,
-                     "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split",
+                     report->split, "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
                      (json_int_t)report->encoded, "raw_bytes", (json_int_t)s->raw_bytes, "stored_bytes",
                      (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms,
-                     "seconds", report->seconds);
+                     "seconds", report->seconds, "extended_from", (json_int_t)report->extended_from);
 }
 
 static void visit(void *context, const ups_encode_report *report) {
@@ -39,8 +45,10 @@ static void visit(void *context, const ups_encode_report *report) {
         return;
     }
     double ratio = s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0;
-    printf("%-20s %-10s %6lld trajectories  %8.1f MB  ratio %.2f%s", report->task, report->split, (long long)s->samples,
-           (double)s->stored_bytes / 1e6, ratio, report->encoded == 0 ? "  (was complete)" : "");
+    printf("%-20s %-10s %6lld trajectories  %8.1f MB  ratio %.2f", report->task, report->split, (long long)s->samples,
+           (double)s->stored_bytes / 1e6, ratio);
+    if (report->was_whole) printf("  (was complete)");
+    if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
     if (s->skipped > 0) printf("  %lld skipped", (long long)s->skipped);
     putchar('\n');
 }

@@ -1,11 +1,16 @@
 /* The encoder runs on this thread (its kernels use all cores); compressing and writing happens on threads of its own
- * behind a short queue, so that neither waits for the other. */
+ * behind a short queue, so that neither waits for the other.
+ *
+ * Other processes may build the same cache: shards are taken a few seconds' worth at a time, so that whoever comes
+ * later finds some, and fewer when little is left. What others hold is waited for at the end of the run, when there is
+ * nothing else to do. */
 #include "tools/encode.h"
 
 #include "base/cancel.h"
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "cache/claims.h"
 #include "train/batches.h"
 #include "train/latents.h"
 #include "train/networks.h"
@@ -17,10 +22,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FRAMES_A_STEP 32    /* frames encoded at once: enough rows to fill the matmuls */
 #define ENCODED_IN_FLIGHT 4 /* trajectories between the encoder and the writers */
+
+#define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
+#define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
+static const double take_seconds = 8;                     /* worth of trajectories taken at once */
+static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
 
 typedef struct encoder {
     ups_parameters *parameters;
@@ -111,87 +122,175 @@ static void *write_trajectories(void *context) {
     return NULL;
 }
 
-/* Everything from the loader to the queue, for the samples that the writer lacks. */
-static ups_status encode_missing(const ups_stage_request *request, const ups_task *task, const int64_t *missing,
-                                 const int64_t *cache_index, int64_t count, pouring *p, encoder *e,
-                                 ups_progress *progress, int64_t done, ups_error *error) {
-    ups_loader_options options = ups_sequential_loader_options(request->config);
+/* One task and split being encoded by this process. */
+typedef struct split_build {
+    const ups_stage_request *request;
+    const ups_task *task;
+    ups_split split;
+    ups_cache_writer *writer;
+    ups_progress *progress;
+    char note[40];   /* beside the progress */
+    double looked;   /* when others were last looked at */
+    int64_t encoded; /* trajectories, by this process */
+    double seconds;  /* that it took */
+    /* While there is something to encode: */
+    encoder encoder;
+    pouring pouring;
+    float *buffers[ENCODED_IN_FLIGHT];
+    pthread_t threads[2];
+    int thread_count;
+} split_build;
+
+static bool is_whole(const split_build *b) {
+    return ups_cache_writer_done_count(b->writer) == b->task->sample_count[b->split];
+}
+
+/* Shows what all have done; looks at the others now and then. */
+static ups_status show_progress(split_build *b, ups_error *error) {
+    if (ups_now() - b->looked >= look_seconds) {
+        b->looked = ups_now();
+        int others = ups_cache_writer_look(b->writer).others;
+        if (others > 0) UPS_TRY(ups_cache_writer_refresh(b->writer, error));
+        b->note[0] = '\0';
+        if (others > 0) snprintf(b->note, sizeof b->note, "%d other%s at work", others, others == 1 ? "" : "s");
+    }
+    ups_progress_update(b->progress, ups_cache_writer_done_count(b->writer), *b->note ? b->note : NULL);
+    return UPS_OK;
+}
+
+static ups_status check_cancelled(const split_build *b, ups_error *error) {
+    if (!ups_cancel_requested()) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CANCELLED,
+                    "cache: stopped after %lld trajectories of task %s; the same command goes on from there",
+                    (long long)ups_cache_writer_done_count(b->writer), b->task->name);
+}
+
+/* The encoder opened, buffers and threads of the writers' side made. */
+static ups_status begin_pouring(split_build *b, ups_error *error) {
+    pouring *p = &b->pouring;
+    int wanted = ups_cpu_count() > 1 ? 2 : 1;
+    UPS_TRY(encoder_open(b->request, b->task, &b->encoder, error));
+    size_t bytes = (size_t)(b->task->geometry.times * b->encoder.latent_elements) * sizeof(float);
+    *p = (pouring){.writer = b->writer,
+                   .full = ups_queue_create(sizeof(encoded_trajectory), ENCODED_IN_FLIGHT),
+                   .empty = ups_queue_create(sizeof(float *), ENCODED_IN_FLIGHT)};
+    pthread_mutex_init(&p->lock, NULL);
+    b->thread_count = 0;
+    ups_status status = p->full && p->empty ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    for (int i = 0; i < ENCODED_IN_FLIGHT && status == UPS_OK; i++) {
+        b->buffers[i] = ups_aligned_alloc(64, bytes);
+        if (!b->buffers[i])
+            status = ups_fail(error, UPS_ERR_MEMORY, "cache: no memory for a trajectory of %zu bytes", bytes);
+        if (b->buffers[i]) ups_queue_push(p->empty, &b->buffers[i]);
+    }
+    while (status == UPS_OK && b->thread_count < wanted) {
+        if (pthread_create(&b->threads[b->thread_count], NULL, write_trajectories, p) != 0) {
+            status = ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");
+            break;
+        }
+        b->thread_count++;
+    }
+    return status;
+}
+
+/* Waits for what is in the queue. The writers' failure, if there was one, came first: whatever the encoder said
+ * followed from it. */
+static ups_status end_pouring(split_build *b, ups_status status, ups_error *error) {
+    pouring *p = &b->pouring;
+    if (p->full) ups_queue_close(p->full);
+    for (int i = 0; i < b->thread_count; i++) pthread_join(b->threads[i], NULL);
+    if (p->status != UPS_OK) {
+        status = p->status;
+        if (error) *error = p->error;
+    }
+    for (int i = 0; i < ENCODED_IN_FLIGHT; i++) {
+        ups_aligned_free(b->buffers[i]);
+        b->buffers[i] = NULL;
+    }
+    ups_queue_destroy(p->full);
+    ups_queue_destroy(p->empty);
+    pthread_mutex_destroy(&p->lock);
+    encoder_close(&b->encoder);
+    return status;
+}
+
+/* Everything from the loader to the queue. `taken` are samples of the cache, `samples` the same in the source. */
+static ups_status encode_taken(split_build *b, const int64_t *taken, const int64_t *samples, int64_t count,
+                               ups_error *error) {
+    ups_loader_options options = ups_sequential_loader_options(b->request->config);
     ups_loader_task loader_task = {
-        .name = task->name, .source = task->source, .samples = missing, .sample_count = count};
+        .name = b->task->name, .source = b->task->source, .samples = samples, .sample_count = count};
     ups_loader *loader = NULL;
     UPS_TRY(ups_loader_open(&options, &loader_task, 1, &loader, error));
     ups_status status = UPS_OK;
     while (status == UPS_OK) {
         const ups_batch *batch = NULL;
-        if (ups_cancel_requested()) {
-            status = ups_fail(error, UPS_ERR_CANCELLED,
-                              "cache: stopped after %lld trajectories of task %s; the same command goes on from there",
-                              (long long)done, task->name);
-            break;
-        }
-        status = ups_loader_next(loader, &batch, error);
+        status = check_cancelled(b, error);
+        if (status == UPS_OK) status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
         if (batch->window[0].sample == UPS_NO_SAMPLE) { /* a bad one */
-            status = ups_cache_writer_skip(p->writer, cache_index[batch->index], error);
+            status = ups_cache_writer_skip(b->writer, taken[batch->index], error);
         } else {
-            encoded_trajectory item = {.sample = cache_index[batch->index]};
+            encoded_trajectory item = {.sample = taken[batch->index]};
             ups_sample sample;
-            status = ups_source_describe(task->source, missing[batch->index], &sample, error);
+            status = ups_source_describe(b->task->source, samples[batch->index], &sample, error);
             item.name = sample.name;
-            if (status == UPS_OK && !ups_queue_pop(p->empty, &item.latents)) break; /* a writer failed */
-            if (status == UPS_OK) status = encode(e, batch->data, batch->frames, item.latents, error);
-            if (status == UPS_OK) ups_queue_push(p->full, &item);
+            if (status == UPS_OK && !ups_queue_pop(b->pouring.empty, &item.latents)) break; /* a writer failed */
+            if (status == UPS_OK) status = encode(&b->encoder, batch->data, batch->frames, item.latents, error);
+            if (status == UPS_OK) ups_queue_push(b->pouring.full, &item);
         }
         ups_loader_release(loader, batch);
-        ups_progress_update(progress, ++done, NULL);
+        b->encoded++;
+        if (status == UPS_OK) status = show_progress(b, error);
     }
     ups_loader_report_bad(loader, 0);
     ups_loader_close(loader);
     return status;
 }
 
-static ups_status pour(const ups_stage_request *request, const ups_task *task, const int64_t *missing,
-                       const int64_t *cache_index, int64_t count, int64_t done, ups_cache_writer *writer,
-                       ups_progress *progress, ups_error *error) {
-    encoder e;
-    UPS_TRY(encoder_open(request, task, &e, error));
-    size_t bytes = (size_t)(task->geometry.times * e.latent_elements) * sizeof(float);
-    float *buffers[ENCODED_IN_FLIGHT] = {0};
-    pthread_t threads[2];
-    int thread_count = 0, wanted = ups_cpu_count() > 1 ? 2 : 1;
-    pouring p = {.writer = writer,
-                 .full = ups_queue_create(sizeof(encoded_trajectory), ENCODED_IN_FLIGHT),
-                 .empty = ups_queue_create(sizeof(float *), ENCODED_IN_FLIGHT)};
-    pthread_mutex_init(&p.lock, NULL);
-    ups_status status = p.full && p.empty ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    for (int i = 0; i < ENCODED_IN_FLIGHT && status == UPS_OK; i++) {
-        buffers[i] = ups_aligned_alloc(64, bytes);
-        if (!buffers[i])
-            status = ups_fail(error, UPS_ERR_MEMORY, "cache: no memory for a trajectory of %zu bytes", bytes);
-        if (buffers[i]) ups_queue_push(p.empty, &buffers[i]);
-    }
-    while (status == UPS_OK && thread_count < wanted) {
-        if (pthread_create(&threads[thread_count], NULL, write_trajectories, &p) != 0) {
-            status = ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");
-            break;
+/* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
+ * even share of half of what is left, so that all end together. */
+static int64_t worth_taking(split_build *b) {
+    double most = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
+    ups_cache_writer_state state = ups_cache_writer_look(b->writer);
+    double share = (double)(state.samples - state.done) / (2.0 * (state.others + 1));
+    if (state.others > 0 && most > share) most = share;
+    return most < 1 ? 1 : most > MOST_TAKE ? MOST_TAKE : (int64_t)most;
+}
+
+/* Takes and encodes until nothing is left to take. */
+static ups_status encode_untaken(split_build *b, ups_error *error) {
+    ups_status status = UPS_OK;
+    bool pouring_begun = false;
+    for (int64_t count = 1; count > 0 && status == UPS_OK;) {
+        int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
+        int64_t *taken = malloc(2 * (size_t)room * sizeof *taken), *samples = taken + room;
+        status = taken ? ups_cache_writer_take(b->writer, most, taken, &count, error)
+                       : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+        for (int64_t i = 0; status == UPS_OK && i < count; i++) samples[i] = b->task->samples[b->split][taken[i]];
+        if (status == UPS_OK && count > 0 && !pouring_begun) {
+            pouring_begun = true;
+            status = begin_pouring(b, error);
         }
-        thread_count++;
+        double began = ups_now();
+        if (status == UPS_OK && count > 0) status = encode_taken(b, taken, samples, count, error);
+        b->seconds += ups_now() - began;
+        free(taken);
+        if (pouring_begun && b->pouring.status != UPS_OK) break;
     }
-    if (status == UPS_OK) {
-        status = encode_missing(request, task, missing, cache_index, count, &p, &e, progress, done, error);
+    return pouring_begun ? end_pouring(b, status, error) : status;
+}
+
+/* `wait`: until others have built what they hold, or died and left it to us. */
+static ups_status build(split_build *b, bool wait, ups_error *error) {
+    for (;;) {
+        UPS_TRY(encode_untaken(b, error));
+        if (!wait || is_whole(b)) return UPS_OK;
+        UPS_TRY(check_cancelled(b, error));
+        UPS_TRY(show_progress(b, error));
+        nanosleep(&(struct timespec){0, (long)(wait_seconds * 1e9)}, NULL);
+        UPS_TRY(ups_cache_writer_refresh(b->writer, error));
     }
-    if (p.full) ups_queue_close(p.full);
-    for (int i = 0; i < thread_count; i++) pthread_join(threads[i], NULL);
-    if (p.status != UPS_OK) { /* came first: whatever the encoder said followed from it */
-        status = p.status;
-        if (error) *error = p.error;
-    }
-    for (int i = 0; i < ENCODED_IN_FLIGHT; i++) ups_aligned_free(buffers[i]);
-    ups_queue_destroy(p.full);
-    ups_queue_destroy(p.empty);
-    pthread_mutex_destroy(&p.lock);
-    encoder_close(&e);
-    return status;
 }
 
 /* ---- the cache's description ----------------------------------------------------------------------------------- */
@@ -210,6 +309,19 @@ static ups_status gather(const ups_task *task, ups_split split, double *time, do
         for (int p = 0; p < parameter_count; p++) parameters[i * parameter_count + p] = sample.parameters[p];
     }
     return UPS_OK;
+}
+
+/* Which of how many processes this one is, as its launcher says; left alone where none does. */
+static void find_rank(int64_t *rank, int64_t *ranks) {
+    static const char *const launchers[][2] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *own = getenv(launchers[i][0]), *all = getenv(launchers[i][1]);
+        if (!own || !all) continue;
+        *rank = strtoll(own, NULL, 10);
+        *ranks = strtoll(all, NULL, 10);
+        return;
+    }
 }
 
 static ups_status open_writer(const ups_run_config *config, const ups_task *task, ups_split split,
@@ -236,6 +348,8 @@ static ups_status open_writer(const ups_run_config *config, const ups_task *task
         .parameter_names = task->source->parameter_names,
         .parameters = parameters,
         .source_samples = task->samples[split],
+        .files = task->source->files,
+        .file_count = task->source->file_count,
         .source = source,
         .encoder = encoder_json,
         .normalisation = normalisation,
@@ -243,6 +357,7 @@ static ups_status open_writer(const ups_run_config *config, const ups_task *task
         .samples_per_shard = config->cache.samples_per_shard,
         .on_bad_sample = config->cache.on_bad_sample,
     };
+    find_rank(&description.rank, &description.ranks);
     ups_status status =
         time && parameters && directory ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     if (status == UPS_OK) status = gather(task, split, time, parameters, &description.time_per_sample, error);
@@ -257,55 +372,63 @@ static ups_status open_writer(const ups_run_config *config, const ups_task *task
     return status;
 }
 
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split, bool wait,
                             ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now();
-    int64_t samples = task->sample_count[split], count = 0;
-    ups_cache_writer *writer = NULL;
-    UPS_TRY(open_writer(request->config, task, split, &writer, error));
-    int64_t *missing = malloc((size_t)samples * sizeof *missing),
-            *cache_index = malloc((size_t)samples * sizeof *cache_index);
-    ups_status status = missing && cache_index ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    for (int64_t i = 0; i < samples && status == UPS_OK; i++) {
-        if (ups_cache_writer_done(writer, i)) continue;
-        missing[count] = task->samples[split][i];
-        cache_index[count++] = i;
-    }
-    if (status == UPS_OK && count > 0) {
+    split_build b = {.request = request, .task = task, .split = split};
+    UPS_TRY(open_writer(request->config, task, split, &b.writer, error));
+    ups_cache_writer_state state = ups_cache_writer_look(b.writer);
+    report->extended_from = state.extended_from;
+    report->was_whole = is_whole(&b);
+    ups_status status = UPS_OK;
+    if (!report->was_whole) {
         char title[128];
         snprintf(title, sizeof title, "cache %s/%s", task->name, report->split);
-        ups_progress *progress = ups_progress_begin(title, "trajectories", samples, samples - count);
-        status = pour(request, task, missing, cache_index, count, samples - count, writer, progress, error);
-        ups_progress_end(progress);
+        b.progress = ups_progress_begin(title, "trajectories", state.samples, state.done);
+        status = build(&b, wait, error);
+        ups_progress_end(b.progress);
     }
-    if (status == UPS_OK) status = ups_cache_writer_finish(writer, &report->summary, error);
-    ups_cache_writer_close(writer);
-    free(missing);
-    free(cache_index);
-    report->encoded = count;
+    report->whole = status == UPS_OK && is_whole(&b);
+    if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);
+    ups_cache_writer_close(b.writer);
+    report->encoded = b.encoded;
     report->seconds = ups_now() - began;
     return status;
+}
+
+/* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
+static ups_status run_pass(const ups_stage_request *request, bool wait, ups_encode_report *reports,
+                           void (*visit)(void *context, const ups_encode_report *report), void *context,
+                           ups_error *error) {
+    for (int i = 0; i < request->tasks->count * UPS_SPLIT_COUNT; i++) {
+        const ups_task *task = &request->tasks->task[i / UPS_SPLIT_COUNT];
+        ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
+        if (task->sample_count[split] == 0 || reports[i].whole) continue;
+        ups_encode_report before = reports[i];
+        ups_status status = ups_encode_split(request, task, split, wait, &reports[i], error);
+        if (status == UPS_ERR_STALE) {
+            return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
+        }
+        UPS_TRY(status);
+        reports[i].encoded += before.encoded;
+        reports[i].seconds += before.seconds;
+        if (before.task) reports[i].was_whole = false;
+        if (before.extended_from > 0) reports[i].extended_from = before.extended_from;
+        if (reports[i].whole && visit) visit(context, &reports[i]);
+    }
+    return UPS_OK;
 }
 
 ups_status ups_encode_run(const ups_stage_request *request,
                           void (*visit)(void *context, const ups_encode_report *report), void *context,
                           ups_error *error) {
-    for (int t = 0; t < request->tasks->count; t++) {
-        const ups_task *task = &request->tasks->task[t];
-        for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-            if (task->sample_count[s] == 0) continue;
-            ups_encode_report report;
-            ups_status status = ups_encode_split(request, task, (ups_split)s, &report, error);
-            if (status == UPS_ERR_STALE) {
-                return ups_fail_within(error,
-                                       "the cache there is another one (`ups cache build --restart` replaces it)");
-            }
-            if (status != UPS_OK) return status;
-            if (visit) visit(context, &report);
-        }
-    }
-    return UPS_OK;
+    ups_encode_report *reports = calloc((size_t)request->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
+    if (!reports) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    ups_status status = run_pass(request, false, reports, visit, context, error);
+    if (status == UPS_OK) status = run_pass(request, true, reports, visit, context, error);
+    free(reports);
+    return status;
 }
 
 /* ---- removal --------------------------------------------------------------------------------------------------- */
@@ -330,7 +453,26 @@ static ups_status remove_tree(const char *path, ups_error *error) {
     return status;
 }
 
+/* Nobody else may be building in a group that is to be removed. */
+static ups_status check_unused(const char *group, ups_error *error) {
+    ups_claims *claims;
+    UPS_TRY(ups_claims_join(group, "remove", (ups_claims_timing){0}, &claims, error));
+    ups_claims_others others = ups_claims_look(claims);
+    ups_claims_leave(claims);
+    if (others.count == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_IO, "%s: cannot be removed while it is being built: %s is at work in it", group,
+                    others.example);
+}
+
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
+    int64_t rank = 0, ranks = 1;
+    find_rank(&rank, &ranks);
+    if (ranks > 1) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "a cache is removed by one process alone, and this is one of %lld: run with --restart once, "
+                        "without a launcher, before they build together",
+                        (long long)ranks);
+    }
     char *cache = ups_run_cache_directory(config);
     ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (unsigned t = 0; t < config->task_count && status == UPS_OK; t++) {
@@ -340,7 +482,8 @@ ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
                 asprintf(&metadata, "%s/latent/zarr.json", group) < 0) {
                 status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
             } else if (ups_path_exists(metadata)) { /* nothing that is not a cache is removed */
-                status = remove_tree(group, error);
+                status = check_unused(group, error);
+                if (status == UPS_OK) status = remove_tree(group, error);
             }
             free(group);
             free(metadata);

@@ -5,17 +5,22 @@
 
 #include "cache/writer.h"
 #include "train/stage.h"
+#include <stdbool.h>
 
 typedef struct ups_encode_report {
     const char *task, *split;
     ups_cache_summary summary;
-    int64_t encoded; /* trajectories this call encoded: fewer than in the summary when a build was resumed */
+    int64_t encoded; /* trajectories this call encoded: fewer than in the summary when a build was resumed, or shared */
+    int64_t extended_from; /* trajectories of the cache that this one extended; 0: none */
+    bool was_whole;        /* all was there already */
+    bool whole;            /* all is there; without it there is no summary */
     double seconds;
 } ups_encode_report;
 
 /* One task and split. A build that was stopped goes on where it stood; a complete cache made by the same encoder is
- * left as it is; one made by another is refused (UPS_ERR_STALE). */
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+ * left as it is, or extended when the task got more files; one made by another is refused (UPS_ERR_STALE). What other
+ * processes hold is waited for (`wait`), or left to them: then report->whole says whether they were done. */
+ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split, bool wait,
                             ups_encode_report *report, ups_error *error);
 
 /* All tasks and splits; `visit` (may be NULL) sees each report as it is ready. */
@@ -24,7 +29,7 @@ ups_status ups_encode_run(const ups_stage_request *request,
                           ups_error *error);
 
 /* Removes the groups of this run's tasks from its cache, so that they are built anew. Nothing else in the directory is
- * touched. */
+ * touched. Refused while others build, and to processes of a launcher. */
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error);
 
 #endif
