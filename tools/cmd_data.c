@@ -67,17 +67,22 @@ static json_t *describe_array(const ups_stored_array *array) {
     return facts;
 }
 
-/* Least and greatest value of each parameter over all samples; null where no sample names it. */
-static json_t *describe_parameters(const ups_source *source) {
+/* Least and greatest value of each parameter over all samples; null where no sample names it. *unnamed: samples that
+ * miss one that others have. */
+static json_t *describe_parameters(const ups_source *source, int64_t *unnamed) {
     json_t *facts = json_object();
+    *unnamed = 0;
     for (int p = 0; p < source->parameter_count; p++) {
         double least = INFINITY, greatest = -INFINITY;
+        int64_t missing = 0;
         for (int64_t i = 0; i < source->count; i++) {
             ups_sample sample;
             if (ups_source_describe(source, i, &sample, NULL) != UPS_OK) break;
+            missing += isnan(sample.parameters[p]);
             if (sample.parameters[p] < least) least = sample.parameters[p];
             if (sample.parameters[p] > greatest) greatest = sample.parameters[p];
         }
+        if (missing > *unnamed) *unnamed = missing;
         json_t *range = least <= greatest ? range_of(least, greatest) : json_null();
         json_object_set_new(facts, source->parameter_names[p], range);
     }
@@ -95,7 +100,7 @@ static void sum_samples(const ups_source *source, int64_t *differing, uint64_t *
         if (ups_source_describe(source, i, &sample, NULL) != UPS_OK) return;
         *differing += sample.times != first.times || memcmp(sample.grid, first.grid, sizeof first.grid) != 0;
         int count = ups_layout_arrays(source, i, arrays);
-        if (arrays[0] == previous) continue; /* rows of one dataset */
+        if (arrays[0] == previous) continue; /* rows of the same datasets */
         previous = arrays[0];
         for (int a = 0; a < count; a++) {
             *bytes += (uint64_t)ups_array_elements(arrays[a], NULL) * ups_dtype_size(arrays[a]->dtype);
@@ -123,13 +128,24 @@ static json_t *describe_source(const ups_source *source) {
     int64_t differing;
     uint64_t bytes, stored_bytes;
     sum_samples(source, &differing, &bytes, &stored_bytes);
-    return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:o, s:b, s:{s:I, s:o}, s:o, s:o, s:I, s:I}", "file",
-                     text(source->files[0]), "layout", source->class->kind, "recognised_by", ups_layout_reason(source),
-                     "samples", (json_int_t)source->count, "samples_of_another_shape", (json_int_t)differing, "fields",
-                     fields, "dtype", ups_dtype_name(sample.dtype), "grid", grid, "periodic", sample.periodic, "time",
-                     "frames", (json_int_t)sample.times, "range",
-                     range_of(sample.time[0], sample.time[sample.times - 1]), "parameters", describe_parameters(source),
-                     "arrays", arrays, "bytes", (json_int_t)bytes, "stored_bytes", (json_int_t)stored_bytes);
+    int64_t unnamed;
+    json_t *parameters = describe_parameters(source, &unnamed);
+    json_t *facts =
+        json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:o, s:b, s:o, s:{s:I, s:o}, s:o, s:I, s:o, s:I, s:I}", "file",
+                  text(source->files[0]), "layout", source->class->kind, "recognised_by", ups_layout_reason(source),
+                  "samples", (json_int_t)source->count, "samples_of_another_shape", (json_int_t)differing, "fields",
+                  fields, "dtype", ups_dtype_name(sample.dtype), "grid", grid, "periodic", sample.periodic, "boundary",
+                  text(ups_layout_boundary(source, 0)), "time", "frames", (json_int_t)sample.times, "range",
+                  range_of(sample.time[0], sample.time[sample.times - 1]), "parameters", parameters,
+                  "samples_without_a_parameter", (json_int_t)unnamed, "arrays", arrays, "bytes", (json_int_t)bytes,
+                  "stored_bytes", (json_int_t)stored_bytes);
+    if (source->file_count > 1) {
+        json_t *files = json_array();
+        for (int64_t f = 0; f < source->file_count; f++) json_array_append_new(files, text(source->files[f]));
+        json_object_set_new(facts, "files", files);
+    }
+    if (ups_layout_left_out(source)) json_object_set_new(facts, "left_out", text(ups_layout_left_out(source)));
+    return facts;
 }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -176,7 +192,10 @@ static void print_array(const json_t *facts) {
 }
 
 static void print_source(const json_t *facts) {
-    printf("%s\n", text_of(facts, "file"));
+    printf("%s", text_of(facts, "file"));
+    size_t more = json_array_size(json_object_get(facts, "files"));
+    if (more) printf(" and %zu more", more - 1);
+    printf("\n");
     printf("  layout     %s: %s\n", text_of(facts, "layout"), text_of(facts, "recognised_by"));
     printf("  samples    %lld", integer_of(facts, "samples"));
     long long differing = integer_of(facts, "samples_of_another_shape");
@@ -192,9 +211,9 @@ static void print_source(const json_t *facts) {
         printf("  %s  %lld points", i ? "         " : "grid     ", integer_of(axis, "points"));
         printf(" along %s", text_of(axis, "axis"));
         if (range) printf(", %g to %g", entry_of(range, 0), entry_of(range, 1));
-        if (i == 0 && json_is_true(json_object_get(facts, "periodic"))) printf(", periodic");
         printf("\n");
     }
+    printf("  boundary   %s\n", text_of(facts, "boundary"));
     const json_t *time = json_object_get(facts, "time"), *times = json_object_get(time, "range");
     printf("  time       %lld frames, %g to %g\n", integer_of(time, "frames"), entry_of(times, 0), entry_of(times, 1));
     printf("  parameters");
@@ -206,7 +225,11 @@ static void print_source(const json_t *facts) {
         if (entry_of(range, 0) < entry_of(range, 1)) printf(" to %g", entry_of(range, 1));
         separator = ",";
     }
-    printf("%s\n", json_object_size(parameters) ? "" : " none");
+    printf("%s", json_object_size(parameters) ? "" : " none");
+    long long unnamed = integer_of(facts, "samples_without_a_parameter");
+    if (unnamed) printf(" (%lld samples do not name all of them)", unnamed);
+    printf("\n");
+    if (text_of(facts, "left_out")) printf("  left out   %s\n", text_of(facts, "left_out"));
     const json_t *arrays = json_object_get(facts, "arrays");
     for (size_t i = 0; i < json_array_size(arrays); i++) print_array(json_array_get(arrays, i));
     double bytes = (double)integer_of(facts, "bytes"), stored = (double)integer_of(facts, "stored_bytes");
@@ -215,29 +238,44 @@ static void print_source(const json_t *facts) {
     printf("\n");
 }
 
+enum { TOGETHER, INSPECT_OPTION_COUNT };
+static const ups_option inspect_options[INSPECT_OPTION_COUNT] = {
+    [TOGETHER] = {"together", 't', NULL, "all FILEs as one task, as `files` of a configuration does"},
+};
+
 static const ups_usage inspect_usage = {
     .command = "data inspect",
     .arguments = "FILE...",
     .summary = "shows what simulation files hold and how they store it",
-    .details = "Prints the layout and how it was recognised, samples, fields, grid, time, PDE parameters (from\n"
-               "attributes, the `config` attribute or the file's name), and how the data are stored.\n"
-               "With --json: a list with one object a file.\n\n"
-               "Examples:\n"
-               "  ups data inspect 1D_Advection_Sols_beta0.4.hdf5\n"
-               "  ups data inspect --json *.h5 | jq '.[].samples'",
+    .options = inspect_options,
+    .option_count = INSPECT_OPTION_COUNT,
+    .details =
+        "Prints the layout and how it was recognised, samples, fields, grid, time, PDE parameters (from\n"
+        "attributes, the `config` attribute or the file's name), what happens at the boundary, and how the data\n"
+        "are stored. Of a file that is none of the layouts it says what the nearest ones lack.\n"
+        "With --together: whether the files can be one task, and the ranges of their parameters.\n"
+        "With --json: a list with one object a file, or one in all with --together.\n\n"
+        "Examples:\n"
+        "  ups data inspect 1D_Advection_Sols_beta0.4.hdf5\n"
+        "  ups data inspect --together 1D_Burgers_Sols_Nu*.hdf5\n"
+        "  ups data inspect --json *.h5 | jq '.[].samples'",
 };
 
 static int inspect(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &inspect_usage, argc, argv);
-    while (ups_arguments_next(&arguments) >= 0) continue;
+    bool together = false;
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == TOGETHER) together = true;
+    }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
     json_t *all = json_array();
     ups_error error;
-    for (int i = 0; i < arguments.operand_count; i++) {
+    int step = together ? arguments.operand_count : 1;
+    for (int i = 0; i < arguments.operand_count; i += step) {
         ups_source *source;
-        if (ups_layout_open(arguments.operands[i], NULL, &source, &error) != UPS_OK) {
+        if (ups_layout_open_many((const char *const *)arguments.operands + i, step, NULL, &source, &error) != UPS_OK) {
             json_decref(all);
             return ups_command_fail(&arguments, &error);
         }
@@ -347,8 +385,9 @@ static const ups_usage dump_usage = {
     .options = dump_options,
     .option_count = DUMP_OPTION_COUNT,
     .details =
-        "The array is (time, x, [y, [z,]] channel) as the file keeps it; a Darcy sample is (2, 2, x, y): frames\n"
-        "(nu, 0) and (nu, u). All ways of reading give the same bytes; they differ in speed.\n\n"
+        "The array is (time, x, [y, [z,]] channel) as the file keeps it, or (time, channel, x, [y, [z]]) where each\n"
+        "field has a dataset of its own; a Darcy sample is (2, 2, x, y): frames (nu, 0) and (nu, u). All ways of "
+        "reading give the same bytes; they differ in speed.\n\n"
         "Examples:\n"
         "  ups data dump 2D_diff-react_NA_NA.h5 --sample 1 -o reaction.npy\n"
         "  ups data dump burgers.h5 --io threads -o u.npy && python3 -c \"import numpy; "
@@ -406,8 +445,9 @@ int ups_cmd_data(int argc, char **argv) {
         .commands = commands,
         .count = sizeof commands / sizeof *commands,
         .details =
-            "Layouts read: PDEBench's `tensor` files (1D advection, Burgers), Darcy files, and one group a seed\n"
-            "(diffusion-sorption, diffusion-reaction, shallow water).",
+            "Layouts read: PDEBench's `tensor` files (1D advection, Burgers, reaction-diffusion), Darcy files, one\n"
+            "group a seed (diffusion-sorption, diffusion-reaction, shallow water), compressible flow in 1D, 2D and\n"
+            "3D, incompressible flow; and The Well's.",
     };
     return ups_command_dispatch(&group, argc, argv);
 }

@@ -1,0 +1,493 @@
+#!/usr/bin/env python3
+"""Every layout, written by h5py as PDEBench's and The Well's own writers do, at odd shapes and in odd storage: `ups data dump`
+equals the array that h5py and NumPy put together, bit for bit, and `ups data inspect` names what is in the file.
+
+  test_layouts.py UPS        UPS is the `ups` binary
+Prints one line a claim; exit code 1 when one fails.
+"""
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy as np
+
+UPS = sys.argv[1]
+failures = 0
+
+
+def claim(text, held, detail=""):
+    global failures
+    failures += not held
+    print(("ok    " if held else "FAILS ") + text + (f": {detail}" if detail and not held else ""), flush=True)
+
+
+def ups(*arguments):
+    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def dump(path, sample, *, way="threads"):
+    """The array that `ups data dump` wrote, or the sentence it failed with."""
+    out = os.path.join(os.path.dirname(path), "dump.npy")
+    if os.path.exists(out):
+        os.remove(out)
+    done = ups("dump", path, "--sample", sample, "--io", way, "-o", out)
+    return np.load(out) if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip()}"
+
+
+def inspect(*paths, together=False):
+    done = ups("inspect", "--json", *(["--together"] if together else []), *paths)
+    return json.loads(done.stdout)[0] if done.returncode == 0 else done.stderr.strip()
+
+
+def same(found, expected):
+    return isinstance(found, np.ndarray) and found.dtype == expected.dtype and found.shape == expected.shape \
+        and found.tobytes() == expected.tobytes()
+
+
+def difference(found, expected):
+    return found if isinstance(found, str) else f"{found.dtype} {found.shape} for {expected.dtype} {expected.shape}, or other bits"
+
+
+def native(values):
+    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+
+
+def field(shape, seed):
+    """Structure for the compressors, and some of it incompressible."""
+    rng = np.random.default_rng(seed)
+    u = np.round(np.sin(np.arange(np.prod(shape)) * 0.01).reshape(shape) * 9, 1)
+    return (u + np.where(rng.random(shape) < 0.2, rng.standard_normal(shape), 0)).astype("f4")
+
+
+def odd(shape):
+    return tuple(max(1, min(n, (3, 5, 2, 7)[i % 4])) for i, n in enumerate(shape))
+
+
+# How a dataset is stored: its type, and keywords of h5py (`odd`: chunks that end beyond every edge).
+FORMS = {
+    "as written": {},
+    "float64": {"dtype": "<f8"},
+    "big-endian": {"dtype": ">f4"},
+    "big-endian float64, contiguous": {"dtype": ">f8"},
+    "odd chunks": {"chunks": "odd"},
+    "odd chunks, big-endian float64, gzip": {"dtype": ">f8", "chunks": "odd", "compression": "gzip"},
+    "odd chunks, shuffle + LZF": {"chunks": "odd", "shuffle": True, "compression": "lzf"},
+    "odd chunks, shuffle + gzip + Fletcher-32": {"chunks": "odd", "shuffle": True, "compression": "gzip", "fletcher32": True},
+    "chunks of many samples, LZF": {"chunks": "whole", "compression": "lzf"},
+    "scale-offset, through the library": {"chunks": "odd", "scaleoffset": 3},
+}
+
+
+def write(group, name, values, form, **usual):
+    """`usual` is how the layout's own writer stores it; a form replaces that."""
+    keywords = dict(form) if form else dict(usual)
+    dtype = keywords.pop("dtype", values.dtype)
+    if keywords.get("chunks") == "odd":
+        keywords["chunks"] = odd(values.shape)
+    if keywords.get("chunks") == "whole":
+        keywords["chunks"] = values.shape
+    return group.create_dataset(name, data=values.astype(dtype), **keywords)
+
+
+# ---- PDEBench -------------------------------------------------------------------------------------------------------
+
+FIELDS = ["density", "pressure", "Vx", "Vy", "Vz"]
+
+
+def write_compressible(f, shape, form=None, attributes=True):
+    """As data_gen_NLE/Data_Merge.py does; shape (sample, t, x[, y[, z]])."""
+    dims = len(shape) - 2
+    for i, name in enumerate(FIELDS[:2 + dims]):
+        write(f, name, field(shape, i), form)
+    f["t-coordinate"] = np.linspace(0, 1, shape[1] + 1, dtype="f4")
+    for axis, points in zip("xyz", shape[2:]):
+        f[f"{axis}-coordinate"] = np.linspace(-1, 1, points, dtype="f4")
+    if attributes:
+        f.attrs["eta"] = 0.01
+        f.attrs["zeta"] = 0.02
+        if dims > 1:
+            f.attrs["M"] = 0.5
+
+
+def expect_compressible(f, sample):
+    names = [name for name in FIELDS if name in f]
+    return np.stack([native(f[name][sample]) for name in names], axis=1)
+
+
+NS_CONFIG = """sim_name: ns_sim_2d
+NU: 0.01
+scale: 0.4
+seed: 3
+n_steps: 1000
+DT: 0.00005
+frame_int: 100
+n_batch: 2
+backend: jax
+grid_size: [256, 256]
+dataverse: {dataset_id: none, channel: 3}
+"""
+
+
+def write_incompressible(f, shape, form=None, force=True):
+    """As data_gen/src/data_io.py does: a chunk a frame, shuffle + LZF; shape (sample, t, x, y)."""
+    samples, times, *grid = shape
+    spec = {"velocity": (samples, times, *grid, 2), "particles": (samples, times, *grid, 1), "t": (samples, times)}
+    if force:
+        spec["force"] = (samples, *grid, 2)
+    for i, (name, full) in enumerate(spec.items()):
+        values = field(full, 10 + i) if name != "t" else \
+            (np.arange(times) * 0.5 + np.arange(samples)[:, None]).astype("f4")
+        write(f, name, values, None if name == "t" else form, chunks=(1, 1, *full[2:]), compression="lzf", shuffle=True)
+    f.attrs["config"] = NS_CONFIG
+    f.attrs["latestIndex"] = times - 1
+
+
+def expect_incompressible(f, sample):
+    parts = [native(f["velocity"][sample]), native(f["particles"][sample])]
+    if "force" in f:
+        parts.append(np.broadcast_to(native(f["force"][sample]), parts[0].shape))
+    return np.ascontiguousarray(np.concatenate(parts, axis=-1))
+
+
+DAM_CONFIG = """work_dir: here
+name: 2d_rdb
+sim: {T_end: 1.0, n_time_steps: 100, xdim: 128, ydim: 128, gravity: 1.0, dam_radius: 0.4, inner_height: 2.0,
+      x_left: -2.5, x_right: 2.5, y_bottom: -2.5, y_top: 2.5, seed: 1}
+plot: {t_idx: 1.0, dim: 2, channel_idx: 0}
+"""
+SORPTION_CONFIG = """sim: {D: 5E-4, por: 0.29, rho_s: 2880, k_f: 3.5E-4, n_f: 0.874, sol: 1.0, t: 500, tdim: 501,
+      x_left: 0.0, x_right: 1.0, xdim: 1024, n: 1, seed: 0}
+plot: {t_idx: 1.0, dim: 1, channel_idx: 0}
+"""
+REACTION_CONFIG = "sim: {Du: 0.001, Dv: 0.005, k: 0.005, t: 5, tdim: 101, xdim: 128, ydim: 128, n: 1, seed: 4}\n"
+
+
+def write_seeds(f, shape, form, config, **usual):
+    """shape (seed, t, x[, y[, z]], channel)"""
+    for seed in range(shape[0]):
+        group = f.create_group(f"{seed:04d}")
+        write(group, "data", field(shape[1:], 20 + seed), form, **usual)
+        for axis, points in zip("txyz", shape[1:-1]):
+            group.create_dataset(f"grid/{axis}", data=np.linspace(0, 1, points, dtype="f4"), **usual)
+        group.attrs["config"] = config
+
+
+def write_tensor(f, shape, form=None):
+    write(f, "tensor", field(shape, 30), form)
+    f["x-coordinate"] = np.linspace(0, 1, shape[2], dtype="f4")
+    f["t-coordinate"] = np.linspace(0, 2, shape[1] + 1, dtype="f4")
+
+
+def write_darcy(f, shape, form=None):
+    write(f, "nu", np.abs(field(shape, 31)), form)
+    write(f, "tensor", field(shape, 32)[:, None], form)
+    f["x-coordinate"] = np.linspace(0, 1, shape[1], dtype="f4")
+    f["y-coordinate"] = np.linspace(0, 1, shape[2], dtype="f4")
+
+
+def expect_darcy(f, sample):
+    nu, u = native(f["nu"][sample]), native(f["tensor"][sample, 0])
+    return np.stack([np.stack([nu, np.zeros_like(u)]), np.stack([nu, u])])
+
+
+# ---- The Well -------------------------------------------------------------------------------------------------------
+
+def write_well(f, trajectories, times, grid, form=None, *, by_sample=False, periodic=(True, True, True)):
+    """As the_well/utils/dummy_data.py does, with every kind of field that docs/data_format.md knows."""
+    dims = len(grid)
+    axes = ["x", "y", "z"][:dims]
+    f.attrs["dataset_name"] = "made"
+    f.attrs["grid_type"] = "cartesian"
+    f.attrs["n_spatial_dims"] = dims
+    f.attrs["n_trajectories"] = trajectories
+    f.attrs["simulation_parameters"] = ["Rayleigh", "Prandtl"]
+    f.attrs["Rayleigh"] = 1e6
+    f.attrs["Prandtl"] = 0.5
+    dimensions = f.create_group("dimensions")
+    dimensions.attrs["spatial_dims"] = axes
+    time = np.linspace(0, 3, times, dtype="f4")
+    dimensions["time"] = time + np.arange(trajectories, dtype="f4")[:, None] if by_sample else time
+    dimensions["time"].attrs["sample_varying"] = by_sample
+    for axis, points in zip(axes, grid):
+        dimensions[axis] = np.linspace(0, 1, points, dtype="f4")
+        dimensions[axis].attrs["sample_varying"] = False
+    conditions = f.create_group("boundary_conditions")
+    for axis, wraps, points in zip(axes, periodic, grid):
+        kind = "PERIODIC" if wraps else "WALL"
+        condition = conditions.create_group(f"{axis}_{kind.lower()}")
+        condition.attrs["associated_dims"] = [axis]
+        condition.attrs["associated_fields"] = []
+        condition.attrs["bc_type"] = kind
+        condition.attrs["sample_varying"] = False
+        condition.attrs["time_varying"] = False
+        condition["mask"] = np.isin(np.arange(points), (0, points - 1))
+    scalars = f.create_group("scalars")
+    scalars.attrs["field_names"] = ["Prandtl", "forcing", "inlet"] if by_sample else ["Prandtl", "inlet"]
+    scalars["Prandtl"] = np.array(0.5)
+    scalars["inlet"] = np.random.default_rng(0).random(times)
+    scalars["inlet"].attrs["time_varying"] = True
+    if by_sample:
+        scalars["forcing"] = np.arange(trajectories, dtype="f4") + 0.25
+    for name in scalars:
+        scalars[name].attrs["sample_varying"] = name == "forcing"
+        if name != "inlet":
+            scalars[name].attrs["time_varying"] = False
+    written = {0: {"pressure": (True, True, [True] * dims), "height": (True, False, [True] * dims),
+                   "mask": (False, False, [True] * dims), "profile": (False, True, [False] * (dims - 1) + [True]),
+                   "strip": (True, True, [True] + [False] * (dims - 1))},
+               1: {"velocity": (True, True, [True] * dims), "gravity": (False, False, [True] * dims)},
+               2: {"stress": (True, True, [True] * dims)}}
+    for order, fields in written.items():
+        group = f.create_group(f"t{order}_fields")
+        group.attrs["field_names"] = list(fields)
+        for i, (name, (samples, frames, along)) in enumerate(fields.items()):
+            shape = (trajectories,) * samples + (times,) * frames + tuple(n for n, v in zip(grid, along) if v) + (dims,) * order
+            dataset = write(group, name, field(shape, 40 + 10 * order + i), form)
+            dataset.attrs["dim_varying"] = along
+            dataset.attrs["sample_varying"] = samples
+            dataset.attrs["time_varying"] = frames
+
+
+def expect_well(f, sample):
+    """(t, channel, grid…), by NumPy's own broadcasting."""
+    axes = list(f["dimensions"].attrs["spatial_dims"])
+    grid = tuple(f["dimensions"][axis].shape[-1] for axis in axes)
+    times = f["dimensions/time"].shape[-1]
+    channels = []
+    for order in range(3):
+        for name in f[f"t{order}_fields"].attrs["field_names"]:
+            dataset = f[f"t{order}_fields"][name]
+            values = native(dataset[sample] if dataset.attrs["sample_varying"] else dataset[...])
+            if not dataset.attrs["time_varying"]:
+                values = values[None]
+            for axis, varies in enumerate(dataset.attrs["dim_varying"]):
+                if not varies:
+                    values = np.expand_dims(values, 1 + axis)
+            values = np.broadcast_to(values, (times, *grid) + (len(axes),) * order)
+            values = values.reshape(times, *grid, len(axes) ** order)
+            channels += [values[..., c] for c in range(values.shape[-1])]
+    return np.ascontiguousarray(np.stack(channels, axis=1))
+
+
+# ---- bit for bit ----------------------------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "compressible 1D": (lambda f, form: write_compressible(f, (3, 7, 33), form), expect_compressible, 3),
+    "compressible 2D": (lambda f, form: write_compressible(f, (3, 5, 13, 18), form), expect_compressible, 3),
+    "compressible 3D": (lambda f, form: write_compressible(f, (2, 3, 6, 9, 5), form), expect_compressible, 2),
+    "incompressible": (lambda f, form: write_incompressible(f, (3, 6, 11, 14), form), expect_incompressible, 3),
+    "incompressible without force": (lambda f, form: write_incompressible(f, (2, 3, 8, 5), form, force=False), expect_incompressible, 2),
+    "diffusion-sorption": (lambda f, form: write_seeds(f, (2, 11, 37, 1), form, SORPTION_CONFIG, compression="lzf"),
+                           lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
+    "diffusion-reaction 2D": (lambda f, form: write_seeds(f, (2, 7, 19, 10, 2), form, REACTION_CONFIG, compression="lzf"),
+                              lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
+    "radial dam break": (lambda f, form: write_seeds(f, (2, 5, 15, 22, 1), form, DAM_CONFIG), lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
+    "seed groups 3D": (lambda f, form: write_seeds(f, (2, 3, 5, 7, 4, 3), form, "{}"), lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
+    "reaction-diffusion 1D": (lambda f, form: write_tensor(f, (4, 9, 41), form), lambda f, i: native(f["tensor"][i])[..., None], 4),
+    "Darcy": (lambda f, form: write_darcy(f, (3, 12, 17), form), expect_darcy, 3),
+    "The Well 1D": (lambda f, form: write_well(f, 2, 5, (17,), form), expect_well, 2),
+    "The Well 2D": (lambda f, form: write_well(f, 3, 4, (9, 6), form), expect_well, 3),
+    "The Well 3D, varying by sample": (lambda f, form: write_well(f, 2, 3, (5, 4, 6), form, by_sample=True), expect_well, 2),
+}
+
+
+def check_bit_for_bit(folder):
+    path = os.path.join(folder, "layout.h5")
+    for (layout, (write_file, expect, samples)), (name, form) in itertools.product(LAYOUTS.items(), FORMS.items()):
+        with h5py.File(path, "w") as f:
+            write_file(f, form)
+        with h5py.File(path) as f:
+            expected = [expect(f, i) for i in range(samples)]
+        tried = range(samples) if not form else [samples - 1]
+        wrong = {i: difference(found, expected[i]) for i in tried if not same(found := dump(path, i), expected[i])}
+        if not form:
+            found = dump(path, 0, way="library")
+            if not same(found, expected[0]):
+                wrong["library"] = difference(found, expected[0])
+        claim(f"{layout}, {name}: equals h5py", not wrong, wrong)
+
+
+# ---- what inspect says ----------------------------------------------------------------------------------------------
+
+def made(folder, name, write_file):
+    path = os.path.join(folder, name)
+    with h5py.File(path, "w") as f:
+        write_file(f)
+    return path
+
+
+def check_names(folder):
+    """Parameters and boundary from PDEBench's own file names, and from attributes before those."""
+    one = lambda **values: {name: [value, value] for name, value in values.items()}
+    bare = lambda shape: lambda f: write_compressible(f, shape, attributes=False)
+    cases = [
+        ("1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5", bare((2, 3, 8)), one(eta=0.1, zeta=0.1), "periodic"),
+        ("1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
+        ("1D_CFD_Shock_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
+        ("Sod3.hdf5", bare((1, 3, 8)), {}, "outgoing"),
+        ("2D_CFD_Rand_M0.1_Eta0.01_Zeta0.01_periodic_128_Train.hdf5", bare((2, 3, 8, 6)), one(m=0.1, eta=0.01, zeta=0.01), "periodic"),
+        ("2D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_512_Train.hdf5", bare((2, 3, 8, 6)), one(m=1.0, eta=1e-8, zeta=1e-8), "periodic"),
+        ("2D_shock.hdf5", bare((1, 3, 8, 6)), {}, "outgoing"),
+        ("KH_M01_dk10_Re1e3.hdf5", bare((1, 3, 8, 6)), one(m=0.1, dk=10, re=1000), "periodic in x, outgoing in y"),
+        ("KH_M1_dk1_Re1e3.hdf5", bare((1, 3, 8, 6)), one(m=1, dk=1, re=1000), "periodic in x, outgoing in y"),
+        ("OTVortex.hdf5", bare((1, 3, 8, 6)), {}, "periodic"),
+        ("3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5", bare((1, 2, 4, 5, 6)), one(m=1.0, eta=1e-8, zeta=1e-8), "periodic"),
+        ("mine.hdf5", bare((1, 3, 8)), {}, "not said"),
+        ("2D_CFD_Rand_M0.1_Eta0.3_Zeta0.4_periodic_128_Train.hdf5", lambda f: write_compressible(f, (2, 3, 8, 6)),
+         one(M=0.5, eta=0.01, zeta=0.02), "periodic"),
+        ("ReacDiff_Nu0.5_Rho1.0.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=0.5, rho=1.0), "periodic"),
+        ("ReacDiff_react_Nu10.0_Rho5.0.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=10.0, rho=5.0), "periodic"),
+        ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(beta=0.4), "periodic"),
+        ("1D_Burgers_Sols_Nu0.001.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=0.001), "periodic"),
+        ("2D_DarcyFlow_beta100.0_Train.hdf5", lambda f: write_darcy(f, (2, 8, 8)), one(beta=100.0), "not periodic: u is zero there"),
+    ]
+    for name, write_file, parameters, boundary in cases:
+        facts = inspect(made(folder, name, write_file))
+        held = isinstance(facts, dict) and facts["parameters"] == parameters and facts["boundary"] == boundary \
+            and facts["periodic"] == (boundary == "periodic")
+        claim(f"{name}: {parameters or 'no parameter'}; boundary {boundary}", held,
+              facts if isinstance(facts, str) else (facts["parameters"], facts["boundary"]))
+
+
+def check_inspect(folder):
+    def says(name, write_file, **expected):
+        path = made(folder, name, write_file)
+        facts = inspect(path)
+        summary = facts if isinstance(facts, str) else {
+            "layout": facts["layout"], "samples": facts["samples"], "fields": facts["fields"],
+            "grid": [g["points"] for g in facts["grid"]], "time": facts["time"], "parameters": facts["parameters"],
+            "boundary": facts["boundary"], "left_out": facts.get("left_out")}
+        expected.setdefault("left_out", None)
+        claim(f"inspect --json of {name} names layout, fields, grid, time, parameters, boundary", summary == expected, summary)
+        text = ups("inspect", path).stdout
+        wanted = [expected["layout"], ", ".join(expected["fields"]), *(f"{n} points" for n in expected["grid"]),
+                  f"{expected['time']['frames']} frames", *expected["parameters"], expected["boundary"], "stored"]
+        claim(f"inspect's text of {name} says the same", all(word in text for word in wanted), text)
+
+    says("2D_CFD_periodic.hdf5", lambda f: write_compressible(f, (3, 5, 13, 18)), layout="pdebench.compressible", samples=3,
+         fields=["density", "pressure", "Vx", "Vy"], grid=[13, 18], time={"frames": 5, "range": [0.0, 0.800000011920929]},
+         parameters={"M": [0.5, 0.5], "eta": [0.01, 0.01], "zeta": [0.02, 0.02]}, boundary="periodic")
+    says("ns_incom_inhom_2d_512-0.h5", lambda f: write_incompressible(f, (2, 6, 11, 14)), layout="pdebench.incompressible",
+         samples=2, fields=["Vx", "Vy", "particles", "force_x", "force_y"], grid=[11, 14], time={"frames": 6, "range": [0.0, 2.5]},
+         parameters={"NU": [0.01, 0.01], "scale": [0.4, 0.4]}, boundary="not periodic: velocity is zero there")
+    says("2D_rdb_NA_NA.h5", lambda f: write_seeds(f, (2, 5, 15, 22, 1), None, DAM_CONFIG), layout="pdebench.seedgroup", samples=2,
+         fields=["h"], grid=[15, 22], time={"frames": 5, "range": [0.0, 1.0]}, boundary="not periodic",
+         parameters={"sim.gravity": [1.0, 1.0], "sim.dam_radius": [0.4, 0.4], "sim.inner_height": [2.0, 2.0]})
+    says("1D_diff-sorp_NA_NA.h5", lambda f: write_seeds(f, (2, 11, 37, 1), None, SORPTION_CONFIG, compression="lzf"),
+         layout="pdebench.seedgroup", samples=2, fields=["u"], grid=[37], time={"frames": 11, "range": [0.0, 1.0]},
+         parameters={"sim.D": [5e-4, 5e-4], "sim.por": [0.29, 0.29], "sim.rho_s": [2880, 2880], "sim.k_f": [3.5e-4, 3.5e-4],
+                     "sim.n_f": [0.874, 0.874], "sim.sol": [1.0, 1.0]}, boundary="not periodic")
+    says("well.hdf5", lambda f: write_well(f, 3, 4, (9, 6), by_sample=True, periodic=(True, False)), layout="the_well", samples=3,
+         fields=["pressure", "height", "mask", "profile", "strip", "velocity_x", "velocity_y", "gravity_x", "gravity_y",
+                 "stress_xx", "stress_xy", "stress_yx", "stress_yy"],
+         grid=[9, 6], time={"frames": 4, "range": [0.0, 3.0]},
+         parameters={"forcing": [0.25, 2.25], "Prandtl": [0.5, 0.5], "Rayleigh": [1e6, 1e6]},
+         boundary="periodic in x, wall in y", left_out="scalars/inlet (changes in time)")
+    says("well_periodic.hdf5", lambda f: write_well(f, 2, 4, (9,)), layout="the_well", samples=2,
+         fields=["pressure", "height", "mask", "profile", "strip", "velocity_x", "gravity_x", "stress_xx"],
+         grid=[9], time={"frames": 4, "range": [0.0, 3.0]}, parameters={"Prandtl": [0.5, 0.5], "Rayleigh": [1e6, 1e6]},
+         boundary="periodic", left_out="scalars/inlet (changes in time)")
+
+
+def check_many_files(folder):
+    names = []
+    for nu in (0.01, 0.1, 1.0):
+        names.append(made(folder, f"1D_Burgers_Task_Nu{nu}.hdf5", lambda f: write_tensor(f, (2, 3, 8))))
+    facts = inspect(os.path.join(folder, "1D_Burgers_Task_Nu*.hdf5"), together=True)
+    claim("three files are one task whose parameter ranges over the files",
+          isinstance(facts, dict) and facts["samples"] == 6 and facts["parameters"] == {"nu": [0.01, 1.0]} and len(facts["files"]) == 3, facts)
+    attributed = made(folder, "attributed.hdf5", lambda f: (write_tensor(f, (2, 3, 8)), f.attrs.__setitem__("Nu", 7.0)))
+    facts = inspect(names[0], attributed, together=True)
+    claim("a parameter of another file's spelling is the same one", isinstance(facts, dict) and facts["parameters"] == {"nu": [0.01, 7.0]}, facts)
+    finer = made(folder, "finer_Nu2.hdf5", lambda f: write_tensor(f, (2, 3, 16)))
+    sentence = inspect(names[0], finer, together=True)
+    claim("files of different grids are refused, with both grids",
+          isinstance(sentence, str) and "finer_Nu2.hdf5 has grid (16)" in sentence and "Nu0.01.hdf5 has grid (8)" in sentence, sentence)
+    flow = made(folder, "flow1.hdf5", lambda f: write_compressible(f, (2, 3, 8)))
+    sentence = inspect(names[0], flow, together=True)
+    claim("files of different layouts are refused", isinstance(sentence, str) and "one layout" in sentence, sentence)
+    plane = made(folder, "flow2.hdf5", lambda f: write_compressible(f, (2, 3, 8, 8)))
+    sentence = inspect(flow, plane, together=True)
+    claim("files of different channels are refused, with both lists",
+          isinstance(sentence, str) and "4 channels (density, pressure, Vx, Vy)" in sentence and "3 (density, pressure, Vx)" in sentence, sentence)
+
+
+# ---- broken files ---------------------------------------------------------------------------------------------------
+
+def check_broken(folder):
+    def broken(text, write_file, *words):
+        path = made(folder, "broken.h5", write_file)
+        for arguments in (("inspect", path), ("dump", path, "-o", os.path.join(folder, "never.npy"))):
+            done = ups(*arguments)
+            message = done.stderr.strip()
+            claim(f"{text}: {arguments[0]} says so ({message[-100:]})", done.returncode == 1 and message.startswith("ups: ")
+                  and "\n" not in message and "broken.h5" in message and all(word in message for word in words)
+                  and not os.path.exists(os.path.join(folder, "never.npy")), message)
+
+    def without(name, write_file):
+        return lambda f: (write_file(f), f.__delitem__(name))
+
+    def replaced(name, values, write_file):
+        return lambda f: (write_file(f), f.__delitem__(name), f.create_dataset(name, data=values))
+
+    flow = lambda f: write_compressible(f, (2, 3, 8, 6))
+    broken("density and pressure alone", without("Vx", lambda f: write_compressible(f, (2, 3, 8))),
+           "compressible flow", "it has 'density', 'pressure' and 't-coordinate' but no 'Vx'")
+    broken("a 2D flow without Vy", without("Vy", flow), "rank 4", "no 'Vy'")
+    broken("a flow without its times", without("t-coordinate", flow), "'t-coordinate'", "missing")
+    broken("a flow without y", without("y-coordinate", flow), "'y-coordinate'", "missing")
+    broken("a flow of two grids", replaced("pressure", np.zeros((2, 3, 8, 7), "f4"), flow), "(2, 3, 8, 7)", "(2, 3, 8, 6)")
+    broken("a flow of two types", replaced("Vx", np.zeros((2, 3, 8, 6), "f8"), flow), "float32", "float64")
+    broken("a flow whose x is too short", replaced("x-coordinate", np.zeros(5), flow), "5 entries", "8")
+    broken("a flow with two times too many", replaced("t-coordinate", np.zeros(5), flow), "5 entries", "3")
+    broken("a flow of rank 1", lambda f: [f.create_dataset(n, data=np.zeros(4, "f4")) for n in ("density", "pressure", "Vx")], "rank 1", "(sample, t, x)")
+
+    ns = lambda f: write_incompressible(f, (2, 3, 8, 6))
+    broken("velocity alone", lambda f: f.create_dataset("velocity", data=np.zeros((1, 2, 3, 4, 2), "f4")),
+           "incompressible flow", "it has 'velocity' but no 'particles' and 't'")
+    broken("incompressible flow without times", without("t", ns), "'t'", "missing")
+    broken("incompressible flow with times of another length", replaced("t", np.zeros((2, 5), "f4"), ns), "(2, 5)", "3 frames")
+    broken("particles of another grid", replaced("particles", np.zeros((2, 3, 8, 7, 1), "f4"), ns), "(2, 3, 8, 7, 1)", "(2, 3, 8, 6, 1)")
+    broken("a force of another grid", replaced("force", np.zeros((2, 8, 8, 2), "f4"), ns), "'force'", "(2, 8, 6, 2)")
+    broken("velocity of rank 4", replaced("velocity", np.zeros((2, 3, 8, 2), "f4"), ns), "rank 4", "(sample, t, x, y")
+
+    well = lambda f: write_well(f, 2, 3, (6, 5))
+    broken("a Well without dimensions", without("dimensions", well), "The Well", "no 'dimensions'")
+    broken("a Well without its times", without("dimensions/time", well), "dimensions/time", "missing")
+    broken("a Well without a field that it lists", without("t1_fields/velocity", well), "t1_fields/velocity", "missing")
+    broken("a Well without a scalar that it lists", without("scalars/Prandtl", well), "scalars/Prandtl", "missing")
+    broken("a Well that does not count its trajectories", lambda f: (well(f), f.attrs.__delitem__("n_trajectories")), "n_trajectories")
+    broken("a Well with fewer rows than trajectories", lambda f: (well(f), f.attrs.__setitem__("n_trajectories", 3)), "(2, 3, 6, 5)", "(3, 3, 6, 5)")
+    broken("a Well whose field has another grid", lambda f: (well(f), f.__delitem__("dimensions/x"), f.create_dataset("dimensions/x", data=np.zeros(7))),
+           "(2, 3, 6, 5)", "(2, 3, 7, 5)")
+    broken("a Well that does not name its axes", lambda f: (well(f), f["dimensions"].attrs.__delitem__("spatial_dims")), "spatial_dims")
+    broken("a Well with no field", lambda f: (well(f), [f.__delitem__(f"t{i}_fields") for i in range(3)], f.create_group("t0_fields")), "no field")
+    broken("a seed group without data", lambda f: f.create_group("0000/grid"), "0000/data")
+    broken("a tensor without its coordinates", lambda f: f.create_dataset("tensor", data=np.zeros((2, 3, 4), "f4")), "t-coordinate")
+    broken("Darcy's nu alone", lambda f: f.create_dataset("nu", data=np.zeros((2, 3, 4), "f4")), "Darcy flow", "it has 'nu' but no 'tensor'")
+
+
+def check_long_flow(folder):
+    """Few samples of many frames: what is kept of the file stays small, and its opening quick."""
+    def write_file(f):
+        write_incompressible(f, (2, 1000, 16, 12))
+
+    path = made(folder, "long.h5", write_file)
+    with h5py.File(path) as f:
+        expected = expect_incompressible(f, 1)
+    claim("a thousand frames in a chunk each equal h5py", same(found := dump(path, 1), expected), difference(found, expected))
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    check_bit_for_bit(scratch)
+    check_names(scratch)
+    check_inspect(scratch)
+    check_many_files(scratch)
+    check_broken(scratch)
+    check_long_flow(scratch)
+print(f"{failures} claims failed" if failures else "all claims hold")
+sys.exit(1 if failures else 0)
