@@ -87,8 +87,8 @@ bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag);
  * failed read is a completion with a status, not an error here; an error here means that the engine itself broke. */
 ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, int room, int *count, ups_error *error);
 
-/* True when the page cache seems to hold the extent: its first and its last byte can be had without the disk. A hint,
- * for the price of two system calls; false where the kernel does not tell, and with `direct`. Thread-safe. */
+/* True when the page cache seems to hold the extent: its first, middle and last byte can be had without the disk. A
+ * hint, for the price of three system calls; false where the kernel does not tell, and with `direct`. Thread-safe. */
 bool ups_io_cached(ups_io *io, ups_extent extent);
 
 /* Reads on the calling thread, whichever it is, and waits for the disk where it must. `buffer` as for ups_io_submit. */
