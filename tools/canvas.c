@@ -221,7 +221,7 @@ void ups_canvas_text(ups_canvas *canvas, ups_point at, const char *text, const u
 
 /* ---- PNG ---- */
 
-ups_status ups_canvas_publish(const ups_canvas *canvas, const char *path, ups_error *error) {
+ups_status ups_canvas_encode(const ups_canvas *canvas, void **result, size_t *result_length, ups_error *error) {
     png_image image = {
         .version = PNG_IMAGE_VERSION,
         .width = (png_uint_32)canvas->width,
@@ -229,17 +229,27 @@ ups_status ups_canvas_publish(const ups_canvas *canvas, const char *path, ups_er
         .format = PNG_FORMAT_RGB,
     };
     png_alloc_size_t length = 0;
+    *result = NULL;
     if (!png_image_write_get_memory_size(image, length, 0, canvas->pixels, 0, NULL)) {
-        return ups_fail(error, UPS_ERR_MEMORY, "%s: libpng: %s", path, image.message);
+        return ups_fail(error, UPS_ERR_MEMORY, "libpng: %s", image.message);
     }
     void *bytes = malloc(length);
-    if (!bytes) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory for %zu bytes of PNG", path, (size_t)length);
-    ups_status status = UPS_OK;
-    if (png_image_write_to_memory(&image, bytes, &length, 0, canvas->pixels, 0, NULL)) {
-        status = ups_publish_bytes(path, bytes, length, error);
-    } else {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%s: libpng: %s", path, image.message);
+    if (!bytes) return ups_fail(error, UPS_ERR_MEMORY, "out of memory for %zu bytes of PNG", (size_t)length);
+    if (!png_image_write_to_memory(&image, bytes, &length, 0, canvas->pixels, 0, NULL)) {
+        free(bytes);
+        return ups_fail(error, UPS_ERR_MEMORY, "libpng: %s", image.message);
     }
+    *result = bytes;
+    *result_length = (size_t)length;
+    return UPS_OK;
+}
+
+ups_status ups_canvas_publish(const ups_canvas *canvas, const char *path, ups_error *error) {
+    void *bytes;
+    size_t length;
+    ups_status status = ups_canvas_encode(canvas, &bytes, &length, error);
+    if (status != UPS_OK) return ups_fail_within(error, "%s", path);
+    status = ups_publish_bytes(path, bytes, length, error);
     free(bytes);
     return status;
 }

@@ -28,7 +28,9 @@ void ups_canvas_destroy(ups_canvas *canvas); /* NULL is fine */
 int ups_canvas_width(const ups_canvas *canvas);
 int ups_canvas_height(const ups_canvas *canvas);
 
-/* Publishes the canvas as an 8-bit RGB PNG: complete or absent. */
+/* The canvas as an 8-bit RGB PNG in memory; *bytes is freed by the caller with free(). */
+ups_status ups_canvas_encode(const ups_canvas *canvas, void **bytes, size_t *length, ups_error *error);
+/* The same published as a file: complete or absent. */
 ups_status ups_canvas_publish(const ups_canvas *canvas, const char *path, ups_error *error);
 
 /* Drawing is limited to the rectangle until it is set anew; NULL: the whole canvas. */

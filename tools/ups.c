@@ -13,7 +13,10 @@ static const ups_command cache_commands[] = {
     {"build", "encode raw fields with the run's trained encoder", ups_cmd_cache_build},
     {"inspect", "what a cache holds and what made it", ups_cmd_cache_inspect},
     {"verify", "read and check every byte of a cache", ups_cmd_cache_verify},
-    {"export", "write a cache's latents as HDF5 or NPY", ups_cmd_cache_export},
+    {"export", "write a cache's latents as HDF5, NPY or portable Zarr", ups_cmd_cache_export},
+    {"diff", "how two caches differ", ups_cmd_cache_diff},
+    {"list", "all caches below directories, with their sizes", ups_cmd_cache_list},
+    {"prune", "remove what dead builds left, and stale caches", ups_cmd_cache_prune},
 };
 
 static int run_cache(int argc, char **argv) {
@@ -38,7 +41,7 @@ static int run_bench(int argc, char **argv) {
 static const ups_command commands[] = {
     {"data", "look into simulation files: inspect, dump", ups_cmd_data},
     {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
-    {"cache", "the latent cache: build, inspect, verify, export", run_cache},
+    {"cache", "the latent cache: build, inspect, verify, compare", run_cache},
     {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
