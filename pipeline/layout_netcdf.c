@@ -443,6 +443,8 @@ static ups_status describe_fields(contents *in, ups_error *error) {
         sample.grid[axis] = length_of(in, in->shape.grid[axis]);
         UPS_TRY(read_coordinate(in, in->shape.grid[axis], &values, error));
         sample.coordinates[axis] = values;
+        sample.axis_names[axis] =
+            ups_arena_strdup(in->builder->arena, in->header->dimensions[in->shape.grid[axis]].name);
     }
     UPS_TRY(add_members(in, &sample, parts, error));
     if (in->left_out)

@@ -14,6 +14,8 @@
  *   the_well        groups `t0_fields`, `t1_fields`, `t2_fields`, `scalars`, `dimensions`, `boundary_conditions`;
  *                   becomes (t, channel, x[, y[, z]]), a channel for each component; fields that do not vary in time or
  *                   along an axis are repeated; scalars that do not vary in time become parameters
+ *   netcdf          NetCDF-3, CDF-5 or NetCDF-4: variables over ([sample,] time, 1 to 3 grid axes), dimensions told
+ * apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
  *
  * Sources: PDEBench (Takamoto et al., arXiv 2210.07182) and its data generators; The Well (Ohana et al.,
  * arXiv 2412.00568), docs/data_format.md. */
@@ -24,7 +26,7 @@
 #include "pipeline/stored_array.h"
 
 typedef struct ups_layout_options {
-    bool through_library; /* read everything with H5Dread instead of extents: for comparison and for trouble */
+    bool through_library; /* read everything by HDF5 or NetCDF-C instead of extents: for comparison and for trouble */
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

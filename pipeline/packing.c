@@ -24,6 +24,16 @@ size_t ups_number_size(ups_number number) {
     return 0;
 }
 
+const char *ups_number_name(ups_number number) {
+    static const char *const names[] = {
+        [UPS_NUMBER_F32] = "float32", [UPS_NUMBER_F64] = "float64", [UPS_NUMBER_I8] = "int8",
+        [UPS_NUMBER_U8] = "uint8",    [UPS_NUMBER_I16] = "int16",   [UPS_NUMBER_U16] = "uint16",
+        [UPS_NUMBER_I32] = "int32",   [UPS_NUMBER_U32] = "uint32",  [UPS_NUMBER_I64] = "int64",
+        [UPS_NUMBER_U64] = "uint64",
+    };
+    return names[number];
+}
+
 ups_dtype ups_number_dtype(ups_number number) {
     return ups_number_size(number) <= 2 || number == UPS_NUMBER_F32 ? UPS_F32 : UPS_F64;
 }

@@ -26,6 +26,7 @@ typedef enum ups_number {
 } ups_number;
 
 size_t ups_number_size(ups_number number);
+const char *ups_number_name(ups_number number); /* as NumPy has it: "int16" */
 
 /* What it is unpacked to: float32 where that holds every value (float32, integers of 8 and 16 bits), else float64. */
 ups_dtype ups_number_dtype(ups_number number);

@@ -47,10 +47,11 @@ static json_t *list_filters(const ups_stored_array *array) {
 static json_t *describe_array(const ups_stored_array *array) {
     static const char *const names[] = {"contiguous", "chunked", "library"};
     uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
-    json_t *facts = json_pack(
-        "{s:s, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", array->name, "shape", list_shape(array->rank, array->shape),
-        "dtype", ups_dtype_name(array->dtype), "byte_swapped", array->swapped, "storage", names[array->storage],
-        "bytes", (json_int_t)bytes, "stored_bytes", (json_int_t)array->stored_bytes, "filters", list_filters(array));
+    json_t *facts =
+        json_pack("{s:o, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", text(array->name), "shape",
+                  list_shape(array->rank, array->shape), "dtype", ups_dtype_name(array->dtype), "byte_swapped",
+                  array->swapped, "storage", names[array->storage], "bytes", (json_int_t)bytes, "stored_bytes",
+                  (json_int_t)array->stored_bytes, "filters", list_filters(array));
     if (array->storage == UPS_STORAGE_CHUNKED) {
         int64_t written = 0, unfiltered = 0, count = 1;
         for (int axis = 0; axis < array->rank; axis++) count *= array->chunk_grid[axis];
@@ -63,6 +64,8 @@ static json_t *describe_array(const ups_stored_array *array) {
         json_object_set_new(facts, "chunks_written", json_integer(written));
         json_object_set_new(facts, "chunks_with_filters_skipped", json_integer(unfiltered));
     }
+    if (array->packing)
+        json_object_set_new(facts, "stored_dtype", json_string(ups_number_name(array->packing->number)));
     if (array->remark) json_object_set_new(facts, "why_library", json_string(array->remark));
     return facts;
 }
@@ -118,7 +121,8 @@ static json_t *describe_source(const ups_source *source) {
     for (int axis = 0; axis < sample.dims; axis++) {
         const double *x = sample.coordinates[axis];
         int64_t points = sample.grid[axis];
-        json_t *facts = json_pack("{s:s, s:I}", "axis", axes[axis], "points", (json_int_t)points);
+        const char *name = sample.axis_names[axis] ? sample.axis_names[axis] : axes[axis];
+        json_t *facts = json_pack("{s:o, s:I}", "axis", text(name), "points", (json_int_t)points);
         if (x) json_object_set_new(facts, "range", range_of(x[0], x[points - 1]));
         json_array_append_new(grid, facts);
     }
@@ -170,7 +174,8 @@ static void print_shape(const json_t *shape) {
 static void print_array(const json_t *facts) {
     printf("  stored     %s ", text_of(facts, "name"));
     print_shape(json_object_get(facts, "shape"));
-    printf(" %s%s, ", text_of(facts, "dtype"),
+    const char *stored = text_of(facts, "stored_dtype");
+    printf(" %s%s, ", stored ? stored : text_of(facts, "dtype"),
            json_is_true(json_object_get(facts, "byte_swapped")) ? " in the other byte order" : "");
     const char *storage = text_of(facts, "storage");
     if (strcmp(storage, "chunked") == 0) {
@@ -186,7 +191,7 @@ static void print_array(const json_t *facts) {
     } else if (strcmp(storage, "contiguous") == 0) {
         printf("contiguous");
     } else {
-        printf("read through the HDF5 library: %s", text_of(facts, "why_library"));
+        printf("read through the library: %s", text_of(facts, "why_library"));
     }
     printf("\n");
 }
@@ -374,7 +379,7 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
 enum { SAMPLE, IO, OUTPUT, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
     [SAMPLE] = {"sample", 's', "I", "trajectory to write, counted from 0 (default 0)"},
-    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 itself (default auto)"},
+    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 or NetCDF-C (default auto)"},
     [OUTPUT] = {"output", 'o', "FILE", "NPY file to write"},
 };
 
@@ -441,13 +446,13 @@ int ups_cmd_data(int argc, char **argv) {
     };
     static const ups_command_group group = {
         .name = "data",
-        .summary = "ups data - looks into HDF5 files of PDE simulations",
+        .summary = "ups data - looks into HDF5 and NetCDF files of PDE simulations",
         .commands = commands,
         .count = sizeof commands / sizeof *commands,
         .details =
             "Layouts read: PDEBench's `tensor` files (1D advection, Burgers, reaction-diffusion), Darcy files, one\n"
             "group a seed (diffusion-sorption, diffusion-reaction, shallow water), compressible flow in 1D, 2D and\n"
-            "3D, incompressible flow; and The Well's.",
+            "3D, incompressible flow; The Well's; and NetCDF (classic and NetCDF-4) with a time dimension.",
     };
     return ups_command_dispatch(&group, argc, argv);
 }
