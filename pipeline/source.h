@@ -39,6 +39,7 @@ typedef struct ups_sample {
     bool as_stored;     /* the extents of any range of frames, end to end, are what decode would write */
     const double *time; /* (times) seconds; never NULL */
     const double *coordinates[UPS_MAX_GRID_DIMS]; /* (grid[a]) each, or NULL where the file has none */
+    const char *axis_names[UPS_MAX_GRID_DIMS];    /* as the file has them, or NULL: x, y, z */
     const double
         *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
 } ups_sample;
