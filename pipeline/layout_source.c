@@ -218,63 +218,71 @@ void ups_layout_source_close(ups_source *head) {
 /* ---- making it ----------------------------------------------------------------------------------------------------
  */
 
-/* Adds to `limits` what one sample of a member takes of one part at most. Samples that share a row of chunks take the
- * same; the row that stores most is the bound. */
-static void bound_part(const ups_layout_part *part, ups_source_limits *limits) {
+/* What is stored of `chunks` chunks in a row. */
+static void sum_chunks(const ups_stored_chunk *chunk, int64_t chunks, ups_source_limits *sum) {
+    *sum = (ups_source_limits){0};
+    for (int64_t c = 0; c < chunks; c++) {
+        if (chunk[c].offset == UPS_OFFSET_UNWRITTEN) continue;
+        sum->extents++;
+        sum->stored_bytes += chunk[c].length;
+    }
+}
+
+/* The chunks of a part lie in rows by sample, these in rows by time: a window touches some neighbours of the latter,
+ * all samples of a row of the former the same. The most that any window takes is the bound. */
+static void bound_chunks(const ups_layout_part *part, int64_t frames, ups_source_limits *limits) {
+    const ups_stored_array *array = part->array;
+    int time_axis = part->by_sample;
+    int64_t rows = part->by_sample ? array->chunk_grid[0] : 1, span = 1;
+    int64_t time_rows = part->by_time ? array->chunk_grid[time_axis] : 1, row_chunks = 1;
+    for (int axis = time_axis + part->by_time; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
+    if (part->by_time) span = (frames + array->chunk_shape[time_axis] - 2) / array->chunk_shape[time_axis] + 1;
+    ups_source_limits most = {0};
+    for (int64_t row = 0; row < rows; row++) {
+        const ups_stored_chunk *first = array->chunks + row * time_rows * row_chunks;
+        ups_source_limits window = {0}, one;
+        for (int64_t t = 0; t < time_rows; t++) {
+            sum_chunks(first + t * row_chunks, row_chunks, &one);
+            window.extents += one.extents;
+            window.stored_bytes += one.stored_bytes;
+            if (t >= span) {
+                sum_chunks(first + (t - span) * row_chunks, row_chunks, &one);
+                window.extents -= one.extents;
+                window.stored_bytes -= one.stored_bytes;
+            }
+            if (window.extents > most.extents) most.extents = window.extents;
+            if (window.stored_bytes > most.stored_bytes) most.stored_bytes = window.stored_bytes;
+        }
+    }
+    limits->extents += most.extents;
+    limits->stored_bytes += most.stored_bytes;
+}
+
+/* Adds to `limits` what `frames` frames of one sample take of one part at most. */
+static void bound_part(const ups_layout_part *part, int64_t times, int64_t frames, ups_source_limits *limits) {
     const ups_stored_array *array = part->array;
     size_t scratch = ups_array_scratch(array);
     if (scratch > limits->scratch_bytes) limits->scratch_bytes = scratch;
     if (array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN) {
-        uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
+        uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
+        if (part->by_sample) bytes /= (uint64_t)array->shape[0];
+        if (part->by_time) bytes = bytes / (uint64_t)times * (uint64_t)frames;
         limits->extents += 1;
-        limits->stored_bytes += part->by_sample ? bytes / (uint64_t)array->shape[0] : bytes;
+        limits->stored_bytes += bytes;
     }
-    if (array->storage != UPS_STORAGE_CHUNKED) return;
-    int64_t rows = part->by_sample ? array->chunk_grid[0] : 1, row_chunks = 1;
-    for (int axis = 0; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
-    row_chunks /= rows;
-    int64_t most_extents = 0;
-    uint64_t most_bytes = 0;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t extents = 0;
-        uint64_t bytes = 0;
-        for (int64_t c = row * row_chunks; c < (row + 1) * row_chunks; c++) {
-            if (array->chunks[c].offset == UPS_OFFSET_UNWRITTEN) continue;
-            extents++;
-            bytes += array->chunks[c].length;
-        }
-        if (extents > most_extents) most_extents = extents;
-        if (bytes > most_bytes) most_bytes = bytes;
-    }
-    limits->extents += most_extents;
-    limits->stored_bytes += most_bytes;
+    if (array->storage == UPS_STORAGE_CHUNKED) bound_chunks(part, frames, limits);
 }
 
-/* True when the file holds the member's frames as decode would write them. */
-static bool is_as_stored(const ups_layout_member *member) {
-    const ups_layout_part *part = &member->parts[0];
-    const ups_stored_array *array = part->array;
-    const ups_sample *sample = &member->sample;
-    if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
-    if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
-    if (array->swapped || array->packing) return false;
-    int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
-    part_strides(member, part, strides);
-    for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
-        if (array->shape[axis] > 1 && strides[axis] != dense) return false;
-        dense *= array->shape[axis];
-    }
-    return dense == sample->times * ups_sample_frame_elements(sample);
-}
-
-static void bound_all(layout_source *source) {
-    ups_source_limits *limits = &source->head.limits;
+void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
+    const layout_source *source = (const layout_source *)head;
+    *limits = (ups_source_limits){0};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
+        int64_t times = member->sample.times, most = frames > times ? times : frames > 1 ? frames : 1;
         ups_source_limits one = {0};
-        for (int p = 0; p < member->part_count; p++) bound_part(&member->parts[p], &one);
-        uint64_t decoded = (uint64_t)member->sample.times * ups_sample_frame_bytes(&member->sample);
+        for (int p = 0; p < member->part_count; p++) bound_part(&member->parts[p], times, most, &one);
+        uint64_t decoded = (uint64_t)most * ups_sample_frame_bytes(&member->sample);
         if (one.extents > limits->extents) limits->extents = one.extents;
         if (one.stored_bytes > limits->stored_bytes) limits->stored_bytes = one.stored_bytes;
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
@@ -334,15 +342,21 @@ static bool size_fits(const ups_sample *sample) {
     return !over;
 }
 
-/* Frames that lie in the file as decode would write them: one array, in one piece, in our own byte order. */
-static bool lies_as_decoded(const ups_layout_member *member) {
+/* True when the file holds the member's frames as decode would write them. */
+static bool is_as_stored(const ups_layout_member *member) {
     const ups_layout_part *part = &member->parts[0];
     const ups_stored_array *array = part->array;
-    bool whole = member->part_count == 1 && part->by_time &&
-                 (member->sample.order == UPS_CHANNELS_LAST || member->sample.channels == 1);
-    for (int axis = 0; axis < member->sample.dims; axis++) whole &= !part->repeated[axis];
-    return whole && array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN &&
-           !array->swapped && !array->packing;
+    const ups_sample *sample = &member->sample;
+    if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
+    if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
+    if (array->swapped || array->packing) return false;
+    int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
+    part_strides(member, part, strides);
+    for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
+        if (array->shape[axis] > 1 && strides[axis] != dense) return false;
+        dense *= array->shape[axis];
+    }
+    return dense == sample->times * ups_sample_frame_elements(sample);
 }
 
 ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, const ups_layout_file *files,
@@ -372,7 +386,6 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: a sample of it claims more values than memory has addresses; the file is damaged",
                             paths[source->members[m].parts[0].array->file]);
-        source->members[m].sample.as_stored = lies_as_decoded(&source->members[m]);
         count += source->members[m].samples;
     }
     source->head = (ups_source){
@@ -387,7 +400,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     collect_parameters(source);
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
-    bound_all(source);
+    ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;
 }

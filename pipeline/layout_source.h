@@ -116,6 +116,7 @@ ups_status ups_layout_source_extents(const ups_source *source, int64_t index, up
                                      int64_t *count, ups_error *error);
 ups_status ups_layout_source_decode(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
                                     int64_t count, void *scratch, void *out, ups_error *error);
+void ups_layout_source_limits(const ups_source *source, int64_t frames, ups_source_limits *limits);
 void ups_layout_source_close(ups_source *source);
 
 /* Turns what the builder collected into a source that owns arena, members and files (all of them, on success only). */
@@ -125,7 +126,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
 #define UPS_LAYOUT_CLASS(name)                                                                                         \
     {                                                                                                                  \
         .kind = (name), .describe = ups_layout_source_describe, .extents = ups_layout_source_extents,                  \
-        .decode = ups_layout_source_decode, .close = ups_layout_source_close,                                          \
+        .decode = ups_layout_source_decode, .limits = ups_layout_source_limits, .close = ups_layout_source_close,      \
     }
 
 #endif

@@ -18,6 +18,12 @@ void ups_source_close(ups_source *source) {
     if (source) source->class->close(source);
 }
 
+ups_source_limits ups_source_window_limits(const ups_source *source, int64_t frames) {
+    ups_source_limits limits = source->limits;
+    if (source->class->limits) source->class->limits(source, frames, &limits);
+    return limits;
+}
+
 int64_t ups_sample_frame_elements(const ups_sample *sample) {
     int64_t elements = sample->channels;
     for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) elements *= sample->grid[axis];

@@ -86,6 +86,8 @@ typedef struct ups_source_class {
      * decode and a conversion. NULL: that is the way. */
     ups_status (*decode_f32)(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
                              int64_t count, void *scratch, float *out, bool *finite, ups_error *error);
+    /* The source's limits for windows of at most `frames` frames; NULL: they are those of whole samples. */
+    void (*limits)(const ups_source *source, int64_t frames, ups_source_limits *limits);
     void (*close)(ups_source *source); /* frees everything, the struct included */
 } ups_source_class;
 
@@ -104,6 +106,9 @@ struct ups_source {
 
 ups_status ups_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
 void ups_source_close(ups_source *source); /* NULL is fine */
+
+/* Upper bounds for windows of at most `frames` frames: a trajectory of gigabytes is read in windows of megabytes. */
+ups_source_limits ups_source_window_limits(const ups_source *source, int64_t frames);
 
 int64_t ups_sample_frame_elements(const ups_sample *sample); /* channels × grid points */
 size_t ups_sample_frame_bytes(const ups_sample *sample);
