@@ -43,29 +43,57 @@ static void split_sizes(const ups_split_config *split, int64_t count, int64_t si
     sizes[UPS_SPLIT_TEST] = test;
 }
 
+/* Which of the task's files a sample lies in. */
+static int64_t file_of(const ups_source *source, int64_t sample) {
+    const ups_stored_array *arrays[UPS_LAYOUT_MOST_ARRAYS];
+    return ups_layout_arrays(source, sample, arrays) > 0 ? (int64_t)arrays[0]->file : 0;
+}
+
+/* Samples [first, end) are one file's: orders them at random, by a stream that is the file's own, and gives each split
+ * as many as it lacks of its share of all samples so far; training takes the rest. Nothing here looks at later files,
+ * so a task that gets more files keeps the splits of those it had. */
+static void split_file(const ups_split_config *fractions, uint64_t key, int64_t file, int64_t first, int64_t end,
+                       ranked_sample *ranked, ups_task *task) {
+    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file);
+    for (int64_t i = first; i < end; i++) {
+        ranked[i - first] = (ranked_sample){ups_random_u32(stream, (uint64_t)(i - first)), i};
+    }
+    qsort(ranked, (size_t)(end - first), sizeof *ranked, by_rank);
+    int64_t wanted[UPS_SPLIT_COUNT], next = 0;
+    split_sizes(fractions, end, wanted);
+    int64_t lacking[UPS_SPLIT_COUNT], left = end - first;
+    for (int s = UPS_SPLIT_COUNT - 1; s > UPS_SPLIT_TRAIN; s--) {
+        lacking[s] = wanted[s] - task->sample_count[s];
+        lacking[s] = lacking[s] < 0 ? 0 : lacking[s] > left ? left : lacking[s];
+        left -= lacking[s];
+    }
+    lacking[UPS_SPLIT_TRAIN] = left;
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        int64_t *samples = task->samples[s] + task->sample_count[s];
+        for (int64_t i = 0; i < lacking[s]; i++) samples[i] = ranked[next++].index;
+        qsort(samples, (size_t)lacking[s], sizeof *samples, by_index);
+        task->sample_count[s] += lacking[s];
+    }
+}
+
 static ups_status split_samples(const ups_run_config *config, ups_task *task, ups_error *error) {
     int64_t count = task->source->count;
     if (task->config->max_samples > 0 && task->config->max_samples < count) count = task->config->max_samples;
     ranked_sample *ranked = malloc((size_t)count * sizeof *ranked);
-    if (!ranked) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
-    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, 0);
-    for (int64_t i = 0; i < count; i++) ranked[i] = (ranked_sample){ups_random_u32(stream, (uint64_t)i), i};
-    qsort(ranked, (size_t)count, sizeof *ranked, by_rank);
-
-    split_sizes(&config->data.split, count, task->sample_count);
-    int64_t next = 0;
+    bool enough = ranked != NULL;
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        task->samples[s] = malloc(((size_t)task->sample_count[s] + 1) * sizeof(int64_t));
-        if (!task->samples[s]) {
-            free(ranked);
-            return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-        }
-        for (int64_t i = 0; i < task->sample_count[s]; i++) task->samples[s][i] = ranked[next++].index;
-        qsort(task->samples[s], (size_t)task->sample_count[s], sizeof(int64_t), by_index);
+        task->sample_count[s] = 0;
+        task->samples[s] = malloc(((size_t)count + 1) * sizeof(int64_t));
+        enough = enough && task->samples[s];
+    }
+    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
+    for (int64_t first = 0, end; enough && first < count; first = end) {
+        int64_t file = file_of(task->source, first);
+        for (end = first + 1; end < count && file_of(task->source, end) == file;) end++;
+        split_file(&config->data.split, key, file, first, end, ranked, task);
     }
     free(ranked);
-    return UPS_OK;
+    return enough ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */

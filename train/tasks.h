@@ -27,8 +27,9 @@ typedef struct ups_tasks {
     int count;
 } ups_tasks;
 
-/* Opens every task's files. A sample's split depends on the task's name and the sample's index alone, so adding a task
- * or changing the seed leaves splits as they are. Errors name the task and file.
+/* Opens every task's files. A sample's split depends on the task's name, the fractions, its file and the files before
+ * it, so adding a task, adding files behind those a task has, or changing the seed leaves splits as they are. Errors
+ * name the task and file.
  *
  * finest_frequency: training asks the decoder for values at grid points alone, so a feature near the grid's Nyquist
  * frequency is not held by anything between them and shows as stripes at other resolutions. Tasks take features of at
