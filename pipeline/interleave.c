@@ -205,21 +205,20 @@ void ups_interleave_share(const ups_interleave *interleave, int32_t task, int64_
     *denominator = interleave->period;
 }
 
-int64_t ups_interleave_turns(const ups_interleave *interleave, int32_t task, int64_t count) {
-    if (count <= 0) return 0;
-    int64_t share = interleave->counts[task];
-    int64_t periods = (count - 1) / share, within = (count - 1) % share + 1;
-    int64_t low = 1, high = interleave->period; /* the answer lies in [low, high] */
-    if (!interleave->splits) {
-        for (low = 0; interleave->task[low] != task || interleave->rank[low] != within - 1;) low++;
-        return periods * interleave->period + low + 1;
+int32_t ups_interleave_tasks(const ups_interleave *interleave) {
+    return interleave->tasks;
+}
+
+/* Of the turns within one period. */
+static int64_t count_within(const ups_interleave *interleave, int32_t task, int64_t turns) {
+    if (interleave->splits) return tree_count(interleave->splits, task, turns);
+    for (int64_t t = turns - 1; t >= 0; t--) {
+        if (interleave->task[t] == task) return interleave->rank[t] + 1;
     }
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (tree_count(interleave->splits, task, middle) >= within)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return periods * interleave->period + low;
+    return 0;
+}
+
+int64_t ups_interleave_count(const ups_interleave *interleave, int32_t task, int64_t turns) {
+    int64_t periods = turns / interleave->period, within = turns % interleave->period;
+    return periods * interleave->counts[task] + count_within(interleave, task, within);
 }

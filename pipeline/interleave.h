@@ -35,7 +35,8 @@ ups_turn ups_interleave_at(const ups_interleave *interleave, int64_t turn);
 /* The target share of a task as a fraction. */
 void ups_interleave_share(const ups_interleave *interleave, int32_t task, int64_t *numerator, int64_t *denominator);
 
-/* The smallest number of turns after which `task` had `count` of them. */
-int64_t ups_interleave_turns(const ups_interleave *interleave, int32_t task, int64_t count);
+int32_t ups_interleave_tasks(const ups_interleave *interleave);
+/* How many of the first `turns` turns are those of `task`. */
+int64_t ups_interleave_count(const ups_interleave *interleave, int32_t task, int64_t turns);
 
 #endif

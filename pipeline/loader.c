@@ -108,9 +108,20 @@ static ups_status make_sampler(ups_loader *loader, ups_error *error) {
                                       loader->tasks[k].task.weight};
     ups_sampler_options sampler = {.seed = options->seed,
                                    .strategy = options->strategy,
+                                   .temperature = options->temperature,
                                    .windows_per_draw = options->windows_per_draw,
                                    .block = options->one_task_per_batch ? loader->global_draws : 1};
-    return ups_sampler_create(&sampler, tasks, loader->task_count, &loader->sampler, error);
+    UPS_TRY(ups_sampler_create(&sampler, tasks, loader->task_count, &loader->sampler, error));
+    for (int64_t p = 0; p < options->phase_count; p++) {
+        UPS_TRY(ups_sampler_add_phase(loader->sampler, &options->phases[p], error));
+    }
+    ups_sampler_forget(loader->sampler, options->first_batch * loader->global_draws);
+    return UPS_OK;
+}
+
+ups_status ups_loader_add_phase(ups_loader *loader, const ups_sampler_phase *phase, int64_t taken, ups_error *error) {
+    ups_sampler_forget(loader->sampler, taken * loader->global_draws);
+    return ups_sampler_add_phase(loader->sampler, phase, error);
 }
 
 static ups_status open_engine(ups_loader *loader, ups_error *error) {

@@ -36,6 +36,9 @@ typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_
 typedef struct ups_loader_options {
     uint64_t seed;
     ups_sampler_strategy strategy;
+    double temperature;              /* of that strategy */
+    const ups_sampler_phase *phases; /* (phase_count) with other shares, in order; borrowed while opening */
+    int64_t phase_count;
     int64_t batch;            /* windows in this rank's batch; a multiple of windows_per_draw */
     int64_t windows_per_draw; /* pairs_per_trajectory */
     int64_t window; /* frames in a window: 2 for pairs, k + 1 for k-step rollouts, 1 for single frames, 0: the whole
@@ -123,6 +126,10 @@ ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_t
  * held, fewer than `slots`. */
 ups_status ups_loader_next(ups_loader *loader, const ups_batch **batch, ups_error *error);
 void ups_loader_release(ups_loader *loader, const ups_batch *batch);
+/* Adds a phase of sampling after those that are there. It must begin beyond every batch that may have been begun: `slots`
+ * + 1 batches after the last one taken. `taken`: batches that ups_loader_next has handed out; what only they needed is
+ * forgotten. */
+ups_status ups_loader_add_phase(ups_loader *loader, const ups_sampler_phase *phase, int64_t taken, ups_error *error);
 void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *statistics);
 /* One line per sample that was skipped: "task diffsorp, sample 0007 (file.h5): 3 NaN values, first at frame 12".
  * Borrowed until close. */

@@ -25,7 +25,6 @@ static void proportional_visits_every_sample_exactly_once_an_epoch(void **state)
     const ups_sampler_task tasks[] = {
         {.samples = 10, .starts = 3}, {.samples = 1, .starts = 3}, {.samples = 487, .starts = 1}};
     ups_sampler *sampler = make(UPS_SAMPLER_PROPORTIONAL, 1, tasks, 3);
-    assert_int_equal(ups_sampler_epoch_draws(sampler), 498);
     for (int64_t epoch = 0; epoch < 5; epoch++) {
         int seen[3][487] = {{0}};
         for (int64_t p = epoch * 498; p < (epoch + 1) * 498; p++) {
@@ -54,22 +53,6 @@ static void blocks_keep_one_task_and_still_visit_every_sample_evenly(void **stat
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < tasks[k].samples; i++) assert_int_equal(seen[k][i], 8);
     ups_sampler_destroy(sampler);
-}
-
-static void an_epoch_of_blocks_has_seen_every_sample(void **state) {
-    (void)state;
-    const ups_sampler_task tasks[] = {{.samples = 10, .starts = 3}, {.samples = 33, .starts = 3}};
-    for (int strategy = UPS_SAMPLER_PROPORTIONAL; strategy <= (int)UPS_SAMPLER_BALANCED; strategy++) {
-        ups_sampler *sampler = make((ups_sampler_strategy)strategy, 4, tasks, 2);
-        int seen[2][33] = {{0}};
-        int64_t draws = ups_sampler_epoch_draws(sampler);
-        for (int64_t p = 0; p < draws; p++)
-            seen[ups_sampler_draw(sampler, p).task][ups_sampler_draw(sampler, p).sample]++;
-        for (int k = 0; k < 2; k++)
-            for (int64_t i = 0; i < tasks[k].samples; i++) assert_true(seen[k][i] >= 1);
-        assert_true(draws <= 4 * 18 + 4); /* 9 blocks of the larger task, as many of the other */
-        ups_sampler_destroy(sampler);
-    }
 }
 
 static void epochs_differ_in_order_and_so_do_seeds(void **state) {
@@ -109,7 +92,6 @@ static void a_million_million_samples_need_no_more_memory_than_ten(void **state)
     const int64_t huge = 1000000000000;
     const ups_sampler_task tasks[] = {{.samples = huge, .starts = 200}, {.samples = 3 * huge, .starts = 200}};
     ups_sampler *sampler = make(UPS_SAMPLER_PROPORTIONAL, 1, tasks, 2);
-    assert_int_equal(ups_sampler_epoch_draws(sampler), 4 * huge);
     const int64_t window = 20000;
     static int64_t seen[20000];
     int64_t of_first = 0, far = 2 * huge + 12345;
@@ -196,7 +178,8 @@ static void proportional_spreads_tasks_evenly_over_the_epoch(void **state) {
         ups_turn turn = ups_interleave_at(interleave, t);
         assert_int_equal(turn.count, had[turn.task]);
         had[turn.task]++;
-        assert_int_equal(ups_interleave_turns(interleave, turn.task, turn.count + 1), t + 1);
+        assert_int_equal(ups_interleave_count(interleave, turn.task, t), turn.count);
+        assert_int_equal(ups_interleave_count(interleave, turn.task, t + 1), turn.count + 1);
         for (int k = 0; k < 7; k++) assert_true(llabs(had[k] * total - (t + 1) * counts[k]) < 2 * total);
     }
     for (int k = 0; k < 7; k++) assert_int_equal(had[k], 2 * counts[k]);
@@ -221,6 +204,181 @@ static void the_global_order_is_the_same_on_1_2_3_and_8_ranks(void **state) {
                 }
             assert_int_equal(global, (batch + 1) * draws);
         }
+    ups_sampler_destroy(sampler);
+}
+
+static void temperature_lies_between_proportional_and_balanced(void **state) {
+    (void)state;
+    const ups_sampler_task tasks[] = {
+        {.samples = 100, .starts = 1}, {.samples = 10000, .starts = 1}, {.samples = 10000, .starts = 1, .weight = 3}};
+    ups_sampler_options options = {.strategy = UPS_SAMPLER_TEMPERATURE, .windows_per_draw = 1, .block = 1};
+    double weights[3];
+    options.temperature = 1;
+    ups_sampler_weights(&options, tasks, 3, weights);
+    assert_true(weights[0] == 100 && weights[1] == 10000 && weights[2] == 30000);
+    options.temperature = 2;
+    ups_sampler_weights(&options, tasks, 3, weights);
+    assert_true(weights[0] == 10 && weights[1] == 100 && weights[2] == 300);
+    options.temperature = 1e9;
+    ups_sampler_weights(&options, tasks, 3, weights);
+    assert_true(weights[1] / weights[0] < 1.001 && weights[2] / weights[1] > 2.999);
+
+    options.temperature = 2;
+    ups_sampler *sampler = NULL;
+    assert_int_equal(ups_sampler_create(&options, tasks, 3, &sampler, NULL), UPS_OK);
+    int64_t had[3] = {0};
+    for (int64_t p = 0; p < 41000; p++) {
+        had[ups_sampler_draw(sampler, p).task]++;
+        for (int k = 0; k < 3; k++) { /* shares 1 : 10 : 30 */
+            int64_t ahead = had[k] * 41 - (p + 1) * (int64_t)(k == 0 ? 1 : k == 1 ? 10 : 30);
+            assert_true(llabs(ahead) < 41);
+        }
+    }
+    ups_sampler_destroy(sampler);
+}
+
+static void shares_are_the_nearest_that_sum_to_their_fixed_total_and_leave_no_task_out(void **state) {
+    (void)state;
+    const double weights[][4] = {{1, 1, 1, 0}, {1e9, 1, 1, 1e-9}, {0.3, 0.3, 0.3, 0.1}, {5, 0, 0, 0}};
+    for (int i = 0; i < 4; i++) {
+        int32_t shares[4];
+        double total = 0;
+        int64_t sum = 0;
+        ups_sampler_shares(weights[i], 4, shares);
+        for (int k = 0; k < 4; k++) total += weights[i][k];
+        for (int k = 0; k < 4; k++) {
+            double wanted = weights[i][k] / total * UPS_SAMPLER_SHARES;
+            sum += shares[k];
+            assert_int_equal(shares[k] > 0, weights[i][k] > 0);
+            assert_true(shares[k] - wanted < 1.001 && wanted - shares[k] < 3.001); /* what the small ones are given */
+        }
+        assert_int_equal(sum, UPS_SAMPLER_SHARES);
+    }
+}
+
+/* ---- phases ----------------------------------------------------------------------------------------------------- */
+
+static const ups_sampler_task three[] = {
+    {.samples = 50, .starts = 9}, {.samples = 31, .starts = 9}, {.samples = 400, .starts = 9}};
+static const int32_t phase_shares[][3] = {{0, 4095, 1}, {1365, 1365, 1366}, {1000, 0, 3096}, {0, 0, 7}, {1, 2, 3}};
+static const int64_t phase_positions[] = {0, 480, 96 * 48, 96 * 49, 96 * 70};
+enum { PHASES = 5, PHASED_DRAWS = 96 * 100 };
+
+static ups_status add(ups_sampler *sampler, int i, ups_error *error) {
+    return ups_sampler_add_phase(sampler, &(ups_sampler_phase){phase_positions[i], phase_shares[i]}, error);
+}
+
+static ups_sampler *make_phased(int64_t block, int phases) {
+    ups_sampler *sampler = make(UPS_SAMPLER_DIFFICULTY, block, three, 3);
+    ups_error error = {0};
+    for (int i = 0; i < phases; i++)
+        if (add(sampler, i, &error) != UPS_OK) fail_msg("%s", error.message);
+    return sampler;
+}
+
+static void every_prefix_of_a_phase_is_within_one_block_of_its_shares(void **state) {
+    (void)state;
+    for (int64_t block = 1; block <= 48; block += 47) {
+        ups_sampler *sampler = make_phased(block, PHASES);
+        for (int i = 0; i < PHASES; i++) {
+            int64_t end = i + 1 < PHASES ? phase_positions[i + 1] : PHASED_DRAWS, had[3] = {0}, sum = 0;
+            for (int k = 0; k < 3; k++) sum += phase_shares[i][k];
+            for (int64_t p = phase_positions[i]; p < end; p += block) {
+                had[ups_sampler_draw(sampler, p).task]++;
+                int64_t turns = (p - phase_positions[i]) / block + 1;
+                for (int k = 0; k < 3; k++) assert_true(llabs(had[k] * sum - turns * phase_shares[i][k]) < sum);
+            }
+        }
+        ups_sampler_destroy(sampler);
+    }
+}
+
+static void tasks_go_on_in_their_permutations_across_phases(void **state) {
+    (void)state;
+    for (int64_t block = 1; block <= 48; block += 47) {
+        ups_sampler *sampler = make_phased(block, PHASES);
+        int64_t had[3] = {0}, seen[3][400] = {{0}};
+        for (int64_t p = 0; p < PHASED_DRAWS; p++) {
+            ups_draw draw = ups_sampler_draw(sampler, p);
+            assert_int_equal(draw.task, ups_sampler_draw(sampler, p - p % block).task);
+            assert_int_equal(draw.epoch, had[draw.task] / three[draw.task].samples);
+            assert_int_equal(seen[draw.task][draw.sample]++, draw.epoch); /* once an epoch */
+            had[draw.task]++;
+        }
+        ups_sampler_destroy(sampler);
+    }
+}
+
+static void phases_added_as_the_run_goes_on_make_the_order_that_they_make_when_known_before(void **state) {
+    (void)state;
+    const int64_t lead = 96; /* each is settled this long before it begins, or later */
+    ups_sampler *known = make_phased(48, PHASES), *growing = make_phased(48, 1);
+    int added = 1;
+    for (int64_t p = 0; p < PHASED_DRAWS; p++) {
+        while (added < PHASES && phase_positions[added] <= p + lead)
+            assert_int_equal(add(growing, added++, NULL), UPS_OK);
+        if (p % 480 == 0) ups_sampler_forget(growing, p);
+        ups_draw a = ups_sampler_draw(known, p), b = ups_sampler_draw(growing, p);
+        assert_true(a.task == b.task && a.sample == b.sample && a.epoch == b.epoch);
+        assert_int_equal(ups_sampler_start(known, p, 1), ups_sampler_start(growing, p, 1));
+    }
+    ups_sampler_destroy(known);
+    ups_sampler_destroy(growing);
+}
+
+static void a_run_resumed_anywhere_from_its_phases_goes_on_as_if_it_had_not_stopped(void **state) {
+    (void)state;
+    ups_sampler *whole = make_phased(1, PHASES);
+    for (int64_t stop = 0; stop < PHASED_DRAWS; stop += 333) {
+        ups_sampler *resumed = make_phased(1, PHASES);
+        ups_sampler_forget(resumed, stop);
+        for (int64_t p = stop; p < stop + 100; p++) {
+            ups_draw a = ups_sampler_draw(whole, p), b = ups_sampler_draw(resumed, p);
+            assert_true(a.task == b.task && a.sample == b.sample && a.epoch == b.epoch);
+        }
+        ups_sampler_destroy(resumed);
+    }
+    ups_sampler_destroy(whole);
+}
+
+static void phases_are_the_same_on_1_2_3_and_8_ranks(void **state) {
+    (void)state;
+    const int64_t draws = 48;
+    const int32_t ranks[] = {1, 2, 3, 8};
+    ups_sampler *alone = make_phased(draws, PHASES);
+    for (int r = 0; r < 4; r++)
+        for (int32_t rank = 0; rank < ranks[r]; rank++) {
+            ups_sampler *sampler = make_phased(draws, PHASES); /* every rank's own */
+            for (int64_t batch = 0; batch < PHASED_DRAWS / draws; batch++)
+                for (int64_t d = 0; d < draws / ranks[r]; d++) {
+                    int64_t position = ups_sampler_position(batch, draws, rank, ranks[r], d);
+                    ups_draw a = ups_sampler_draw(alone, batch * draws + rank * (draws / ranks[r]) + d);
+                    ups_draw b = ups_sampler_draw(sampler, position);
+                    assert_true(a.task == b.task && a.sample == b.sample && a.epoch == b.epoch);
+                }
+            ups_sampler_destroy(sampler);
+        }
+    ups_sampler_destroy(alone);
+}
+
+static void phases_that_would_make_two_orders_are_refused(void **state) {
+    (void)state;
+    ups_sampler *sampler = make_phased(48, 1);
+    ups_error error = {0};
+    const int32_t none[3] = {0}, negative[3] = {2, -1, 2}, many[3] = {UPS_SAMPLER_SHARES, 1, 0};
+    ups_sampler_draw(sampler, 500);
+    assert_int_equal(add(sampler, 1, &error), UPS_ERR_ARGUMENT); /* 480 */
+    assert_non_null(strstr(error.message, "begins at draw 480, but draws up to 500 were made"));
+    const ups_sampler_phase within = {48 * 20 + 1, phase_shares[1]}, empty = {48 * 20, none};
+    assert_int_equal(ups_sampler_add_phase(sampler, &within, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "within a block of 48"));
+    assert_int_equal(ups_sampler_add_phase(sampler, &empty, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "no task"));
+    assert_int_equal(ups_sampler_add_phase(sampler, &(ups_sampler_phase){48 * 20, negative}, &error), UPS_ERR_ARGUMENT);
+    assert_int_equal(ups_sampler_add_phase(sampler, &(ups_sampler_phase){48 * 20, many}, &error), UPS_ERR_ARGUMENT);
+    assert_int_equal(add(sampler, 2, &error), UPS_OK);
+    assert_int_equal(ups_sampler_add_phase(sampler, &(ups_sampler_phase){48 * 20, phase_shares[1]}, &error),
+                     UPS_ERR_ARGUMENT); /* before the last */
     ups_sampler_destroy(sampler);
 }
 
@@ -266,7 +424,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proportional_visits_every_sample_exactly_once_an_epoch),
         cmocka_unit_test(blocks_keep_one_task_and_still_visit_every_sample_evenly),
-        cmocka_unit_test(an_epoch_of_blocks_has_seen_every_sample),
         cmocka_unit_test(epochs_differ_in_order_and_so_do_seeds),
         cmocka_unit_test(every_sample_is_as_likely_as_another_in_every_place),
         cmocka_unit_test(a_million_million_samples_need_no_more_memory_than_ten),
@@ -274,6 +431,14 @@ int main(void) {
         cmocka_unit_test(whole_number_weights_are_met_exactly),
         cmocka_unit_test(proportional_spreads_tasks_evenly_over_the_epoch),
         cmocka_unit_test(the_global_order_is_the_same_on_1_2_3_and_8_ranks),
+        cmocka_unit_test(temperature_lies_between_proportional_and_balanced),
+        cmocka_unit_test(shares_are_the_nearest_that_sum_to_their_fixed_total_and_leave_no_task_out),
+        cmocka_unit_test(every_prefix_of_a_phase_is_within_one_block_of_its_shares),
+        cmocka_unit_test(tasks_go_on_in_their_permutations_across_phases),
+        cmocka_unit_test(phases_added_as_the_run_goes_on_make_the_order_that_they_make_when_known_before),
+        cmocka_unit_test(a_run_resumed_anywhere_from_its_phases_goes_on_as_if_it_had_not_stopped),
+        cmocka_unit_test(phases_are_the_same_on_1_2_3_and_8_ranks),
+        cmocka_unit_test(phases_that_would_make_two_orders_are_refused),
         cmocka_unit_test(the_windows_of_a_draw_start_at_distinct_frames),
         cmocka_unit_test(impossible_tasks_are_refused_with_a_sentence),
     };
