@@ -1,0 +1,183 @@
+/* What differs between two caches is found and named; what does not count is not counted. */
+#include "cache/diff.h"
+#include "fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SAMPLES = 7, TIMES = 9, TOKENS = 3, DIM = 8, PER_SHARD = 3 };
+
+typedef struct pair {
+    char *directory;
+    ups_cache_group *a, *b;
+} pair;
+
+/* `change` moves one value of sample 4: frame 5, token 1, dim 2. */
+static void build(const char *root, const ups_cache_description *d, float change, int64_t skipped) {
+    ups_cache_writer *writer;
+    ups_error error;
+    assert_int_equal(ups_cache_writer_open(root, d, &writer, &error), UPS_OK);
+    float *latents = malloc(sizeof(float) * (size_t)(d->times * d->tokens * d->dim));
+    assert_non_null(latents);
+    for (int64_t i = 0; i < d->samples; i++) {
+        int64_t source = d->source_samples ? d->source_samples[i] : i;
+        fixture_latents(source, d->times, d->tokens, d->dim, latents);
+        if (source == 4) latents[(5 * d->tokens + 1) * d->dim + 2] += change;
+        if (source == skipped)
+            assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
+        else
+            assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, &error), UPS_OK);
+    }
+    free(latents);
+    assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
+    ups_cache_writer_close(writer);
+}
+
+static ups_cache_group *open_group(const char *root) {
+    ups_error error;
+    ups_cache_group *group;
+    char *path = fixture_join(root, "waves/train");
+    if (ups_cache_group_open(path, &group, &error) != UPS_OK) fail_msg("%s", error.message);
+    free(path);
+    return group;
+}
+
+static ups_cache_group *made(const char *directory, const char *name, const ups_cache_description *d, float change,
+                             int64_t skipped) {
+    char *root = fixture_join(directory, name);
+    build(root, d, change, skipped);
+    ups_cache_group *group = open_group(root);
+    free(root);
+    return group;
+}
+
+static ups_cache_difference differ(const pair *p, bool metadata_alone) {
+    ups_error error;
+    ups_cache_difference difference;
+    ups_diff_options options = {.list = 2, .metadata_alone = metadata_alone};
+    if (ups_cache_diff(p->a, p->b, &options, &difference, &error) != UPS_OK) fail_msg("%s", error.message);
+    return difference;
+}
+
+static void finish(pair *p, ups_cache_difference *difference) {
+    ups_cache_difference_free(difference);
+    ups_cache_group_close(p->a);
+    ups_cache_group_close(p->b);
+    fixture_remove(p->directory);
+}
+
+static void the_same_latents_in_other_codecs_and_shards_are_the_same(void **state) {
+    (void)state;
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
+    p.a = made(p.directory, "a", &d, 0, -1);
+    d.codec = (ups_chunk_codec){.portable = true, .level = 3};
+    d.samples_per_shard = 5;
+    p.b = made(p.directory, "b", &d, 0, -1);
+    ups_cache_difference found = differ(&p, false);
+    assert_false(ups_cache_differs(&found));
+    assert_int_equal(found.equal, SAMPLES);
+    finish(&p, &found);
+}
+
+static void one_value_in_one_sample_is_found_with_its_place_and_size(void **state) {
+    (void)state;
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
+    p.a = made(p.directory, "a", &d, 0, -1);
+    p.b = made(p.directory, "b", &d, 0.5f, -1);
+    ups_cache_difference found = differ(&p, false);
+    assert_true(ups_cache_differs(&found));
+    assert_int_equal(found.equal, SAMPLES - 1);
+    assert_int_equal(found.differing, 1);
+    assert_int_equal(found.list_count, 1);
+    const ups_sample_difference *only = &found.list[0];
+    assert_int_equal(only->source_sample, 4);
+    assert_int_equal(only->values, 1);
+    assert_int_equal(only->first[0], 5);
+    assert_int_equal(only->first[1], 1);
+    assert_int_equal(only->first[2], 2);
+    assert_true(fabs(only->first_b - only->first_a - 0.5) < 2e-3);
+    assert_true(fabs(only->max_abs - 0.5) < 2e-3 && found.max_abs == only->max_abs);
+    assert_true(fabs(only->rms - only->max_abs / sqrt(TIMES * TOKENS * DIM)) < 1e-9);
+    assert_true(fabs(found.rms - only->max_abs / sqrt(SAMPLES * TIMES * TOKENS * DIM)) < 1e-9);
+    finish(&p, &found);
+}
+
+static void samples_are_matched_by_their_place_in_the_source(void **state) {
+    (void)state;
+    static const int64_t shuffled[] = {9, 4, 2, 0};
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
+    d.parameter_count = 0;
+    p.a = made(p.directory, "a", &d, 0, -1);
+    d.samples = 4;
+    d.source_samples = shuffled;
+    p.b = made(p.directory, "b", &d, 0.5f, 2);
+    ups_cache_difference found = differ(&p, false);
+    assert_int_equal(found.common, 2); /* 0 and 4 */
+    assert_int_equal(found.equal, 1);
+    assert_int_equal(found.differing, 1);
+    assert_int_equal(found.list[0].a, 4);
+    assert_int_equal(found.list[0].b, 1);
+    assert_int_equal(found.only_a, 5); /* 1, 2 (skipped in b), 3, 5, 6 */
+    assert_int_equal(found.only_b, 1); /* 9 */
+    finish(&p, &found);
+}
+
+static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
+    (void)state;
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
+    p.a = made(p.directory, "a", &d, 0, -1);
+    strcpy(d.fingerprint.normalisation, "00000000000000000000000000000009");
+    p.b = made(p.directory, "b", &d, 0.5f, -1);
+    ups_cache_difference found = differ(&p, true); /* the differing value is not looked at */
+    assert_true(ups_cache_differs(&found));
+    assert_int_equal(found.fingerprint_parts, 1);
+    assert_int_equal(found.common, 0);
+    int64_t parts;
+    json_t *named = ups_fingerprint_difference(&p.a->fingerprint, &p.b->fingerprint, &parts);
+    assert_true(json_is_false(json_object_get(json_object_get(named, "normalisation"), "same")));
+    assert_true(json_is_true(json_object_get(json_object_get(named, "encoder_weights"), "same")));
+    json_decref(named);
+    finish(&p, &found);
+}
+
+static void other_shapes_times_and_parameters_are_told_apart(void **state) {
+    (void)state;
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
+    p.a = made(p.directory, "a", &d, 0, -1);
+    double later[TIMES];
+    for (int t = 0; t < TIMES; t++) later[t] = d.time[t] + 1;
+    d.time = later;
+    p.b = made(p.directory, "b", &d, 0, -1);
+    ups_cache_difference found = differ(&p, false);
+    assert_true(found.surroundings && !found.shape && ups_cache_differs(&found));
+    assert_int_equal(found.equal, SAMPLES);
+    ups_cache_difference_free(&found);
+    ups_cache_group_close(p.b);
+    d = fixture_description(SAMPLES, TIMES - 1, TOKENS, DIM, PER_SHARD);
+    p.b = made(p.directory, "c", &d, 0, -1);
+    found = differ(&p, false);
+    assert_true(found.shape);
+    assert_int_equal(found.common, 0);
+    finish(&p, &found);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_latents_in_other_codecs_and_shards_are_the_same),
+        cmocka_unit_test(one_value_in_one_sample_is_found_with_its_place_and_size),
+        cmocka_unit_test(samples_are_matched_by_their_place_in_the_source),
+        cmocka_unit_test(the_part_of_the_fingerprint_that_differs_is_named),
+        cmocka_unit_test(other_shapes_times_and_parameters_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
