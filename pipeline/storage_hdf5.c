@@ -19,11 +19,8 @@ static ups_status explain_foreign(const char *path, int fd, uint64_t bytes, ups_
     for (uint64_t offset = 0; offset + 8 <= bytes; offset = offset ? offset * 2 : 512) {
         if (pread(fd, start, 8, (off_t)offset) == 8 && memcmp(start, signature, 8) == 0) return UPS_OK;
     }
-    if (pread(fd, start, 3, 0) == 3 && memcmp(start, "CDF", 3) == 0)
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s is a NetCDF-3 file, not HDF5: convert it with `nccopy -k nc4 IN OUT`", path);
     return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s is not an HDF5 file (its signature is missing): is it the right file, and was its download "
+                    "%s is not an HDF5 file, nor NetCDF (their signatures are missing): is it the right file, and was its download "
                     "complete?",
                     path);
 }

@@ -3,6 +3,7 @@
 #include "tools/machine.h"
 #include "base/threads.h"
 #include "pipeline/io.h"
+#include "pipeline/netcdf_library.h"
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <errno.h>
@@ -354,6 +355,13 @@ static void examine_libraries(ups_findings *findings) {
         advise(add(findings, group, "HDF5", UPS_FINDING_PROBLEM, "built with %d.%d, but %u.%u.%u is loaded",
                    H5_VERS_MAJOR, H5_VERS_MINOR, major, minor, release),
                "rebuild UPS, or correct LD_LIBRARY_PATH (conda and module systems often put their own HDF5 first)");
+    }
+    const char *netcdf = ups_netcdf_library_version();
+    if (netcdf) {
+        add(findings, group, "NetCDF-C", UPS_FINDING_OK, "%.*s", (int)strcspn(netcdf, " "), netcdf);
+    } else {
+        add(findings, group, "NetCDF-C", UPS_FINDING_OK,
+            "not in this build; files are read without it, but for records over 4 GiB");
     }
     const dnnl_version_t *dnnl = dnnl_version();
     add(findings, group, "oneDNN", UPS_FINDING_OK, "%d.%d.%d, using %s", dnnl->major, dnnl->minor, dnnl->patch,
