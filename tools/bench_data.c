@@ -91,7 +91,8 @@ static ups_status make_all(ups_cache_writer *writer, int64_t samples, ups_error 
     return status;
 }
 
-ups_status ups_bench_make_latents(const char *directory, int64_t samples, char **group, ups_error *error) {
+ups_status ups_bench_make_latents(const char *directory, int64_t samples, bool portable, char **group,
+                                  ups_error *error) {
     double time[TIMES];
     for (int t = 0; t < TIMES; t++) time[t] = 0.01 * t;
     ups_cache_description description = {.task = "bench",
@@ -100,6 +101,7 @@ ups_status ups_bench_make_latents(const char *directory, int64_t samples, char *
                                          .times = TIMES,
                                          .tokens = TOKENS,
                                          .dim = DIM,
+                                         .codec = {.portable = portable},
                                          .time = time};
     memset(&description.fingerprint, '0', sizeof description.fingerprint);
     char *parts[] = {description.fingerprint.encoder_weights, description.fingerprint.encoder_configuration,

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "train/losses.h"
+#include "train/task_sampling.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,14 @@ static const cyaml_strval_t schedules[] = {{"constant", UPS_SCHEDULE_CONSTANT}, 
 static const cyaml_strval_t stages[] = {
     {"autoencoder", UPS_STAGE_AUTOENCODER}, {"cache", UPS_STAGE_CACHE}, {"operator", UPS_STAGE_OPERATOR}};
 static const cyaml_strval_t engines[] = {{"auto", UPS_IO_AUTO}, {"uring", UPS_IO_URING}, {"threads", UPS_IO_THREADS}};
+static const cyaml_strval_t residencies[] = {{"auto", UPS_RESIDENCY_AUTO},
+                                             {"stream", UPS_RESIDENCY_STREAM},
+                                             {"ram_compressed", UPS_RESIDENCY_RAM_COMPRESSED},
+                                             {"ram", UPS_RESIDENCY_RAM}};
 static const cyaml_strval_t strategies[] = {{"proportional", UPS_SAMPLER_PROPORTIONAL},
-                                            {"balanced", UPS_SAMPLER_BALANCED}};
+                                            {"balanced", UPS_SAMPLER_BALANCED},
+                                            {"temperature", UPS_SAMPLER_TEMPERATURE},
+                                            {"difficulty", UPS_SAMPLER_DIFFICULTY}};
 static const cyaml_strval_t bad_sample[] = {{"stop", UPS_BAD_SAMPLE_STOP}, {"skip", UPS_BAD_SAMPLE_SKIP}};
 
 const char *ups_stage_name(ups_stage stage) {
@@ -52,16 +59,25 @@ static const cyaml_schema_field_t split_fields[] = {REAL("train", ups_split_conf
                                                     REAL("validation", ups_split_config, validation),
                                                     REAL("test", ups_split_config, test), CYAML_FIELD_END};
 
-static const cyaml_schema_field_t data_fields[] = {TEXT("root", ups_data_config, root),
-                                                   SECTION("split", ups_data_config, split, split_fields),
-                                                   CHOICE("io", ups_data_config, io, engines),
-                                                   INTEGER("decode_threads", ups_data_config, decode_threads),
-                                                   INTEGER("queue_depth", ups_data_config, queue_depth),
-                                                   INTEGER("slots", ups_data_config, slots),
-                                                   BOOLEAN("direct", ups_data_config, direct),
-                                                   CHOICE("on_bad_sample", ups_data_config, on_bad_sample, bad_sample),
-                                                   CHOICE("sampling", ups_data_config, strategy, strategies),
-                                                   CYAML_FIELD_END};
+static const cyaml_schema_field_t difficulty_fields[] = {
+    REAL("smoothing", ups_difficulty_config, smoothing), REAL("power", ups_difficulty_config, power),
+    REAL("floor", ups_difficulty_config, floor), REAL("ceiling", ups_difficulty_config, ceiling), CYAML_FIELD_END};
+
+static const cyaml_schema_field_t data_fields[] = {
+    TEXT("root", ups_data_config, root),
+    SECTION("split", ups_data_config, split, split_fields),
+    CHOICE("io", ups_data_config, io, engines),
+    INTEGER("decode_threads", ups_data_config, decode_threads),
+    INTEGER("queue_depth", ups_data_config, queue_depth),
+    INTEGER("slots", ups_data_config, slots),
+    BOOLEAN("direct", ups_data_config, direct),
+    CHOICE("residency", ups_data_config, residency, residencies),
+    REAL("residency_memory", ups_data_config, residency_memory),
+    CHOICE("on_bad_sample", ups_data_config, on_bad_sample, bad_sample),
+    CHOICE("sampling", ups_data_config, strategy, strategies),
+    REAL("temperature", ups_data_config, temperature),
+    SECTION("difficulty", ups_data_config, difficulty, difficulty_fields),
+    CYAML_FIELD_END};
 
 static const cyaml_schema_field_t task_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, ups_task_config, name, 1, 64),
@@ -70,6 +86,8 @@ static const cyaml_schema_field_t task_fields[] = {
     INTEGER("stride", ups_task_config, stride),
     INTEGER("max_samples", ups_task_config, max_samples),
     REAL("weight", ups_task_config, weight),
+    INTEGER("from", ups_task_config, from),
+    INTEGER("ramp", ups_task_config, ramp),
     LIST("patch", ups_task_config, patch, patch_count, &integer_value, 1),
     LIST("field_scale", ups_task_config, field_scale, field_scale_count, &float_value, 0),
     CYAML_FIELD_END};
@@ -228,13 +246,27 @@ static const ups_config_rule rules[] = {
     RULE("data.queue_depth", "64", 1, 65536, "reads in flight"),
     RULE("data.slots", "4", 2, 4096, "batches in flight"),
     RULE("data.direct", "false", 0, 0, "O_DIRECT: for data that exceeds memory"),
+    RULE("data.residency", "auto", 0, 0,
+         "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
+         "auto: what fits"),
+    RULE("data.residency_memory", "0", 0, 1e6, "GiB that samples may stay in; 0: a quarter of what is free"),
     RULE("data.on_bad_sample", "stop", 0, 0, "a sample with NaN or Inf: stop with a sentence, or skip and record it"),
-    RULE("data.sampling", "balanced", 0, 0, "how tasks share the draws"),
+    RULE("data.sampling", "balanced", 0, 0,
+         "how tasks share the draws: by samples (proportional), equally (balanced), by samples^(1/temperature), or by "
+         "validation loss (difficulty)"),
+    RULE("data.temperature", "2", 0.01, 1e6, "of sampling: temperature; 1 is proportional, a large one balanced"),
+    RULE("data.difficulty.smoothing", "0.5", 0, 0.999,
+         "share of the average loss so far in the next one, at each validation"),
+    RULE("data.difficulty.power", "1", 0, 10, "shares grow with the loss over the mean of all tasks', to this power"),
+    RULE("data.difficulty.floor", "0.25", 0.001, 1, "least that a task's share is multiplied by"),
+    RULE("data.difficulty.ceiling", "4", 1, 1000, "most that a task's share is multiplied by"),
     RULE("tasks[].name", NULL, 0, 0, "what the task is called everywhere: letters, digits, _ and -"),
     RULE("tasks[].files", NULL, 0, 0, "its files, relative to data.root"),
     RULE("tasks[].stride", "1", 1, MANY, "time stride of a step, in stored frames"),
     RULE("tasks[].max_samples", "0", 0, MANY, "takes only the first so many samples; 0: all"),
-    RULE("tasks[].weight", "0", 0, 1e6, "share of the draws under balanced sampling; 0: equal"),
+    RULE("tasks[].weight", "0", 0, 1e6, "multiplies its share of the draws, but for proportional sampling; 0: 1"),
+    RULE("tasks[].from", "0", 0, MANY, "step of a stage from which the task is drawn"),
+    RULE("tasks[].ramp", "0", 0, MANY, "steps after that in which its share rises to its full size"),
     RULE("tasks[].patch", "[8]", 1, 1024,
          "points a patch along each grid axis, slowest first; one number counts for all"),
     RULE("tasks[].field_scale", "[]", 1e-6, 1e6,
@@ -339,6 +371,54 @@ static ups_status check_losses(const char *path, const char *stage, const ups_lo
     return UPS_OK;
 }
 
+static bool runs_stage(const ups_run_config *config, ups_stage stage) {
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        if (config->stages[i] == stage) return true;
+    }
+    return false;
+}
+
+static ups_status check_stage_sampling(const char *path, const ups_run_config *config, const char *stage,
+                                       const ups_training_config *training, ups_error *error) {
+    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && training->validate_every == 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: data.sampling: difficulty is learnt from validations, and %s.validate_every: 0 has none "
+                        "before the end; give it a number of steps",
+                        path, stage);
+    }
+    for (unsigned t = 0; t < config->task_count; t++) {
+        if (config->tasks[t].from < training->steps) continue;
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: tasks[%u].from: step %lld lies beyond %s.steps (%lld): the task would never be trained",
+                        path, t, (long long)config->tasks[t].from, stage, (long long)training->steps);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_sampling(const char *path, const ups_run_config *config, ups_error *error) {
+    if (!ups_task_sampling_changes(config)) return UPS_OK;
+    bool any = false;
+    for (unsigned t = 0; t < config->task_count; t++) any = any || config->tasks[t].from == 0;
+    if (!any) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[].from: no task is there at step 0; one has to begin", path);
+    }
+    if (config->data.slots > UPS_SAMPLING_LEAD - 2) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: data.slots: %d batches in flight; where shares of tasks change in training, at most %d",
+                        path, config->data.slots, UPS_SAMPLING_LEAD - 2);
+    }
+    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && config->data.split.validation <= 0) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: data.sampling: difficulty is learnt from validation losses, and data.split.validation is 0", path);
+    }
+    if (runs_stage(config, UPS_STAGE_AUTOENCODER)) {
+        UPS_TRY(check_stage_sampling(path, config, "autoencoder", &config->autoencoder.training, error));
+    }
+    if (!runs_stage(config, UPS_STAGE_OPERATOR)) return UPS_OK;
+    return check_stage_sampling(path, config, "operator", &config->op.training, error);
+}
+
 static ups_status check(const char *path, ups_run_config *config, ups_error *error) {
     const ups_split_config *split = &config->data.split;
     double sum = split->train + split->validation + split->test;
@@ -349,6 +429,7 @@ static ups_status check(const char *path, ups_run_config *config, ups_error *err
     if (split->train <= 0)
         return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train: nothing is left to train on", path);
     UPS_TRY(check_tasks(path, config, error));
+    UPS_TRY(check_sampling(path, config, error));
     UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
     UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
     UPS_TRY(check_heads(path, "model.operator", config->model.core.hidden, config->model.core.heads, error));

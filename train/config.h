@@ -22,14 +22,25 @@ typedef struct ups_split_config {
     double train, validation, test;
 } ups_split_config; /* fractions; test is what remains */
 
+/* How the strategy `difficulty` makes shares of validation losses: see train/task_sampling.h. */
+typedef struct ups_difficulty_config {
+    double smoothing;      /* of the moving average: what is kept of the average before */
+    double power;          /* of the loss over the mean of all tasks' */
+    double floor, ceiling; /* of what a task's share is multiplied by */
+} ups_difficulty_config;
+
 typedef struct ups_data_config {
     char *root;
     ups_split_config split;
     ups_io_engine io;
     int32_t decode_threads, queue_depth, slots;
     bool direct;
+    ups_residency residency;
+    double residency_memory; /* GiB that samples may stay in; 0: a quarter of what is free */
     ups_on_bad_sample on_bad_sample;
     ups_sampler_strategy strategy;
+    double temperature; /* of the strategy `temperature` */
+    ups_difficulty_config difficulty;
 } ups_data_config;
 
 typedef struct ups_task_config {
@@ -38,7 +49,8 @@ typedef struct ups_task_config {
     unsigned file_count;
     int64_t stride;      /* time stride of a step, in stored frames */
     int64_t max_samples; /* 0: all */
-    double weight;       /* share under the balanced strategy; 0: equal */
+    double weight;       /* what its share is multiplied by; 0: 1 */
+    int64_t from, ramp;  /* optimizer step of a stage from which it is drawn, and steps until it has its full share */
     int64_t *patch;      /* points a patch, slowest axis first */
     unsigned patch_count;
     float *field_scale; /* standard deviation each field is normalised to: its weight in losses; empty: 1 each */

@@ -33,8 +33,9 @@ typedef struct loop {
     ups_loss_sums sums; /* since the last line in the log */
     double last_gradient_norm;
     loss_history history[UPS_MAX_LOSS_SETS];
-    int64_t bad_reported;           /* samples that the loader skipped, by now in the log */
-    double line_began, line_waited; /* clock and the consumer's waiting time when the current line began */
+    int64_t bad_reported;         /* samples that the loader skipped, by now in the log */
+    double line_began;            /* clock when the current line began */
+    ups_loader_statistics loaded; /* what the loader had done by then */
 } loop;
 
 static double mean_loss(const ups_loss_sums *sums) {
@@ -51,11 +52,31 @@ static double running_mean(double mean, double value, bool first) {
     return first ? value : RUNNING_LOSS_DECAY * mean + (1 - RUNNING_LOSS_DECAY) * value;
 }
 
+/* Where the loader's time went since the current line began. */
+static ups_loader_statistics loaded(const loop *l) {
+    ups_loader_statistics now = {0};
+    if (l->stage->loader) ups_loader_statistics_get(l->stage->loader, &now);
+    return now;
+}
+
 static double waited(const loop *l) {
-    if (!l->stage->loader) return 0;
-    ups_loader_statistics statistics;
-    ups_loader_statistics_get(l->stage->loader, &statistics);
-    return statistics.seconds_consumer;
+    return loaded(l).seconds_consumer - l->loaded.seconds_consumer;
+}
+
+/* Seconds: this thread waiting for a batch; decode threads waiting for the disk, and at work, summed over them; the
+ * loader waiting because every slot held a batch already. */
+static json_t *loader_line(const loop *l) {
+    ups_loader_statistics now = loaded(l), before = l->loaded;
+    int64_t draws = now.trajectories - before.trajectories;
+    json_t *line = json_object();
+    json_object_set_new(line, "waited_s", ups_json_number(now.seconds_consumer - before.seconds_consumer));
+    json_object_set_new(line, "disk_s", ups_json_number(now.seconds_disk - before.seconds_disk));
+    json_object_set_new(line, "decode_s", ups_json_number(now.seconds_decode - before.seconds_decode));
+    json_object_set_new(line, "full_s", ups_json_number(now.seconds_full - before.seconds_full));
+    json_object_set_new(line, "read_bytes", json_integer((json_int_t)(now.bytes_read - before.bytes_read)));
+    json_object_set_new(line, "resident_share",
+                        ups_json_number(draws > 0 ? (double)(now.resident - before.resident) / (double)draws : 0.0));
+    return line;
 }
 
 static void begin_line(loop *l) {
@@ -63,7 +84,7 @@ static void begin_line(loop *l) {
     memset(l->sums.count, 0, sizeof l->sums.count);
     l->sums.windows = 0;
     l->line_began = ups_now();
-    l->line_waited = waited(l);
+    l->loaded = loaded(l);
 }
 
 /* One line of metrics.jsonl for the steps since the last one. */
@@ -84,7 +105,8 @@ static ups_status write_line(loop *l, ups_error *error) {
                         ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->sums.windows / seconds));
-    json_object_set_new(line, "data_wait_share", ups_json_number((waited(l) - l->line_waited) / seconds));
+    json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
+    if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
     ups_status status = ups_metrics_write(l->metrics, line, error);
     begin_line(l);
     return status;
@@ -96,13 +118,20 @@ static void show_progress(loop *l, double loss) {
     int used = snprintf(note, sizeof note, "loss %.3g", loss);
     if (seconds > 0.5 && used > 0) {
         snprintf(note + used, sizeof note - (size_t)used, "  %.0f samples/s  wait %.0f %%",
-                 (double)l->sums.windows / seconds, 100 * (waited(l) - l->line_waited) / seconds);
+                 (double)l->sums.windows / seconds, 100 * waited(l) / seconds);
     }
     ups_progress_update(l->progress, l->state.step, note);
 }
 
-static ups_status validate(loop *l, ups_error *error) {
-    if (!l->stage->validate) return UPS_OK;
+/* What the stage changes for later steps. */
+static ups_status advance(loop *l, const ups_loss_sums *validation, json_t *report, ups_error *error) {
+    if (!l->stage->advance) return UPS_OK;
+    return l->stage->advance(l->stage->context, l->state.step, validation, report, error);
+}
+
+/* `due`: not only because the run ends. A run that is given more steps later has to be as if it had had them. */
+static ups_status validate(loop *l, bool due, ups_error *error) {
+    if (!l->stage->validate) return advance(l, NULL, NULL, error);
     double began = ups_now();
     ups_loss_sums sums = {.tasks = l->sums.tasks, .task_names = l->sums.task_names};
     UPS_TRY(l->stage->validate(l->stage->context, &sums, error));
@@ -122,6 +151,11 @@ static ups_status validate(loop *l, ups_error *error) {
     json_object_set_new(report, "step", json_integer(l->state.step));
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
+    ups_status status = advance(l, due ? &sums : NULL, report, error);
+    if (status != UPS_OK) {
+        json_decref(report);
+        return status;
+    }
     double spent = ups_now() - began;
     l->line_began += spent; /* rates are of training alone */
     return ups_metrics_write(l->metrics, report, error);
@@ -213,7 +247,8 @@ static ups_status run(loop *l, ups_error *error) {
         show_progress(l, l->state.running_loss);
         bool last = l->state.step == training->steps;
         if (falls_due(l->state.step, training->log_every) || last) UPS_TRY(write_line(l, error));
-        if (falls_due(l->state.step, training->validate_every) || last) UPS_TRY(validate(l, error));
+        bool due = falls_due(l->state.step, training->validate_every);
+        UPS_TRY(due || last ? validate(l, due, error) : advance(l, NULL, NULL, error));
         if (falls_due(l->state.step, training->checkpoint_every) || last) UPS_TRY(save(l, error));
     }
     return UPS_OK;

@@ -1,36 +1,28 @@
 #include "train/stage.h"
 
+#include "pipeline/memory_limit.h"
 #include "train/checkpoint.h"
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define MOST_BATCH (INT64_C(1) << 14)
 #define GIB ((double)(1 << 30))
 
-static double free_memory(void) {
-    FILE *file = fopen("/proc/meminfo", "r");
-    double kib = 0;
-    char line[256];
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
-    }
-    if (file) fclose(file);
-    if (kib > 0) return kib * 1024;
-    return (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+/* What the batch size decides; samples that stay in memory have a limit of their own. */
+static double of_batch(const ups_stage_plan *plan) {
+    return (double)(plan->total - plan->resident);
 }
 
 /* For `batch_size: auto`: the largest multiple of pairs_per_trajectory whose plan stays within the limit.
  * UPS_ERR_MEMORY when not even one fits, saying what it would take. */
 static ups_status find_batch(const ups_training_config *training, const char *stage, ups_stage_measure measure,
                              void *context, ups_stage_plan *plan, ups_error *error) {
-    double limit = training->memory_limit > 0 ? training->memory_limit * GIB : 0.5 * free_memory();
+    double limit = training->memory_limit > 0 ? training->memory_limit * GIB : 0.5 * (double)ups_memory_free();
     int64_t unit = training->pairs_per_trajectory, fits = 0, too_large = 0;
     ups_stage_plan found = {0};
     for (int64_t batch = unit; batch <= MOST_BATCH * unit && !too_large;
          batch *= 2) { /* double until it no longer fits … */
         UPS_TRY(measure(context, batch, plan, error));
-        if ((double)plan->total > limit) {
+        if (of_batch(plan) > limit) {
             too_large = batch;
         } else {
             fits = batch;
@@ -42,12 +34,12 @@ static ups_status find_batch(const ups_training_config *training, const char *st
             error, UPS_ERR_MEMORY,
             "%s: the smallest batch (%lld) takes %.2f GiB, and %.2f GiB may be used; raise %s.memory_limit or "
             "make the model smaller",
-            stage, (long long)unit, (double)plan->total / GIB, limit / GIB, stage);
+            stage, (long long)unit, of_batch(plan) / GIB, limit / GIB, stage);
     }
     while (too_large && too_large - fits > unit) { /* … then halve the gap */
         int64_t middle = fits + (too_large - fits) / (2 * unit) * unit;
         UPS_TRY(measure(context, middle, plan, error));
-        if ((double)plan->total > limit) {
+        if (of_batch(plan) > limit) {
             too_large = middle;
         } else {
             fits = middle;

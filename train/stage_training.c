@@ -5,6 +5,8 @@
 #include "train/loop.h"
 #include "train/networks.h"
 #include "train/state.h"
+#include "train/stores.h"
+#include "train/task_sampling.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -28,9 +30,11 @@ typedef struct training {
     int graph_count;
     ups_optimizer *optimizer;
     split_tasks train, validation;
+    ups_stores stores; /* of the samples of both */
     ups_loader *loader;
     const ups_batch *batch_in_hand;
     float *windows, *scratch; /* (batch): objective of each window */
+    ups_task_sampling *sampling;
     json_t *origin;
 } training;
 
@@ -55,6 +59,7 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
 
 static void end(training *t) {
     ups_loader_close(t->loader);
+    ups_stores_close(&t->stores);
     ups_optimizer_destroy(t->optimizer);
     for (int i = 0; i < t->graph_count; i++) {
         ups_step_destroy(t->graphs[i].step);
@@ -68,6 +73,7 @@ static void end(training *t) {
     }
     free(t->windows);
     free(t->scratch);
+    ups_task_sampling_destroy(t->sampling);
     json_decref(t->origin);
 }
 
@@ -120,6 +126,20 @@ static size_t loader_bytes(const training *t) {
     return ups_loader_measure(&options, loads, t->tasks->count).total;
 }
 
+/* What the samples that stay in memory take, judged by the bounds known before there are any. */
+static ups_residency_choice resident_bytes(const training *t) {
+    ups_residency_need need = {0};
+    for (int task = 0; task < t->tasks->count; task++) {
+        ups_loader_load load = t->stage->load(t->stage->context, task);
+        const int64_t *counts = t->tasks->task[task].sample_count;
+        uint64_t samples = (uint64_t)(counts[UPS_SPLIT_TRAIN] + counts[UPS_SPLIT_VALIDATION]);
+        uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
+        need.decoded += samples * (values * sizeof(float) + UPS_STORE_ALIGNMENT);
+        need.stored += samples * (load.limits.stored_bytes + UPS_STORE_ALIGNMENT);
+    }
+    return ups_residency_decide(t->config, need);
+}
+
 typedef struct plan_request {
     const ups_stage_description *stage;
     const ups_stage_request *request;
@@ -144,8 +164,11 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         plan->loader = loader_bytes(&t);
-        plan->total =
-            plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace + plan->loader;
+        ups_residency_choice choice = resident_bytes(&t);
+        plan->residency = choice.residency;
+        plan->resident = choice.bytes;
+        plan->total = plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace +
+                      plan->loader + plan->resident;
     }
     free(graphs);
     end(&t);
@@ -233,6 +256,39 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     return status;
 }
 
+/* ---- sampling -------------------------------------------------------------------------------------------------- */
+
+static ups_status begin_sampling(training *t, ups_error *error) {
+    ups_sampled_task tasks[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count; k++) {
+        const ups_loader_task *entry = &t->train.entries[k];
+        tasks[k].config = t->tasks->task[t->train.task_of[k]].config;
+        tasks[k].samples = entry->samples ? entry->sample_count : entry->source->count;
+    }
+    int64_t draws = t->batch / t->stage->training->pairs_per_trajectory;
+    return ups_task_sampling_create(t->config, t->stage->training, draws, tasks, t->train.count, &t->sampling, error);
+}
+
+static ups_status advance(void *context, int64_t step, const ups_loss_sums *validation, json_t *report,
+                          ups_error *error) {
+    training *t = context;
+    double losses[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count && validation; k++) {
+        int task = t->train.task_of[k];
+        losses[k] = validation->count[task] > 0 ? validation->sum[task] / (double)validation->count[task] : (double)NAN;
+    }
+    const ups_sampler_phase *phase = NULL;
+    UPS_TRY(ups_task_sampling_advance(t->sampling, step, validation ? losses : NULL, &phase, error));
+    json_t *sampling = report ? ups_task_sampling_report(t->sampling) : NULL;
+    if (json_is_object(sampling)) json_object_set(report, "sampling", sampling);
+    json_decref(sampling);
+    if (!phase) return UPS_OK;
+    char text[400];
+    ups_task_sampling_describe(t->sampling, text, sizeof text);
+    ups_log(UPS_LOG_INFO, "%s, step %lld: tasks are drawn %s", ups_stage_name(t->stage->stage), (long long)step, text);
+    return ups_loader_add_phase(t->loader, phase, step * t->stage->training->accumulation, error);
+}
+
 /* ---- running --------------------------------------------------------------------------------------------------- */
 
 static ups_status list_samples(training *t, ups_split split, split_tasks *list, ups_error *error) {
@@ -291,12 +347,17 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(t->stage->prepare(t->stage->context, t->batch, error));
     UPS_TRY(list_samples(t, UPS_SPLIT_TRAIN, &t->train, error));
     UPS_TRY(list_samples(t, UPS_SPLIT_VALIDATION, &t->validation, error));
+    ups_stores_list lists[] = {{t->train.entries, t->train.count}, {t->validation.entries, t->validation.count}};
+    UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
+    UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
-    ups_training_state state = {.seed = t->config->seed, .score = NAN, .batch_size = t->batch, .origin = t->origin};
+    ups_training_state state = {
+        .seed = t->config->seed, .score = NAN, .batch_size = t->batch, .origin = t->origin, .sampling = t->sampling};
     UPS_TRY(go_on(t, &state, error));
 
     ups_loader_options options = ups_training_loader_options(t->config, config, t->batch, state.step);
     options.one_task_per_batch = t->stage->one_task_per_batch;
+    options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
     UPS_TRY(ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error));
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
@@ -307,6 +368,7 @@ static ups_status train(training *t, ups_error *error) {
                             .context = t,
                             .micro_batch = micro_batch,
                             .validate = validate,
+                            .advance = advance,
                             .losses_due = losses_due,
                             .describe_batch = describe_batch,
                             .loader = t->loader,

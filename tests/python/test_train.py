@@ -68,10 +68,14 @@ class Train(unittest.TestCase):
             self.assertEqual([line["step"] for line in lines], list(range(10, 301, 10)))
             for line in lines:
                 self.assertEqual(set(line), {"stage", "step", "loss", "task_loss", "learning_rate", "gradient_norm", "samples_per_s",
-                                             "data_wait_share"})
+                                             "data_wait_share", "loader"})
+                self.assertEqual(set(line["loader"]), {"waited_s", "disk_s", "decode_s", "full_s", "read_bytes", "resident_share"})
+                self.assertTrue(all(value >= 0 for value in line["loader"].values()), line)
                 self.assertGreater(line["samples_per_s"], 0)
                 self.assertTrue(0 <= line["data_wait_share"] <= 1.01, line)
                 self.assertGreater(line["gradient_norm"], 0)
+            self.assertGreater(lines[0]["loader"]["read_bytes"], 0)
+            self.assertEqual((lines[-1]["loader"]["read_bytes"], lines[-1]["loader"]["resident_share"]), (0, 1))  # auto keeps them
             validations = self.lines("f32", stage, "validation")
             self.assertEqual([line["step"] for line in validations], list(range(30, 301, 30)))
             for line in validations:
@@ -167,7 +171,7 @@ class Train(unittest.TestCase):
         plan = json.loads(self.runs.must("train", config, "--plan", "--json").stdout)
         self.assertEqual(set(plan), {"autoencoder", "operator"})
         for stage in plan.values():
-            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader")
+            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "resident")
             self.assertEqual(stage["total"], sum(stage[part] for part in parts))
             self.assertEqual(stage["batch_size"], 4)
         self.assertFalse(os.path.exists(self.runs.path("planned")))
@@ -182,7 +186,7 @@ class Train(unittest.TestCase):
         for limit in (0.01, 0.04):
             plan = json.loads(self.runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set", "operator.batch_size=auto",
                                              "--set", f"operator.memory_limit={limit}").stdout)["operator"]
-            self.assertLessEqual(plan["total"], limit * 2**30)
+            self.assertLessEqual(plan["total"] - plan["resident"], limit * 2**30)
             larger = json.loads(self.runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set",
                                                f"operator.batch_size={plan['batch_size'] + 1}").stdout)["operator"]
             self.assertGreater(larger["total"], limit * 2**30)
