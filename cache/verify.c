@@ -10,6 +10,8 @@
 
 typedef struct examination {
     const ups_cache_group *group;
+    const int64_t *shards; /* (shard_count) those to examine; NULL: all */
+    int64_t shard_count;
     ups_cache_reader **readers; /* one a thread */
     pthread_mutex_t mutex;      /* guards all below */
     ups_verify_report *report;
@@ -96,8 +98,9 @@ static ups_status examine_samples(examination *x, int64_t shard, ups_cache_reade
     return status;
 }
 
-static ups_status examine_shard(void *context, int64_t shard, int thread, ups_error *error) {
+static ups_status examine_shard(void *context, int64_t index, int thread, ups_error *error) {
     examination *x = context;
+    int64_t shard = x->shards ? x->shards[index] : index;
     const ups_cache_group *group = x->group;
     if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "verification was interrupted");
     ups_cache_shape shape = group->shape;
@@ -140,7 +143,7 @@ done:
     x->report->shards += size > 0;
     x->report->bytes += size;
     x->shards_done++;
-    if (x->progress) x->progress(x->context, x->shards_done, ups_cache_shard_count(shape));
+    if (x->progress) x->progress(x->context, x->shards_done, x->shard_count);
     pthread_mutex_unlock(&x->mutex);
 cleanup:
     free(path);
@@ -179,17 +182,15 @@ static ups_status check_counts(examination *x, ups_error *error) {
     int64_t kept, found = x->report->samples - x->report->skipped;
     if (ups_json_integer(result, "kept", group->directory, &kept, &story) != UPS_OK)
         return record(x, -1, -1, &story, error);
-    if (kept == found || x->report->finding_count > 0) return UPS_OK;
+    if (kept == found || x->shards || x->report->finding_count > 0) return UPS_OK;
     ups_fail(&story, UPS_ERR_FORMAT, "%s: %lld samples are there; the build recorded %lld", group->directory,
              (long long)found, (long long)kept);
     return record(x, -1, -1, &story, error);
 }
 
-ups_status ups_cache_verify(const char *directory, ups_pool *pool,
-                            void (*progress)(void *context, int64_t shards_done, int64_t shards), void *context,
-                            ups_verify_report *report, ups_error *error) {
+static ups_status examine(const char *directory, ups_pool *pool, examination x, ups_error *error) {
+    ups_verify_report *report = x.report;
     *report = (ups_verify_report){0};
-    examination x = {.report = report, .progress = progress, .context = context};
     pthread_mutex_init(&x.mutex, NULL);
     ups_cache_group *group = NULL;
     ups_error story;
@@ -200,6 +201,7 @@ ups_status ups_cache_verify(const char *directory, ups_pool *pool,
         goto cleanup;
     }
     x.group = group;
+    if (!x.shards) x.shard_count = ups_cache_shard_count(group->shape);
     x.readers = calloc((size_t)threads, sizeof(ups_cache_reader *));
     if (!x.readers) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to verify it", directory);
     for (int i = 0; i < threads && status == UPS_OK; i++) {
@@ -207,7 +209,7 @@ ups_status ups_cache_verify(const char *directory, ups_pool *pool,
         if (!x.readers[i]) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to verify it", directory);
     }
     if (status == UPS_OK) status = check_statistics_metadata(&x, error);
-    if (status == UPS_OK) status = ups_pool_run(pool, ups_cache_shard_count(group->shape), examine_shard, &x, error);
+    if (status == UPS_OK) status = ups_pool_run(pool, x.shard_count, examine_shard, &x, error);
     if (status == UPS_OK) status = check_counts(&x, error);
     for (int i = 0; x.readers && i < threads; i++) ups_cache_reader_destroy(x.readers[i]);
     free(x.readers);
@@ -218,6 +220,25 @@ cleanup:
         qsort(report->findings, (size_t)report->finding_count, sizeof *report->findings, by_place);
     if (status != UPS_OK) ups_verify_report_free(report);
     return status;
+}
+
+ups_status ups_cache_verify(const char *directory, ups_pool *pool,
+                            void (*progress)(void *context, int64_t shards_done, int64_t shards), void *context,
+                            ups_verify_report *report, ups_error *error) {
+    return examine(directory, pool, (examination){.report = report, .progress = progress, .context = context}, error);
+}
+
+ups_status ups_cache_verify_shards(const char *directory, const int64_t *shards, int64_t count, ups_pool *pool,
+                                   ups_verify_report *report, ups_error *error) {
+    return examine(directory, pool, (examination){.report = report, .shards = shards, .shard_count = count}, error);
+}
+
+void ups_verify_broken_shards(const ups_verify_report *report, int64_t *shards, int64_t *count) {
+    *count = 0;
+    for (int64_t i = 0; i < report->finding_count; i++) { /* in the order of shards */
+        int64_t shard = report->findings[i].shard;
+        if (shard >= 0 && (*count == 0 || shards[*count - 1] != shard)) shards[(*count)++] = shard;
+    }
 }
 
 void ups_verify_report_free(ups_verify_report *report) {

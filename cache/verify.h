@@ -26,6 +26,13 @@ typedef struct ups_verify_report {
 ups_status ups_cache_verify(const char *directory, ups_pool *pool,
                             void (*progress)(void *context, int64_t shards_done, int64_t shards), void *context,
                             ups_verify_report *report, ups_error *error);
+/* The same of some shards alone, beside the group's documents and small arrays. */
+ups_status ups_cache_verify_shards(const char *directory, const int64_t *shards, int64_t count, ups_pool *pool,
+                                   ups_verify_report *report, ups_error *error);
+
+/* The shards that the findings name, ascending, each once: *count of them, at most finding_count, into `shards`. */
+void ups_verify_broken_shards(const ups_verify_report *report, int64_t *shards, int64_t *count);
+
 void ups_verify_report_free(ups_verify_report *report);
 
 #endif

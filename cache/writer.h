@@ -33,8 +33,11 @@ typedef struct ups_cache_description {
     ups_chunk_codec codec;
     int64_t samples_per_shard; /* 0: 16 to 64, about 64 MiB before compression */
     ups_on_bad_sample on_bad_sample;
-    int64_t rank, ranks; /* of the processes that build together: where among the shards this one begins; 0, 0: at the
-                            first, and then they find each other */
+    const int64_t
+        *broken; /* (broken_count) shards that are there, but are to be built again: they are removed once it */
+    int64_t broken_count; /* is known that this cache can be mended, and readers see it as incomplete from then on */
+    int64_t rank, ranks;  /* of the processes that build together: where among the shards this one begins; 0, 0: at the
+                             first, and then they find each other */
 } ups_cache_description;
 
 typedef struct ups_cache_summary {

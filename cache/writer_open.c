@@ -3,8 +3,10 @@
 #include "base/files.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHARD_BYTES (INT64_C(64) << 20) /* raw latents in a shard, about */
 #define SHARD_MIN 16
@@ -130,6 +132,24 @@ static ups_status join_builders(ups_cache_writer *writer, ups_error *error) {
     return ups_claims_join(writer->directory, purpose, (ups_claims_timing){0}, &writer->claims, error);
 }
 
+/* Broken shards go, after readers were told. */
+static ups_status remove_broken(ups_cache_writer *writer, const ups_cache_description *d, ups_error *error) {
+    if (d->broken_count == 0) return UPS_OK;
+    UPS_TRY(ups_writer_lock_group(writer, error));
+    ups_status status = ups_cache_unseal(writer->directory, writer->attributes, error);
+    for (int64_t i = 0; i < d->broken_count && status == UPS_OK; i++) {
+        char *path = ups_cache_shard_path(writer->directory, d->broken[i]);
+        if (!path) {
+            status = ups_writer_no_memory(writer, error);
+        } else if (unlink(path) != 0 && errno != ENOENT) {
+            status = ups_fail_errno(error, "%s: the broken shard cannot be removed", path);
+        }
+        free(path);
+    }
+    ups_writer_unlock_group(writer);
+    return status;
+}
+
 /* Processes of known rank begin apart from each other: rank r at the r-th of as many equal parts. */
 static int64_t first_shard(const ups_cache_description *d, ups_cache_shape shape) {
     if (d->ranks < 2 || d->rank < 0 || d->rank >= d->ranks) return 0;
@@ -164,6 +184,7 @@ ups_status ups_cache_writer_open(const char *directory, const ups_cache_descript
         status = join_builders(writer, error);
     }
     if (status == UPS_OK) status = lay_out(writer, directory, d, error);
+    if (status == UPS_OK) status = remove_broken(writer, d, error);
     if (status == UPS_OK) status = find_complete_shards(writer, error);
     if (status == UPS_OK && writer->done < writer->shape.samples) status = withdraw(writer, error);
     if (status != UPS_OK) {

@@ -325,7 +325,7 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
 }
 
 static ups_status open_writer(const ups_run_config *config, const ups_task *task, ups_split split,
-                              ups_cache_writer **writer, ups_error *error) {
+                              ups_encode_options options, ups_cache_writer **writer, ups_error *error) {
     int64_t samples = task->sample_count[split], times = task->geometry.times;
     int parameter_count = task->source->parameter_count;
     double *time = malloc((size_t)(samples * times) * sizeof *time);
@@ -356,6 +356,8 @@ static ups_status open_writer(const ups_run_config *config, const ups_task *task
         .codec = {.portable = config->cache.codec == UPS_CACHE_PORTABLE, .level = (int)config->cache.level},
         .samples_per_shard = config->cache.samples_per_shard,
         .on_bad_sample = config->cache.on_bad_sample,
+        .broken = options.broken,
+        .broken_count = options.broken_count,
     };
     find_rank(&description.rank, &description.ranks);
     ups_status status =
@@ -372,12 +374,12 @@ static ups_status open_writer(const ups_run_config *config, const ups_task *task
     return status;
 }
 
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split, bool wait,
-                            ups_encode_report *report, ups_error *error) {
+ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+                            ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now();
     split_build b = {.request = request, .task = task, .split = split};
-    UPS_TRY(open_writer(request->config, task, split, &b.writer, error));
+    UPS_TRY(open_writer(request->config, task, split, options, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
     report->was_whole = is_whole(&b);
@@ -386,7 +388,7 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
         char title[128];
         snprintf(title, sizeof title, "cache %s/%s", task->name, report->split);
         b.progress = ups_progress_begin(title, "trajectories", state.samples, state.done);
-        status = build(&b, wait, error);
+        status = build(&b, options.wait, error);
         ups_progress_end(b.progress);
     }
     report->whole = status == UPS_OK && is_whole(&b);
@@ -406,7 +408,8 @@ static ups_status run_pass(const ups_stage_request *request, bool wait, ups_enco
         ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
         if (task->sample_count[split] == 0 || reports[i].whole) continue;
         ups_encode_report before = reports[i];
-        ups_status status = ups_encode_split(request, task, split, wait, &reports[i], error);
+        ups_status status =
+            ups_encode_split(request, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
         if (status == UPS_ERR_STALE) {
             return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
         }

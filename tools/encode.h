@@ -17,11 +17,17 @@ typedef struct ups_encode_report {
     double seconds;
 } ups_encode_report;
 
+/* How one task and split is built. */
+typedef struct ups_encode_options {
+    bool wait;             /* for what other processes hold; otherwise it is left to them, and report->whole is false */
+    const int64_t *broken; /* (broken_count) shards to be built again though they are there */
+    int64_t broken_count;
+} ups_encode_options;
+
 /* One task and split. A build that was stopped goes on where it stood; a complete cache made by the same encoder is
- * left as it is, or extended when the task got more files; one made by another is refused (UPS_ERR_STALE). What other
- * processes hold is waited for (`wait`), or left to them: then report->whole says whether they were done. */
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split, bool wait,
-                            ups_encode_report *report, ups_error *error);
+ * left as it is, or extended when the task got more files; one made by another is refused (UPS_ERR_STALE). */
+ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+                            ups_encode_options options, ups_encode_report *report, ups_error *error);
 
 /* All tasks and splits; `visit` (may be NULL) sees each report as it is ready. */
 ups_status ups_encode_run(const ups_stage_request *request,

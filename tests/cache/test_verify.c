@@ -239,8 +239,8 @@ static void export_stops_at_damage_and_leaves_no_file(void **state) {
     close(fd);
     for (int format = UPS_EXPORT_NPY; format <= UPS_EXPORT_HDF5; format++) {
         ups_error error;
-        assert_int_equal(ups_cache_export(f->group, (ups_export_format)format, out, NULL, NULL, &error),
-                         UPS_ERR_CHECKSUM);
+        ups_export_request request = {.format = (ups_export_format)format, .path = out};
+        assert_int_equal(ups_cache_export(f->group, &request, &error), UPS_ERR_CHECKSUM);
         assert_non_null(strstr(error.message, "sample 4"));
         assert_false(ups_path_exists(out));
     }

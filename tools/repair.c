@@ -1,0 +1,83 @@
+#include "tools/repair.h"
+
+#include "base/files.h"
+#include "tools/encode.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { LEVELS = 3 }; /* from a split's directory to the run's: cache/task/split */
+
+ups_status ups_repair_find_config(const char *path, char **config, ups_error *error) {
+    struct stat info;
+    char resolved[PATH_MAX];
+    *config = NULL;
+    if (stat(path, &info) != 0 || !realpath(path, resolved)) return ups_fail_errno(error, "%s", path);
+    if (!S_ISDIR(info.st_mode)) {
+        *config = strdup(path);
+        return *config ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
+    for (int level = 0; level <= LEVELS && *resolved; level++) {
+        free(*config);
+        if (asprintf(config, "%s/config.yaml", resolved) < 0) {
+            *config = NULL;
+            return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        }
+        if (ups_path_exists(*config)) return UPS_OK;
+        *strrchr(resolved, '/') = '\0';
+    }
+    free(*config);
+    *config = NULL;
+    return ups_fail(error, UPS_ERR_ARGUMENT,
+                    "%s: no config.yaml of a run lies in it or above it; give the configuration that the cache was "
+                    "built with: ups cache verify --repair CONFIG",
+                    path);
+}
+
+/* Which task and split of the run lies in `group`. */
+static ups_status find_split(const ups_session *session, const char *group, const ups_task **task, ups_split *split,
+                             ups_error *error) {
+    char *cache = ups_run_cache_directory(session->config), wanted[PATH_MAX], here[PATH_MAX];
+    if (!cache) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    *task = NULL;
+    for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT && !*task && realpath(group, wanted); i++) {
+        const ups_task *candidate = &session->tasks->task[i / UPS_SPLIT_COUNT];
+        char *path = NULL;
+        *split = (ups_split)(i % UPS_SPLIT_COUNT);
+        if (asprintf(&path, "%s/%s/%s", cache, candidate->name, ups_split_name(*split)) < 0) path = NULL;
+        if (path && realpath(path, here) && strcmp(here, wanted) == 0) *task = candidate;
+        free(path);
+    }
+    ups_status status = UPS_OK;
+    if (!*task) {
+        status = ups_fail(error, UPS_ERR_ARGUMENT,
+                          "%s: cannot be mended: this run's cache is %s, and has no task and split in that directory",
+                          group, cache);
+    }
+    free(cache);
+    return status;
+}
+
+ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,
+                            ups_pool *pool, ups_repair_report *report, ups_error *error) {
+    const ups_task *task;
+    ups_split split;
+    *report = (ups_repair_report){0};
+    UPS_TRY(find_split(session, group, &task, &split, error));
+    int64_t *shards = malloc(((size_t)found->finding_count + 1) * sizeof *shards), count;
+    if (!shards) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_verify_broken_shards(found, shards, &count);
+    ups_encode_options options = {.wait = true, .broken = shards, .broken_count = count};
+    ups_encode_report encoded;
+    ups_status status = ups_encode_split(&session->request, task, split, options, &encoded, error);
+    if (status == UPS_ERR_FORMAT) {
+        ups_fail_within(error, "%s: cannot be mended in part (`ups cache build --restart` builds it anew)", group);
+    }
+    report->shards = count;
+    report->encoded = encoded.encoded;
+    if (status == UPS_OK) status = ups_cache_verify_shards(group, shards, count, pool, &report->after, error);
+    free(shards);
+    return status;
+}
