@@ -83,7 +83,7 @@ static bool read_texts(hid_t attribute, hid_t type, hid_t space, ups_arena *aren
     bool variable;
     size_t bytes;
     hid_t memory_type = text_type(type, &variable, &bytes);
-    char *buffer = bytes < LONGEST_TEXT ? calloc((size_t)out->count, bytes) : NULL;
+    char *buffer = bytes < LONGEST_TEXT / (size_t)out->count ? calloc((size_t)out->count, bytes) : NULL;
     bool fine = buffer && H5Aread(attribute, memory_type, buffer) >= 0;
     const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
     for (int64_t i = 0; fine && i < out->count; i++) {

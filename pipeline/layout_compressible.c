@@ -116,7 +116,7 @@ static ups_status map_fields(ups_layout_builder *builder, ups_stored_array *fiel
 
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     static const char *const coordinate_names[] = {"x-coordinate", "y-coordinate", "z-coordinate"};
-    ups_stored_array *fields[MOST_CHANNELS];
+    ups_stored_array *fields[MOST_CHANNELS] = {NULL};
     ups_layout_part parts[MOST_CHANNELS] = {0};
     ups_layout_member *member;
     int dims;

@@ -482,7 +482,51 @@ def check_long_flow(folder):
     claim("a thousand frames in a chunk each equal h5py", same(found := dump(path, 1), expected), difference(found, expected))
 
 
+CONFIG = """\
+output: {folder}/run
+precision: f32
+device: {{threads: 1}}
+data: {{root: {folder}, decode_threads: 1, split: {{train: 0.5, validation: 0.25, test: 0.25}}}}
+tasks:
+  - {{name: burgers, files: ["Task_Nu*.hdf5"], patch: [4]}}
+model:
+  tokens: 4
+  dim: 8
+  encoder: {{width: 8, frequencies: [1]}}
+  decoder: {{hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1]}}
+  operator: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}}
+autoencoder: {{steps: 4, batch_size: 2, queries: 8}}
+"""
+
+
+def check_conditioning(folder):
+    """From files to the cache that the operator is trained on: every trajectory keeps its own file's parameter."""
+    folder = os.path.join(folder, "task")
+    os.mkdir(folder)
+    values = [0.01, 0.1, 0.5]
+    for nu in values:
+        made(folder, f"Task_Nu{nu}.hdf5", lambda f: write_tensor(f, (4, 5, 16)))
+    config = os.path.join(folder, "run.yaml")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(CONFIG.format(folder=folder))
+    for arguments in (("train", config, "--stage", "autoencoder"), ("cache", "build", config)):
+        done = subprocess.run([UPS, *arguments], capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            claim("a task of three files is trained and cached", False, done.stderr)
+            return
+    found = {}
+    for split in ("train", "validation", "test"):
+        out = os.path.join(folder, split + ".h5")
+        subprocess.run([UPS, "cache", "export", os.path.join(folder, "run", "cache", "burgers", split), "--format", "hdf5", "-o", out],
+                       check=True, capture_output=True, timeout=60)
+        with h5py.File(out) as f:
+            found.update(zip(f["source_sample"][...].ravel().tolist(), f["condition"][:, 0].tolist()))
+    claim("each trajectory of a task of several files keeps its own file's parameter, for the operator's condition",
+          found == {i: values[i // 4] for i in range(12)}, found)
+
+
 with tempfile.TemporaryDirectory() as scratch:
+    check_conditioning(scratch)
     check_bit_for_bit(scratch)
     check_names(scratch)
     check_inspect(scratch)
