@@ -56,12 +56,13 @@ static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
     if (nearest)
         return ups_fail(error, UPS_ERR_FORMAT, "%s holds no layout that UPS reads: at its root is %s. Nearest is %s",
                         builder->path, found, nearest);
-    return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
-                    "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
-                    "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
-                    "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a time dimension",
-                    builder->path, found);
+    return ups_fail(
+        error, UPS_ERR_FORMAT,
+        "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
+        "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
+        "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
+        "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a time dimension",
+        builder->path, found);
 }
 
 static ups_status recognise(ups_layout_builder *builder, const ups_layout **layout, ups_error *error) {
