@@ -147,11 +147,14 @@ static void measure(ups_loader *loader) {
     ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
     for (int32_t k = 0; k < loader->task_count; k++) {
         const ups_loader_task_state *task = &loader->tasks[k];
+        int64_t span = (task->frames - 1) * task->stride + 1;
         loads[k] = (ups_loader_load){.frames = task->frames,
                                      .stride = task->stride,
                                      .frame_elements = task->frame_elements,
                                      .dtype = task->dtype,
-                                     .limits = task->task.source->limits};
+                                     .limits = task->task.source->limits,
+                                     .window = ups_source_window_limits(task->task.source, span),
+                                     .kept = task->task.store != NULL};
     }
     loader->memory = ups_loader_measure(&loader->options, loads, loader->task_count);
 }
@@ -170,11 +173,10 @@ static ups_status make_ring(ups_loader *loader, ups_error *error) {
 }
 
 static ups_status make_jobs(ups_loader *loader, ups_error *error) {
-    int64_t extents = 1;
+    const int64_t extents = loader->memory.extents;
     bool keeps_stored = false;
     for (int32_t k = 0; k < loader->task_count; k++) {
         const ups_loader_task *task = &loader->tasks[k].task;
-        if (task->source->limits.extents > extents) extents = task->source->limits.extents;
         keeps_stored |= task->store && ups_store_look(task->store).residency == UPS_RESIDENCY_RAM_COMPRESSED;
     }
     const uint64_t room = loader->memory.read;

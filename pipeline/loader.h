@@ -103,7 +103,9 @@ typedef struct ups_loader_statistics {
 typedef struct ups_loader_load {
     int64_t frames, stride, frame_elements; /* of its windows */
     ups_dtype dtype;                        /* as stored */
-    ups_source_limits limits;
+    ups_source_limits limits; /* of whole samples: what is read where a store keeps them, or windows lie anywhere */
+    ups_source_limits window; /* of one window (ups_source_window_limits); zeroed: as whole samples */
+    bool kept;                /* a store keeps the samples */
 } ups_loader_load;
 
 typedef struct ups_loader_memory {
@@ -111,6 +113,7 @@ typedef struct ups_loader_memory {
     uint64_t read;             /* a sample as it is stored, with room for gaps and alignment */
     int64_t reads;             /* samples being read or decoded, at most */
     uint64_t scratch, staging; /* of a decode thread */
+    int64_t extents;           /* of a read, at most */
     uint64_t tables;           /* of extents and windows */
     uint64_t total;            /* bytes of all slots, reads, threads and tables; stores are their owner's */
 } ups_loader_memory;
@@ -126,9 +129,9 @@ ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_t
  * held, fewer than `slots`. */
 ups_status ups_loader_next(ups_loader *loader, const ups_batch **batch, ups_error *error);
 void ups_loader_release(ups_loader *loader, const ups_batch *batch);
-/* Adds a phase of sampling after those that are there. It must begin beyond every batch that may have been begun: `slots`
- * + 1 batches after the last one taken. `taken`: batches that ups_loader_next has handed out; what only they needed is
- * forgotten. */
+/* Adds a phase of sampling after those that are there. It must begin beyond every batch that may have been begun:
+ * `slots` + 1 batches after the last one taken. `taken`: batches that ups_loader_next has handed out; what only they
+ * needed is forgotten. */
 ups_status ups_loader_add_phase(ups_loader *loader, const ups_sampler_phase *phase, int64_t taken, ups_error *error);
 void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *statistics);
 /* One line per sample that was skipped: "task diffsorp, sample 0007 (file.h5): 3 NaN values, first at frame 12".

@@ -20,10 +20,16 @@ void ups_loader_fill_in(ups_loader_options *options) {
     if (options->decode_threads <= 0) options->decode_threads = ups_cpu_count();
 }
 
+/* What one draw reads and decodes at most. */
+static const ups_source_limits *limits_of(const ups_loader_options *options, const ups_loader_load *load) {
+    bool one_window = options->windows_per_draw == 1 && !load->kept && load->window.decoded_bytes > 0;
+    return one_window ? &load->window : &load->limits;
+}
+
 /* Frames of which a thread must keep a copy, in bytes: none where a source can decode straight into the slot. */
 static uint64_t staging_bytes(const ups_loader_options *options, const ups_loader_load *load) {
     bool gathers = options->windows_per_draw > 1 || (load->stride > 1 && load->frames > 1);
-    return gathers || load->dtype != options->dtype ? load->limits.decoded_bytes : 0;
+    return gathers || load->dtype != options->dtype ? limits_of(options, load)->decoded_bytes : 0;
 }
 
 /* Sizes that a file claims may be absurd: sums and products end at UINT64_MAX, which no allocator grants. */
@@ -44,19 +50,20 @@ static uint64_t larger(uint64_t a, uint64_t b) {
 ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_loader_load *loads, int32_t count) {
     ups_loader_options options = *given;
     ups_loader_fill_in(&options);
-    ups_loader_memory memory = {.scratch = 64};
+    ups_loader_memory memory = {.scratch = 64, .extents = 1};
     for (int32_t k = 0; k < count; k++) {
         const ups_loader_load *load = &loads[k];
         uint64_t values = product((uint64_t)load->frames, (uint64_t)load->frame_elements);
         uint64_t window = product(values, ups_dtype_size(options.dtype));
         memory.slot = larger(memory.slot, product(window, (uint64_t)options.batch));
-        memory.read = larger(memory.read, load->limits.stored_bytes + (uint64_t)load->limits.extents * ROOM_PER_EXTENT);
-        memory.scratch = larger(memory.scratch, load->limits.scratch_bytes);
+        const ups_source_limits *limits = limits_of(&options, load);
+        memory.read =
+            larger(memory.read, sum(limits->stored_bytes, product((uint64_t)limits->extents, ROOM_PER_EXTENT)));
+        memory.scratch = larger(memory.scratch, limits->scratch_bytes);
+        if (limits->extents > memory.extents) memory.extents = limits->extents;
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
     }
     memory.read = ups_io_room(memory.read);
-    uint64_t extents = 1;
-    for (int32_t k = 0; k < count; k++) extents = larger(extents, (uint64_t)loads[k].limits.extents);
     int64_t most = options.slots * (options.batch / options.windows_per_draw), least = options.decode_threads + 2;
     memory.reads = (int64_t)(READ_AHEAD_BYTES / memory.read);
     if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
@@ -64,8 +71,9 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     if (memory.reads > most) memory.reads = most;
     uint64_t of_thread = sum(ups_pages_bytes(memory.scratch), memory.staging ? ups_pages_bytes(memory.staging) : 0);
     uint64_t of_extent = 2 * sizeof(ups_extent) + sizeof(ups_piece) + sizeof(int64_t) + sizeof(ups_run);
-    memory.tables = sum(product((uint64_t)memory.reads, sum(sizeof(ups_job), product(extents, of_extent))),
-                        product((uint64_t)options.slots * (uint64_t)options.batch, sizeof(ups_window)));
+    memory.tables =
+        sum(product((uint64_t)memory.reads, sum(sizeof(ups_job), product((uint64_t)memory.extents, of_extent))),
+            product((uint64_t)options.slots * (uint64_t)options.batch, sizeof(ups_window)));
     memory.total = sum(sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)), memory.tables),
                        sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
                            product((uint64_t)options.decode_threads, of_thread)));

@@ -84,7 +84,8 @@ static ups_loader_load load(const void *context, int index) {
                              .stride = 1,
                              .frame_elements = ups_sample_frame_elements(&task->geometry),
                              .dtype = task->geometry.dtype,
-                             .limits = task->source->limits};
+                             .limits = task->source->limits,
+                             .window = ups_source_window_limits(task->source, 1)};
 }
 
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {

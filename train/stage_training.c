@@ -119,9 +119,12 @@ static bool any_graph_is_partial(const training *t) {
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
 
-static size_t loader_bytes(const training *t) {
+static size_t loader_bytes(const training *t, bool kept) {
     ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
-    for (int task = 0; task < t->tasks->count; task++) loads[task] = t->stage->load(t->stage->context, task);
+    for (int task = 0; task < t->tasks->count; task++) {
+        loads[task] = t->stage->load(t->stage->context, task);
+        loads[task].kept = kept;
+    }
     ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, 0);
     return ups_loader_measure(&options, loads, t->tasks->count).total;
 }
@@ -163,8 +166,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
-        plan->loader = loader_bytes(&t);
         ups_residency_choice choice = resident_bytes(&t);
+        plan->loader = loader_bytes(&t, choice.residency != UPS_RESIDENCY_STREAM);
         plan->residency = choice.residency;
         plan->resident = choice.bytes;
         plan->total = plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace +
