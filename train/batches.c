@@ -11,6 +11,7 @@ ups_loader_options ups_training_loader_options(const ups_run_config *config, con
     return (ups_loader_options){
         .seed = config->seed,
         .strategy = config->data.strategy,
+        .temperature = config->data.temperature,
         .batch = batch_size,
         .windows_per_draw = training->pairs_per_trajectory,
         .window = 1,

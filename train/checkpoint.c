@@ -63,6 +63,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
                              state->running_loss, "file", file);
     if (!json) return ups_fail(error, UPS_ERR_NUMERIC, "%s: the training state is not finite", directory);
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
+    if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = latest_path(directory);
     ups_status status =
         latest ? ups_json_publish(latest, json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
@@ -89,6 +90,10 @@ static ups_status read_state(const char *directory, ups_training_state *state, c
                      "%s: the checkpoint is of a run with seed %llu, this one has seed %llu; go on with that seed, "
                      "or begin anew with --restart",
                      latest, (unsigned long long)seed, (unsigned long long)state->seed);
+    }
+    const json_t *sampling = json_object_get(json, "sampling");
+    if (status == UPS_OK && sampling && state->sampling) {
+        status = ups_task_sampling_from_json(state->sampling, sampling, latest, error);
     }
     if (status == UPS_OK && strchr(file, '/')) {
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: 'file' must name a file beside it, not '%s'", latest, file);

@@ -1,31 +1,33 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
  *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
- *   DIR/latest.json                 step, seed, batch size, and which file: published after the file, so that it always
- * names a whole one
+ *   DIR/latest.json                 step, seed, batch size, sampling, and which file: published after the file, so that
+ * it always names a whole one
  *
- * The random streams and the sampler are functions of (seed, step): nothing else has to be kept. Files before the
- * latest are removed once it stands. */
+ * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
+ * nothing else has to be kept. Files before the latest are removed once it stands. */
 #ifndef UPS_TRAIN_CHECKPOINT_H
 #define UPS_TRAIN_CHECKPOINT_H
 
 #include "base/json.h"
 #include "train/optimizer.h"
+#include "train/task_sampling.h"
 
 typedef struct ups_training_state {
     int64_t step; /* optimizer steps done */
     uint64_t seed;
-    double running_loss;  /* for the loss-spike report */
-    double score;         /* of the last validation; NaN before the first */
-    int64_t batch_size;   /* windows a micro-batch: samples come in another order with another one */
-    const json_t *origin; /* of the model (train/origin.h), kept in its files; borrowed; NULL: none */
+    double running_loss;         /* for the loss-spike report */
+    double score;                /* of the last validation; NaN before the first */
+    int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
+    const json_t *origin;        /* of the model (train/origin.h), kept in its files; borrowed; NULL: none */
+    ups_task_sampling *sampling; /* how tasks are drawn from here on; borrowed; NULL: none */
 } ups_training_state;
 
 bool ups_checkpoint_exists(const char *directory);
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 /* Fills the weights (bf16 copy refreshed), the optimizer's buffers and *state, which comes with the run's seed, batch
- * size and origin; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is none,
+ * size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is none,
  * UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);

@@ -33,6 +33,11 @@ typedef struct ups_loop_stage {
     ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error);
     /* Adds the losses of validation windows, with the current weights; nothing where there are none. */
     ups_status (*validate)(void *context, ups_loss_sums *sums, ups_error *error);
+    /* Called after every optimizer step, `step` of them being done, with the validation that fell due after it (NULL:
+     * none): what the stage changes for later steps. It may add to `report`, the validation's line of the metrics (NULL
+     * without one). May be NULL. */
+    ups_status (*advance)(void *context, int64_t step, const ups_loss_sums *validation, json_t *report,
+                          ups_error *error);
     /* Which losses a step takes, as a mask below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
      * losses. */
     unsigned (*losses_due)(void *context, int64_t step);

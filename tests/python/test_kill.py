@@ -10,19 +10,24 @@ import sys
 import time
 import unittest
 
-from tiny_run import PATIENCE, Runs, metrics, tree
+from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
 KILLS = 20
 KILLS_A_RUN = 3  # then it may finish, and its bytes are compared
 CLOCKED = "metrics.jsonl"  # holds rates, so its bytes differ from run to run; compared without them
 
+# How tasks are drawn changes while it runs: by validation losses, and one task enters late.
+CHANGING = (CONFIG.replace("steps: 60", "steps: 160").replace("validate_every: 30", "validate_every: 20")
+            .replace("decode_threads: 1", "decode_threads: 1\n  sampling: difficulty")
+            .replace("[darcy.h5]", "[darcy.h5]\n    from: 20\n    ramp: 100"))
+
 
 class Stopped(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.runs = Runs(UPS)
-        config = cls.runs.config("undisturbed")
+        config = cls.runs.config("undisturbed", CHANGING)
         cls.before, cls.seconds = {}, {}
         for stage in ("autoencoder", "cache", "operator"):
             cls.before[stage] = cls.runs.path("before-" + stage)
@@ -81,6 +86,15 @@ class Stopped(unittest.TestCase):
         if lines:
             self.assertEqual(metrics(self.runs.path("undisturbed"), clock=False),
                              metrics(self.runs.path("after-" + stage), clock=False))
+
+    def test_tasks_were_drawn_in_changing_shares(self):
+        shares = {}
+        for line in metrics(self.runs.path("after-operator")):
+            if "validation" in line:
+                shares.setdefault(line["stage"], []).append(line["sampling"]["shares"]["darcy"])
+        for stage in ("autoencoder", "operator"):
+            self.assertGreater(len(set(shares[stage])), 3, shares)
+            self.assertTrue(all(0 < share < 1 for share in shares[stage][3:]), shares)
 
     def kill_often(self, stage):
         moments = random.Random(stage)
