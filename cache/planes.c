@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define ORDER_BLOCK 64 /* series that choose_order looks at together, */
-#define ORDER_STRIDE 8 /* one such block in this many */
+#define ORDER_STRIDE 16 /* one such block in this many */
 
 /* What one series needs to be predicted or undone: the last integer and its last difference. */
 typedef struct predictor {

@@ -12,7 +12,7 @@ MAX_ORDER = 2
 
 _ENTRY = np.dtype([("order", "u1"), ("reserved", "u1", 3), ("length", "<u4", 3)])
 _HIGH_PLANE_BYTES, _QUANTUM = 128 * 1024, 64  # blocks of series whose planes fit a cache
-_LOOKED_AT, _STRIDE = 64, 8  # the order is chosen by looking at the first of every eight runs of 64 series of a block
+_LOOKED_AT, _STRIDE = 64, 16  # the order is chosen by looking at the first of every sixteen runs of 64 series of a block
 
 
 def _ordered(bits):
