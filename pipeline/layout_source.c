@@ -157,6 +157,10 @@ static void repeat_frame(const ups_sample *sample, int64_t channels, const uint8
         return;
     }
     size_t step = (size_t)sample->channels * size, bytes = (size_t)channels * size;
+    if (bytes == 8) { /* the two components of a force: a size known here is a single move */
+        for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, 8);
+        return;
+    }
     for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, bytes);
 }
 

@@ -2,7 +2,7 @@
 
 #include "tests/base/testing.h"
 
-enum { MOST_AXES = 4, LZF_FILTER = 32000 };
+enum { MOST_AXES = 5, LZF_FILTER = 32000 };
 
 static hid_t file_type(const written_form *form) {
     if (form->float64) return form->big_endian ? H5T_IEEE_F64BE : H5T_IEEE_F64LE;
@@ -177,5 +177,111 @@ void write_seed_file(const char *path, const written_form *form, int64_t seeds, 
         H5Gclose(group);
     }
     free(values);
+    H5Fclose(file);
+}
+
+static void write_number(hid_t object, const char *name, double value) {
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, H5T_NATIVE_DOUBLE, &value) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+void write_compressible_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x,
+                             int64_t y) {
+    static const char *const names[] = {"density", "pressure", "Vx", "Vy"};
+    hid_t file = create_file(path, form);
+    int64_t count = samples * times * x * y;
+    double *values = make_values(samples, 0, times, x * y);
+    for (int field = 0; field < 4; field++) {
+        write_dataset(file, names[field], form, 4,
+                      (hsize_t[]){(hsize_t)samples, (hsize_t)times, (hsize_t)x, (hsize_t)y}, values);
+        for (int64_t i = 0; i < count; i++) values[i] += 1;
+    }
+    write_axis(file, "t-coordinate", times + 1);
+    write_axis(file, "x-coordinate", x);
+    write_axis(file, "y-coordinate", y);
+    write_number(file, "eta", 0.25);
+    free(values);
+    H5Fclose(file);
+}
+
+static void write_texts(hid_t object, const char *name, int count, const char *const *texts) {
+    hsize_t shape = (hsize_t)count;
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &shape, NULL);
+    H5Tset_size(type, H5T_VARIABLE);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, texts) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+/* A truth value as h5py writes it. */
+static void write_flag(hid_t object, const char *name, bool value) {
+    int8_t bytes[] = {0, 1};
+    hid_t type = H5Tenum_create(H5T_STD_I8LE), space = H5Screate(H5S_SCALAR);
+    H5Tenum_insert(type, "FALSE", &bytes[0]);
+    H5Tenum_insert(type, "TRUE", &bytes[1]);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, &bytes[value]) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+static void mark_varying(hid_t group, const char *name, bool by_sample, bool by_time) {
+    hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
+    write_flag(dataset, "sample_varying", by_sample);
+    write_flag(dataset, "time_varying", by_time);
+    H5Dclose(dataset);
+}
+
+static hid_t create_group(hid_t where, const char *name) {
+    hid_t group = H5Gcreate2(where, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(group >= 0);
+    return group;
+}
+
+static void write_well_fields(hid_t file, const written_form *form, const hsize_t *shape) {
+    int64_t samples = (int64_t)shape[0], times = (int64_t)shape[1], points = (int64_t)(shape[2] * shape[3]);
+    double *values = make_values(samples, 0, times, 2 * points);
+    hid_t vectors = create_group(file, "t1_fields");
+    write_texts(vectors, "field_names", 1, (const char *[]){"velocity"});
+    write_dataset(vectors, "velocity", form, 5, shape, values);
+    mark_varying(vectors, "velocity", true, true);
+    H5Gclose(vectors);
+    free(values);
+    values = make_values(samples, 0, times, points);
+    hid_t scalars = create_group(file, "t0_fields");
+    write_texts(scalars, "field_names", 1, (const char *[]){"pressure"});
+    write_dataset(scalars, "pressure", form, 4, shape, values);
+    mark_varying(scalars, "pressure", true, true);
+    H5Gclose(scalars);
+    free(values);
+}
+
+void write_well_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x, int64_t y) {
+    hid_t file = create_file(path, form);
+    write_number(file, "n_trajectories", (double)samples);
+    write_well_fields(file, form, (hsize_t[]){(hsize_t)samples, (hsize_t)times, (hsize_t)x, (hsize_t)y, 2});
+    hid_t group = create_group(file, "dimensions");
+    write_texts(group, "spatial_dims", 2, (const char *[]){"x", "y"});
+    write_axis(group, "time", times);
+    write_axis(group, "x", x);
+    write_axis(group, "y", y);
+    H5Gclose(group);
+    group = create_group(file, "scalars");
+    write_texts(group, "field_names", 1, (const char *[]){"forcing"});
+    write_axis(group, "forcing", samples);
+    mark_varying(group, "forcing", true, false);
+    H5Gclose(group);
+    group = create_group(file, "boundary_conditions");
+    hid_t condition = create_group(group, "x_periodic");
+    write_texts(condition, "bc_type", 1, (const char *[]){"PERIODIC"});
+    write_texts(condition, "associated_dims", 1, (const char *[]){"x"});
+    H5Gclose(condition);
+    H5Gclose(group);
     H5Fclose(file);
 }

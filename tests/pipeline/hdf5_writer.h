@@ -27,4 +27,12 @@ void write_darcy_file(const char *path, const written_form *form, int64_t sample
 void write_seed_file(const char *path, const written_form *form, int64_t seeds, int64_t times, int64_t points,
                      int64_t channels);
 
+/* `density`, `pressure`, `Vx`, `Vy` (samples, times, x, y) = written_value(s, t, p) + the field's number, and eta. */
+void write_compressible_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x,
+                             int64_t y);
+
+/* The Well's layout: `pressure` (samples, times, x, y) = written_value(s, t, p) and `velocity` (samples, times, x, y,
+ * 2) = written_value(s, t, 2p + c); a scalar for each sample, and a boundary that wraps around in x. */
+void write_well_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x, int64_t y);
+
 #endif

@@ -16,7 +16,7 @@ static const written_form forms[] = {
     {.name = "LZF", .chunked = true, .lzf = true},
     {.name = "Fletcher-32", .chunked = true, .fletcher32 = true},
 };
-enum { FORMS = sizeof forms / sizeof *forms, FLIPS = 300, MOST_BYTES = 1 << 24 };
+enum { FORMS = sizeof forms / sizeof *forms, LAYOUTS = 5, FLIPS = 300, MOST_BYTES = 1 << 24 };
 
 typedef struct outcome {
     int errors, data;
@@ -54,13 +54,15 @@ static void write_file(int layout, const char *path, const written_form *form) {
     if (layout == 0) write_tensor_file(path, form, 4, 11, 45);
     if (layout == 1) write_darcy_file(path, form, 4, 9, 37);
     if (layout == 2) write_seed_file(path, form, 3, 11, 37, 2);
+    if (layout == 3) write_compressible_file(path, form, 3, 6, 9, 17);
+    if (layout == 4) write_well_file(path, form, 3, 6, 9, 7);
 }
 
 typedef void (*damage)(uint8_t *bytes, size_t *length, ups_random stream, uint64_t at);
 
 static void damage_each_form(int times, damage hurt, outcome *seen) {
     ups_error error;
-    for (int layout = 0; layout < 3; layout++) {
+    for (int layout = 0; layout < LAYOUTS; layout++) {
         for (int f = 0; f < FORMS; f++) {
             char *whole;
             size_t length;

@@ -145,6 +145,55 @@ static void seed_groups_keep_their_order_and_their_settings(void **state) {
     }
 }
 
+static void fields_of_several_datasets_become_channels_in_any_window(void **state) {
+    enum { SAMPLES = 3, TIMES = 6, X = 9, Y = 17, PLANE = X * Y };
+    for (int f = 0; f < FORMS; f++) {
+        write_compressible_file(scratch("flow_periodic.h5"), &forms[f], SAMPLES, TIMES, X, Y);
+        ups_source *source = open_one(scratch("flow_periodic.h5"), false);
+        ups_sample sample;
+        assert_string_equal(source->class->kind, "pdebench.compressible");
+        assert_int_equal(ups_source_describe(source, 2, &sample, NULL), UPS_OK);
+        assert_int_equal(sample.order, UPS_CHANNELS_FIRST);
+        assert_int_equal(sample.channels, 4);
+        assert_true(sample.periodic);
+        assert_true(sample.parameters[0] == 0.25);
+        for (int64_t start = 0; start < TIMES; start += 2) {
+            double *found = read_frames(source, 2, start, TIMES - start);
+            for (int64_t i = 0; i < (TIMES - start) * 4 * PLANE; i++) {
+                int64_t frame = start + i / (4 * PLANE), channel = i / PLANE % 4, p = i % PLANE;
+                assert_true(found[i] == written_value(2, frame, p) + (double)channel);
+            }
+            free(found);
+        }
+        ups_source_close(source);
+    }
+}
+
+static void components_of_a_wells_vectors_become_channels(void **state) {
+    enum { SAMPLES = 3, TIMES = 5, X = 9, Y = 7, PLANE = X * Y };
+    for (int f = 0; f < FORMS; f++) {
+        write_well_file(scratch("well.h5"), &forms[f], SAMPLES, TIMES, X, Y);
+        ups_source *source = open_one(scratch("well.h5"), false);
+        ups_sample sample;
+        assert_string_equal(source->class->kind, "the_well");
+        assert_string_equal(source->channel_names[2], "velocity_y");
+        assert_int_equal(ups_source_describe(source, 2, &sample, NULL), UPS_OK);
+        assert_string_equal(sample.name, "trajectory[2]");
+        assert_string_equal(source->parameter_names[0], "forcing");
+        assert_true(sample.parameters[0] == 1.0);
+        assert_false(sample.periodic);
+        assert_string_equal(ups_layout_boundary(source, 0), "periodic in x, open in y");
+        double *found = read_frames(source, 1, 2, 3);
+        for (int64_t i = 0; i < 3 * 3 * PLANE; i++) {
+            int64_t frame = 2 + i / (3 * PLANE), channel = i / PLANE % 3, p = i % PLANE;
+            double expected = channel ? written_value(1, frame, 2 * p + channel - 1) : written_value(1, frame, p);
+            assert_true(found[i] == expected);
+        }
+        free(found);
+        ups_source_close(source);
+    }
+}
+
 static void several_files_are_one_source_with_samples_one_after_the_other(void **state) {
     const char *paths[] = {scratch("a_Nu0.1.h5"), scratch("b_Nu0.2.h5")};
     write_tensor_file(paths[0], &forms[0], 3, 6, 10);
@@ -309,6 +358,8 @@ int main(void) {
         cmocka_unit_test(darcy_is_a_step_from_nu_and_zero_to_nu_and_u),
         cmocka_unit_test(the_zeros_of_darcys_first_frame_cost_no_reading),
         cmocka_unit_test(seed_groups_keep_their_order_and_their_settings),
+        cmocka_unit_test(fields_of_several_datasets_become_channels_in_any_window),
+        cmocka_unit_test(components_of_a_wells_vectors_become_channels),
         cmocka_unit_test(several_files_are_one_source_with_samples_one_after_the_other),
         cmocka_unit_test(a_pattern_stands_for_the_files_that_match_in_the_order_of_their_names),
         cmocka_unit_test(parameter_names_unite_across_files_and_are_nan_where_a_file_does_not_say),
