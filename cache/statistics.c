@@ -1,45 +1,98 @@
 #include "cache/statistics.h"
 
 #include <math.h>
+#include <string.h>
 
-#define F16_OVERFLOW 65520.0f /* from here on values round to Inf: halfway between 65504 and the next power of two */
-#define PIECE 4096            /* values rounded and compared at a time: stays in L1 */
+#define PIECE 4096 /* values rounded and compared at a time: stays in L1 */
+#define LANES 16   /* kept apart and joined at the end, so that the compiler may use vectors */
 
 _Static_assert(sizeof(ups_cache_statistics) == UPS_CACHE_STATISTICS_COLUMNS * sizeof(double),
                "a row is stored as it lies in memory");
 
+typedef struct lanes {
+    float minimum[LANES], maximum[LANES], error[LANES]; /* of everything so far */
+    float squares[LANES]; /* of this piece: 4096 squares of 11-bit quantities, which float is exact enough to sum */
+} lanes;
+
+/* The values of a piece that are lost: NaN, Inf, or rounded to Inf. */
+static size_t count_lost(const float *back, size_t n) {
+    size_t lost = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &back[i], sizeof bits);
+        lost += (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return lost;
+}
+
+static void measure_one(const float *value, const float *back, lanes *l, size_t lane) {
+    float error = fabsf(*back - *value);
+    l->minimum[lane] = *value < l->minimum[lane] ? *value : l->minimum[lane];
+    l->maximum[lane] = *value > l->maximum[lane] ? *value : l->maximum[lane];
+    l->error[lane] = error > l->error[lane] ? error : l->error[lane];
+    l->squares[lane] += error * error;
+}
+
+/* A piece of which nothing is lost; the sum of its squared errors. */
+static double measure(const float *values, const float *back, size_t n, lanes *l) {
+    for (size_t k = 0; k < LANES; k++) l->squares[k] = 0;
+    size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES) {
+        for (size_t k = 0; k < LANES; k++) measure_one(&values[i + k], &back[i + k], l, k);
+    }
+    for (size_t i = whole; i < n; i++) measure_one(&values[i], &back[i], l, i - whole);
+    double sum = 0;
+    for (size_t k = 0; k < LANES; k++) sum += (double)l->squares[k];
+    return sum;
+}
+
+/* A piece of which something is lost: its extremes, and how much of what. */
+static void examine_lost(const float *values, const float *back, size_t n, lanes *l, ups_cache_statistics *row,
+                         size_t *first) {
+    *first = n;
+    ups_f32_range_result range = ups_f32_range(values, n);
+    row->non_finite += (double)range.non_finite;
+    if (range.minimum < l->minimum[0]) l->minimum[0] = range.minimum;
+    if (range.maximum > l->maximum[0]) l->maximum[0] = range.maximum;
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(back[i])) continue;
+        if (*first == n) *first = i;
+        if (isfinite(values[i])) row->overflowing++;
+    }
+}
+
 void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_cache_statistics *row,
                      size_t *first_bad) {
-    ups_f32_range_result range = ups_f32_range(values, count);
-    *row = (ups_cache_statistics){
-        .minimum = range.minimum, .maximum = range.maximum, .non_finite = (double)range.non_finite};
+    lanes l;
+    for (size_t k = 0; k < LANES; k++) {
+        l.minimum[k] = INFINITY;
+        l.maximum[k] = -INFINITY;
+        l.error[k] = 0;
+    }
+    *row = (ups_cache_statistics){0};
     *first_bad = count;
-    bool all_fit = range.non_finite == 0 && fabsf(range.minimum) < F16_OVERFLOW && fabsf(range.maximum) < F16_OVERFLOW;
-    double squares = 0, largest = 0;
+    double squares = 0;
     for (size_t start = 0; start < count; start += PIECE) {
         float back[PIECE];
-        size_t n = count - start < PIECE ? count - start : PIECE;
+        size_t n = count - start < PIECE ? count - start : PIECE, first;
         ups_f32_to_f16(values + start, rounded + start, n);
         ups_f16_to_f32(rounded + start, back, n);
-        float piece_squares = 0,
-              piece_largest = 0; /* 4096 squares of 11-bit quantities: float is exact enough to sum them */
-        if (all_fit) {
-            for (size_t i = 0; i < n; i++) {
-                float error = fabsf(back[i] - values[start + i]);
-                piece_squares += error * error;
-                piece_largest = error > piece_largest ? error : piece_largest;
-            }
+        if (count_lost(back, n) == 0) {
+            squares += measure(values + start, back, n, &l);
         } else {
-            for (size_t i = 0; i < n; i++) {
-                if (isfinite(back[i])) continue;
-                if (*first_bad == count) *first_bad = start + i;
-                if (isfinite(values[start + i])) row->overflowing++;
-            }
+            examine_lost(values + start, back, n, &l, row, &first);
+            if (*first_bad == count) *first_bad = start + first;
         }
-        squares += piece_squares;
-        largest = piece_largest > largest ? piece_largest : largest;
     }
-    row->error_max = largest;
+    for (size_t k = 1; k < LANES; k++) {
+        l.minimum[0] = fminf(l.minimum[0], l.minimum[k]);
+        l.maximum[0] = fmaxf(l.maximum[0], l.maximum[k]);
+        l.error[0] = fmaxf(l.error[0], l.error[k]);
+    }
+    row->minimum = l.minimum[0];
+    row->maximum = l.maximum[0];
+    if (*first_bad < count) return; /* of a sample that is left out there is no rounding error */
+    row->error_max = l.error[0];
     row->error_rms = count ? sqrt(squares / (double)count) : 0;
 }
 

@@ -1,5 +1,4 @@
-/* The encoder runs on this thread (its kernels use all cores); compressing and writing happens on threads of its own
- * behind a short queue, so that neither waits for the other.
+/* This thread reads: claims shards, and hands loaded trajectories to the workers (encode_workers.h).
  *
  * Other processes may build the same cache: shards are taken a few seconds' worth at a time, so that whoever comes
  * later finds some, and fewer when little is left. What others hold is waited for at the end of the run, when there is
@@ -11,11 +10,10 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "cache/claims.h"
+#include "tools/encode_workers.h"
 #include "train/batches.h"
 #include "train/latents.h"
 #include "train/networks.h"
-#include "train/origin.h"
-#include "train/state.h"
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -25,102 +23,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FRAMES_A_STEP 32    /* frames encoded at once: enough rows to fill the matmuls */
-#define ENCODED_IN_FLIGHT 4 /* trajectories between the encoder and the writers */
-
+#define SLOTS_AHEAD 2                                     /* trajectories being read while the workers are busy */
 #define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
 #define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
 static const double take_seconds = 8;                     /* worth of trajectories taken at once */
 static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
-
-typedef struct encoder {
-    ups_parameters *parameters;
-    ups_graph *graph;
-    ups_step *step;
-    ups_value field, latents;
-    int64_t frames; /* a run */
-    int64_t frame_elements, latent_elements;
-} encoder;
-
-typedef struct encoded_trajectory {
-    int64_t sample; /* in the cache */
-    const char *name;
-    float *latents; /* (times, tokens, dim); from the pool of buffers, to which it goes back */
-} encoded_trajectory;
-
-/* The writers' side. */
-typedef struct pouring {
-    ups_cache_writer *writer;
-    ups_queue *full, *empty; /* encoded_trajectory; float * */
-    pthread_mutex_t lock;
-    ups_status status; /* first failure */
-    ups_error error;
-} pouring;
-
-static void encoder_close(encoder *e) {
-    ups_step_destroy(e->step);
-    ups_graph_destroy(e->graph);
-    ups_parameters_destroy(e->parameters);
-}
-
-static ups_status encoder_open(const ups_stage_request *request, const ups_task *task, encoder *e, ups_error *error) {
-    const ups_model_config *model = &request->config->model;
-    *e = (encoder){.frame_elements = ups_sample_frame_elements(&task->geometry),
-                   .latent_elements = model->tokens * model->dim};
-    e->frames = task->geometry.times < FRAMES_A_STEP ? task->geometry.times : FRAMES_A_STEP;
-    e->parameters = ups_parameters_create();
-    e->graph = ups_graph_create(e->parameters, UPS_AUTOENCODER_COMPUTE);
-    e->field = ups_graph_input(e->graph, "field", UPS_F32, UPS_SHAPE(e->frames, e->frame_elements));
-    e->latents = ups_networks_encode(e->graph, request->config, task, e->field);
-    ups_graph_keep(e->graph, e->latents);
-    char *path = ups_run_model_path(request->config, UPS_STAGE_AUTOENCODER);
-    json_t *origin = ups_origin_autoencoder(request->config, request->tasks);
-    ups_status status = path && origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    if (status == UPS_OK) status = ups_origin_check(path, origin, error);
-    if (status == UPS_OK) {
-        status = ups_networks_load(e->parameters, request->device, UPS_AUTOENCODER_COMPUTE, path, error);
-    }
-    json_decref(origin);
-    free(path);
-    if (status == UPS_OK) status = ups_step_create(e->graph, request->device, &e->step, error);
-    if (status != UPS_OK) encoder_close(e);
-    return status;
-}
-
-/* Encodes `times` frames; the last run is moved back so that it is full, its first frames then encoded twice to the
- * same latents. */
-static ups_status encode(encoder *e, const float *fields, int64_t times, float *latents, ups_error *error) {
-    ups_step_run_options options = {.loss_scale = 1};
-    for (int64_t t = 0; t < times; t += e->frames) {
-        int64_t first = t + e->frames <= times ? t : times - e->frames;
-        UPS_TRY(ups_step_upload(e->step, e->field, fields + first * e->frame_elements,
-                                (size_t)(e->frames * e->frame_elements) * sizeof(float), error));
-        UPS_TRY(ups_step_run(e->step, &options, error));
-        UPS_TRY(ups_step_download(e->step, e->latents, latents + first * e->latent_elements,
-                                  (size_t)(e->frames * e->latent_elements) * sizeof(float), error));
-    }
-    return UPS_OK;
-}
-
-static void *write_trajectories(void *context) {
-    pouring *p = context;
-    encoded_trajectory item;
-    while (ups_queue_pop(p->full, &item)) {
-        ups_error error;
-        ups_status status = ups_cache_writer_put(p->writer, item.sample, item.name, item.latents, &error);
-        if (status != UPS_OK) {
-            pthread_mutex_lock(&p->lock);
-            if (p->status == UPS_OK) {
-                p->status = status;
-                p->error = error;
-            }
-            pthread_mutex_unlock(&p->lock);
-            ups_queue_close(p->empty); /* the encoder stops asking for buffers */
-        }
-        ups_queue_push(p->empty, &item.latents);
-    }
-    return NULL;
-}
 
 /* One task and split being encoded by this process. */
 typedef struct split_build {
@@ -129,16 +36,12 @@ typedef struct split_build {
     ups_split split;
     ups_cache_writer *writer;
     ups_progress *progress;
-    char note[40];   /* beside the progress */
-    double looked;   /* when others were last looked at */
-    int64_t encoded; /* trajectories, by this process */
-    double seconds;  /* that it took */
-    /* While there is something to encode: */
-    encoder encoder;
-    pouring pouring;
-    float *buffers[ENCODED_IN_FLIGHT];
-    pthread_t threads[2];
-    int thread_count;
+    bool failed;                 /* a worker has */
+    char note[40];               /* beside the progress */
+    double looked;               /* when others were last looked at */
+    int64_t encoded;             /* trajectories, by this process */
+    double seconds;              /* that it took */
+    ups_encode_workers *workers; /* while there is something to encode */
 } split_build;
 
 static bool is_whole(const split_build *b) {
@@ -165,59 +68,12 @@ static ups_status check_cancelled(const split_build *b, ups_error *error) {
                     (long long)ups_cache_writer_done_count(b->writer), b->task->name);
 }
 
-/* The encoder opened, buffers and threads of the writers' side made. */
-static ups_status begin_pouring(split_build *b, ups_error *error) {
-    pouring *p = &b->pouring;
-    int wanted = ups_cpu_count() > 1 ? 2 : 1;
-    UPS_TRY(encoder_open(b->request, b->task, &b->encoder, error));
-    size_t bytes = (size_t)(b->task->geometry.times * b->encoder.latent_elements) * sizeof(float);
-    *p = (pouring){.writer = b->writer,
-                   .full = ups_queue_create(sizeof(encoded_trajectory), ENCODED_IN_FLIGHT),
-                   .empty = ups_queue_create(sizeof(float *), ENCODED_IN_FLIGHT)};
-    pthread_mutex_init(&p->lock, NULL);
-    b->thread_count = 0;
-    ups_status status = p->full && p->empty ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    for (int i = 0; i < ENCODED_IN_FLIGHT && status == UPS_OK; i++) {
-        b->buffers[i] = ups_aligned_alloc(64, bytes);
-        if (!b->buffers[i])
-            status = ups_fail(error, UPS_ERR_MEMORY, "cache: no memory for a trajectory of %zu bytes", bytes);
-        if (b->buffers[i]) ups_queue_push(p->empty, &b->buffers[i]);
-    }
-    while (status == UPS_OK && b->thread_count < wanted) {
-        if (pthread_create(&b->threads[b->thread_count], NULL, write_trajectories, p) != 0) {
-            status = ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");
-            break;
-        }
-        b->thread_count++;
-    }
-    return status;
-}
-
-/* Waits for what is in the queue. The writers' failure, if there was one, came first: whatever the encoder said
- * followed from it. */
-static ups_status end_pouring(split_build *b, ups_status status, ups_error *error) {
-    pouring *p = &b->pouring;
-    if (p->full) ups_queue_close(p->full);
-    for (int i = 0; i < b->thread_count; i++) pthread_join(b->threads[i], NULL);
-    if (p->status != UPS_OK) {
-        status = p->status;
-        if (error) *error = p->error;
-    }
-    for (int i = 0; i < ENCODED_IN_FLIGHT; i++) {
-        ups_aligned_free(b->buffers[i]);
-        b->buffers[i] = NULL;
-    }
-    ups_queue_destroy(p->full);
-    ups_queue_destroy(p->empty);
-    pthread_mutex_destroy(&p->lock);
-    encoder_close(&b->encoder);
-    return status;
-}
-
-/* Everything from the loader to the queue. `taken` are samples of the cache, `samples` the same in the source. */
+/* Everything from the loader to the workers. `taken` are samples of the cache, `samples` the same in the source. */
 static ups_status encode_taken(split_build *b, const int64_t *taken, const int64_t *samples, int64_t count,
                                ups_error *error) {
     ups_loader_options options = ups_sequential_loader_options(b->request->config);
+    int held = ups_encode_workers_count(b->workers) + 2; /* by workers, in their queue, in this function's hands */
+    options.slots = options.slots > held + SLOTS_AHEAD ? options.slots : held + SLOTS_AHEAD;
     ups_loader_task loader_task = {
         .name = b->task->name, .source = b->task->source, .samples = samples, .sample_count = count};
     ups_loader *loader = NULL;
@@ -228,21 +84,23 @@ static ups_status encode_taken(split_build *b, const int64_t *taken, const int64
         status = check_cancelled(b, error);
         if (status == UPS_OK) status = ups_loader_next(loader, &batch, error);
         if (status != UPS_OK || !batch) break;
+        ups_sample sample;
+        bool handed_over = false;
         if (batch->window[0].sample == UPS_NO_SAMPLE) { /* a bad one */
             status = ups_cache_writer_skip(b->writer, taken[batch->index], error);
         } else {
-            encoded_trajectory item = {.sample = taken[batch->index]};
-            ups_sample sample;
             status = ups_source_describe(b->task->source, samples[batch->index], &sample, error);
-            item.name = sample.name;
-            if (status == UPS_OK && !ups_queue_pop(b->pouring.empty, &item.latents)) break; /* a writer failed */
-            if (status == UPS_OK) status = encode(&b->encoder, batch->data, batch->frames, item.latents, error);
-            if (status == UPS_OK) ups_queue_push(b->pouring.full, &item);
+            if (status == UPS_OK) {
+                handed_over = ups_encode_workers_push(b->workers, loader, batch, taken[batch->index], sample.name);
+                b->failed = !handed_over;
+            }
         }
-        ups_loader_release(loader, batch);
+        if (!handed_over) ups_loader_release(loader, batch);
+        if (b->failed) break;
         b->encoded++;
         if (status == UPS_OK) status = show_progress(b, error);
     }
+    ups_encode_workers_drain(b->workers);
     ups_loader_report_bad(loader, 0);
     ups_loader_close(loader);
     return status;
@@ -261,24 +119,26 @@ static int64_t worth_taking(split_build *b) {
 /* Takes and encodes until nothing is left to take. */
 static ups_status encode_untaken(split_build *b, ups_error *error) {
     ups_status status = UPS_OK;
-    bool pouring_begun = false;
-    for (int64_t count = 1; count > 0 && status == UPS_OK;) {
+    for (int64_t count = 1; count > 0 && status == UPS_OK && !b->failed;) {
         int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
         int64_t *taken = malloc(2 * (size_t)room * sizeof *taken), *samples = taken + room;
         status = taken ? ups_cache_writer_take(b->writer, most, taken, &count, error)
                        : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
         for (int64_t i = 0; status == UPS_OK && i < count; i++) samples[i] = b->task->samples[b->split][taken[i]];
-        if (status == UPS_OK && count > 0 && !pouring_begun) {
-            pouring_begun = true;
-            status = begin_pouring(b, error);
+        if (status == UPS_OK && count > 0 && !b->workers) {
+            status = ups_encode_workers_start(b->request, b->task, b->writer, &b->workers, error);
         }
         double began = ups_now();
         if (status == UPS_OK && count > 0) status = encode_taken(b, taken, samples, count, error);
         b->seconds += ups_now() - began;
         free(taken);
-        if (pouring_begun && b->pouring.status != UPS_OK) break;
     }
-    return pouring_begun ? end_pouring(b, status, error) : status;
+    ups_error first;
+    ups_status failed = ups_encode_workers_stop(b->workers, &first);
+    b->workers = NULL;
+    if (failed == UPS_OK) return status;
+    if (error) *error = first; /* came first: whatever was said here followed from it */
+    return failed;
 }
 
 /* `wait`: until others have built what they hold, or died and left it to us. */
