@@ -4,17 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DATASETS = 1 << 16, MOST_RANK = 32, LARGEST_ATTRIBUTE = 1 << 20, LONGEST_NAME = 1024 };
+enum { MOST_DATASETS = 1 << 16, MOST_RANK = 32, LARGEST_ATTRIBUTE = 1 << 20 };
 
 /* One dataset of the root group, as it is found out. */
 typedef struct found_dataset {
     const char *name;
-    bool scale;     /* a dimension */
-    bool variable;  /* has numbers of its own */
-    int64_t dim_id; /* _Netcdf4Dimid, or −1 */
-    int64_t number; /* of the dimension */
+    bool scale;           /* a dimension */
+    bool variable;        /* has numbers of its own */
+    int64_t dim_id;       /* _Netcdf4Dimid, or −1 */
+    int64_t number;       /* of the dimension */
+    hobj_ref_t reference; /* as others refer to it */
     hsize_t shape[MOST_RANK];
-    bool unlimited; /* along its first axis */
+    int64_t *dimensions; /* (rank): numbers, −1 while unknown */
+    bool unlimited;      /* along its first axis */
     ups_netcdf_variable description;
 } found_dataset;
 
@@ -163,39 +165,43 @@ static void read_attributes(const description *to, hid_t object, int64_t *count,
 /* ---- dimensions of a variable --------------------------------------------------------------------------------------
  */
 
-/* The dimension whose scale the reference points to, or −1. */
-static int64_t find_referenced(const description *to, hid_t dataset, hobj_ref_t *reference) {
-    char path[LONGEST_NAME];
-    hid_t scale = H5Rdereference2(dataset, H5P_DEFAULT, H5R_OBJECT, reference);
-    if (scale < 0) return -1;
-    ssize_t length = H5Iget_name(scale, path, sizeof path);
-    H5Oclose(scale);
-    if (length < 1 || (size_t)length >= sizeof path || path[0] != '/') return -1;
+/* An entry of a scale's REFERENCE_LIST: the scale is that dataset's dimension number `axis`. A variable's own
+ * DIMENSION_LIST says the same, but lies in HDF5's global heap, where the library (1.10) does not check damaged
+ * positions. */
+typedef struct scale_use {
+    hobj_ref_t dataset;
+    unsigned axis;
+} scale_use;
+
+static void note_use(description *to, const scale_use *use, int64_t dimension) {
     for (int64_t i = 0; i < to->count; i++) {
-        if (to->datasets[i].scale && strcmp(to->datasets[i].name, path + 1) == 0) return to->datasets[i].number;
+        found_dataset *found = &to->datasets[i];
+        if (found->reference == use->dataset && use->axis < (unsigned)found->description.rank)
+            found->dimensions[use->axis] = dimension;
     }
-    return -1;
 }
 
-/* From DIMENSION_LIST: for each axis a list of references, the first of which counts. */
-static bool read_dimension_list(const description *to, hid_t dataset, int rank, int64_t *dimensions) {
-    hvl_t lists[MOST_RANK] = {{0}};
-    hid_t attribute = H5Aopen(dataset, "DIMENSION_LIST", H5P_DEFAULT);
-    if (attribute < 0) return false;
+static void read_uses(description *to, hid_t scale, int64_t dimension) {
+    enum { MOST_USES = LARGEST_ATTRIBUTE / (int)sizeof(scale_use) };
+    if (H5Aexists(scale, "REFERENCE_LIST") <= 0) return;
+    hid_t attribute = H5Aopen(scale, "REFERENCE_LIST", H5P_DEFAULT);
+    if (attribute < 0) return;
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
-    hid_t wanted = H5Tvlen_create(H5T_STD_REF_OBJ);
-    bool found = type >= 0 && space >= 0 && H5Tget_class(type) == H5T_VLEN &&
-                 H5Sget_simple_extent_npoints(space) == rank && H5Aread(attribute, wanted, lists) >= 0;
-    for (int axis = 0; axis < rank && found; axis++) {
-        dimensions[axis] = lists[axis].len > 0 ? find_referenced(to, dataset, lists[axis].p) : -1;
-        found = dimensions[axis] >= 0;
+    hid_t wanted = H5Tcreate(H5T_COMPOUND, sizeof(scale_use));
+    H5Tinsert(wanted, "dataset", HOFFSET(scale_use, dataset), H5T_STD_REF_OBJ);
+    H5Tinsert(wanted, "dimension", HOFFSET(scale_use, axis), H5T_NATIVE_UINT);
+    hssize_t count = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND && count > 0 && count <= MOST_USES) {
+        scale_use *uses = calloc((size_t)count, sizeof *uses);
+        if (uses && H5Aread(attribute, wanted, uses) >= 0) {
+            for (hssize_t i = 0; i < count; i++) note_use(to, &uses[i], dimension);
+        }
+        free(uses);
     }
-    if (space >= 0) H5Dvlen_reclaim(wanted, space, H5P_DEFAULT, lists);
     H5Tclose(wanted);
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
     H5Aclose(attribute);
-    return found;
 }
 
 /* From _Netcdf4Coordinates, which a variable has that is a dimension scale itself but of rank 2 or more. */
@@ -218,15 +224,13 @@ static bool read_coordinate_ids(const description *to, hid_t dataset, int rank, 
 
 static bool find_dimensions(const description *to, hid_t dataset, found_dataset *found) {
     int rank = found->description.rank;
-    int64_t *dimensions = UPS_ARENA_ARRAY(to->arena, int64_t, rank + 1);
-    found->description.dimensions = dimensions;
-    if (rank == 0) return true;
-    if (found->scale && rank == 1) {
-        dimensions[0] = found->number;
-        return true;
+    found->description.dimensions = found->dimensions;
+    if (found->scale && rank == 1) found->dimensions[0] = found->number;
+    if (found->scale && rank > 1) return read_coordinate_ids(to, dataset, rank, found->dimensions);
+    for (int axis = 0; axis < rank; axis++) {
+        if (found->dimensions[axis] < 0) return false;
     }
-    return found->scale ? read_coordinate_ids(to, dataset, rank, dimensions)
-                        : read_dimension_list(to, dataset, rank, dimensions);
+    return true;
 }
 
 /* ---- datasets ------------------------------------------------------------------------------------------------------
@@ -266,7 +270,12 @@ static bool examine(const description *to, hid_t dataset, const char *name, foun
     if (usable) {
         hsize_t most[MOST_RANK] = {0};
         if (rank > 0) H5Sget_simple_extent_dims(space, found->shape, most);
-        for (int axis = 0; axis < rank; axis++) usable &= found->shape[axis] <= INT64_MAX;
+        found->dimensions = UPS_ARENA_ARRAY(to->arena, int64_t, rank + 1);
+        for (int axis = 0; axis < rank; axis++) {
+            usable &= found->shape[axis] <= INT64_MAX;
+            found->dimensions[axis] = -1;
+        }
+        usable &= H5Rcreate(&found->reference, to->file->id, name, H5R_OBJECT, -1) >= 0;
         found->unlimited = rank > 0 && most[0] == H5S_UNLIMITED;
         found->scale = rank > 0 && is_scale(to, dataset);
         bool bare =
@@ -314,6 +323,15 @@ static void find_datasets(description *to) {
     }
 }
 
+static void find_uses(description *to) {
+    for (int64_t i = 0; i < to->count; i++) {
+        hid_t scale = to->datasets[i].scale ? open_dataset(to, to->datasets[i].name) : H5I_INVALID_HID;
+        if (scale < 0) continue;
+        read_uses(to, scale, to->datasets[i].number);
+        H5Oclose(scale);
+    }
+}
+
 /* Variables, with dimensions and attributes. An unlimited dimension is as long as its longest variable. */
 static void find_variables(description *to, ups_netcdf_header *header) {
     ups_netcdf_variable *variables = UPS_ARENA_ARRAY(to->arena, ups_netcdf_variable, to->count + 1);
@@ -358,6 +376,7 @@ ups_status ups_netcdf_hdf5_describe(ups_hdf5_file *file, ups_arena *arena, ups_n
         ups_hdf5_reason(reason);
     } else {
         find_datasets(&to);
+        find_uses(&to);
         find_variables(&to, header);
         read_attributes(&to, root, &header->attribute_count, &header->attributes);
     }

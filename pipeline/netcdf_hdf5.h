@@ -1,5 +1,5 @@
-/* NetCDF-4 is HDF5 with rules: a dimension is a "dimension scale" dataset in the root group, a variable's
- * DIMENSION_LIST attribute refers to its dimensions, and names beginning with an underscore are for the format itself.
+/* NetCDF-4 is HDF5 with rules: a dimension is a "dimension scale" dataset in the root group, whose REFERENCE_LIST
+ * attribute says of which variables it is a dimension; names beginning with an underscore are for the format itself.
  * This reads that into the description that the classic formats have too. Groups below the root are not looked into.
  *
  * Source: "NetCDF-4 file format" (Unidata, NetCDF User's Guide, appendix C) and the HDF5 Dimension Scale specification.

@@ -325,7 +325,7 @@ ups_status ups_netcdf_header_parse(const uint8_t *bytes, size_t length, uint64_t
     *header = (ups_netcdf_header){0};
     *wanted = 0;
     uint64_t records;
-    bool streamed;
+    bool streamed = false;
     ups_status status = need(&in, 4);
     if (status == UPS_OK) {
         in.version = bytes[3];

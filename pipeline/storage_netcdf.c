@@ -202,39 +202,57 @@ static ups_status map_classic(ups_netcdf_file *file, const ups_netcdf_variable *
 /* ---- NetCDF-4 ------------------------------------------------------------------------------------------------------
  */
 
-/* An unlimited dimension is as long as its longest variable; what others lack of it was never written. */
+/* Chunks for the places along the first axis that were never written. */
+static ups_status append_unwritten(const ups_netcdf_file *file, const ups_netcdf_variable *variable, int64_t length,
+                                   ups_arena *arena, ups_stored_array *array, ups_error *error) {
+    enum { MOST_CHUNKS = 1 << 24 };
+    int64_t rows = (length + array->chunk_shape[0] - 1) / array->chunk_shape[0], row_chunks = 1;
+    for (int axis = 1; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
+    if (row_chunks > 0 && rows > MOST_CHUNKS / row_chunks)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: variable '%s' would have more than %d chunks, had it %lld entries along its unlimited "
+                        "dimension; the file is damaged",
+                        file->path, variable->name, MOST_CHUNKS, (long long)length);
+    int64_t written = array->chunk_grid[0] * row_chunks;
+    ups_stored_chunk *chunks = UPS_ARENA_ARRAY(arena, ups_stored_chunk, rows * row_chunks + 1);
+    if (written) memcpy(chunks, array->chunks, (size_t)written * sizeof *chunks);
+    for (int64_t c = written; c < rows * row_chunks; c++)
+        chunks[c] = (ups_stored_chunk){.offset = UPS_OFFSET_UNWRITTEN};
+    array->chunks = chunks;
+    array->chunk_grid[0] = rows;
+    array->shape[0] = length;
+    ups_number number = ups_netcdf_stored_number(variable);
+    ups_netcdf_fill(variable, number, array->fill);
+    if (array->swapped) ups_swap_bytes(array->fill, 1, ups_number_size(number));
+    return UPS_OK;
+}
+
+/* An unlimited dimension is as long as its longest variable; what others lack of it was never written, and reads as the
+ * fill value. Where whole chunks are lacking we can say so ourselves. */
 static ups_status extend(const ups_netcdf_file *file, const ups_netcdf_variable *variable, ups_arena *arena,
                          ups_stored_array *array, ups_error *error) {
-    enum { MOST_CHUNKS = 1 << 24 };
+    const ups_netcdf_dimension *dimensions = file->header.dimensions;
+    int64_t had = array->shape[0];
+    bool shorter = false, first_only = true;
     for (int axis = 0; axis < variable->rank; axis++) {
-        const ups_netcdf_dimension *dimension = &file->header.dimensions[variable->dimensions[axis]];
-        if (array->shape[axis] == dimension->length) continue;
-        if (axis > 0 || array->storage != UPS_STORAGE_CHUNKED || array->shape[axis] > dimension->length)
-            return ups_fail(error, UPS_ERR_UNSUPPORTED,
-                            "%s: variable '%s' has %lld of the %lld entries of dimension '%s', which can only be read "
-                            "where the dimension is the first and storage is chunked: write the missing ones",
-                            file->path, variable->name, (long long)array->shape[axis], (long long)dimension->length,
-                            dimension->name);
-        int64_t rows = (dimension->length + array->chunk_shape[0] - 1) / array->chunk_shape[0], row_chunks = 1;
-        for (int a = 1; a < array->rank; a++) row_chunks *= array->chunk_grid[a];
-        int64_t written = array->chunk_grid[0] * row_chunks;
-        if (rows > MOST_CHUNKS / row_chunks)
+        int64_t length = dimensions[variable->dimensions[axis]].length;
+        if (array->shape[axis] > length ||
+            (array->shape[axis] < length && !dimensions[variable->dimensions[axis]].unlimited))
             return ups_fail(
                 error, UPS_ERR_FORMAT,
-                "%s: variable '%s' would have more than %d chunks along dimension '%s'; the file is damaged",
-                file->path, variable->name, MOST_CHUNKS, dimension->name);
-        ups_stored_chunk *chunks = UPS_ARENA_ARRAY(arena, ups_stored_chunk, rows * row_chunks + 1);
-        if (written) memcpy(chunks, array->chunks, (size_t)written * sizeof *chunks);
-        for (int64_t c = written; c < rows * row_chunks; c++)
-            chunks[c] = (ups_stored_chunk){.offset = UPS_OFFSET_UNWRITTEN};
-        array->chunks = chunks;
-        array->chunk_grid[0] = rows;
-        array->shape[0] = dimension->length;
-        ups_number number = ups_netcdf_stored_number(variable);
-        ups_netcdf_fill(variable, number, array->fill);
-        if (array->swapped) ups_swap_bytes(array->fill, 1, ups_number_size(number));
+                "%s: variable '%s' has %lld entries along dimension '%s', which has %lld; the file is damaged",
+                file->path, variable->name, (long long)array->shape[axis], dimensions[variable->dimensions[axis]].name,
+                (long long)length);
+        shorter |= array->shape[axis] < length;
+        first_only &= axis == 0 || array->shape[axis] == length;
     }
-    return UPS_OK;
+    if (!shorter) return UPS_OK;
+    if (first_only && array->storage == UPS_STORAGE_CHUNKED && had % array->chunk_shape[0] == 0)
+        return append_unwritten(file, variable, dimensions[variable->dimensions[0]].length, arena, array, error);
+    UPS_TRY(map_shape(file, variable, array, error));
+    array->packing = ups_netcdf_packing(variable, array->dtype == UPS_F64 ? UPS_NUMBER_F64 : UPS_NUMBER_F32, arena);
+    return ups_netcdf_leave_to_library(file->path, variable->name, "it is shorter than its unlimited dimension", arena,
+                                       array, error);
 }
 
 static ups_status map_hdf5(ups_netcdf_file *file, const ups_netcdf_variable *variable, ups_dtype dtype, bool for_now,
