@@ -24,16 +24,16 @@ static const char style[] =
     "font-size:.88em;overflow-wrap:anywhere}pre{background:var(--card);padding:.7rem;border-radius:.4rem;overflow:auto}"
     "\n"
     ".note{color:var(--soft);font-size:.92rem}.warn{color:var(--warn)}\n"
-    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.7rem;margin:1rem 0;padding:0}\n"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(7.5rem,1fr));gap:.7rem;margin:1rem 0;padding:0}\n"
     ".cards div{background:var(--card);border-radius:.5rem;padding:.6rem .8rem}.cards dt{color:var(--soft);"
     "font-size:.85rem}.cards dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums}\n"
-    "nav ul{display:flex;flex-wrap:wrap;gap:.3rem .9rem;list-style:none;padding:0;margin:.5rem 0}\n"
+    ""
     ".wide{overflow-x:auto;margin:.6rem 0}.wide:focus-visible{outline:2px solid var(--accent)}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}"
-    "caption{text-align:left;color:var(--soft);padding-bottom:.3rem}\n"
-    "th,td{padding:.32rem .6rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}"
+    "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}"
+    "caption{max-width:calc(100vw - 2.5rem);text-align:left;color:var(--soft);padding-bottom:.3rem}\n"
+    "th,td{padding:.32rem .45rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}"
     "th[scope=row],th:first-child,.words{text-align:left}td.words{white-space:normal;min-width:16rem}"
-    "thead th{color:var(--soft);font-weight:600}tbody th{font-weight:500}\n"
+    "thead th{color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}tbody th{font-weight:500}\n"
     "svg{display:block;width:100%;min-width:34rem;max-width:56rem;height:auto;font:12px system-ui,sans-serif}"
     "svg text{fill:var(--soft)}svg .label{fill:var(--ink)}.grid{stroke:var(--rule)}.tick{stroke:var(--soft);fill:none}"
     ".bar{fill:var(--accent)}.outer{fill:var(--light)}.inner{fill:var(--band)}.line{stroke:var(--accent);"
@@ -200,21 +200,6 @@ static void write_head(ups_html *html, const ups_report_request *request) {
                     date);
 }
 
-static void write_navigation(ups_html *html, const json_t *facts) {
-    if (json_array_size(facts) < 2) return;
-    ups_html_markup(html, "<nav aria-label=\"tasks and splits\"><ul>");
-    for (size_t i = 0; i < json_array_size(facts) && i < MOST_SECTIONS; i++) {
-        const json_t *group = json_array_get(facts, i);
-        ups_html_markup(html, "<li><a href=\"#g%zu\">", i);
-        if (json_object_get(group, "error"))
-            ups_html_text(html, ups_fact_text(group, "directory"));
-        else
-            ups_html_textf(html, "%s / %s", ups_fact_text(group, "task"), ups_fact_text(group, "split"));
-        ups_html_markup(html, "</a></li>");
-    }
-    ups_html_markup(html, "</ul></nav>\n");
-}
-
 ups_status ups_cache_report(const ups_report_request *request, ups_error *error) {
     ups_html html = {0};
     const json_t *facts = request->facts;
@@ -222,7 +207,6 @@ ups_status ups_cache_report(const ups_report_request *request, ups_error *error)
     write_head(&html, request);
     write_summary(&html, facts);
     write_table(&html, facts);
-    write_navigation(&html, facts);
     ups_status status = UPS_OK;
     for (size_t i = 0; i < sections && status == UPS_OK; i++) {
         char id[24];

@@ -64,9 +64,6 @@ static ups_status write_latent_pictures(ups_html *html, const ups_cache_group *g
     float *values = malloc(count * sizeof *values);
     if (!values) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
     ups_f16_to_f32(latents, values, count);
-    double low, high;
-    ups_plot_range(values, shape.times, shape.tokens * shape.dim, shape.tokens * shape.dim, 1, &low, &high);
-    double end = fmax(fabs(low), fabs(high));
     ups_html_field first = {.values = values,
                             .rows = shape.tokens,
                             .columns = shape.dim,
@@ -75,8 +72,6 @@ static ups_status write_latent_pictures(ups_html *html, const ups_cache_group *g
                             .downward = 1,
                             .stretched = 1,
                             .map = UPS_COLOURS_DIVERGING,
-                            .low = -end,
-                            .high = end,
                             .title = "first frame: token (down) by channel",
                             .description = "Heat map of the latents of the first frame"};
     ups_html_field last = first, over_time = first;
@@ -88,9 +83,16 @@ static ups_status write_latent_pictures(ups_html *html, const ups_cache_group *g
     over_time.title = "token 0: time (down) by channel";
     over_time.description = "Heat map of the first token's latents over time";
     ups_html_markup(html, "<h4>Latents of sample %lld</h4>\n<div class=\"figures\">\n", (long long)sample);
-    ups_status status = ups_html_figure(html, &first, error);
-    if (status == UPS_OK && shape.times > 1) status = ups_html_figure(html, &last, error);
-    if (status == UPS_OK && shape.times > 1) status = ups_html_figure(html, &over_time, error);
+    ups_html_field *const pictures[] = {&first, &last, &over_time};
+    ups_status status = UPS_OK;
+    for (int i = 0; i < (shape.times > 1 ? 3 : 1) && status == UPS_OK; i++) {
+        double low, high;
+        ups_html_field *p = pictures[i];
+        ups_plot_range(p->values, p->rows, p->columns, p->row_stride, p->column_stride, &low, &high);
+        p->high = fmax(fabs(low), fabs(high));
+        p->low = -p->high;
+        status = ups_html_figure(html, p, error);
+    }
     ups_html_markup(html, "</div>\n");
     free(values);
     return status;
@@ -118,12 +120,19 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
                     "<h3>Compression by sample</h3>\n<p class=\"note\">Bytes as FP16 over bytes stored; the whole "
                     "group: ");
     ups_html_number(html, 3, ups_fact_real(facts, "ratio"));
-    ups_html_markup(html, ". Samples far from the others are named.</p>\n");
-    int64_t far = ups_html_items(html, ratio, samples, "sample", "ratio", "Compression ratio of every sample");
+    bool many = survey->present > 1;
+    ups_html_markup(html, many ? ". Samples far from the others are named.</p>\n" : ", which is one sample.</p>\n");
+    int64_t far =
+        many ? ups_html_items(html, ratio, samples, "sample", "ratio", "Compression ratio of every sample") : 0;
     if (far > 8) ups_html_markup(html, "<p class=\"note\">%lld samples lie that far out.</p>\n", (long long)far);
     ups_html_markup(html, "<h3>Rounding to FP16 by sample</h3>\n<p class=\"note\">Root mean square of what rounding "
-                          "changed, in the units of the latents.</p>\n");
-    ups_html_items(html, rounding, samples, "sample", "rms error", "FP16 rounding error of every sample");
+                          "changed, in the units of the latents");
+    if (!many) {
+        ups_html_markup(html, ": ");
+        ups_html_number(html, 3, survey->totals.error_rms);
+    }
+    ups_html_markup(html, ".</p>\n");
+    if (many) ups_html_items(html, rounding, samples, "sample", "rms error", "FP16 rounding error of every sample");
     free(ratio);
     free(rounding);
     return UPS_OK;

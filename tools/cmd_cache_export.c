@@ -30,8 +30,11 @@ static const ups_usage usage = {
     "  ups cache export cache/advection1d/train --format zarr --samples 0-99 -o few.zarr",
 };
 
+/* The bar begins with the first trajectory: what is refused before has none. */
 static void show_progress(void *context, int64_t done, int64_t samples) {
-    ups_progress_update(context, done, NULL);
+    ups_progress **progress = context;
+    if (!*progress) *progress = ups_progress_begin("export", "trajectories", samples, 0);
+    ups_progress_update(*progress, done, NULL);
 }
 
 /* "0-9,12": indices in the order given, malloc. NULL: not such a list, or longer than `most`. */
@@ -87,10 +90,10 @@ int ups_cmd_cache_export(int argc, char **argv) {
     request.samples = samples;
     request.sample_count = count;
     request.progress = show_progress;
-    ups_progress *progress = ups_progress_begin("export", "trajectories", count, 0);
-    request.context = progress;
+    ups_progress *progress = NULL;
+    request.context = &progress;
     ups_status status = ups_cache_export(directory, &request, &error);
-    ups_progress_end(progress);
+    if (progress) ups_progress_end(progress);
     free(samples);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     if (arguments.json) {

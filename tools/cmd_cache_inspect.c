@@ -322,6 +322,13 @@ static ups_status describe_any(const char *directory, ups_reconstructor *reconst
     return status;
 }
 
+static bool all_broken(const json_t *groups) {
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        if (!json_object_get(json_array_get(groups, i), "error")) return false;
+    }
+    return true;
+}
+
 static ups_status inspect_groups(const request *wanted, char **groups, int64_t count, bool json, bool *broken,
                                  json_t **result, ups_error *error) {
     char why[1000] = "";
@@ -347,7 +354,7 @@ static ups_status inspect_groups(const request *wanted, char **groups, int64_t c
     }
     ups_reconstructor_close(reconstructor);
     if (status == UPS_OK && !json) {
-        if (count > 1) print_table(*result);
+        if (count > 1 && !all_broken(*result)) print_table(*result);
         for (size_t i = 0; i < json_array_size(*result); i++) print_group(json_array_get(*result, i));
         if (wanted->html) printf("%s: open it in a browser\n", wanted->html);
     }

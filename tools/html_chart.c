@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WIDTH = 620, HEIGHT = 230, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40 };
+enum { WIDTH = 620, HEIGHT = 230, LEFT = 88, RIGHT = 14, TOP = 12, BOTTOM = 40 };
 enum { MOST_SIDE = 320, MOST_DOTS = 1000, MOST_NAMED = 8 };
 
 /* ---- frame and axes ---- */
 
 typedef struct axes {
     double x_low, x_high, y_low, y_high;
+    bool whole;       /* x counts things: no ticks between them */
+    bool logarithmic; /* y_low and y_high are powers of ten */
 } axes;
 
 static double at_x(const axes *a, double x) {
@@ -31,6 +33,11 @@ static void part(double *low, double *high) {
     *high += room;
 }
 
+/* A tick at zero that is off by an error of rounding. */
+static double rounded(double tick, double span) {
+    return fabs(tick) < 1e-12 * span ? 0 : tick;
+}
+
 static void begin(ups_html *html, const axes *a, const char *x_label, const char *y_label, const char *description) {
     double ticks[UPS_PLOT_TICKS];
     ups_html_markup(html, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"");
@@ -40,18 +47,19 @@ static void begin(ups_html *html, const axes *a, const char *x_label, const char
     ups_html_markup(html, "\">");
     int count = ups_plot_ticks(a->y_low, a->y_high, false, 5, ticks, UPS_PLOT_TICKS);
     for (int i = 0; i < count; i++) {
-        double y = at_y(a, ticks[i]);
-        ups_html_markup(
-            html, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.5g</text>",
-            LEFT, y, WIDTH - RIGHT, LEFT - 7, y + 4, fabs(ticks[i]) < 1e-12 * (a->y_high - a->y_low) ? 0 : ticks[i]);
+        if (a->logarithmic && ticks[i] != floor(ticks[i])) continue;
+        ups_html_markup(html, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
+                        LEFT, at_y(a, ticks[i]), WIDTH - RIGHT, LEFT - 7, at_y(a, ticks[i]) + 4);
+        ups_html_markup(html, "%.5g</text>",
+                        a->logarithmic ? pow(10, ticks[i]) : rounded(ticks[i], a->y_high - a->y_low));
     }
     count = ups_plot_ticks(a->x_low, a->x_high, false, 7, ticks, UPS_PLOT_TICKS);
     for (int i = 0; i < count; i++) {
+        if (a->whole && ticks[i] != floor(ticks[i])) continue;
         double x = at_x(a, ticks[i]);
         ups_html_markup(
-            html, "<path class=\"tick\" d=\"M%.1f %dv4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.5g</text>",
-            x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 17,
-            fabs(ticks[i]) < 1e-12 * (a->x_high - a->x_low) ? 0 : ticks[i]);
+            html, "<path class=\"tick\" d=\"M%.1f %dv4\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.7g</text>",
+            x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 17, rounded(ticks[i], a->x_high - a->x_low));
     }
     ups_html_markup(html, "<path class=\"tick\" d=\"M%d %dH%d\"/>", LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT);
     ups_html_markup(html, "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + WIDTH - RIGHT) / 2,
@@ -72,18 +80,24 @@ static void end(ups_html *html) {
 
 void ups_html_histogram(ups_html *html, const int64_t *counts, int bins, double low, double high, const char *x_label,
                         const char *description) {
-    double total = 0, most = 0;
+    double total = 0, most = 0, least = INFINITY;
     for (int i = 0; i < bins; i++) {
         total += (double)counts[i];
         most = fmax(most, (double)counts[i]);
+        if (counts[i] > 0) least = fmin(least, (double)counts[i]);
     }
     part(&low, &high);
-    axes a = {low, high, 0, total > 0 ? 105 * most / total : 1};
-    begin(html, &a, x_label, "% of values", description);
+    axes a = {low, high, -1, 2, .logarithmic = true};
+    if (total > 0) {
+        a.y_low = floor(log10(100 * least / total) - 0.1);
+        a.y_high = fmax(log10(100 * most / total) + 0.1, a.y_low + 1);
+    }
+    begin(html, &a, x_label, "% of values (log scale)", description);
     double width = (at_x(&a, high) - at_x(&a, low)) / bins;
     for (int i = 0; i < bins; i++) {
         if (counts[i] == 0) continue;
-        double share = 100 * (double)counts[i] / total, top = at_y(&a, share), from = low + (high - low) * i / bins;
+        double share = 100 * (double)counts[i] / total, top = at_y(&a, log10(share)),
+               from = low + (high - low) * i / bins;
         ups_html_markup(
             html,
             "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%.4g to %.4g: %.3g %%"
@@ -113,7 +127,7 @@ static void outline(ups_html *html, const axes *a, const ups_html_band *bands, i
 
 void ups_html_bands(ups_html *html, const ups_html_band *bands, int64_t count, const char *x_label, const char *y_label,
                     const char *description) {
-    axes a = {-0.5, (double)count - 0.5, INFINITY, -INFINITY};
+    axes a = {-0.5, (double)count - 0.5, INFINITY, -INFINITY, .whole = true};
     for (int64_t i = 0; i < count; i++) {
         a.y_low = fmin(a.y_low, bands[i].low);
         a.y_high = fmax(a.y_high, bands[i].high);
@@ -231,7 +245,7 @@ static void name_outliers(ups_html *html, const axes *a, const double *values, c
 
 int64_t ups_html_items(ups_html *html, const double *values, int64_t count, const char *item, const char *y_label,
                        const char *description) {
-    axes a = {-0.5, (double)count - 0.5, INFINITY, -INFINITY};
+    axes a = {-0.5, (double)count - 0.5, INFINITY, -INFINITY, .whole = true};
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(values[i])) continue;
         a.y_low = fmin(a.y_low, values[i]);
