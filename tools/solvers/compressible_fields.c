@@ -325,9 +325,11 @@ void ups_gas_kelvin_helmholtz(int64_t cells, double mach, double ratio_max, doub
     for (int64_t i = 0; i < cells; i++) {
         const double interface = 0.5 + 0.005 * sin(2.0 * M_PI * wavenumber * centre(i, cells));
         for (int64_t j = 0; j < cells; j++) {
-            const int upper = centre(j, cells) > interface;
-            fields[0][i * cells + j] = upper ? above : below;
-            fields[1][i * cells + j] = upper ? 1.0 : -1.0;
+            const double under = interface * (double)cells - (double)j; /* what of the cell lies below */
+            const double part = under <= 0.0 ? 0.0 : under >= 1.0 ? 1.0 : under;
+            const double density = part * below + (1.0 - part) * above;
+            fields[0][i * cells + j] = density;
+            fields[1][i * cells + j] = ((1.0 - part) * above - part * below) / density;
             fields[2][i * cells + j] = 0.0;
             fields[3][i * cells + j] = 1.0 / (gamma * mach * mach);
         }

@@ -50,7 +50,8 @@ void ups_gas_turbulence(const ups_gas_waves *waves, uint64_t seed, int64_t sampl
                         double *scratch);
 
 /* Two dimensions. Streams of speed ∓1 below and above an interface at y = ½ + 0.005 sin 2πkx, k = 1, 2 or 3; their
- * ratio of densities is uniform in [1/ratio_max, ratio_max], the mean density 1, the pressure 1/(γM²). */
+ * ratio of densities is uniform in [1/ratio_max, ratio_max], the mean density 1, the pressure 1/(γM²). Cells on the
+ * interface hold means, so that coarse grids have the wave too. */
 void ups_gas_kelvin_helmholtz(int64_t cells, double mach, double ratio_max, double gamma, uint64_t seed, int64_t sample,
                               double *const fields[4]);
 
