@@ -13,8 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A killed run loses at most what was computed in this time; syncing more often would cost more than it saves. */
-static const double seconds_between_notes = 1.0;
+/* Between two notes passes at least this time, and ten times what the last note took: on a slow disk, too, noting costs
+ * less than a tenth. A killed run loses what was computed since the last. */
+static const double least_pause = 0.1, pause_by_cost = 10.0;
 
 enum { LINE_BYTES = 20 }; /* "0000000017 5a1b2c3d\n": the sample, its CRC32C */
 static const char line_format[] = "%010lld %08x\n";
@@ -30,8 +31,8 @@ struct ups_unfinished {
     pthread_mutex_t lock;   /* of what follows */
     int64_t *waiting;       /* complete, not yet noted down */
     int64_t waiting_count, waiting_capacity;
-    double last_note;
-    bool noting; /* one thread at a time */
+    double next_note; /* not before this moment */
+    bool noting;      /* one thread at a time */
 };
 
 static void release(ups_unfinished *unfinished) {
@@ -176,7 +177,7 @@ static ups_status take_up(ups_unfinished *unfinished, ups_error *error) {
     if (unfinished->storage_descriptor < 0) return ups_fail_errno(error, "%s: cannot be opened", unfinished->storage);
     if (ftruncate(unfinished->journal_descriptor, (off_t)unfinished->journal_bytes) != 0)
         return ups_fail_errno(error, "%s: cannot be written", unfinished->journal);
-    unfinished->last_note = ups_now();
+    unfinished->next_note = ups_now() + least_pause;
     return UPS_OK;
 }
 
@@ -266,10 +267,11 @@ static bool add_waiting(ups_unfinished *unfinished, int64_t sample) {
 
 ups_status ups_unfinished_complete(ups_unfinished *unfinished, int64_t sample, ups_error *error) {
     int64_t *samples = NULL, count = 0;
+    const double begin = ups_now();
     set_complete(unfinished, sample);
     pthread_mutex_lock(&unfinished->lock);
     const bool added = add_waiting(unfinished, sample);
-    if (added && !unfinished->noting && ups_now() - unfinished->last_note >= seconds_between_notes) {
+    if (added && !unfinished->noting && begin >= unfinished->next_note) {
         unfinished->noting = true; /* the list is ours; others begin a new one */
         samples = unfinished->waiting;
         count = unfinished->waiting_count;
@@ -282,7 +284,8 @@ ups_status ups_unfinished_complete(ups_unfinished *unfinished, int64_t sample, u
     ups_status status = note_down(unfinished, samples, count, error);
     free(samples);
     pthread_mutex_lock(&unfinished->lock);
-    unfinished->last_note = ups_now();
+    const double end = ups_now(), pause = pause_by_cost * (end - begin);
+    unfinished->next_note = end + (pause > least_pause ? pause : least_pause);
     unfinished->noting = false;
     pthread_mutex_unlock(&unfinished->lock);
     return status;

@@ -2,7 +2,7 @@
  *
  * While `x.h5` is being made, two hidden files lie beside its place: `.x.h5.ups-unfinished`, the file itself, and
  * `.x.h5.ups-journal`, one line of JSON that says what is being made and one line for each complete sample. A line is
- * written only after the sample's numbers are on disk (data synced, then journal appended and synced, about once a
+ * written only after the sample's numbers are on disk (data synced, then journal appended and synced, some times a
  * second): what the journal says is true even after a loss of power; what it does not say is made again. Making a
  * sample again writes the same bytes to the same place, so a file that was interrupted ends with the bytes of one that
  * was not.

@@ -1,0 +1,286 @@
+/* `ups datagen` interrupted: killed at any moment it goes on from the samples it has and ends with the same bytes. */
+#include "base/cancel.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "tools/solvers/datagen.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[64];
+
+static int make_directory(void **state) {
+    strcpy(directory, "/tmp/ups-resume-XXXXXX");
+    ups_progress_enable(false);
+    ups_cancel_reset();
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int entries(void) {
+    int count = 0;
+    DIR *stream = opendir(directory);
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(stream);
+    return count;
+}
+
+static int remove_directory(void **state) {
+    ups_cancel_reset();
+    DIR *stream = opendir(directory);
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) unlinkat(dirfd(stream), entry->d_name, 0);
+    closedir(stream);
+    return rmdir(directory);
+}
+
+/* A path in the directory; four calls may be in use at once. */
+static const char *in_directory(const char *name) {
+    static char paths[4][128];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+/* Samples of some milliseconds each, half a second in all. */
+static ups_datagen_request request_for(const char *solver, const char *path, int threads) {
+    ups_datagen_request request = {.solver = ups_solver_find(solver), .samples = 60, .threads = threads, .path = path};
+    assert_non_null(request.solver);
+    ups_solver_setup_begin(request.solver, &request.setup);
+    request.setup.resolution = strcmp(solver, "burgers1d") == 0 ? 512 : 32;
+    request.setup.steps = 6;
+    request.setup.seed = 7;
+    return request;
+}
+
+static void read_all(const char *path, char **bytes, size_t *length) {
+    ups_error error = {0};
+    if (ups_read_file(path, 1 << 28, bytes, length, &error) != UPS_OK) fail_msg("%s", error.message);
+}
+
+static void assert_same_file(const char *path, const char *other) {
+    size_t length, other_length;
+    char *bytes, *other_bytes;
+    read_all(path, &bytes, &length);
+    read_all(other, &other_bytes, &other_length);
+    assert_int_equal(length, other_length);
+    assert_memory_equal(bytes, other_bytes, length);
+    free(other_bytes);
+    free(bytes);
+}
+
+static ups_datagen_result must_run(const ups_datagen_request *request) {
+    ups_error error = {0};
+    ups_datagen_result result;
+    if (ups_datagen_run(request, &result, &error) != UPS_OK) fail_msg("%s", error.message);
+    return result;
+}
+
+/* Runs in a process of its own, which is killed after `seconds`; 0: not at all. True when it came to its end. */
+static bool run_and_kill(const ups_datagen_request *request, double seconds) {
+    const pid_t child = fork();
+    if (child == 0) {
+        ups_error error;
+        ups_datagen_result result;
+        _exit(ups_datagen_run(request, &result, &error) == UPS_OK ? 0 : 1);
+    }
+    if (seconds > 0.0) {
+        usleep((useconds_t)(1e6 * seconds));
+        kill(child, SIGKILL);
+    }
+    int outcome;
+    assert_int_equal(waitpid(child, &outcome, 0), child);
+    if (WIFEXITED(outcome)) assert_int_equal(WEXITSTATUS(outcome), 0);
+    return WIFEXITED(outcome);
+}
+
+static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
+    static const char *const solvers[] = {"burgers1d", "diffreact2d"}; /* one array; a group a sample */
+    const ups_random stream = ups_random_stream(1, UPS_RANDOM_TEST, 0);
+    for (int s = 0; s < 2; s++) {
+        const char *whole = in_directory("whole.h5"), *killed = in_directory("killed.h5");
+        ups_datagen_request request = request_for(solvers[s], whole, 2);
+        must_run(&request);
+        request.path = killed;
+        int kills = 0;
+        bool complete = false;
+        for (; !complete && kills < 40; kills++) { /* at once, or while it lays the file out, or later and later */
+            const double longest = kills % 3 == 0 ? 0.02 : 0.1 + 0.02 * kills;
+            complete = run_and_kill(&request, 1e-3 + longest * ups_random_uniform(stream, (uint64_t)kills));
+            assert_true(complete == ups_path_exists(killed));
+        }
+        if (!complete) {
+            const ups_datagen_result result = must_run(&request);
+            assert_true(result.continued > 0);
+        }
+        print_message("%s: %d runs\n", solvers[s], kills + !complete);
+        assert_true(kills > 2);
+        assert_same_file(whole, killed);
+        assert_int_equal(entries(), 2);
+        unlink(whole);
+        unlink(killed);
+    }
+}
+
+/* Once the journal holds five samples. */
+static void *cancel_later(void *journal) {
+    enum { LINES = 5 };
+    for (int n = 0; n < 3000; n++, usleep(10000)) {
+        int lines = 0;
+        FILE *file = fopen(journal, "r");
+        for (int byte; file && (byte = getc(file)) != EOF;) lines += byte == '\n';
+        if (file) fclose(file);
+        if (lines > LINES) break;
+    }
+    ups_cancel_request();
+    return NULL;
+}
+
+/* Leaves an unfinished run of `request` behind. */
+static void interrupt(const ups_datagen_request *request) {
+    ups_error error = {0};
+    ups_datagen_result result;
+    pthread_t canceller;
+    char journal[] = "/tmp/ups-resume-XXXXXX/.x.h5.ups-journal";
+    memcpy(journal, directory, strlen(directory));
+    assert_int_equal(pthread_create(&canceller, NULL, cancel_later, journal), 0);
+    const ups_status status = ups_datagen_run(request, &result, &error);
+    pthread_join(canceller, NULL);
+    ups_cancel_reset();
+    assert_int_equal(status, UPS_ERR_CANCELLED);
+    assert_non_null(strstr(error.message, "the same command continues, --restart begins again"));
+}
+
+static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(void **state) {
+    ups_datagen_request request = request_for("diffreact2d", in_directory("whole.h5"), 2);
+    request.samples = 120;
+    must_run(&request);
+    const char *whole = request.path;
+    request.path = in_directory("x.h5");
+    interrupt(&request);
+    assert_false(ups_path_exists(request.path));
+    assert_int_equal(entries(), 3);
+    assert_true(must_run(&request).continued > 0);
+    assert_same_file(whole, request.path);
+    assert_int_equal(entries(), 2);
+}
+
+static void other_settings_do_not_continue_a_run(void **state) {
+    ups_error error = {0};
+    ups_datagen_result result;
+    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    request.samples = 120;
+    interrupt(&request);
+
+    ups_datagen_request other = request;
+    other.setup.seed = 8;
+    assert_int_equal(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "seed is 7 there and 8 here"));
+    assert_non_null(strstr(error.message, "--restart"));
+    other = request;
+    ups_solver_set(other.solver, &other.setup, "Du=0.25", &error);
+    assert_int_equal(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "Du is 0.001 there and 0.25 here"));
+    assert_int_equal(entries(), 2); /* refused, not lost */
+
+    other.samples = 2;
+    other.restart = true;
+    assert_int_equal(must_run(&other).continued, 0);
+    assert_int_equal(entries(), 1);
+}
+
+static void a_torn_journal_is_believed_as_far_as_it_holds(void **state) {
+    ups_error error = {0};
+    ups_datagen_request request = request_for("diffreact2d", in_directory("whole.h5"), 2);
+    request.samples = 120;
+    must_run(&request);
+    const char *whole = request.path;
+    request.path = in_directory("x.h5");
+    interrupt(&request);
+
+    char journal[128], *text;
+    size_t length;
+    snprintf(journal, sizeof journal, "%s/.x.h5.ups-journal", directory);
+    read_all(journal, &text, &length);
+    const char *first_line = strchr(text, '\n') + 1;
+    const int64_t lines = (int64_t)(length - (size_t)(first_line - text)) / 20;
+    assert_true(lines > 3);
+    text[length - 25] ^= 1; /* the last line but one is damaged, and the last torn */
+    assert_int_equal(ups_publish_bytes(journal, text, length - 5, &error), UPS_OK);
+    free(text);
+    assert_int_equal(must_run(&request).continued, lines - 2);
+    assert_same_file(whole, request.path);
+}
+
+static void a_run_whose_data_is_gone_begins_again(void **state) {
+    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    request.samples = 120;
+    interrupt(&request);
+    assert_int_equal(unlink(in_directory(".x.h5.ups-unfinished")), 0);
+    request.samples = 3;
+    assert_int_equal(must_run(&request).continued, 0);
+    assert_int_equal(entries(), 1);
+}
+
+static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **state) {
+    ups_error error = {0};
+    ups_datagen_result result;
+    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    request.samples = 120;
+    interrupt(&request);
+    assert_int_equal(truncate(in_directory(".x.h5.ups-unfinished"), 5000), 0);
+    assert_int_not_equal(ups_datagen_run(&request, &result, &error), UPS_OK);
+    assert_non_null(strstr(error.message, "--restart"));
+    request.restart = true;
+    request.samples = 3;
+    must_run(&request);
+    assert_int_equal(entries(), 1);
+}
+
+static void two_processes_do_not_make_one_file(void **state) {
+    ups_error error = {0};
+    ups_datagen_result result;
+    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 1);
+    request.samples = 2000;
+    const pid_t child = fork();
+    if (child == 0) _exit(ups_datagen_run(&request, &result, &error) == UPS_OK ? 0 : 1);
+    for (int n = 0; n < 500 && entries() < 2; n++) usleep(10000);
+    usleep(50000);
+    const ups_status status = ups_datagen_run(&request, &result, &error);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(status, UPS_ERR_IO);
+    assert_non_null(strstr(error.message, "another process"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(killed_at_any_moment_it_ends_with_the_same_bytes, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on,
+                                        make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(other_settings_do_not_continue_a_run, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(a_torn_journal_is_believed_as_far_as_it_holds, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(a_run_whose_data_is_gone_begins_again, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(data_that_is_damaged_is_refused_and_restart_makes_it_anew, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(two_processes_do_not_make_one_file, make_directory, remove_directory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
