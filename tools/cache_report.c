@@ -47,6 +47,7 @@ static const char style[] =
     ".scale{display:flex;align-items:center;gap:.5rem;font-size:.82rem;color:var(--soft);margin-top:.3rem;"
     "font-variant-numeric:tabular-nums}.scale span:nth-child(2){flex:1;height:.6rem;border-radius:.2rem}\n"
     "details{margin:.5rem 0}summary{cursor:pointer}footer{margin-top:3rem;color:var(--soft);font-size:.88rem}\n"
+    "@media (max-width:40rem){svg{min-width:0;font-size:17px}}\n"
     "@media print{.wide{overflow:visible}body{max-width:none}}\n";
 
 /* The colour maps as gradients, for the scales under the pictures. */
