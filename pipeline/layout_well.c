@@ -317,7 +317,10 @@ static ups_sample sample_of(const well *w, int64_t trajectory) {
                          .dtype = w->parts[0].array->dtype,
                          .periodic = w->periodic,
                          .time = row_of(&w->time, trajectory)};
-    for (int axis = 0; axis < w->dims; axis++) sample.coordinates[axis] = row_of(&w->coordinates[axis], trajectory);
+    for (int axis = 0; axis < w->dims; axis++) {
+        sample.coordinates[axis] = row_of(&w->coordinates[axis], trajectory);
+        sample.axis_names[axis] = w->axis_names[axis];
+    }
     return sample;
 }
 

@@ -164,6 +164,19 @@ static ups_status expand(ups_arena *arena, const char *const *paths, int64_t cou
     return UPS_OK;
 }
 
+/* A file named twice would have its samples in training and in validation. */
+static ups_status check_distinct(ups_arena *arena, const path_list *list, ups_error *error) {
+    const char **sorted = UPS_ARENA_ARRAY(arena, const char *, list->count);
+    memcpy(sorted, list->paths, (size_t)list->count * sizeof *sorted);
+    qsort(sorted, (size_t)list->count, sizeof *sorted, by_bytes);
+    for (int64_t i = 1; i < list->count; i++) {
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            return ups_fail(error, UPS_ERR_ARGUMENT, "%s is named twice among the files of one task; name it once",
+                            sorted[i]);
+    }
+    return UPS_OK;
+}
+
 ups_status ups_layout_open_many(const char *const *given, int64_t given_count, const ups_layout_options *options,
                                 ups_source **source, ups_error *error) {
     *source = NULL;
@@ -175,6 +188,7 @@ ups_status ups_layout_open_many(const char *const *given, int64_t given_count, c
     int64_t opened = 0;
     const ups_layout *layout = NULL;
     ups_status status = expand(builder.arena, given, given_count, &list, error);
+    if (status == UPS_OK) status = check_distinct(builder.arena, &list, error);
     if (status == UPS_OK) files = UPS_ARENA_ARRAY(builder.arena, ups_layout_file, list.count);
     for (; opened < list.count && status == UPS_OK; opened++) {
         builder.file_index = (uint32_t)opened;

@@ -261,7 +261,7 @@ static const ups_config_rule rules[] = {
     RULE("data.difficulty.floor", "0.25", 0.001, 1, "least that a task's share is multiplied by"),
     RULE("data.difficulty.ceiling", "4", 1, 1000, "most that a task's share is multiplied by"),
     RULE("tasks[].name", NULL, 0, 0, "what the task is called everywhere: letters, digits, _ and -"),
-    RULE("tasks[].files", NULL, 0, 0, "its files, relative to data.root"),
+    RULE("tasks[].files", NULL, 0, 0, "its files, relative to data.root; * ? [ ] stand for many"),
     RULE("tasks[].stride", "1", 1, MANY, "time stride of a step, in stored frames"),
     RULE("tasks[].max_samples", "0", 0, MANY, "takes only the first so many samples; 0: all"),
     RULE("tasks[].weight", "0", 0, 1e6, "multiplies its share of the draws, but for proportional sampling; 0: 1"),

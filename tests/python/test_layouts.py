@@ -196,10 +196,10 @@ def expect_darcy(f, sample):
 
 # ---- The Well -------------------------------------------------------------------------------------------------------
 
-def write_well(f, trajectories, times, grid, form=None, *, by_sample=False, periodic=(True, True, True)):
+def write_well(f, trajectories, times, grid, form=None, *, by_sample=False, periodic=(True, True, True), names="xyz"):
     """As the_well/utils/dummy_data.py does, with every kind of field that docs/data_format.md knows."""
     dims = len(grid)
-    axes = ["x", "y", "z"][:dims]
+    axes = list(names)[:dims]
     f.attrs["dataset_name"] = "made"
     f.attrs["grid_type"] = "cartesian"
     f.attrs["n_spatial_dims"] = dims
@@ -295,9 +295,16 @@ LAYOUTS = {
 }
 
 
+# How arrays are put together does not depend on how they are stored: not every product is tried.
+ALL_FORMS = ("compressible 2D", "incompressible", "The Well 2D")
+FEW_FORMS = ("as written", "odd chunks, big-endian float64, gzip", "odd chunks, shuffle + LZF", "scale-offset, through the library")
+
+
 def check_bit_for_bit(folder):
     path = os.path.join(folder, "layout.h5")
     for (layout, (write_file, expect, samples)), (name, form) in itertools.product(LAYOUTS.items(), FORMS.items()):
+        if name not in FEW_FORMS and layout not in ALL_FORMS:
+            continue
         with h5py.File(path, "w") as f:
             write_file(f, form)
         with h5py.File(path) as f:
@@ -393,6 +400,12 @@ def check_inspect(folder):
          boundary="periodic", left_out="scalars/inlet (changes in time)")
 
 
+    facts = inspect(made(folder, "sphere.hdf5", lambda f: write_well(f, 2, 3, (5, 4), names=["theta", "phi"], periodic=(False, True))))
+    claim("axes and components are called what the file calls them",
+          [g["axis"] for g in facts["grid"]] == ["theta", "phi"] and "velocity_phi" in facts["fields"] and "stress_thetaphi" in facts["fields"]
+          and facts["boundary"] == "wall in theta, periodic in phi", facts)
+
+
 def check_many_files(folder):
     names = []
     for nu in (0.01, 0.1, 1.0):
@@ -404,6 +417,8 @@ def check_many_files(folder):
     facts = inspect(names[0], attributed, together=True)
     claim("a parameter of another file's spelling is the same one", isinstance(facts, dict) and facts["parameters"] == {"nu": [0.01, 7.0]}, facts)
     finer = made(folder, "finer_Nu2.hdf5", lambda f: write_tensor(f, (2, 3, 16)))
+    sentence = inspect(names[0], names[1], names[0], together=True)
+    claim("a file named twice is refused", isinstance(sentence, str) and "Nu0.01.hdf5 is named twice" in sentence, sentence)
     sentence = inspect(names[0], finer, together=True)
     claim("files of different grids are refused, with both grids",
           isinstance(sentence, str) and "finer_Nu2.hdf5 has grid (16)" in sentence and "Nu0.01.hdf5 has grid (8)" in sentence, sentence)
@@ -421,12 +436,10 @@ def check_many_files(folder):
 def check_broken(folder):
     def broken(text, write_file, *words):
         path = made(folder, "broken.h5", write_file)
-        for arguments in (("inspect", path), ("dump", path, "-o", os.path.join(folder, "never.npy"))):
-            done = ups(*arguments)
-            message = done.stderr.strip()
-            claim(f"{text}: {arguments[0]} says so ({message[-100:]})", done.returncode == 1 and message.startswith("ups: ")
-                  and "\n" not in message and "broken.h5" in message and all(word in message for word in words)
-                  and not os.path.exists(os.path.join(folder, "never.npy")), message)
+        done = ups("inspect", path)
+        message = done.stderr.strip()
+        claim(f"{text}: inspect says so ({message[-100:]})", done.returncode == 1 and message.startswith("ups: ")
+              and "\n" not in message and "broken.h5" in message and all(word in message for word in words), message)
 
     def without(name, write_file):
         return lambda f: (write_file(f), f.__delitem__(name))
