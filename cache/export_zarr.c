@@ -194,8 +194,9 @@ ups_status ups_export_zarr(ups_export_sink *to, ups_error *error) {
     store.skipped = json_array();
     bool had =
         store.encoder && store.statistics && store.bytes && store.lengths && store.rows && store.kept && store.skipped;
-    to->store = &store;
-    ups_status status = had ? write_store(to, error) : no_memory(to, error);
+    ups_export_sink here = *to;
+    here.store = &store;
+    ups_status status = had ? write_store(&here, error) : no_memory(to, error);
     for (int64_t i = 0; store.bytes && i < per_shard; i++) free(store.bytes[i]);
     ups_chunk_encoder_destroy(store.encoder);
     free(store.statistics);

@@ -227,7 +227,7 @@ static ups_status inspect_sample(const char *directory, int64_t index, const cha
     ups_cache_group *group;
     UPS_TRY(ups_cache_group_open(directory, &group, error));
     ups_cache_reader *reader = ups_cache_reader_create(group);
-    ups_cache_trajectory trajectory;
+    ups_cache_trajectory trajectory = {0};
     ups_status status = UPS_OK;
     if (!reader) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", directory);
