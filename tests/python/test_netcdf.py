@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import h5py
 import netCDF4
 import numpy as np
 
@@ -268,6 +269,16 @@ def check_unwritten(scratch, ways):
             v[3] = smooth((5,), 2)
             w[2:5, 1:3] = 7
         check(f"{fmt}: what was never written is NaN, in variables shorter than time too", path, ["u", "v", "w"], ways[:1])
+    if "library" not in ways:
+        return
+    with netCDF4.Dataset(path, "w") as f:
+        f.createDimension("time", None)
+        f.createDimension("x", 5)
+        f.createVariable("u", "f4", ("time", "x"), chunksizes=(3, 5))[0:8] = smooth((8, 5), 1)
+        f.createVariable("v", "f4", ("time", "x"), chunksizes=(3, 5))[0:4] = smooth((4, 5), 2)
+    check("a variable that ends within a chunk is left to NetCDF-C", path, ["u", "v"], ways[:1])
+    facts = inspect(path)
+    claim("... and inspect says so", [a["storage"] for a in facts["arrays"]] == ["chunked", "library"] and "shorter" in facts["arrays"][1]["why_library"], facts)
 
 
 # ---- recognition ----------------------------------------------------------------------------------------------------
@@ -343,6 +354,23 @@ def check_inspect(scratch):
         fields = [u[2], v[2], np.broadcast_to(h, u[2].shape), np.broadcast_to(c[2], u[2].shape)]
         expected = np.ascontiguousarray(np.stack([field.astype("f8") for field in fields], axis=1))
         claim(f"{fmt}: sample 2 has its own fields, static ones in every frame, all in float64", same(found, expected), describe(found, expected))
+
+
+def check_h5py(scratch):
+    """Dimension scales are HDF5's own, and h5py writes texts as variable-length strings."""
+    path = os.path.join(scratch, "scales.h5")
+    values = smooth((6, 4, 5), 1)
+    with h5py.File(path, "w") as f:
+        f["seconds"] = np.arange(6) / 2
+        f["seconds"].attrs["units"] = "minutes since 2000-01-01"
+        f["lat"], f["lon"] = np.arange(4.0), np.arange(5.0)
+        f["field"] = values
+        for axis, name in enumerate(("seconds", "lat", "lon")):
+            f[name].make_scale(name)
+            f["field"].dims[axis].attach_scale(f[name])
+    facts, found = inspect(path), dump(path)
+    claim("an HDF5 file with dimension scales from h5py is read as NetCDF", facts.get("layout") == "netcdf" and facts["time"]["range"] == [0, 150]
+          and [g["axis"] for g in facts["grid"]] == ["lat", "lon"] and same(found, values[:, None]), facts)
 
 
 def check_unit_axes(scratch):
@@ -474,6 +502,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_unwritten(folder, read_by)
     check_recognition(folder)
     check_inspect(folder)
+    check_h5py(folder)
     check_unit_axes(folder)
     check_bad_files(folder)
     check_training(folder)
