@@ -35,6 +35,7 @@ typedef struct training {
     const ups_batch *batch_in_hand;
     float *windows, *scratch; /* (batch): objective of each window */
     ups_task_sampling *sampling;
+    bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
 } training;
 
@@ -285,10 +286,15 @@ static ups_status advance(void *context, int64_t step, const ups_loss_sums *vali
     json_t *sampling = report ? ups_task_sampling_report(t->sampling) : NULL;
     if (json_is_object(sampling)) json_object_set(report, "sampling", sampling);
     json_decref(sampling);
+    t->shares_unsaid = t->shares_unsaid || phase;
+    if (report && t->shares_unsaid) {
+        char text[400];
+        ups_task_sampling_describe(t->sampling, text, sizeof text);
+        ups_log(UPS_LOG_INFO, "%s, step %lld: tasks are drawn %s", ups_stage_name(t->stage->stage), (long long)step,
+                text);
+        t->shares_unsaid = false;
+    }
     if (!phase) return UPS_OK;
-    char text[400];
-    ups_task_sampling_describe(t->sampling, text, sizeof text);
-    ups_log(UPS_LOG_INFO, "%s, step %lld: tasks are drawn %s", ups_stage_name(t->stage->stage), (long long)step, text);
     return ups_loader_add_phase(t->loader, phase, step * t->stage->training->accumulation, error);
 }
 

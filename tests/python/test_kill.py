@@ -151,7 +151,7 @@ class Stopped(unittest.TestCase):
     def check_checkpoint_after(self, number):
         for stage in ("autoencoder", "operator"):
             folder, message = self.stop_politely(stage, number)
-            self.assertRegex(message, rf"ups: {stage}: stopped at step \d+ of 60; --resume goes on from there")
+            self.assertRegex(message, rf"ups: {stage}: stopped at step \d+ of 160; --resume goes on from there")
             step = int(message.partition("stopped at step ")[2].split()[0])
             self.assertEqual(sorted(os.listdir(os.path.join(folder, "checkpoints", stage))),
                              ["latest.json", f"step-{step:08d}.safetensors"])

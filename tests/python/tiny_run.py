@@ -122,7 +122,7 @@ def metrics(folder, clock=True):
         lines = [json.loads(line) for line in file]
     if not clock:
         for line in lines:
-            for field in ("samples_per_s", "data_wait_share"):
+            for field in ("samples_per_s", "data_wait_share", "loader"):
                 line.pop(field, None)
     return lines
 
