@@ -1,27 +1,19 @@
 #include "tools/solvers/compressible_rows.h"
+#include "tools/solvers/every_width.h"
 #include "tools/solvers/riemann_hllc.h"
 
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define EVERY_WIDTH __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define EVERY_WIDTH
-#endif
-/* For loops that write where they read, but only at the same index. */
-#define SAME_PLACE _Pragma("omp simd")
-#define INLINE static inline __attribute__((always_inline))
-
 /* Not fmax and fmin: those must honour NaN, which keeps loops from being vectorized. */
-INLINE double larger(double a, double b) {
+UPS_ALWAYS_INLINE double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-INLINE double smaller(double a, double b) {
+UPS_ALWAYS_INLINE double smaller(double a, double b) {
     return a < b ? a : b;
 }
 
 /* Half the change within a cell: of the central difference, limited to the smaller one-sided one; zero at extrema. So
  * the ends of a cell never leave the range of its neighbours, and stay positive where they are. */
-INLINE double half_slope(double below, double here, double above) {
+UPS_ALWAYS_INLINE double half_slope(double below, double here, double above) {
     const double left = here - below, right = above - here;
     const double steepest = smaller(fabs(left), fabs(right));
     const double central = 0.25 * (left + right);
@@ -29,9 +21,9 @@ INLINE double half_slope(double below, double here, double above) {
     return left * right > 0.0 ? limited : 0.0;
 }
 
-EVERY_WIDTH void ups_gas_edges(int variables, int64_t count, const double *cells, ptrdiff_t cell_stride, ptrdiff_t step,
-                               const double *order, double *lower, ptrdiff_t lower_stride, double *upper,
-                               ptrdiff_t upper_stride) {
+UPS_EVERY_WIDTH void ups_gas_edges(int variables, int64_t count, const double *cells, ptrdiff_t cell_stride,
+                                   ptrdiff_t step, const double *order, double *lower, ptrdiff_t lower_stride,
+                                   double *upper, ptrdiff_t upper_stride) {
     for (int v = 0; v < variables; v++) {
         const double *here = cells + v * cell_stride, *below = here - step, *above = here + step;
         double *restrict low = lower + v * lower_stride, *restrict high = upper + v * upper_stride;
@@ -52,8 +44,8 @@ EVERY_WIDTH void ups_gas_edges(int variables, int64_t count, const double *cells
 }
 
 /* With `axes` and `normal` known at compile time. */
-INLINE void fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
-                   const double *right, ptrdiff_t rs, double *restrict flux, ptrdiff_t stride) {
+UPS_ALWAYS_INLINE void fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
+                              const double *right, ptrdiff_t rs, double *restrict flux, ptrdiff_t stride) {
     const double inverse_gamma_1 = 1.0 / (gamma - 1.0);
     const int pressure = axes + 1;
     for (int64_t i = 0; i < count; i++) {
@@ -77,8 +69,8 @@ INLINE void fluxes(int axes, int normal, int64_t count, double gamma, const doub
     }
 }
 
-EVERY_WIDTH void ups_gas_fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
-                                const double *right, ptrdiff_t rs, double *flux, ptrdiff_t stride) {
+UPS_EVERY_WIDTH void ups_gas_fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
+                                    const double *right, ptrdiff_t rs, double *flux, ptrdiff_t stride) {
     switch (axes * 4 + normal) {
     case 4:
         fluxes(1, 0, count, gamma, left, ls, right, rs, flux, stride);
@@ -103,8 +95,8 @@ EVERY_WIDTH void ups_gas_fluxes(int axes, int normal, int64_t count, double gamm
 
 /* τ_ab = η (∂_a v_b + ∂_b v_a - ⅔ δ_ab ∇·v) + ζ δ_ab ∇·v. Derivatives along the normal are compact; those along the
  * face are means of the central differences in both cells. */
-INLINE void stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity, const double *cells,
-                   ptrdiff_t cell_stride, double *restrict flux, ptrdiff_t stride) {
+UPS_ALWAYS_INLINE void stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
+                              const double *cells, ptrdiff_t cell_stride, double *restrict flux, ptrdiff_t stride) {
     const double shear = viscosity->shear, bulk = viscosity->bulk;
     const ptrdiff_t up = viscosity->step[normal];
     for (int64_t i = 0; i < count; i++) {
@@ -128,8 +120,8 @@ INLINE void stress(int axes, int normal, int64_t count, const ups_gas_viscosity 
     }
 }
 
-EVERY_WIDTH void ups_gas_stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
-                                const double *cells, ptrdiff_t cell_stride, double *flux, ptrdiff_t stride) {
+UPS_EVERY_WIDTH void ups_gas_stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
+                                    const double *cells, ptrdiff_t cell_stride, double *flux, ptrdiff_t stride) {
     const ups_gas_viscosity own = *viscosity;
     switch (axes * 4 + normal) {
     case 4:
@@ -153,9 +145,9 @@ EVERY_WIDTH void ups_gas_stress(int axes, int normal, int64_t count, const ups_g
     }
 }
 
-EVERY_WIDTH void ups_gas_difference(int variables, int64_t count, double inverse_dx, const double *below,
-                                    const double *above, ptrdiff_t stride, int add, double *rate,
-                                    ptrdiff_t rate_stride) {
+UPS_EVERY_WIDTH void ups_gas_difference(int variables, int64_t count, double inverse_dx, const double *below,
+                                        const double *above, ptrdiff_t stride, int add, double *rate,
+                                        ptrdiff_t rate_stride) {
     for (int v = 0; v < variables; v++) {
         const double *low = below + v * stride, *high = above + v * stride;
         double *restrict to = rate + v * rate_stride;
@@ -168,8 +160,9 @@ EVERY_WIDTH void ups_gas_difference(int variables, int64_t count, double inverse
 }
 
 /* One cell; `lane` is where its limits are kept. */
-INLINE void primitive_cell(int axes, int64_t i, int lane, double gamma, const double *inverse_dx,
-                           const double *conserved, double *primitive, ptrdiff_t stride, ups_gas_limits *limits) {
+UPS_ALWAYS_INLINE void primitive_cell(int axes, int64_t i, int lane, double gamma, const double *inverse_dx,
+                                      const double *conserved, double *primitive, ptrdiff_t stride,
+                                      ups_gas_limits *limits) {
     const double density = conserved[i], inverse = 1.0 / density;
     double kinetic = 0.0, crossing = 0.0, grid = 0.0;
     for (int a = 0; a < axes; a++) {
@@ -188,9 +181,9 @@ INLINE void primitive_cell(int axes, int64_t i, int lane, double gamma, const do
     limits->broken[lane] += density > 0.0 ? (pressure > 0.0 ? 0.0 : 1.0) : 1.0;
 }
 
-INLINE void primitives(int axes, int64_t count, double gamma, const double *inverse_dx,
-                       const double *restrict conserved, double *restrict primitive, ptrdiff_t stride,
-                       ups_gas_limits *limits) {
+UPS_ALWAYS_INLINE void primitives(int axes, int64_t count, double gamma, const double *inverse_dx,
+                                  const double *restrict conserved, double *restrict primitive, ptrdiff_t stride,
+                                  ups_gas_limits *limits) {
     ups_gas_limits own = *limits;
     int64_t i = 0;
     for (; i + UPS_GAS_LANES <= count; i += UPS_GAS_LANES) {
@@ -202,9 +195,9 @@ INLINE void primitives(int axes, int64_t count, double gamma, const double *inve
     *limits = own;
 }
 
-EVERY_WIDTH void ups_gas_primitive(int axes, int64_t count, double gamma, const double inverse_dx[UPS_GAS_AXES],
-                                   const double *conserved, double *primitive, ptrdiff_t stride,
-                                   ups_gas_limits *limits) {
+UPS_EVERY_WIDTH void ups_gas_primitive(int axes, int64_t count, double gamma, const double inverse_dx[UPS_GAS_AXES],
+                                       const double *conserved, double *primitive, ptrdiff_t stride,
+                                       ups_gas_limits *limits) {
     switch (axes) {
     case 1:
         primitives(1, count, gamma, inverse_dx, conserved, primitive, stride, limits);
@@ -218,39 +211,39 @@ EVERY_WIDTH void ups_gas_primitive(int axes, int64_t count, double gamma, const 
     }
 }
 
-EVERY_WIDTH void ups_gas_velocities(int axes, int64_t count, const double *conserved, double *primitive,
-                                    ptrdiff_t stride) {
+UPS_EVERY_WIDTH void ups_gas_velocities(int axes, int64_t count, const double *conserved, double *primitive,
+                                        ptrdiff_t stride) {
     for (int a = 1; a <= axes; a++) {
         double *restrict to = primitive + a * stride;
         for (int64_t i = 0; i < count; i++) to[i] = conserved[a * stride + i] * (1.0 / conserved[i]);
     }
 }
 
-EVERY_WIDTH void ups_gas_combine(int64_t count, int terms, const double *const *term, const double *weight,
-                                 double *out) {
+UPS_EVERY_WIDTH void ups_gas_combine(int64_t count, int terms, const double *const *term, const double *weight,
+                                     double *out) {
     const double *a = term[0], *b = term[1];
     const double p = weight[0], q = weight[1];
     if (terms == 2) {
-        SAME_PLACE
+        UPS_SAME_PLACE
         for (int64_t i = 0; i < count; i++) out[i] = p * a[i] + q * b[i];
         return;
     }
     const double *c = term[2];
     const double r = weight[2];
     if (terms == 3) {
-        SAME_PLACE
+        UPS_SAME_PLACE
         for (int64_t i = 0; i < count; i++) out[i] = p * a[i] + q * b[i] + r * c[i];
         return;
     }
     const double *d = term[3];
     const double s = weight[3];
     if (terms == 4) {
-        SAME_PLACE
+        UPS_SAME_PLACE
         for (int64_t i = 0; i < count; i++) out[i] = p * a[i] + q * b[i] + r * c[i] + s * d[i];
         return;
     }
     const double *e = term[4];
     const double t = weight[4];
-    SAME_PLACE
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) out[i] = p * a[i] + q * b[i] + r * c[i] + s * d[i] + t * e[i];
 }

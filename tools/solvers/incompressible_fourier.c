@@ -1,15 +1,9 @@
 #include "tools/solvers/incompressible_fourier.h"
+#include "tools/solvers/every_width.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define EVERY_WIDTH __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define EVERY_WIDTH
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 /* Complex columns at a time; a complex number is LANES real parts, then LANES imaginary ones. */
 enum { LANES = 8, COMPLEX = 2 * LANES, MOST_FACTORS = 64 };
@@ -71,7 +65,8 @@ size_t ups_columns_scratch(const ups_columns *columns) {
 }
 
 /* out = (re + i im) · exp(-2πi t/N) */
-INLINE void put_turned(double *restrict out, const double *turn, int64_t t, const double *re, const double *im) {
+UPS_ALWAYS_INLINE void put_turned(double *restrict out, const double *turn, int64_t t, const double *re,
+                                  const double *im) {
     const double c = turn[2 * t], s = turn[2 * t + 1];
     for (int l = 0; l < LANES; l++) {
         out[l] = c * re[l] + s * im[l];
@@ -81,7 +76,7 @@ INLINE void put_turned(double *restrict out, const double *turn, int64_t t, cons
 
 /* One pass of radix r over transforms of length n that lie `stride` apart (Van Loan, Computational Frameworks for the
  * FFT, 1.7): y[q + s(rp + j)] = exp(-2πi pj/n) Σ_k x[q + s(p + mk)] exp(-2πi jk/r), m = n/r. */
-INLINE void pass_of_two(const ups_columns *columns, int64_t n, int64_t stride, const double *x, double *y) {
+UPS_ALWAYS_INLINE void pass_of_two(const ups_columns *columns, int64_t n, int64_t stride, const double *x, double *y) {
     const int64_t m = n / 2, step = columns->rows / n;
     for (int64_t p = 0; p < m; p++) {
         for (int64_t q = 0; q < stride; q++) {
@@ -98,7 +93,7 @@ INLINE void pass_of_two(const ups_columns *columns, int64_t n, int64_t stride, c
     }
 }
 
-INLINE void pass_of_four(const ups_columns *columns, int64_t n, int64_t stride, const double *x, double *y) {
+UPS_ALWAYS_INLINE void pass_of_four(const ups_columns *columns, int64_t n, int64_t stride, const double *x, double *y) {
     const int64_t m = n / 4, step = columns->rows / n;
     for (int64_t p = 0; p < m; p++) {
         for (int64_t q = 0; q < stride; q++) {
@@ -126,8 +121,8 @@ INLINE void pass_of_four(const ups_columns *columns, int64_t n, int64_t stride, 
     }
 }
 
-INLINE void pass_of_any(const ups_columns *columns, int64_t radix, int64_t n, int64_t stride, const double *x,
-                        double *y) {
+UPS_ALWAYS_INLINE void pass_of_any(const ups_columns *columns, int64_t radix, int64_t n, int64_t stride,
+                                   const double *x, double *y) {
     const int64_t m = n / radix, step = columns->rows / n, root = columns->rows / radix;
     for (int64_t p = 0; p < m; p++) {
         for (int64_t q = 0; q < stride; q++) {
@@ -149,7 +144,7 @@ INLINE void pass_of_any(const ups_columns *columns, int64_t radix, int64_t n, in
 }
 
 /* The complex transform of what `x` holds; `y` is as large. Returns which of them holds the result. */
-INLINE double *transform(const ups_columns *columns, double *x, double *y) {
+UPS_ALWAYS_INLINE double *transform(const ups_columns *columns, double *x, double *y) {
     int64_t n = columns->rows, stride = 1;
     for (int f = 0; f < columns->factor_count; f++) {
         const int64_t radix = columns->factors[f];
@@ -191,8 +186,8 @@ static void scatter(const double *packed, int64_t width, double *row) {
     memcpy(row, packed, sizeof(double) * (size_t)(width < COMPLEX ? width : COMPLEX));
 }
 
-EVERY_WIDTH void ups_columns_forward(const ups_columns *columns, int64_t width, int64_t pitch, double *matrix,
-                                     double *scratch) {
+UPS_EVERY_WIDTH void ups_columns_forward(const ups_columns *columns, int64_t width, int64_t pitch, double *matrix,
+                                         double *scratch) {
     const int64_t rows = columns->rows;
     for (int64_t first = 0; first < width; first += COMPLEX) {
         double *strip = matrix + first;
@@ -216,8 +211,8 @@ EVERY_WIDTH void ups_columns_forward(const ups_columns *columns, int64_t width, 
     }
 }
 
-EVERY_WIDTH void ups_columns_inverse(const ups_columns *columns, int64_t width, int64_t pitch, double *matrix,
-                                     double *scratch) {
+UPS_EVERY_WIDTH void ups_columns_inverse(const ups_columns *columns, int64_t width, int64_t pitch, double *matrix,
+                                         double *scratch) {
     const int64_t rows = columns->rows;
     const double scale = 1.0 / (double)rows;
     for (int64_t first = 0; first < width; first += COMPLEX) {

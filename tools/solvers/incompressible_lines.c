@@ -1,12 +1,7 @@
 #include "tools/solvers/incompressible_lines.h"
+#include "tools/solvers/every_width.h"
 
 #include <stddef.h>
-
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define EVERY_WIDTH __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define EVERY_WIDTH
-#endif
 
 /* A table: n reciprocals of pivots, then n values z that close a periodic line (Sherman & Morrison): x = y - (y_0 +
  * close y_{n-1}) z with y the solution of the open line. `close` = r/diagonal is kept in z's formula by the caller. */
@@ -40,8 +35,8 @@ static double closing(const double *table, double r) {
     return 2.0 * r * table[0];
 }
 
-EVERY_WIDTH void ups_lines_solve_slow(ups_line_ends ends, int64_t n, int64_t width, int64_t pitch, double r,
-                                      const double *table, double *x) {
+UPS_EVERY_WIDTH void ups_lines_solve_slow(ups_line_ends ends, int64_t n, int64_t width, int64_t pitch, double r,
+                                          const double *table, double *x) {
     for (int64_t c = 0; c < width; c++) x[c] *= table[0];
     for (int64_t j = 1; j < n; j++) {
         const double inverse = table[j];

@@ -1,33 +1,25 @@
 #include "tools/solvers/incompressible_rows.h"
+#include "tools/solvers/every_width.h"
 
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define EVERY_WIDTH __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define EVERY_WIDTH
-#endif
-#define INLINE static inline __attribute__((always_inline))
-/* For loops that write where they read, but only at the same index. */
-#define SAME_PLACE _Pragma("omp simd")
-
 /* The value halfway between b and c in the row a, b, c, d of points, from the side the flow comes from: the parabola
  * through two points upstream and one downstream, as a mean over cells has it (κ = 1/3). */
-INLINE double upwind(double flow, double a, double b, double c, double d) {
+UPS_ALWAYS_INLINE double upwind(double flow, double a, double b, double c, double d) {
     const double ahead = (2.0 * c + 5.0 * b - a) * (1.0 / 6.0), behind = (2.0 * b + 5.0 * c - d) * (1.0 / 6.0);
     return flow >= 0.0 ? ahead : behind;
 }
 
-INLINE double smaller(double a, double b) {
+UPS_ALWAYS_INLINE double smaller(double a, double b) {
     return a < b ? a : b;
 }
 
-INLINE double larger(double a, double b) {
+UPS_ALWAYS_INLINE double larger(double a, double b) {
     return a > b ? a : b;
 }
 
 /* Half the change within a cell: the central difference, limited to the smaller one-sided one; zero at extrema. */
-INLINE double half_slope(double below, double here, double above) {
+UPS_ALWAYS_INLINE double half_slope(double below, double here, double above) {
     const double left = here - below, right = above - here;
     const double steepest = smaller(fabs(left), fabs(right));
     const double limited = larger(-steepest, smaller(steepest, 0.25 * (left + right)));
@@ -35,16 +27,16 @@ INLINE double half_slope(double below, double here, double above) {
 }
 
 /* The same place, without new extrema. */
-INLINE double limited_upwind(double flow, double a, double b, double c, double d) {
+UPS_ALWAYS_INLINE double limited_upwind(double flow, double a, double b, double c, double d) {
     const double ahead = b + half_slope(a, b, c), behind = c - half_slope(b, c, d);
     return flow >= 0.0 ? ahead : behind;
 }
 
-EVERY_WIDTH void ups_momentum_rate(int64_t count, int64_t along, int64_t across, double inverse_h, double viscosity,
-                                   const double *q, const double *other, double *rate) {
+UPS_EVERY_WIDTH void ups_momentum_rate(int64_t count, int64_t along, int64_t across, double inverse_h, double viscosity,
+                                       const double *q, const double *other, double *rate) {
     const double spread = viscosity * inverse_h * inverse_h;
     const int64_t a = along, c = across;
-    SAME_PLACE
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) {
         const double *x = q + i, *y = other + i;
         const double ahead = 0.5 * (x[0] + x[a]), behind = 0.5 * (x[-a] + x[0]);
@@ -58,11 +50,11 @@ EVERY_WIDTH void ups_momentum_rate(int64_t count, int64_t along, int64_t across,
     }
 }
 
-EVERY_WIDTH void ups_scalar_rate(int64_t count, int64_t pitch, double inverse_h, double diffusivity, const double *s,
-                                 const double *u, const double *v, double *rate) {
+UPS_EVERY_WIDTH void ups_scalar_rate(int64_t count, int64_t pitch, double inverse_h, double diffusivity,
+                                     const double *s, const double *u, const double *v, double *rate) {
     const double spread = diffusivity * inverse_h * inverse_h;
     const int64_t p = pitch;
-    SAME_PLACE
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) {
         const double *x = s + i;
         const double carried = u[i + p] * limited_upwind(u[i + p], x[-p], x[0], x[p], x[2 * p]) -
@@ -74,28 +66,28 @@ EVERY_WIDTH void ups_scalar_rate(int64_t count, int64_t pitch, double inverse_h,
     }
 }
 
-EVERY_WIDTH void ups_add_force(int64_t count, int64_t back, const double *s, const double *f, double *rate) {
+UPS_EVERY_WIDTH void ups_add_force(int64_t count, int64_t back, const double *s, const double *f, double *rate) {
     if (!s) {
-        SAME_PLACE
+        UPS_SAME_PLACE
         for (int64_t i = 0; i < count; i++) rate[i] += f[i];
         return;
     }
-    SAME_PLACE
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) rate[i] += 0.5 * (s[i] + s[i - back]) * f[i];
 }
 
-EVERY_WIDTH void ups_add_gradient(int64_t count, int64_t back, double factor, const double *p, double *q) {
-    SAME_PLACE
+UPS_EVERY_WIDTH void ups_add_gradient(int64_t count, int64_t back, double factor, const double *p, double *q) {
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) q[i] += factor * (p[i] - p[i - back]);
 }
 
-EVERY_WIDTH void ups_net_outflow(int64_t count, int64_t pitch, double factor, const double *u, const double *v,
-                                 double *out) {
-    SAME_PLACE
+UPS_EVERY_WIDTH void ups_net_outflow(int64_t count, int64_t pitch, double factor, const double *u, const double *v,
+                                     double *out) {
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) out[i] = factor * ((u[i + pitch] - u[i]) + (v[i + 1] - v[i]));
 }
 
-EVERY_WIDTH void ups_weigh(int64_t count, double a, const double *x, double b, const double *y, double *out) {
-    SAME_PLACE
+UPS_EVERY_WIDTH void ups_weigh(int64_t count, double a, const double *x, double b, const double *y, double *out) {
+    UPS_SAME_PLACE
     for (int64_t i = 0; i < count; i++) out[i] = a * x[i] + b * y[i];
 }
