@@ -75,6 +75,7 @@ static inline double smaller(double a, double b) {
 /* Values at the two faces of each cell: the central slope, limited to twice the smaller one-sided one. */
 static void reconstruct(int64_t count, const double *before, const double *here, const double *after, double *low,
                         double *high) {
+#pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         const double left = here[i] - before[i], right = after[i] - here[i];
         const double steepest = 2.0 * smaller(fabs(left), fabs(right));
@@ -100,6 +101,7 @@ static void reconstruct_cells(const workspace *work, int64_t count, int64_t firs
 /* HLLC between the states below and above each face, over the higher of the two bottoms. */
 static void cross(int64_t count, double gravity, line below, line above, fluxes flux) {
     const double tiny = 1e-300; /* no depth on either side: no waves */
+#pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         const double bottom = larger(below.surface[i] - below.depth[i], above.surface[i] - above.depth[i]);
         const double h_b = larger(0.0, below.surface[i] - bottom), h_a = larger(0.0, above.surface[i] - bottom);
@@ -116,7 +118,8 @@ static void cross(int64_t count, double gravity, line below, line above, fluxes 
         const double momentum = scale * (fastest * (q_b * u_b + pressure_b) - slowest * (q_a * u_a + pressure_a) +
                                          slowest * fastest * (q_a - q_b));
         flux.mass[i] = mass;
-        flux.transverse[i] = mass * (mass >= 0.0 ? below.transverse[i] : above.transverse[i]);
+        const double v_b = below.transverse[i], v_a = above.transverse[i];
+        flux.transverse[i] = mass * (mass >= 0.0 ? v_b : v_a);
         flux.below[i] = momentum + 0.5 * gravity * below.depth[i] * below.depth[i] - pressure_b;
         flux.above[i] = momentum + 0.5 * gravity * above.depth[i] * above.depth[i] - pressure_a;
     }
@@ -125,6 +128,7 @@ static void cross(int64_t count, double gravity, line below, line above, fluxes 
 /* Adds what crosses `faces` to the cells below (sign -1) or above (+1), over the cells' width. */
 static void collect(int64_t count, double sign_by_width, fluxes flux, const double *momentum, double *mass_rate,
                     double *normal_rate, double *transverse_rate) {
+#pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         mass_rate[i] += sign_by_width * flux.mass[i];
         normal_rate[i] += sign_by_width * momentum[i];
@@ -134,6 +138,7 @@ static void collect(int64_t count, double sign_by_width, fluxes flux, const doub
 
 /* The slope of the bottom within cells. */
 static void push(int64_t count, double gravity_by_width, line low, line high, double *normal_rate) {
+#pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         const double rise = (high.surface[i] - high.depth[i]) - (low.surface[i] - low.depth[i]);
         normal_rate[i] -= 0.5 * gravity_by_width * (high.depth[i] + low.depth[i]) * rise;
