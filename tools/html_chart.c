@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WIDTH = 620, HEIGHT = 230, LEFT = 88, RIGHT = 14, TOP = 12, BOTTOM = 40 };
+enum { WIDTH = 620, HEIGHT = 246, LEFT = 78, RIGHT = 14, TOP = 30, BOTTOM = 40 };
 enum { MOST_SIDE = 320, MOST_DOTS = 1000, MOST_NAMED = 8 };
 
 /* ---- frame and axes ---- */
@@ -66,8 +66,7 @@ static void begin(ups_html *html, const axes *a, const char *x_label, const char
                     HEIGHT - 5);
     ups_html_text(html, x_label);
     ups_html_markup(html,
-                    "</text><text class=\"label\" transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">",
-                    (TOP + HEIGHT - BOTTOM) / 2);
+                    "</text><text class=\"label\" x=\"4\" y=\"15\">"); /* level, so that it meets no tick's number */
     ups_html_text(html, y_label);
     ups_html_markup(html, "</text>");
 }
