@@ -19,6 +19,7 @@ static ups_status describe_group(const char *directory, ups_reconstructor *recon
     ups_cache_group *group;
     ups_cache_survey survey;
     ups_latent_measurement measurement;
+    *facts = NULL;
     UPS_TRY(ups_cache_group_open(directory, &group, error));
     ups_status status = ups_cache_survey_take(group, &survey, error);
     if (status == UPS_OK) {
@@ -32,6 +33,10 @@ static ups_status describe_group(const char *directory, ups_reconstructor *recon
         if (status == UPS_OK && reconstructor) {
             status = ups_cache_field_facts(group, &survey, reconstructor, RECONSTRUCTED, &decoded, error);
             if (status == UPS_OK) json_object_set_new(*facts, "decoded", decoded);
+        }
+        if (status != UPS_OK) {
+            json_decref(*facts);
+            *facts = NULL;
         }
         ups_cache_survey_free(&survey);
     }
