@@ -18,7 +18,7 @@
 
 typedef struct ups_noise {
     double scale, smoothness; /* scale ≥ 0.01, or no wave is left */
-    int components; /* scaled together: 2 for a vector field */
+    int components;           /* scaled together: 2 for a vector field */
 } ups_noise;
 
 /* Doubles of working memory. */
