@@ -90,11 +90,78 @@ class Layouts(InDirectory):
         inside = flux_x[:, 1:, 1:-1] - flux_x[:, :-1, 1:-1] + flux_y[:, 1:-1, 1:] - flux_y[:, 1:-1, :-1]
         np.testing.assert_allclose(inside, 10.0 / 48**2, atol=4e-7 * u.max() * 4)
 
+    def test_reaction_diffusion_is_a_tensor_file_with_nu_and_rho(self):
+        result = self.make("reacdiff1d", "-n", 3, "-r", 64, "-s", 21, "-p", "rho=5")
+        self.assertEqual(result["continued"], 0)
+        with h5py.File(self.path(), "r") as file:
+            self.assertEqual(set(file), {"tensor", "x-coordinate", "t-coordinate"})
+            self.assertEqual(file["t-coordinate"].shape, (22,))
+            self.assertEqual((file.attrs["Nu"], file.attrs["rho"]), (0.5, 5.0))
+            tensor = file["tensor"][:].astype(np.float64)
+        self.assertEqual((tensor[:, 0].min(), tensor[:, 0].max()), (0.0, 1.0))
+        self.assertTrue((np.diff(tensor.mean(2), axis=1) > 0).all())  # it only grows
+        # where it has become uniform it follows the logistic curve
+        last, before, growth = tensor[:, -1].mean(1), tensor[:, -11].mean(1), np.exp(5 * 0.5)
+        np.testing.assert_allclose(last, before * growth / (1 + before * (growth - 1)), rtol=1e-5)
+
+    def check_seed_groups(self, solver, shape, edge, t_end, *arguments):
+        """Groups as PDEBench's generators write them; returns the data and the YAML of each."""
+        self.make(solver, "-n", 3, "-r", shape[1], "-s", shape[0], *arguments)
+        data, configs = [], []
+        with h5py.File(self.path(), "r") as file:
+            self.assertEqual(set(file), {"0000", "0001", "0002"})
+            for group in file.values():
+                axes = ["t", "x", "y"][: len(shape) - 1]
+                self.assertEqual(set(group), {"data", "grid"})
+                self.assertEqual(set(group["grid"]), set(axes))
+                self.assertEqual(group["data"].shape, shape)
+                self.assertEqual(group["data"].dtype, np.float32)
+                np.testing.assert_allclose(group["grid/t"][:], np.linspace(0, t_end, shape[0]), rtol=1e-6)
+                width = (edge[1] - edge[0]) / shape[1]
+                for axis in axes[1:]:
+                    centres = np.linspace(edge[0] + width / 2, edge[1] - width / 2, shape[1])
+                    np.testing.assert_allclose(group["grid/" + axis][:], centres, rtol=1e-5, atol=1e-6)
+                self.assertIsInstance(group.attrs["config"], str)
+                configs.append(dict(line.strip().split(": ") for line in group.attrs["config"].splitlines()
+                                    if line.startswith("  ")))
+                data.append(group["data"][:].astype(np.float64))
+        self.assertEqual([config["seed"] for config in configs], ["0", "1", "2"])
+        return np.array(data), configs
+
+    def test_diffusion_sorption_is_groups_of_one_field(self):
+        data, configs = self.check_seed_groups("diffsorp1d", (11, 64, 1), (0, 1), 500)
+        self.assertEqual(configs[0]["por"], "0.29")
+        self.assertTrue((data[:, 0].max((1, 2)) == data[:, 0].min((1, 2))).all() and (data[:, 0] < 0.2).all())
+        self.assertTrue((data[:, 1:, 0] > 0.8).all() and (data <= 1).all())
+
+    def test_diffusion_reaction_is_groups_of_two_fields(self):
+        data, configs = self.check_seed_groups("diffreact2d", (6, 32, 32, 2), (-1, 1), 5)
+        self.assertEqual((configs[1]["Du"], configs[1]["Dv"], configs[1]["k"]), ("0.001", "0.005", "0.005"))
+        np.testing.assert_allclose(data[:, 0].std((1, 2)), 1.0, atol=0.1)
+        # summed over the square diffusion is nothing: the mean of v follows the means of u and v
+        u, v = data[..., 0].mean((2, 3)), data[..., 1].mean((2, 3))
+        rise = np.trapezoid(u - v, dx=1.0, axis=1) if hasattr(np, "trapezoid") else np.trapz(u - v, dx=1.0, axis=1)
+        np.testing.assert_allclose(v[:, -1] - v[:, 0], rise, atol=0.1)
+
+    def test_a_radial_dam_is_groups_of_depths(self):
+        data, configs = self.check_seed_groups("swe2d", (6, 40, 40, 1), (-2.5, 2.5), 1, "-p", "inner_height=3")
+        area = (5 / 40) ** 2
+        for depth, config in zip(data[..., 0], configs):
+            radius = float(config["dam_radius"])
+            self.assertTrue(0.3 <= radius < 0.7)
+            volume = (depth - 1).sum((1, 2)) * area
+            np.testing.assert_allclose(volume[0], 2 * np.pi * radius**2, rtol=0.02)
+            np.testing.assert_allclose(volume, volume[0], rtol=1e-5)  # nothing has reached the edge
+
     def test_data_inspect_knows_the_files(self):
-        for solver in ("advection1d", "burgers1d", "darcy2d"):
-            self.make(solver, "-n", 2, "-r", 16, name=solver + ".h5")
-            done = subprocess.run([UPS, "data", "inspect", self.path(solver + ".h5")], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
+        listed = json.loads(ups("--list", "--json").stdout)
+        self.assertGreaterEqual(len(listed), 7)
+        for solver in listed:
+            name = solver["name"]
+            steps = ["-s", 3] if solver["steps"] else []
+            self.make(name, "-n", 2, "-r", 16, *steps, name=name + ".h5")
+            done = subprocess.run([UPS, "data", "inspect", self.path(name + ".h5")], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, name + done.stderr)
 
 
 class Advection(InDirectory):
@@ -156,37 +223,59 @@ class Failures(InDirectory):
         os.chmod(self.directory.name, 0o500)
         self.assert_refused(ups("darcy2d", "-n", 1, "-o", self.path()), 1, self.path(), "Permission denied")
 
-    def test_interrupted_work_leaves_nothing_and_says_so(self):
+    def start(self, samples):
+        """A run of its own, under way: it has noted samples beyond those that it found."""
+        journal = os.path.join(self.directory.name, ".x.h5.ups-journal")
+        found = os.path.getsize(journal) if os.path.exists(journal) else 2000
+        command = [UPS, "datagen", "burgers1d", "-n", str(samples), "-r", "512", "-s", "11", "-o", self.path()]
+        journal = os.path.join(self.directory.name, ".x.h5.ups-journal")
+        noted = os.path.getsize(journal) if os.path.exists(journal) else 0
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2000):
+            time.sleep(0.01)
+            if os.path.exists(journal) and os.path.getsize(journal) > noted + 1000:
+                break
+        return run
+
+    def test_interrupted_work_is_kept_and_says_how_to_go_on(self):
         for sent in (signal.SIGINT, signal.SIGTERM):
-            command = [UPS, "datagen", "burgers1d", "-n", "100000", "-r", "512", "-s", "11", "-o", self.path()]
-            run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for _ in range(200):
-                time.sleep(0.05)
-                if os.listdir(self.directory.name):
-                    break
+            run = self.start(100000)
             run.send_signal(sent)
             _, stderr = run.communicate(timeout=30)
             self.assertEqual(run.returncode, 130, stderr)
-            self.assertIn("cancelled", stderr)
-            self.assertEqual(os.listdir(self.directory.name), [])
+            self.assertIn("of 100000 samples", stderr)
+            self.assertIn("the same command continues", stderr)
+            self.assertEqual(sorted(os.listdir(self.directory.name)), [".x.h5.ups-journal", ".x.h5.ups-unfinished"])
 
-    def test_what_a_killed_run_left_is_swept_by_the_next(self):
-        command = [UPS, "datagen", "burgers1d", "-n", "100000", "-r", "512", "-s", "11", "-o", self.path()]
-        run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        for _ in range(200):
-            time.sleep(0.05)
-            if os.listdir(self.directory.name):
-                break
+    def test_a_killed_run_goes_on_where_it_was(self):
+        run = self.start(3000)
         run.kill()
-        run.wait()
-        self.assertNotIn("x.h5", os.listdir(self.directory.name))
-        self.make("burgers1d", "-n", 2, "-r", 32, "-s", 3)
+        run.communicate()
+        self.assertEqual(sorted(os.listdir(self.directory.name)), [".x.h5.ups-journal", ".x.h5.ups-unfinished"])
+        result = self.make("burgers1d", "-n", 3000, "-r", 512, "-s", 11)
+        self.assertGreater(result["continued"], 0)
         self.assertEqual(os.listdir(self.directory.name), ["x.h5"])
 
-    def test_help_teaches_every_parameter(self):
+    def test_what_a_killed_run_left_is_not_taken_for_another_and_restart_discards_it(self):
+        run = self.start(3000)
+        run.kill()
+        run.communicate()
+        other = ["burgers1d", "-n", 2, "-r", 32, "-s", 3]
+        refused = ups(*other, "-o", self.path())
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("samples is 3000 there and 2 here", refused.stderr)
+        self.make(*other, "--restart")
+        self.assertEqual(os.listdir(self.directory.name), ["x.h5"])
+
+    def test_help_lists_every_solver_and_teaches_the_parameters_of_one(self):
         text = ups("--help").stdout
-        for word in ("advection1d", "burgers1d", "darcy2d", "beta=0.4", "nu=0.01", "nu_low=0.1", "length^2/time"):
-            self.assertIn(word, text)
+        for solver in json.loads(ups("--list", "--json").stdout):
+            self.assertIn(solver["name"], text)
+            one = ups(solver["name"], "--help").stdout
+            self.assertIn(solver["equation"].splitlines()[0], one)
+            for parameter in solver["parameters"]:
+                self.assertIn(f"--param {parameter['name']}={parameter['default']:g}", one)
+        self.assertIn("length^2/time", ups("burgers1d", "--help").stdout)
 
 
 if __name__ == "__main__":
