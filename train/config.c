@@ -94,14 +94,20 @@ static const cyaml_schema_field_t task_fields[] = {
 static const cyaml_schema_value_t task_value = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, ups_task_config, task_fields)};
 
 static const cyaml_schema_field_t encoder_fields[] = {
-    INTEGER("width", ups_encoder_config, width), CHOICE("pooling", ups_encoder_config, pooling, poolings),
-    LIST("frequencies", ups_encoder_config, frequencies, frequency_count, &float_value, 1), CYAML_FIELD_END};
+    INTEGER("width", ups_encoder_config, width),
+    INTEGER("depth", ups_encoder_config, depth),
+    INTEGER("heads", ups_encoder_config, heads),
+    REAL("mlp_ratio", ups_encoder_config, mlp_ratio),
+    CHOICE("pooling", ups_encoder_config, pooling, poolings),
+    LIST("frequencies", ups_encoder_config, frequencies, frequency_count, &float_value, 1),
+    CYAML_FIELD_END};
 static const cyaml_schema_field_t decoder_fields[] = {
     INTEGER("hidden", ups_decoder_config, hidden),
     INTEGER("depth", ups_decoder_config, depth),
     INTEGER("heads", ups_decoder_config, heads),
     REAL("mlp_ratio", ups_decoder_config, mlp_ratio),
     LIST("frequencies", ups_decoder_config, frequencies, frequency_count, &float_value, 1),
+    BOOLEAN("qk_norm", ups_decoder_config, qk_norm),
     BOOLEAN("position", ups_decoder_config, position),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t core_fields[] = {INTEGER("hidden", ups_core_config, hidden),
@@ -275,12 +281,17 @@ static const ups_config_rule rules[] = {
     RULE("model.dim", "128", 1, 65536, "features of a latent token"),
     RULE("model.encoder.width", "128", 1, 65536, "features of a patch inside the encoder"),
     RULE("model.encoder.pooling", "average", 0, 0, "how patches become tokens"),
+    RULE("model.encoder.depth", "0", 0, 64,
+         "transformer blocks on the tokens; 0 keeps latents linear in what the stem makes"),
+    RULE("model.encoder.heads", "8", 1, 1024, "attention heads of pooling by queries and of the blocks; divides width"),
+    RULE("model.encoder.mlp_ratio", "4", 0.1, 64, "MLP width over width, of the same"),
     RULE("model.encoder.frequencies", "[1, 2, 4, 8, 16]", 0, 1e6, "Fourier frequencies of a patch's place"),
     RULE("model.decoder.hidden", "128", 1, 65536, "features of a query point"),
     RULE("model.decoder.depth", "3", 1, 64, "layers of cross-attention onto the latents"),
     RULE("model.decoder.heads", "4", 1, 1024, "attention heads; divides hidden"),
     RULE("model.decoder.mlp_ratio", "2", 0.1, 64, "MLP width over hidden"),
     RULE("model.decoder.frequencies", "[1, 2, 4, 8]", 0, 1e6, "Fourier frequencies of a query point"),
+    RULE("model.decoder.qk_norm", "false", 0, 0, "RMSNorm on each head's queries and keys"),
     RULE("model.decoder.position", "true", 0, 0, "tells the decoder where each latent's patches lie"),
     RULE("model.operator.hidden", "384", 1, 65536, "features of a token inside the operator"),
     RULE("model.operator.depth", "12", 1, 256, "transformer blocks"),
@@ -326,10 +337,25 @@ static ups_status check_batch_size(const char *path, const char *stage, ups_trai
     return UPS_OK;
 }
 
-static ups_status check_heads(const char *path, const char *key, int64_t hidden, int64_t heads, ups_error *error) {
-    if (hidden % heads == 0) return UPS_OK;
-    return ups_fail(error, UPS_ERR_CONFIG, "%s: %s.heads: %lld heads do not divide hidden = %lld", path, key,
-                    (long long)heads, (long long)hidden);
+static ups_status check_heads(const char *path, const char *key, const char *width_key, int64_t width, int64_t heads,
+                              ups_error *error) {
+    if (width % heads == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG, "%s: %s.heads: %lld heads do not divide %s = %lld", path, key,
+                    (long long)heads, width_key, (long long)width);
+}
+
+static ups_status check_model(const char *path, const ups_model_config *model, ups_error *error) {
+    const ups_encoder_config *encoder = &model->encoder;
+    UPS_TRY(check_heads(path, "model.operator", "hidden", model->core.hidden, model->core.heads, error));
+    UPS_TRY(check_heads(path, "model.decoder", "hidden", model->decoder.hidden, model->decoder.heads, error));
+    if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
+        UPS_TRY(check_heads(path, "model.encoder", "width", encoder->width, encoder->heads, error));
+    }
+    if (encoder->frequency_count > UPS_MAX_FREQUENCIES || model->decoder.frequency_count > UPS_MAX_FREQUENCIES) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
+                        UPS_MAX_FREQUENCIES);
+    }
+    return UPS_OK;
 }
 
 static ups_status check_tasks(const char *path, const ups_run_config *config, ups_error *error) {
@@ -432,13 +458,7 @@ static ups_status check(const char *path, ups_run_config *config, ups_error *err
     UPS_TRY(check_sampling(path, config, error));
     UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
     UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
-    UPS_TRY(check_heads(path, "model.operator", config->model.core.hidden, config->model.core.heads, error));
-    UPS_TRY(check_heads(path, "model.decoder", config->model.decoder.hidden, config->model.decoder.heads, error));
-    if (config->model.encoder.frequency_count > UPS_MAX_FREQUENCIES ||
-        config->model.decoder.frequency_count > UPS_MAX_FREQUENCIES) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
-                        UPS_MAX_FREQUENCIES);
-    }
+    UPS_TRY(check_model(path, &config->model, error));
     const ups_autoencoder_losses *inverse = &config->autoencoder.losses;
     const ups_loss_config *const of_autoencoder[] = {&inverse->inverse_decoding, &inverse->relative,
                                                      &inverse->inverse_encoding};

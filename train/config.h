@@ -58,7 +58,8 @@ typedef struct ups_task_config {
 } ups_task_config;
 
 typedef struct ups_encoder_config {
-    int64_t width;
+    int64_t width, depth, heads;
+    double mlp_ratio;
     ups_pooling pooling;
     float *frequencies;
     unsigned frequency_count;
@@ -68,6 +69,7 @@ typedef struct ups_decoder_config {
     double mlp_ratio;
     float *frequencies; /* Fourier features of the query points */
     unsigned frequency_count;
+    bool qk_norm;
     bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
 typedef struct ups_core_config {

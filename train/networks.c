@@ -39,6 +39,9 @@ ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task
     options.tokens = config->model.tokens;
     options.dim = config->model.dim;
     options.pooling = encoder->pooling;
+    options.depth = (int)encoder->depth;
+    options.heads = (int)encoder->heads;
+    options.mlp_ratio = (float)encoder->mlp_ratio;
     options.frequency_count = (int)encoder->frequency_count;
     for (unsigned f = 0; f < encoder->frequency_count; f++) options.frequencies[f] = encoder->frequencies[f];
     return options;
@@ -53,6 +56,7 @@ ups_decoder_options ups_run_decoder(const ups_run_config *config, const ups_task
     options.depth = (int)decoder->depth;
     options.heads = (int)decoder->heads;
     options.mlp_ratio = (float)decoder->mlp_ratio;
+    options.qk_norm = decoder->qk_norm;
     options.position = decoder->position && config->model.encoder.pooling == UPS_POOL_MEAN; /* queries have no place */
     options.frequency_count = 0;
     for (unsigned f = 0; f < decoder->frequency_count; f++) {
@@ -152,18 +156,24 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
         json_array_append_new(patch, json_integer(options.patch[a]));
         json_array_append_new(grid, json_integer(task->geometry.grid[a]));
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:b, s:s}", "task", task->name, "tokens",
-                     (json_int_t)options.tokens, "dim", (json_int_t)options.dim, "width", (json_int_t)options.width,
-                     "stem_width", (json_int_t)options.stem_width, "pooling",
-                     options.pooling == UPS_POOL_MEAN ? "average" : "queries", "patch", patch, "grid", grid,
-                     "frequencies", list_frequencies(options.frequencies, options.frequency_count), "periodic",
-                     (int)task->geometry.periodic, "precision", "f32");
+    json_t *encoder = json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:b, s:s}", "task", task->name, "tokens",
+                                (json_int_t)options.tokens, "dim", (json_int_t)options.dim, "width",
+                                (json_int_t)options.width, "stem_width", (json_int_t)options.stem_width, "pooling",
+                                options.pooling == UPS_POOL_MEAN ? "average" : "queries", "patch", patch, "grid", grid,
+                                "frequencies", list_frequencies(options.frequencies, options.frequency_count),
+                                "periodic", (int)task->geometry.periodic, "precision", "f32");
+    json_object_set_new(encoder, "depth", json_integer(options.depth));
+    if (options.pooling == UPS_POOL_QUERIES || options.depth > 0) { /* without attention heads mean nothing */
+        json_object_set_new(encoder, "heads", json_integer(options.heads));
+    }
+    return encoder;
 }
 
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
     ups_decoder_options options = ups_run_decoder(config, task);
-    return json_pack("{s:I, s:b, s:o}", "heads", (json_int_t)options.heads, "position", (int)options.position,
-                     "frequencies", list_frequencies(options.frequencies, options.frequency_count));
+    return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
+                     "position", (int)options.position, "frequencies",
+                     list_frequencies(options.frequencies, options.frequency_count));
 }
 
 /* Tasks in their order: it says which one each column of the task's embedding is. */

@@ -83,7 +83,7 @@ static void what_is_printed_loads_to_the_same(void **state) {
 
 typedef struct mistake {
     const char *text;     /* appended to the minimal configuration, or an override where it has no newline */
-    const char *parts[3]; /* of the message, besides the file or the override */
+    const char *parts[4]; /* of the message, besides the file or the override */
 } mistake;
 
 static void told(const mistake *m) {
@@ -195,6 +195,13 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
         {"operator.pairs_per_trajectory=5", {"operator.batch_size", "multiple"}},
         {"model.operator.heads=7", {"model.operator.heads", "7 heads", "384"}},
         {"model.decoder.heads=5", {"model.decoder.heads", "5 heads", "128"}},
+        {"model: {encoder: {pooling: queries, width: 100}}\n", {"model.encoder.heads", "8 heads", "width = 100"}},
+        {"model: {encoder: {depth: 1, width: 97}}\n", {"model.encoder.heads", "8 heads", "width = 97"}},
+        {"tasks[1].from=5000", {"tasks[1].from", "autoencoder.steps", "never"}},
+        {"data: {sampling: difficulty, slots: 63}\n", {"data.slots", "63", "62"}},
+        {"data: {sampling: difficulty, split: {train: 1, validation: 0, test: 0}}\n",
+         {"difficulty", "split.validation"}},
+        {"data: {sampling: difficulty}\noperator: {validate_every: 0}\n", {"difficulty", "operator.validate_every"}},
         {"model.encoder.frequencies=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]", {"frequencies"}},
         {"operator.losses.one_step.weight=0", {"operator.losses", "no loss", "weight: 1"}},
         {"operator.losses.one_step.from=5", {"operator.losses", "no loss", "from: 0"}},
