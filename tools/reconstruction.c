@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_VALUES (INT64_C(1) << 24) /* of fields in memory, each of truth and decoded: 64 MiB */
+#define MOST_VALUES (INT64_C(1) << 24) /* of fields in memory, thrice: 64 MiB each */
 
 struct ups_reconstructor {
     ups_session session;
@@ -123,64 +123,76 @@ static ups_status read_frame(const ups_task *task, int64_t source_sample, int64_
     return UPS_OK;
 }
 
-/* Working memory of one trajectory. */
+/* Working memory of one trajectory: the networks work in batches, so all frames go through them together. */
 typedef struct workspace {
-    void *raw;
-    float *frame, *exact, *cached, *from_exact, *coordinates;
-    ups_f16 *rounded;
-    double *sums; /* (channels, 5): field, field², fp16², error², |fp16| max */
+    void *raw;             /* a frame as it is stored */
+    float *fields;         /* (frames, elements): in the task's order, then as decoded from latents before rounding */
+    float *exact, *cached; /* (frames, latent elements) */
+    float *coordinates;
+    ups_f16 *rounded; /* (latent elements) */
+    double *sums;     /* (channels, 5): field, field², fp16², error², |fp16| max */
 } workspace;
 
-static bool workspace_make(workspace *w, const ups_task *task, int64_t elements, int64_t latent_elements) {
-    int64_t points = ups_task_points(task);
-    w->raw = malloc((size_t)elements * sizeof(double));
-    w->frame = malloc((size_t)elements * sizeof(float));
-    w->exact = malloc((size_t)latent_elements * sizeof(float));
-    w->cached = malloc((size_t)latent_elements * sizeof(float));
-    w->from_exact = malloc((size_t)elements * sizeof(float));
-    w->coordinates = malloc((size_t)(points * task->geometry.dims) * sizeof(float));
+static bool workspace_make(workspace *w, const ups_task *task, int64_t frames, int64_t latent_elements) {
+    size_t elements = (size_t)ups_sample_frame_elements(&task->geometry), latents = (size_t)(frames * latent_elements);
+    w->raw = malloc(elements * sizeof(double));
+    w->fields = malloc((size_t)frames * elements * sizeof(float));
+    w->exact = malloc(latents * sizeof(float));
+    w->cached = malloc(latents * sizeof(float));
+    w->coordinates = malloc((size_t)(ups_task_points(task) * task->geometry.dims) * sizeof(float));
     w->rounded = malloc((size_t)latent_elements * sizeof(ups_f16));
     w->sums = calloc((size_t)task->geometry.channels * 5, sizeof(double));
-    return w->raw && w->frame && w->exact && w->cached && w->from_exact && w->coordinates && w->rounded && w->sums;
+    return w->raw && w->fields && w->exact && w->cached && w->coordinates && w->rounded && w->sums;
 }
 
 static void workspace_free(workspace *w) {
     free(w->raw);
-    free(w->frame);
+    free(w->fields);
     free(w->exact);
     free(w->cached);
-    free(w->from_exact);
     free(w->coordinates);
     free(w->rounded);
     free(w->sums);
 }
 
-/* The frame before and behind the cache, both decoded; sums for the measures. */
-static ups_status reconstruct_frame(ups_reconstructor *r, const ups_cache_group *group, const ups_f16 *latents,
-                                    int64_t i, workspace *w, ups_reconstruction *result, ups_error *error) {
-    const ups_task *task = result->task;
-    int64_t points = ups_task_points(task), channels = task->geometry.channels, elements = points * channels;
-    int64_t latent_elements = ups_surrogate_latent_elements(r->surrogate), frame = result->frame[i];
-    float *truth = result->truth + i * elements, *decoded = result->decoded + i * elements;
-    UPS_TRY(read_frame(task, group->source_samples[result->sample], frame, w->raw, w->frame, error));
-    ups_frames_channels_last(task, w->frame, 1, truth);
-    UPS_TRY(ups_surrogate_encode(r->surrogate, w->frame, 1, w->exact, error));
-    ups_f16_to_f32(latents + frame * latent_elements, w->cached, (size_t)latent_elements);
-    UPS_TRY(ups_surrogate_decode(r->surrogate, w->cached, 1, w->coordinates, points, decoded, error));
-    UPS_TRY(ups_surrogate_decode(r->surrogate, w->exact, 1, w->coordinates, points, w->from_exact, error));
-    ups_f32_to_f16(w->exact, w->rounded, (size_t)latent_elements);
-    ups_f16_to_f32(w->rounded, w->exact, (size_t)latent_elements);
-    for (int64_t k = 0; k < latent_elements; k++) {
-        result->latent_distance = fmax(result->latent_distance, fabs((double)w->exact[k] - (double)w->cached[k]));
-    }
-    for (int64_t k = 0; k < elements; k++) {
-        double *sums = w->sums + 5 * (k % channels), field = truth[k];
-        double fp16 = (double)decoded[k] - (double)w->from_exact[k], wrong = (double)decoded[k] - field;
+static void add_sums(const ups_reconstruction *result, const float *from_exact, int64_t elements, double *all) {
+    int64_t channels = result->task->geometry.channels;
+    for (int64_t k = 0; k < result->frames * elements; k++) {
+        double *sums = all + 5 * (k % channels), field = result->truth[k];
+        double fp16 = (double)result->decoded[k] - (double)from_exact[k], wrong = (double)result->decoded[k] - field;
         sums[0] += field;
         sums[1] += field * field;
         sums[2] += fp16 * fp16;
         sums[3] += wrong * wrong;
         sums[4] = fmax(sums[4], fabs(fp16));
+    }
+}
+
+/* Frames before and behind the cache, both decoded; sums for the measures. */
+static ups_status reconstruct_frames(ups_reconstructor *r, const ups_cache_group *group, const ups_f16 *latents,
+                                     workspace *w, ups_reconstruction *result, ups_error *error) {
+    const ups_task *task = result->task;
+    int64_t points = ups_task_points(task), elements = points * task->geometry.channels, frames = result->frames;
+    int64_t each = ups_surrogate_latent_elements(r->surrogate);
+    for (int64_t i = 0; i < frames; i++) {
+        int64_t frame = result->frame[i];
+        UPS_TRY(
+            read_frame(task, group->source_samples[result->sample], frame, w->raw, w->fields + i * elements, error));
+        ups_f16_to_f32(latents + frame * each, w->cached + i * each, (size_t)each);
+    }
+    ups_frames_channels_last(task, w->fields, frames, result->truth);
+    UPS_TRY(ups_surrogate_encode(r->surrogate, w->fields, frames, w->exact, error));
+    UPS_TRY(ups_surrogate_decode(r->surrogate, w->cached, frames, w->coordinates, points, result->decoded, error));
+    UPS_TRY(ups_surrogate_decode(r->surrogate, w->exact, frames, w->coordinates, points, w->fields, error));
+    add_sums(result, w->fields, elements, w->sums);
+    for (int64_t i = 0; i < frames; i++) {
+        float *now = w->exact + i * each;
+        ups_f32_to_f16(now, w->rounded, (size_t)each);
+        ups_f16_to_f32(w->rounded, now, (size_t)each);
+        for (int64_t k = 0; k < each; k++) {
+            double distance = fabs((double)now[k] - (double)w->cached[i * each + k]);
+            result->latent_distance = fmax(result->latent_distance, distance);
+        }
     }
     return UPS_OK;
 }
@@ -203,7 +215,7 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
     result->truth = malloc((size_t)(frames * elements) * sizeof(float));
     result->decoded = malloc((size_t)(frames * elements) * sizeof(float));
     result->channel = calloc((size_t)channels, sizeof *result->channel);
-    bool had = workspace_make(&w, task, elements, ups_surrogate_latent_elements(r->surrogate)) && result->frame &&
+    bool had = workspace_make(&w, task, frames, ups_surrogate_latent_elements(r->surrogate)) && result->frame &&
                result->truth && result->decoded && result->channel;
     ups_sample description;
     ups_status status = had ? ups_source_describe(task->source, group->source_samples[sample], &description, error)
@@ -213,9 +225,7 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
         ups_task_coordinates(task, w.coordinates);
         choose_frames(times, frames, result->frame);
     }
-    for (int64_t i = 0; i < frames && status == UPS_OK; i++) {
-        status = reconstruct_frame(r, group, latents, i, &w, result, error);
-    }
+    if (status == UPS_OK) status = reconstruct_frames(r, group, latents, &w, result, error);
     double values = (double)frames * (double)(elements / channels);
     for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
         const double *sums = w.sums + 5 * c, mean = sums[0] / values;
