@@ -30,10 +30,15 @@ typedef struct boundary_word {
 } boundary_word;
 
 /* Said outright first; then by the tests' names (data_gen/…/CompressibleFluid/config/args). */
-static const boundary_word words[] = {
-    {"periodic", true, "periodic"},  {"trans", true, "outgoing"},     {"KH", true, "periodic in x, outgoing in y"},
-    {"OTVortex", false, "periodic"}, {"Turb", false, "periodic"},     {"Sod", false, "outgoing"},
-    {"shock", false, "outgoing"},    {"BlastWave", false, "outgoing"}};
+static const boundary_word words[] = {{"KHI", true, "periodic in x, outgoing in y"},
+                                      {"periodic", true, "periodic"},
+                                      {"trans", true, "outgoing"},
+                                      {"KH", true, "periodic in x, outgoing in y"},
+                                      {"OTVortex", false, "periodic"},
+                                      {"Turb", false, "periodic"},
+                                      {"Sod", false, "outgoing"},
+                                      {"shock", false, "outgoing"},
+                                      {"BlastWave", false, "outgoing"}};
 
 /* Whether a file's name holds the word, between '_', '-' and '.'. */
 static bool name_holds(const char *path, const boundary_word *word) {
@@ -62,12 +67,9 @@ static void visit_boundary(void *context, const char *name, double number, const
 static ups_status find_boundary(const ups_layout_builder *builder, const char **boundary, ups_error *error) {
     boundary_attribute attribute = {builder->arena, NULL};
     UPS_TRY(ups_hdf5_attributes(builder->file, "", visit_boundary, &attribute, error));
-    if (attribute.text) {
-        *boundary = strcasecmp(attribute.text, "trans") == 0 ? "outgoing" : attribute.text;
-        return UPS_OK;
-    }
+    if (attribute.text) *boundary = attribute.text;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (!name_holds(builder->path, &words[i])) continue;
+        if (!name_holds(attribute.text ? attribute.text : builder->path, &words[i])) continue;
         *boundary = words[i].boundary;
         return UPS_OK;
     }

@@ -3,8 +3,8 @@
  * data_io.py). A file holds few samples of many frames, a chunk a frame; a window of frames reads its own chunks only.
  *
  * The force drives the flow and does not change: without it the next frame cannot be known, so that it is presented as
- * channels, the same in every frame, which is how surrogates take a static forcing. It is read once a window. Velocity
- * is zero at the boundary (the generator's extrapolation ZERO). The generator's settings are YAML in `config`. */
+ * channels, the same in every frame, which is how surrogates take a static forcing. It is read once a window. The
+ * generator's settings are YAML in `config`; its velocity is zero at the boundary unless they say otherwise. */
 #include "pipeline/layout_source.h"
 
 #include <string.h>
@@ -94,6 +94,36 @@ static ups_status read_times(ups_layout_builder *builder, int64_t samples, int64
                     (long long)times);
 }
 
+/* The boundary as the generator's settings name it, which are PhiFlow's words. */
+typedef struct extrapolation {
+    ups_arena *arena;
+    const char *word; /* upper case, as written; NULL: not said */
+} extrapolation;
+
+static void find_extrapolation(void *context, const char *name, double number, const char *text) {
+    static const char key[] = "velocity_extrapolation:";
+    extrapolation *found = context;
+    const char *at = text && strcmp(name, "config") == 0 ? strstr(text, key) : NULL;
+    if (!at) return;
+    at += strlen(key);
+    at += strspn(at, " '\"");
+    size_t length = strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    if (length > 0 && length < 32) found->word = ups_arena_printf(found->arena, "%.*s", (int)length, at);
+}
+
+static ups_status read_boundary(const ups_layout_builder *builder, const char **boundary, ups_error *error) {
+    extrapolation found = {builder->arena, NULL};
+    UPS_TRY(ups_hdf5_attributes(builder->file, "", find_extrapolation, &found, error));
+    if (!found.word || strcmp(found.word, "ZERO") == 0) {
+        *boundary = "not periodic: velocity is zero there";
+    } else if (strcmp(found.word, "PERIODIC") == 0) {
+        *boundary = "periodic";
+    } else {
+        *boundary = ups_arena_printf(builder->arena, "not periodic: velocity as PhiFlow's %s", found.word);
+    }
+    return UPS_OK;
+}
+
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     flow found;
     UPS_TRY(map_fields(builder, &found, error));
@@ -105,6 +135,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     UPS_TRY(read_times(builder, samples, times, &time, &time_by_sample, error));
     ups_pde_parameters parameters = {.arena = builder->arena};
     UPS_TRY(ups_layout_read_parameters(builder, "", &parameters, error));
+    const char *boundary;
+    UPS_TRY(read_boundary(builder, &boundary, error));
     const ups_layout_part *parts = NULL;
     for (int64_t s = 0; s < samples; s++) { /* a member each, since each has its own times */
         ups_layout_member *member;
@@ -120,7 +152,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
         member->name = "sample";
         member->numbered = true;
         member->first_row = s;
-        member->boundary = "not periodic: velocity is zero there";
+        member->boundary = boundary;
+        member->sample.periodic = strcmp(boundary, "periodic") == 0;
         member->found = parameters;
         if (s == 0) ups_layout_set_parts(builder, member, found.parts, found.part_count);
         if (s == 0) parts = member->parts;

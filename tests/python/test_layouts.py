@@ -331,7 +331,14 @@ def check_names(folder):
     """Parameters and boundary from PDEBench's own file names, and from attributes before those."""
     one = lambda **values: {name: [value, value] for name, value in values.items()}
     bare = lambda shape: lambda f: write_compressible(f, shape, attributes=False)
+    said = lambda bc: lambda f: (write_compressible(f, (2, 3, 8, 6), attributes=False), f.attrs.__setitem__("bc", bc))
+    wraps = lambda f: (write_incompressible(f, (1, 3, 8, 6)), f.attrs.__setitem__("config", "NU: 0.5\nvelocity_extrapolation: PERIODIC\n"))
     cases = [
+        ("said_trans_periodic.hdf5", said("trans"), {}, "outgoing"),
+        ("said_periodic.hdf5", said("periodic"), {}, "periodic"),
+        ("said_KHI.hdf5", said("KHI"), {}, "periodic in x, outgoing in y"),
+        ("said_wall.hdf5", said("wall"), {}, "wall"),
+        ("ns_periodic.h5", wraps, one(NU=0.5), "periodic"),
         ("1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5", bare((2, 3, 8)), one(eta=0.1, zeta=0.1), "periodic"),
         ("1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
         ("1D_CFD_Shock_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
