@@ -114,6 +114,7 @@ static ups_status take(ups_loader *loader, int64_t count, bool touch, double *by
         for (int64_t w = 0; w < batch->windows && touch; w++) seen += touch_window(batch, &batch->window[w]);
         ups_loader_release(loader, batch);
     }
+    (void)seen;
     return UPS_OK;
 }
 
