@@ -52,14 +52,14 @@ typedef struct train_request {
 static void print_plan(const char *name, const ups_stage_plan *plan, json_t *list) {
     if (list) {
         json_object_set_new(list, name,
-                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "batch_size",
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "batch_size",
                                       (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
                                       "parameters", (json_int_t)plan->parameters, "optimizer",
                                       (json_int_t)plan->optimizer, "activations", (json_int_t)plan->activations,
                                       "inputs", (json_int_t)plan->inputs, "workspace", (json_int_t)plan->workspace,
-                                      "loader", (json_int_t)plan->loader, "residency",
-                                      ups_residency_name(plan->residency), "resident", (json_int_t)plan->resident,
-                                      "total", (json_int_t)plan->total));
+                                      "loader", (json_int_t)plan->loader, "validation_loader",
+                                      (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency),
+                                      "resident", (json_int_t)plan->resident, "total", (json_int_t)plan->total));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -76,6 +76,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"kernel workspace", plan->workspace},
                 {"inputs", plan->inputs},
                 {"batches in flight", plan->loader},
+                {"batches of validations", plan->validation},
                 {kept[plan->residency], plan->resident},
                 {"total", plan->total}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -23,8 +23,9 @@ typedef struct ups_stage_plan {
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t inputs;
     size_t workspace;
-    size_t loader;   /* batches in flight */
-    size_t resident; /* samples that stay in memory, at most */
+    size_t loader;     /* batches in flight */
+    size_t validation; /* the same of validation, whose loader runs beside that of training */
+    size_t resident;   /* samples that stay in memory, at most */
     ups_residency residency;
     size_t total;
 } ups_stage_plan;

@@ -120,14 +120,20 @@ static bool any_graph_is_partial(const training *t) {
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
 
-static size_t loader_bytes(const training *t, bool kept) {
-    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS];
+/* What the loader of training takes, and that of validation. */
+static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
+    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS], validated[UPS_SAMPLER_MAX_TASKS];
+    int count = 0;
     for (int task = 0; task < t->tasks->count; task++) {
         loads[task] = t->stage->load(t->stage->context, task);
         loads[task].kept = kept;
+        if (t->tasks->task[task].sample_count[UPS_SPLIT_VALIDATION] > 0) validated[count++] = loads[task];
     }
     ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, 0);
-    return ups_loader_measure(&options, loads, t->tasks->count).total;
+    plan->loader = ups_loader_measure(&options, loads, t->tasks->count).total;
+    if (count == 0) return;
+    options = ups_validation_loader_options(t->config, t->stage->training, t->batch, count);
+    plan->validation = ups_loader_measure(&options, validated, count).total;
 }
 
 /* What the samples that stay in memory take, judged by the bounds known before there are any. */
@@ -168,11 +174,11 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         ups_residency_choice choice = resident_bytes(&t);
-        plan->loader = loader_bytes(&t, choice.residency != UPS_RESIDENCY_STREAM);
+        plan_loaders(&t, choice.residency != UPS_RESIDENCY_STREAM, plan);
         plan->residency = choice.residency;
         plan->resident = choice.bytes;
         plan->total = plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace +
-                      plan->loader + plan->resident;
+                      plan->loader + plan->validation + plan->resident;
     }
     free(graphs);
     end(&t);

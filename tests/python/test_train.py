@@ -171,7 +171,7 @@ class Train(unittest.TestCase):
         plan = json.loads(self.runs.must("train", config, "--plan", "--json").stdout)
         self.assertEqual(set(plan), {"autoencoder", "operator"})
         for stage in plan.values():
-            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "resident")
+            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident")
             self.assertEqual(stage["total"], sum(stage[part] for part in parts))
             self.assertEqual(stage["batch_size"], 4)
         self.assertFalse(os.path.exists(self.runs.path("planned")))
