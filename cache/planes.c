@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ORDER_BLOCK 64 /* series that choose_order looks at together, */
+#define ORDER_BLOCK 64  /* series that choose_order looks at together, */
 #define ORDER_STRIDE 16 /* one such block in this many */
 
 /* What one series needs to be predicted or undone: the last integer and its last difference. */
@@ -47,7 +47,7 @@ static inline ups_f16 undo(predictor *p, uint16_t code, int order, int64_t frame
 static const ups_planes_kernel *fastest(void) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return &ups_planes_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return &ups_planes_avx2;
+    if (__builtin_cpu_supports("avx2") && ups_half_path_runs_here(UPS_HALF_F16C)) return &ups_planes_avx2;
 #endif
     return &ups_planes_baseline;
 }

@@ -31,8 +31,8 @@ static inline int64_t ups_planes_pairs(int64_t times) {
     return (times + 1) / 2;
 }
 
-/* The order whose residuals promise the smallest entropy; looks at one in sixteen series. `latents` (times, series), rows
- * `stride` values apart. */
+/* The order whose residuals promise the smallest entropy; looks at one in sixteen series. `latents` (times, series),
+ * rows `stride` values apart. */
 int ups_planes_choose_order(const ups_f16 *latents, int64_t stride, int64_t times, int64_t series);
 
 /* `latents` (times, series), rows `stride` values apart, into planes. */

@@ -140,6 +140,7 @@ void ups_sampler_shares(const double *weights, int32_t task_count, int32_t *shar
             if (weights[k] <= 0.0 || shares[k] + one < 1) continue;
             if (best < 0 || (remainder[k] - remainder[best]) * one > 0.0) best = k;
         }
+        if (best < 0) break; /* cannot be: there are more shares than tasks */
         shares[best] += one;
         remainder[best] -= one;
         left -= one;

@@ -19,10 +19,11 @@ static ups_status explain_foreign(const char *path, int fd, uint64_t bytes, ups_
     for (uint64_t offset = 0; offset + 8 <= bytes; offset = offset ? offset * 2 : 512) {
         if (pread(fd, start, 8, (off_t)offset) == 8 && memcmp(start, signature, 8) == 0) return UPS_OK;
     }
-    return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s is not an HDF5 file, nor NetCDF (their signatures are missing): is it the right file, and was its download "
-                    "complete?",
-                    path);
+    return ups_fail(
+        error, UPS_ERR_FORMAT,
+        "%s is not an HDF5 file, nor NetCDF (their signatures are missing): is it the right file, and was its download "
+        "complete?",
+        path);
 }
 
 /* Opens the file for our own reads, and says what is wrong with it where that is plain to see. */

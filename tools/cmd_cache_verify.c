@@ -35,7 +35,8 @@ static const ups_usage usage = {
 typedef struct verification {
     const ups_arguments *arguments;
     ups_pool *pool;
-    ups_session *session; /* NULL: nothing is to be mended */
+    bool mends;
+    ups_session session; /* open when it mends, or a configuration was named */
     json_t *result;
     int64_t problems; /* that remain */
 } verification;
@@ -74,7 +75,7 @@ static void print_report(const char *directory, const ups_verify_report *report)
 static ups_status mend(verification *v, const char *group, const ups_verify_report *found, json_t *facts,
                        ups_error *error) {
     ups_repair_report report;
-    ups_status status = ups_repair_group(v->session, group, found, v->pool, &report, error);
+    ups_status status = ups_repair_group(&v->session, group, found, v->pool, &report, error);
     if (status != UPS_OK) return status;
     v->problems += report.after.finding_count;
     json_t *entry = json_pack("{s:I, s:I, s:b}", "shards", (json_int_t)report.shards, "encoded",
@@ -101,7 +102,7 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
     if (status != UPS_OK) return status;
     json_t *facts = report_facts(directory, &report);
     if (!v->arguments->json) print_report(directory, &report);
-    if (v->session && report.finding_count > 0)
+    if (v->mends && report.finding_count > 0)
         status = mend(v, directory, &report, facts, error);
     else
         v->problems += report.finding_count;
@@ -114,7 +115,6 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
  * anything is to be mended. */
 static ups_status verify_all(verification *v, const char *operand, const char *const *overrides, size_t override_count,
                              bool repair, ups_error *error) {
-    ups_session session = {0};
     char *config = NULL, *cache = NULL, **groups = NULL;
     int64_t count = 0;
     struct stat info;
@@ -122,14 +122,14 @@ static ups_status verify_all(verification *v, const char *operand, const char *c
     ups_status status = UPS_OK;
     if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
     if (status == UPS_OK && config) {
-        status = ups_session_open(config, overrides, override_count, repair, &session, error);
-        if (status == UPS_OK && repair) v->session = &session;
-        if (status == UPS_OK) cache = ups_run_cache_directory(session.config);
+        status = ups_session_open(config, overrides, override_count, repair, &v->session, error);
+        v->mends = status == UPS_OK && repair;
+        if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
     }
     if (status == UPS_OK) status = ups_cache_groups_find(is_config && cache ? cache : operand, &groups, &count, error);
     for (int64_t i = 0; i < count && status == UPS_OK; i++) status = verify_group(v, groups[i], error);
     ups_cache_groups_free(groups, count);
-    if (config) ups_session_close(&session);
+    if (config) ups_session_close(&v->session);
     free(cache);
     free(config);
     return status;
