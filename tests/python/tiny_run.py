@@ -104,13 +104,16 @@ class Runs:
 
 
 def tree(folder):
-    """Every file below a folder with the hash of its bytes; folders with None."""
+    """Every file below a folder with the hash of its bytes, links with what they name; folders with None."""
     found = {}
     for at, folders, files in os.walk(folder):
         for name in folders:
             found[os.path.relpath(os.path.join(at, name), folder)] = None
         for name in files:
             path = os.path.join(at, name)
+            if os.path.islink(path):  # a claim, whose holder may be gone
+                found[os.path.relpath(path, folder)] = os.readlink(path)
+                continue
             with open(path, "rb") as file:
                 found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
     return found
