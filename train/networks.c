@@ -11,7 +11,7 @@ int64_t ups_task_points(const ups_task *task) {
     return ups_sample_frame_elements(&task->geometry) / task->geometry.channels;
 }
 
-ups_field_shape ups_task_field(const ups_task *task) {
+static ups_field_shape field_of(const ups_task *task) {
     const ups_sample *geometry = &task->geometry;
     ups_field_shape field = {.task = task->name,
                              .dims = geometry->dims,
@@ -30,7 +30,7 @@ static int64_t stem_width(const ups_task *task) {
     return values < 16 ? 16 : values > 128 ? 128 : values;
 }
 
-ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task *task) {
+static ups_encoder_options encoder_of(const ups_run_config *config, const ups_task *task) {
     const ups_encoder_config *encoder = &config->model.encoder;
     ups_encoder_options options = ups_encoder_defaults();
     for (int a = 0; a < task->geometry.dims; a++) options.patch[a] = task->patch[a];
@@ -47,7 +47,7 @@ ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task
     return options;
 }
 
-ups_decoder_options ups_run_decoder(const ups_run_config *config, const ups_task *task) {
+static ups_decoder_options decoder_of(const ups_run_config *config, const ups_task *task) {
     const ups_decoder_config *decoder = &config->model.decoder;
     ups_decoder_options options = ups_decoder_defaults();
     options.tokens = config->model.tokens;
@@ -87,9 +87,9 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
 
 ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     for (int t = 0; t < tasks->count; t++) {
-        ups_encoder_options encoder = ups_run_encoder(config, &tasks->task[t]);
+        ups_encoder_options encoder = encoder_of(config, &tasks->task[t]);
         UPS_TRY(ups_encoder_check(&encoder, error));
-        ups_decoder_options decoder = ups_run_decoder(config, &tasks->task[t]);
+        ups_decoder_options decoder = decoder_of(config, &tasks->task[t]);
         UPS_TRY(ups_decoder_check(&decoder, error));
     }
     ups_operator_options core = ups_run_operator(config, tasks);
@@ -108,28 +108,28 @@ ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
 }
 
 ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
-    ups_encoder_options options = ups_run_encoder(config, task);
-    ups_field_shape shape = ups_task_field(task);
+    ups_encoder_options options = encoder_of(config, task);
+    ups_field_shape shape = field_of(task);
     return ups_encoder_build(graph, &options, &shape, field, ups_networks_statistics(graph, task));
 }
 
 ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config *config, const ups_task *task,
                                          ups_value field) {
-    ups_encoder_options options = ups_run_encoder(config, task);
-    ups_field_shape shape = ups_task_field(task);
+    ups_encoder_options options = encoder_of(config, task);
+    ups_field_shape shape = field_of(task);
     shape.channels_first = false;
     return ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE);
 }
 
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates) {
-    ups_decoder_options options = ups_run_decoder(config, task);
+    ups_decoder_options options = decoder_of(config, task);
     ups_value places = UPS_NO_VALUE;
     if (options.position) {
         places = ups_graph_find(graph, "token_coordinates");
         if (places == UPS_NO_VALUE) {
-            ups_encoder_options encoder = ups_run_encoder(config, task);
-            ups_field_shape shape = ups_task_field(task);
+            ups_encoder_options encoder = encoder_of(config, task);
+            ups_field_shape shape = field_of(task);
             float *host = UPS_ARENA_ARRAY(graph->arena, float, options.tokens *shape.dims);
             ups_encoder_token_coordinates(&encoder, &shape, host);
             places =
@@ -150,7 +150,7 @@ static json_t *list_frequencies(const float *frequencies, int count) {
 }
 
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
-    ups_encoder_options options = ups_run_encoder(config, task);
+    ups_encoder_options options = encoder_of(config, task);
     json_t *patch = json_array(), *grid = json_array();
     for (int a = 0; a < task->geometry.dims; a++) {
         json_array_append_new(patch, json_integer(options.patch[a]));
@@ -170,7 +170,7 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
 }
 
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
-    ups_decoder_options options = ups_run_decoder(config, task);
+    ups_decoder_options options = decoder_of(config, task);
     return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "position", (int)options.position, "frequencies",
                      list_frequencies(options.frequencies, options.frequency_count));

@@ -16,10 +16,7 @@ ups_dtype ups_run_compute(const ups_run_config *config);
  * noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have to
  * learn around. */
 #define UPS_AUTOENCODER_COMPUTE UPS_F32
-ups_field_shape ups_task_field(const ups_task *task);
 int64_t ups_task_points(const ups_task *task); /* of its grid */
-ups_encoder_options ups_run_encoder(const ups_run_config *config, const ups_task *task);
-ups_decoder_options ups_run_decoder(const ups_run_config *config, const ups_task *task);
 ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks);
 
 /* What model/ has to say against the configured sizes, before anything is built. */

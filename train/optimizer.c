@@ -46,6 +46,19 @@ size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_paramet
     return buffer * (config->ema_decay > 0 ? 3 : 2);
 }
 
+/* The average begins at the weights. */
+static ups_status begin_average(ups_optimizer *optimizer, ups_error *error) {
+    size_t bytes = (size_t)ups_parameters_elements(optimizer->parameters) * sizeof(float);
+    float *host = malloc(bytes);
+    if (!host) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a copy of the weights (%zu bytes)", bytes);
+    ups_device *device = optimizer->device;
+    ups_status status =
+        device->class->download(device, host, ups_parameters_values(optimizer->parameters), bytes, error);
+    if (status == UPS_OK) status = device->class->upload(device, optimizer->average, host, bytes, error);
+    free(host);
+    return status;
+}
+
 ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
                                 ups_optimizer **optimizer, ups_error *error) {
     ups_optimizer *made = calloc(1, sizeof *made);
@@ -59,7 +72,7 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     if (status == UPS_OK) status = device->class->allocate(device, bytes, (void **)&made->second_moment, error);
     if (status == UPS_OK && config->ema_decay > 0) {
         status = device->class->allocate(device, bytes, (void **)&made->average, error);
-        if (status == UPS_OK) status = ups_optimizer_restart_average(made, error);
+        if (status == UPS_OK) status = begin_average(made, error);
     }
     if (status != UPS_OK) {
         ups_optimizer_destroy(made);
@@ -129,17 +142,4 @@ float *ups_optimizer_second_moment(ups_optimizer *optimizer) {
 
 float *ups_optimizer_average(ups_optimizer *optimizer) {
     return optimizer->average;
-}
-
-ups_status ups_optimizer_restart_average(ups_optimizer *optimizer, ups_error *error) {
-    if (!optimizer->average) return UPS_OK;
-    size_t bytes = (size_t)ups_parameters_elements(optimizer->parameters) * sizeof(float);
-    float *host = malloc(bytes);
-    if (!host) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a copy of the weights (%zu bytes)", bytes);
-    ups_device *device = optimizer->device;
-    ups_status status =
-        device->class->download(device, host, ups_parameters_values(optimizer->parameters), bytes, error);
-    if (status == UPS_OK) status = device->class->upload(device, optimizer->average, host, bytes, error);
-    free(host);
-    return status;
 }

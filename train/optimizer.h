@@ -33,7 +33,5 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t st
 float *ups_optimizer_first_moment(ups_optimizer *optimizer);
 float *ups_optimizer_second_moment(ups_optimizer *optimizer);
 float *ups_optimizer_average(ups_optimizer *optimizer);
-/* Starts the average anew from the weights: after weights were loaded. */
-ups_status ups_optimizer_restart_average(ups_optimizer *optimizer, ups_error *error);
 
 #endif
