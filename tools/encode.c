@@ -12,8 +12,7 @@
 #include "cache/claims.h"
 #include "tools/encode_workers.h"
 #include "train/batches.h"
-#include "train/latents.h"
-#include "train/networks.h"
+#include "train/latents_writer.h"
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -153,23 +152,7 @@ static ups_status build(split_build *b, bool wait, ups_error *error) {
     }
 }
 
-/* ---- the cache's description ----------------------------------------------------------------------------------- */
-
-/* Time grids and parameters of the split's samples, as the cache keeps them. */
-static ups_status gather(const ups_task *task, ups_split split, double *time, double *parameters, bool *per_sample,
-                         ups_error *error) {
-    int64_t times = task->geometry.times;
-    int parameter_count = task->source->parameter_count;
-    *per_sample = false;
-    for (int64_t i = 0; i < task->sample_count[split]; i++) {
-        ups_sample sample;
-        UPS_TRY(ups_source_describe(task->source, task->samples[split][i], &sample, error));
-        memcpy(time + i * times, sample.time, (size_t)times * sizeof *time);
-        if (memcmp(time, sample.time, (size_t)times * sizeof *time) != 0) *per_sample = true;
-        for (int p = 0; p < parameter_count; p++) parameters[i * parameter_count + p] = sample.parameters[p];
-    }
-    return UPS_OK;
-}
+/* ---- the cache --------------------------------------------------------------------------------------------------- */
 
 /* Which of how many processes this one is, as its launcher says; left alone where none does. */
 static void find_rank(int64_t *rank, int64_t *ranks) {
@@ -184,62 +167,14 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
     }
 }
 
-static ups_status open_writer(const ups_run_config *config, const ups_task *task, ups_split split,
-                              ups_encode_options options, ups_cache_writer **writer, ups_error *error) {
-    int64_t samples = task->sample_count[split], times = task->geometry.times;
-    int parameter_count = task->source->parameter_count;
-    double *time = malloc((size_t)(samples * times) * sizeof *time);
-    double *parameters = malloc((size_t)(samples * parameter_count + 1) * sizeof *parameters);
-    char *directory = ups_run_cache_directory(config);
-    json_t *source = json_array(), *encoder_json = ups_networks_describe_encoder(config, task),
-           *normalisation = ups_networks_describe_normalisation(task);
-    for (int64_t f = 0; f < task->source->file_count; f++) {
-        json_array_append_new(source, json_string(task->source->files[f]));
-    }
-    ups_cache_description description = {
-        .task = task->name,
-        .split = ups_split_name(split),
-        .samples = samples,
-        .times = times,
-        .tokens = config->model.tokens,
-        .dim = config->model.dim,
-        .time = time,
-        .parameter_count = parameter_count,
-        .parameter_names = task->source->parameter_names,
-        .parameters = parameters,
-        .source_samples = task->samples[split],
-        .files = task->source->files,
-        .file_count = task->source->file_count,
-        .source = source,
-        .encoder = encoder_json,
-        .normalisation = normalisation,
-        .codec = {.portable = config->cache.codec == UPS_CACHE_PORTABLE, .level = (int)config->cache.level},
-        .samples_per_shard = config->cache.samples_per_shard,
-        .on_bad_sample = config->cache.on_bad_sample,
-        .broken = options.broken,
-        .broken_count = options.broken_count,
-    };
-    find_rank(&description.rank, &description.ranks);
-    ups_status status =
-        time && parameters && directory ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    if (status == UPS_OK) status = gather(task, split, time, parameters, &description.time_per_sample, error);
-    if (status == UPS_OK) status = ups_latents_fingerprint(config, task, split, &description.fingerprint, error);
-    if (status == UPS_OK) status = ups_cache_writer_open(directory, &description, writer, error);
-    json_decref(source);
-    json_decref(encoder_json);
-    json_decref(normalisation);
-    free(directory);
-    free(parameters);
-    free(time);
-    return status;
-}
-
 ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now();
     split_build b = {.request = request, .task = task, .split = split};
-    UPS_TRY(open_writer(request->config, task, split, options, &b.writer, error));
+    ups_latents_writing writing = {.broken = options.broken, .broken_count = options.broken_count};
+    find_rank(&writing.rank, &writing.ranks);
+    UPS_TRY(ups_latents_write(request->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
     report->was_whole = is_whole(&b);
