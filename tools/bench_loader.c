@@ -6,6 +6,7 @@
 #include "pipeline/loader.h"
 #include "pipeline/memory_limit.h"
 #include "tools/bench_data.h"
+#include "tools/bench_endurance.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include <fcntl.h>
@@ -30,6 +31,7 @@ enum {
     IN_PLACE,
     TOUCH,
     EPOCHS,
+    BATCHES,
     COLD,
     MAKE,
     PORTABLE,
@@ -56,6 +58,7 @@ static const ups_option options[OPTION_COUNT] = {
     [PORTABLE] = {"portable", 0, NULL, "make it plain Zarr and zstd, for other readers"},
     [SAMPLES] = {"samples", 'n', "N", "trajectories of the synthetic cache (default 32)"},
     [EPOCHS] = {"epochs", 'e', "N", "passes measured, after one that warms up (default 4)"},
+    [BATCHES] = {"batches", 0, "N", "draw so many batches, and show whether memory or descriptors grow meanwhile"},
 };
 
 static const ups_usage usage = {
@@ -73,8 +76,8 @@ static const ups_usage usage = {
 typedef struct loading {
     ups_loader_options options;
     ups_residency residency;
-    uint64_t memory; /* for samples that stay */
-    int64_t epochs;
+    uint64_t memory;         /* for samples that stay */
+    int64_t epochs, batches; /* batches > 0: memory is watched over so many, instead of passes being timed */
     bool cold, touch;
 } loading;
 
@@ -141,13 +144,12 @@ static ups_status open_store(const loading *how, const ups_source *source, ups_s
     return ups_store_open(source, NULL, 0, &kept, store, error);
 }
 
-static ups_status measure_passes(const loading *how, const ups_source *source, ups_store *store, outcome *out,
-                                 ups_error *error) {
-    ups_loader_task task = {.name = "bench", .source = source, .store = store};
+static ups_status measure_passes(const loading *how, const ups_loader_task *task, outcome *out, ups_error *error) {
     ups_loader *loader = NULL;
     double start = ups_now(), ignored = 0.0;
-    UPS_TRY(ups_loader_open(&how->options, &task, 1, &loader, error));
-    int64_t draws = how->options.batch / how->options.windows_per_draw, epoch = (source->count + draws - 1) / draws;
+    UPS_TRY(ups_loader_open(&how->options, task, 1, &loader, error));
+    int64_t draws = how->options.batch / how->options.windows_per_draw,
+            epoch = (task->source->count + draws - 1) / draws;
     int64_t epochs = how->cold ? 1 : how->epochs, measured = epoch * epochs - how->cold;
     ups_status status = take(loader, 1, how->touch, how->cold ? &out->bytes : &ignored, error);
     out->first_batch_seconds = ups_now() - start;
@@ -164,11 +166,13 @@ static ups_status measure_passes(const loading *how, const ups_source *source, u
     return status;
 }
 
-static ups_status measure(const loading *how, const ups_source *source, outcome *out, ups_error *error) {
+static ups_status measure(const loading *how, const ups_source *source, bool as_json, outcome *out, ups_error *error) {
     if (how->cold) drop_from_cache(source);
     ups_store *store;
     UPS_TRY(open_store(how, source, &store, error));
-    ups_status status = measure_passes(how, source, store, out, error);
+    ups_loader_task task = {.name = "bench", .source = source, .store = store};
+    ups_status status = how->batches > 0 ? ups_bench_endure(&how->options, &task, how->batches, as_json, error)
+                                         : measure_passes(how, &task, out, error);
     out->residency = UPS_RESIDENCY_STREAM;
     if (store) {
         out->residency = ups_store_look(store).residency;
@@ -238,8 +242,8 @@ static ups_status run(const ups_arguments *arguments, const loading *how, const 
         status = open_source(arguments->operand_count, arguments->operands, &source, error);
     }
     outcome out = {0};
-    if (status == UPS_OK) status = measure(how, source, &out, error);
-    if (status == UPS_OK) print(&out, source, arguments->json);
+    if (status == UPS_OK) status = measure(how, source, arguments->json, &out, error);
+    if (status == UPS_OK && how->batches == 0) print(&out, source, arguments->json);
     ups_source_close(source);
     free(group);
     ups_bench_remove(directory);
@@ -276,6 +280,7 @@ int ups_cmd_bench_loader(int argc, char **argv) {
         if (option == PORTABLE) make.portable = true;
         if (option == SAMPLES) ups_arguments_integer(&arguments, 1, MOST, &make.samples);
         if (option == EPOCHS) ups_arguments_integer(&arguments, 1, MOST, &how.epochs);
+        if (option == BATCHES) ups_arguments_integer(&arguments, 1, INT64_MAX, &how.batches);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     how.options.dtype = type == 1 ? UPS_F16 : UPS_F32;
