@@ -128,6 +128,8 @@ ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_t
 /* Waits for the next batch in order. *batch is NULL at the end. The batch stays valid until released; several may be
  * held, fewer than `slots`. */
 ups_status ups_loader_next(ups_loader *loader, const ups_batch **batch, ups_error *error);
+/* Waits for at most `seconds` until ups_loader_next would not wait; false when it still would. */
+bool ups_loader_wait(ups_loader *loader, double seconds);
 void ups_loader_release(ups_loader *loader, const ups_batch *batch);
 /* Adds a phase of sampling after those that are there. It must begin beyond every batch that may have been begun:
  * `slots` + 1 batches after the last one taken. `taken`: batches that ups_loader_next has handed out; what only they

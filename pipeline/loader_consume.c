@@ -92,6 +92,10 @@ ups_status ups_loader_next(ups_loader *loader, const ups_batch **out, ups_error 
     return UPS_OK;
 }
 
+bool ups_loader_wait(ups_loader *loader, double seconds) {
+    return loader->ended != UPS_OK || ups_ring_wait(loader->ring, seconds);
+}
+
 void ups_loader_release(ups_loader *loader, const ups_batch *batch) {
     ups_ring_release(loader->ring, ups_ring_slot(loader->ring, (int)(batch - loader->batches)));
 }

@@ -4,6 +4,7 @@
 #include "pipeline/pages.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_HELD };
 
@@ -48,9 +49,13 @@ ups_status ups_ring_create(const ups_ring_options *options, int64_t first_index,
     if (!ring) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a ring of %d batches", options->slots);
     ring->options = *options;
     ring->begun = ring->handed_out = first_index;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&ring->lock, NULL);
     pthread_cond_init(&ring->freed, NULL);
-    pthread_cond_init(&ring->ready, NULL);
+    pthread_cond_init(&ring->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     ring->slots = calloc((size_t)options->slots, sizeof *ring->slots);
     for (int i = 0; i < options->slots; i++) {
         if (ring->slots) ring->slots[i] = (ups_slot){.number = i, .data = take_memory(options)};
@@ -144,6 +149,31 @@ ups_slot *ups_ring_next(ups_ring *ring) {
     }
     pthread_mutex_unlock(&ring->lock);
     return slot;
+}
+
+static bool has_news(ups_ring *ring) {
+    return ring->closed || find(ring, SLOT_READY, ring->handed_out) ||
+           (ring->finished && ring->handed_out == ring->begun);
+}
+
+bool ups_ring_wait(ups_ring *ring, double seconds) {
+    const double longest = 86400.0;
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double until = (double)end.tv_nsec * 1e-9 + (seconds > longest ? longest : seconds > 0 ? seconds : 0);
+    end.tv_sec += (time_t)until;
+    end.tv_nsec = (long)((until - (double)(time_t)until) * 1e9);
+    pthread_mutex_lock(&ring->lock);
+    bool news = has_news(ring);
+    if (!news) {
+        set_waiting(ring, &ring->consumer_waits, true);
+        int waited = 0;
+        while (!(news = has_news(ring)) && waited == 0)
+            waited = pthread_cond_timedwait(&ring->ready, &ring->lock, &end);
+        set_waiting(ring, &ring->consumer_waits, false);
+    }
+    pthread_mutex_unlock(&ring->lock);
+    return news;
 }
 
 void ups_ring_release(ups_ring *ring, ups_slot *slot) {

@@ -46,6 +46,8 @@ void ups_ring_part_done(ups_ring *ring, ups_slot *slot, int64_t part, ups_status
 
 /* The next batch in order, waiting for it; NULL at the end or when closed. */
 ups_slot *ups_ring_next(ups_ring *ring);
+/* Waits for at most `seconds` until ups_ring_next would not wait; false when it still would. */
+bool ups_ring_wait(ups_ring *ring, double seconds);
 void ups_ring_release(ups_ring *ring, ups_slot *slot);
 ups_slot *ups_ring_slot(ups_ring *ring, int number);
 
