@@ -30,6 +30,9 @@ bool ups_io_engine_parse(const char *name, ups_io_engine *engine); /* false when
  * Operation not permitted". */
 bool ups_io_uring_available(char reason[200]);
 
+/* Of the liburing that this build has; NULL: it has none, and only the threads engine. */
+const char *ups_io_uring_version(void);
+
 #define UPS_IO_ALIGNMENT 4096 /* of buffers, and of reads that go around the page cache */
 
 #define UPS_IO_DEFAULT_QUEUE_DEPTH 64

@@ -6,6 +6,8 @@
  * system call. */
 #include "pipeline/io_engine.h"
 
+#if defined(UPS_HAVE_LIBURING)
+
 #include <errno.h>
 #include <liburing.h>
 #include <stdio.h>
@@ -170,3 +172,28 @@ const ups_io_backend ups_io_uring_backend = {
     .start = uring_start,
     .collect = uring_collect,
 };
+
+const char *ups_io_uring_version(void) {
+    return UPS_LIBURING_VERSION;
+}
+
+#else
+
+#include <stdio.h>
+
+bool ups_io_uring_available(char reason[200]) {
+    if (reason) snprintf(reason, 200, "this build has no liburing");
+    return false;
+}
+
+static ups_status uring_open(ups_io *io, ups_error *error) {
+    return ups_fail(error, UPS_ERR_UNSUPPORTED, "this build has no liburing");
+}
+
+const ups_io_backend ups_io_uring_backend = {.open = uring_open};
+
+const char *ups_io_uring_version(void) {
+    return NULL;
+}
+
+#endif

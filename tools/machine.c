@@ -295,6 +295,8 @@ static void examine_reading(ups_findings *findings) {
     char reason[200];
     if (ups_io_uring_available(reason)) {
         add(findings, group, "io_uring", UPS_FINDING_OK, "a ring was set up and read from");
+    } else if (!ups_io_uring_version()) {
+        add(findings, group, "io_uring", UPS_FINDING_OK, "not tried: this build has no liburing");
     } else {
         advise(add(findings, group, "io_uring", UPS_FINDING_NOTE, "refused (%s): threads read instead, somewhat slower",
                    reason),
@@ -367,7 +369,13 @@ static void examine_libraries(ups_findings *findings) {
     add(findings, group, "oneDNN", UPS_FINDING_OK, "%d.%d.%d, using %s", dnnl->major, dnnl->minor, dnnl->patch,
         isa_name(dnnl_get_effective_cpu_isa()));
     add(findings, group, "zstd", UPS_FINDING_OK, "%s", ZSTD_versionString());
-    add(findings, group, "liburing", UPS_FINDING_OK, "%s", UPS_LIBURING_VERSION);
+    const char *liburing = ups_io_uring_version();
+    if (liburing) {
+        add(findings, group, "liburing", UPS_FINDING_OK, "%s", liburing);
+    } else {
+        advise(add(findings, group, "liburing", UPS_FINDING_NOTE, "not in this build: threads read, somewhat slower"),
+               "on Debian: apt-get install liburing-dev, then build UPS again in a new folder");
+    }
 }
 
 /* ---- GPUs and other machines ---- */

@@ -264,12 +264,13 @@ static bool refuse_io_uring(void) {
 static int read_without_io_uring(void) {
     if (!refuse_io_uring()) return 77;
     char reason[200];
-    if (ups_io_uring_available(reason) || !strstr(reason, "not permitted")) return 2;
+    const char *cause = ups_io_uring_version() ? "not permitted" : "no liburing";
+    if (ups_io_uring_available(reason) || !strstr(reason, cause)) return 2;
     ups_io *io = NULL;
     ups_error error = {0};
     ups_io_options options = {.engine = UPS_IO_URING};
     if (ups_io_open(names, FILES, &options, &io, &error) != UPS_ERR_UNSUPPORTED) return 3;
-    if (!strstr(error.message, "not permitted") || !strstr(error.message, "threads")) return 4;
+    if (!strstr(error.message, cause) || !strstr(error.message, "threads")) return 4;
     options.engine = UPS_IO_AUTO;
     if (ups_io_open(names, FILES, &options, &io, &error) != UPS_OK) return 5;
     if (ups_io_chosen(io) != UPS_IO_THREADS) return 6;
