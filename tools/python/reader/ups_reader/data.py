@@ -1,0 +1,207 @@
+"""Data sets: what is in a cache or in simulation files, and one trajectory after the other as NumPy arrays."""
+
+import ctypes
+import dataclasses
+import json
+import operator
+import os
+import weakref
+
+import numpy as np
+
+from . import library as c
+
+DTYPES = {c.FLOAT32: np.dtype(np.float32), c.FLOAT16: np.dtype(np.float16), c.FLOAT64: np.dtype(np.float64)}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What one sample is. `shape` and `axes` begin with time; `coordinates` has the axes whose positions are known."""
+
+    name: str
+    shape: tuple
+    axes: tuple
+    dtype: np.dtype
+    time: np.ndarray
+    coordinates: dict
+    parameters: dict
+    periodic: bool
+    origin: int  # of a cached sample: its number in the data that was encoded
+
+
+def open(path):
+    """Opens the cache of one task and split (a directory), a simulation file, or a list of files as one data set."""
+    return Data([path] if isinstance(path, (str, os.PathLike)) else list(path))
+
+
+def _close(library, handle, owner):
+    if os.getpid() == owner:
+        library.close(handle)
+
+
+def _texts(pointer, count):
+    return tuple(pointer[i].decode() for i in range(count)) if pointer else None
+
+
+def _doubles(pointer, count):
+    return np.array(pointer[:count], np.float64) if pointer else None
+
+
+class Data:
+    """A sequence of trajectories. `data[i]` is one of them, `data[i, 3:10]` some of its frames, in the type they are stored in.
+
+    Threads may share it. A process that was forked opens its files anew; pickled, it is its paths.
+    """
+
+    def __init__(self, paths):
+        self.paths = tuple(os.path.abspath(os.fspath(path)) for path in paths)
+        self._parameters = None
+        self._open()
+        info = c.Info()
+        self._library.describe(self._handle, ctypes.byref(info))
+        self.kind = info.kind.decode()
+        self.channels = info.channels
+        self.channel_names = _texts(info.channel_names, info.channels)
+        self.parameter_names = _texts(info.parameter_names, info.parameter_count) or ()
+        self.files = _texts(info.files, info.file_count)
+        self.attributes = json.loads(info.attributes) if info.attributes else None
+        self._count = info.count
+
+    def _open(self):
+        self._library = c.library()
+        self._owner = os.getpid()
+        paths = (ctypes.c_char_p * len(self.paths))(*(os.fsencode(path) for path in self.paths))
+        handle = ctypes.c_void_p()
+        self._library.open_files(paths, len(self.paths), ctypes.byref(handle))
+        self._handle_value = handle.value
+        self._finalizer = weakref.finalize(self, _close, self._library, handle.value, self._owner)
+
+    @property
+    def _handle(self):
+        if self._handle_value is None:
+            raise ValueError(f"{self.paths[0]} was closed")
+        if self._owner != os.getpid():
+            self._open()  # the parent's is not ours to close
+        return self._handle_value
+
+    def close(self):
+        """Loaders that were made of it go on."""
+        self._finalizer()
+        self._handle_value = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        return (Data, (self.paths,))
+
+    def __repr__(self):
+        return f"<ups_reader.Data {self.paths[0]!r}: {len(self)} samples of kind {self.kind}, {self.shape} {self.dtype}>"
+
+    def __len__(self):
+        return self._count
+
+    def _index(self, index):
+        index = operator.index(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.paths[0]} has {len(self)} samples; there is no sample {index}")
+        return index % len(self)
+
+    def _describe(self, index):
+        sample = c.CSample()
+        self._library.describe_sample(self._handle, index, ctypes.byref(sample))
+        return sample
+
+    def sample(self, index):
+        """Name, shape, axes, time grid, coordinates and parameters of one sample."""
+        s = self._describe(self._index(index))
+        axes = tuple(s.axes[a].decode() for a in range(s.rank))
+        found = {axes[a]: _doubles(s.coordinates[a], s.shape[a]) for a in range(s.rank) if s.coordinates[a]}
+        values = s.parameters[: len(self.parameter_names)] if s.parameters else ()
+        return Sample(s.name.decode(), tuple(s.shape[: s.rank]), axes, DTYPES[s.dtype], found.pop("time"), found,
+                      dict(zip(self.parameter_names, values)), bool(s.periodic), s.origin)
+
+    @property
+    def shape(self):
+        """Of the first sample: (time, …). Samples of one data set usually agree."""
+        return self.sample(0).shape
+
+    @property
+    def axes(self):
+        return self.sample(0).axes
+
+    @property
+    def dtype(self):
+        return self.sample(0).dtype
+
+    @property
+    def time(self):
+        """Seconds of the first sample's frames."""
+        return self.sample(0).time
+
+    @property
+    def parameters(self):
+        """(samples) values of each parameter by name, NaN where a sample has none."""
+        if self._parameters is None:
+            names = self.parameter_names
+            rows = np.full((len(self), len(names)), np.nan)
+            for i in range(len(self) if names else 0):
+                pointer = self._describe(i).parameters
+                if pointer:
+                    rows[i] = pointer[: len(names)]
+            self._parameters = {name: rows[:, k] for k, name in enumerate(names)}
+        return self._parameters
+
+    def read(self, index, frames=slice(None), dtype=None, out=None):
+        """Frames of one sample, (frames, …), as `dtype` (float32, or as stored); into `out` where that is given."""
+        index = self._index(index)
+        s = self._describe(index)
+        first, stop, step = frames.indices(s.shape[0])
+        chosen = range(first, stop, step)
+        low, count = (min(chosen), max(chosen) - min(chosen) + 1) if chosen else (0, 0)
+        dtype = np.dtype(dtype) if dtype is not None else out.dtype if out is not None else DTYPES[s.dtype]
+        if dtype not in CODES:
+            raise TypeError(f"trajectories are float32, float16 or float64, not {dtype}")
+        frame = tuple(s.shape[1 : s.rank])
+        if out is not None and (out.shape != (len(chosen), *frame) or out.dtype != dtype):
+            raise ValueError(f"out has shape {out.shape} and type {out.dtype}; {(len(chosen), *frame)} {dtype} is wanted")
+        straight = step == 1 and out is not None and out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative
+        into = out if straight else np.empty((count, *frame), dtype)
+        self._library.read(self._handle, index, low, count, CODES[dtype], into.ctypes.data, into.nbytes)
+        if straight:
+            return out
+        found = into if step == 1 else into[::step] if step > 0 else into[::-1][::-step]
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def __getitem__(self, key):
+        if isinstance(key, slice):
+            chosen = [self.read(i) for i in range(*key.indices(len(self)))]
+            return np.stack(chosen) if chosen else np.empty((0, *self.shape), self.dtype)
+        if not isinstance(key, tuple):
+            return self.read(key)
+        index, frames, *rest = key
+        if isinstance(frames, slice):
+            found = self.read(index, frames)
+            return found[(slice(None), *rest)] if rest else found
+        times = self._describe(self._index(index)).shape[0]
+        frame = operator.index(frames)
+        if not -times <= frame < times:
+            raise IndexError(f"sample {index} of {self.paths[0]} has {times} frames; there is no frame {frame}")
+        frame %= times
+        return self.read(index, slice(frame, frame + 1))[(0, *rest)]
+
+    def __iter__(self):
+        return (self.read(i) for i in range(len(self)))
+
+    def loader(self, batch_size=1, frames=None, **options):
+        """Batches of this data set alone: see `load`."""
+        from .loader import load
+
+        return load(self, batch_size, frames, **options)
