@@ -51,15 +51,16 @@ typedef struct train_request {
 
 static void print_plan(const char *name, const ups_stage_plan *plan, json_t *list) {
     if (list) {
-        json_object_set_new(list, name,
-                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "batch_size",
-                                      (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
-                                      "parameters", (json_int_t)plan->parameters, "optimizer",
-                                      (json_int_t)plan->optimizer, "activations", (json_int_t)plan->activations,
-                                      "inputs", (json_int_t)plan->inputs, "workspace", (json_int_t)plan->workspace,
-                                      "loader", (json_int_t)plan->loader, "validation_loader",
-                                      (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency),
-                                      "resident", (json_int_t)plan->resident, "total", (json_int_t)plan->total));
+        json_object_set_new(
+            list, name,
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I, s:I}", "batch_size",
+                      (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable, "parameters",
+                      (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer, "activations",
+                      (json_int_t)plan->activations, "inputs", (json_int_t)plan->inputs, "workspace",
+                      (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
+                      (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
+                      (json_int_t)plan->resident, "encodes", (int)plan->encodes, "encoders", (json_int_t)plan->encoders,
+                      "filling", (json_int_t)plan->filling, "total", (json_int_t)plan->total));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -77,9 +78,12 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"inputs", plan->inputs},
                 {"batches in flight", plan->loader},
                 {"batches of validations", plan->validation},
-                {kept[plan->residency], plan->resident},
+                {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
+                {plan->encodes ? "encoders" : NULL, plan->encoders},
+                {plan->encodes ? "waiting for the cache" : NULL, plan->filling},
                 {"total", plan->total}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!rows[i].what) continue;
         printf("  %-30s %10.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
     }
 }
@@ -87,12 +91,14 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
 static ups_status plan_stages(const ups_session *session, const train_request *request, ups_error *error) {
     json_t *list = request->json ? json_object() : NULL;
     ups_status status = UPS_OK;
+    ups_stage_request planned = session->request;
     for (unsigned i = 0; i < session->config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = session->config->stages[i];
+        planned.cached = planned.cached || (stage == UPS_STAGE_CACHE && request->stage < 0);
         if ((request->stage >= 0 && (int)stage != request->stage) || stage == UPS_STAGE_CACHE) continue;
         ups_stage_plan plan;
-        status = stage == UPS_STAGE_AUTOENCODER ? ups_stage_autoencoder_plan(&session->request, &plan, error)
-                                                : ups_stage_operator_plan(&session->request, &plan, error);
+        status = stage == UPS_STAGE_AUTOENCODER ? ups_stage_autoencoder_plan(&planned, &plan, error)
+                                                : ups_stage_operator_plan(&planned, &plan, error);
         if (status == UPS_OK) print_plan(ups_stage_name(stage), &plan, list);
     }
     if (list && status == UPS_OK) {
@@ -125,6 +131,11 @@ static bool is_done(const ups_run_config *config, ups_stage stage, const ups_run
     const ups_stage_state *known = &state->stage[stage];
     if (request->restart || stage == UPS_STAGE_CACHE) return false;
     return known->finished && known->steps >= stage_steps(config, stage);
+}
+
+/* A cache that nobody is going to read is not built unless it is asked for by name. */
+static bool is_needless(const ups_run_config *config, ups_stage stage, const train_request *request) {
+    return stage == UPS_STAGE_CACHE && request->stage < 0 && config->data.residency == UPS_DATA_ENCODE;
 }
 
 static bool is_asked_for(const ups_run_config *config, ups_stage stage, const train_request *request) {
@@ -239,6 +250,10 @@ static ups_status run_stages(ups_session *session, const train_request *request,
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];
         if (request->stage >= 0 && (int)stage != request->stage) continue;
+        if (is_needless(config, stage, request)) {
+            ups_log(UPS_LOG_INFO, "cache: not built, since the operator does without (residency: encode)");
+            continue;
+        }
         if (is_done(config, stage, &state, request)) {
             ups_log(UPS_LOG_INFO, "%s: finished earlier, skipped (--restart trains it again)", ups_stage_name(stage));
             ran = true;

@@ -23,10 +23,11 @@ static const cyaml_strval_t schedules[] = {{"constant", UPS_SCHEDULE_CONSTANT}, 
 static const cyaml_strval_t stages[] = {
     {"autoencoder", UPS_STAGE_AUTOENCODER}, {"cache", UPS_STAGE_CACHE}, {"operator", UPS_STAGE_OPERATOR}};
 static const cyaml_strval_t engines[] = {{"auto", UPS_IO_AUTO}, {"uring", UPS_IO_URING}, {"threads", UPS_IO_THREADS}};
-static const cyaml_strval_t residencies[] = {{"auto", UPS_RESIDENCY_AUTO},
-                                             {"stream", UPS_RESIDENCY_STREAM},
-                                             {"ram_compressed", UPS_RESIDENCY_RAM_COMPRESSED},
-                                             {"ram", UPS_RESIDENCY_RAM}};
+static const cyaml_strval_t residencies[] = {{"auto", UPS_DATA_AUTO},
+                                             {"stream", UPS_DATA_STREAM},
+                                             {"ram_compressed", UPS_DATA_RAM_COMPRESSED},
+                                             {"ram", UPS_DATA_RAM},
+                                             {"encode", UPS_DATA_ENCODE}};
 static const cyaml_strval_t strategies[] = {{"proportional", UPS_SAMPLER_PROPORTIONAL},
                                             {"balanced", UPS_SAMPLER_BALANCED},
                                             {"temperature", UPS_SAMPLER_TEMPERATURE},
@@ -172,6 +173,7 @@ static const cyaml_schema_field_t cache_fields[] = {
     CHOICE("codec", ups_cache_config, codec, codecs),
     INTEGER("samples_per_shard", ups_cache_config, samples_per_shard),
     INTEGER("level", ups_cache_config, level),
+    BOOLEAN("fill", ups_cache_config, fill),
     CHOICE("on_bad_sample", ups_cache_config, on_bad_sample, bad_sample),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t evaluation_fields[] = {
@@ -254,7 +256,8 @@ static const ups_config_rule rules[] = {
     RULE("data.direct", "false", 0, 0, "O_DIRECT: for data that exceeds memory"),
     RULE("data.residency", "auto", 0, 0,
          "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
-         "auto: what fits"),
+         "encode (no cache: fields are encoded as they come, their latents kept while they fit); auto: what fits, "
+         "encode where there is no complete cache"),
     RULE("data.residency_memory", "0", 0, 1e6, "GiB that samples may stay in; 0: a quarter of what is free"),
     RULE("data.on_bad_sample", "stop", 0, 0, "a sample with NaN or Inf: stop with a sentence, or skip and record it"),
     RULE("data.sampling", "balanced", 0, 0,
@@ -311,6 +314,7 @@ static const ups_config_rule rules[] = {
     RULE("cache.codec", "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader"),
     RULE("cache.samples_per_shard", "0", 0, 1e9, "trajectories a shard; 0: by size"),
     RULE("cache.level", "1", 1, 19, "zstd level"),
+    RULE("cache.fill", "false", 0, 0, "puts what training encodes as it goes into the cache"),
     RULE("cache.on_bad_sample", "stop", 0, 0,
          "a latent that is not finite or overflows FP16: stop, or skip and record it"),
     TRAINING_RULES("operator", "20000", "16", "0.001"),

@@ -18,6 +18,16 @@ typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERA
 
 const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator" */
 
+/* Where samples stay between draws (pipeline/residency.h), or `encode`: the operator's latents come from no cache, but
+ * from raw fields that are encoded as they come (train/encoding_source.h). */
+typedef enum ups_data_residency {
+    UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
+    UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
+    UPS_DATA_RAM_COMPRESSED = UPS_RESIDENCY_RAM_COMPRESSED,
+    UPS_DATA_RAM = UPS_RESIDENCY_RAM,
+    UPS_DATA_ENCODE
+} ups_data_residency;
+
 typedef struct ups_split_config {
     double train, validation, test;
 } ups_split_config; /* fractions; test is what remains */
@@ -35,7 +45,7 @@ typedef struct ups_data_config {
     ups_io_engine io;
     int32_t decode_threads, queue_depth, slots;
     bool direct;
-    ups_residency residency;
+    ups_data_residency residency;
     double residency_memory; /* GiB that samples may stay in; 0: a quarter of what is free */
     ups_on_bad_sample on_bad_sample;
     ups_sampler_strategy strategy;
@@ -141,6 +151,7 @@ typedef struct ups_cache_config {
     ups_cache_codec codec;
     int64_t samples_per_shard;
     int64_t level;
+    bool fill; /* what training encodes as it goes is put into the cache */
     ups_on_bad_sample on_bad_sample;
 } ups_cache_config;
 

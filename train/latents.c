@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "cache/chunk.h"
+#include "cache/group.h"
 #include "cache/source.h"
 #include "train/networks.h"
 #include "train/state.h"
@@ -58,15 +59,32 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
                                   task->sample_count[split], fingerprint->source, error);
 }
 
+/* <cache>/<task>/<split>; free with free(). NULL when out of memory. */
+static char *group_directory(const ups_run_config *config, const ups_task *task, ups_split split) {
+    char *cache = ups_run_cache_directory(config), *directory = NULL;
+    if (cache && asprintf(&directory, "%s/%s/%s", cache, task->name, ups_split_name(split)) < 0) directory = NULL;
+    free(cache);
+    return directory;
+}
+
+bool ups_latents_encode(const ups_run_config *config, const ups_task *task, ups_split split) {
+    if (config->data.residency != UPS_DATA_AUTO) return config->data.residency == UPS_DATA_ENCODE;
+    char *directory = group_directory(config, task, split);
+    if (!directory) return false;
+    ups_cache_group *group = NULL;
+    bool absent = !ups_path_exists(directory);
+    bool partial = !absent && ups_cache_group_open(directory, &group, NULL) == UPS_OK && !group->complete;
+    ups_cache_group_close(group);
+    free(directory);
+    return absent || partial;
+}
+
 ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
                             ups_error *error) {
     ups_fingerprint expected = {{0}, {0}, {0}, {0}};
     UPS_TRY(ups_latents_fingerprint(config, task, split, &expected, error));
-    char *cache = ups_run_cache_directory(config), *directory = NULL;
-    if (!cache || asprintf(&directory, "%s/%s/%s", cache, task->name, ups_split_name(split)) < 0) {
-        free(cache);
-        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    }
+    char *directory = group_directory(config, task, split);
+    if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status;
     if (ups_path_exists(directory)) {
         status = ups_cache_source_open(directory, &expected, source, error);
@@ -76,11 +94,13 @@ ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, 
                             "it anew)");
         }
     } else {
-        status = ups_fail(error, UPS_ERR_IO,
-                          "%s: there is no cache yet; run `ups cache build` on this configuration first", directory);
+        status =
+            ups_fail(error, UPS_ERR_IO,
+                     "%s: there is no cache yet; run `ups cache build` on this configuration first, or train without "
+                     "one (`data.residency: encode`)",
+                     directory);
     }
     free(directory);
-    free(cache);
     return status;
 }
 

@@ -11,6 +11,7 @@ typedef struct ups_stage_request {
     const ups_run_config *config;
     ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
     ups_device *device;
+    bool cached; /* a plan is for when the cache stage has run */
     bool resume; /* go on from the checkpoint that is there; otherwise begin at step 0 */
 } ups_stage_request;
 
@@ -23,10 +24,13 @@ typedef struct ups_stage_plan {
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t inputs;
     size_t workspace;
-    size_t loader;     /* batches in flight */
-    size_t validation; /* the same of validation, whose loader runs beside that of training */
-    size_t resident;   /* samples that stay in memory, at most */
-    ups_residency residency;
+    size_t loader;           /* batches in flight */
+    size_t validation;       /* the same of validation, whose loader runs beside that of training */
+    size_t resident;         /* samples that stay in memory, at most */
+    ups_residency residency; /* of samples that are read from files */
+    bool encodes;            /* some are encoded as they come, and stay in memory as far as they fit */
+    size_t encoders;         /* that do this */
+    size_t filling;          /* encoded trajectories that wait to be written to the cache, at most */
     size_t total;
 } ups_stage_plan;
 
@@ -36,7 +40,8 @@ ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_p
 /* Trains to the last step and exports the weights to output/STAGE.safetensors. UPS_ERR_CANCELLED leaves a checkpoint.
  */
 ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error);
-/* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's. */
+/* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's, or on latents that are
+ * encoded as they come (ups_latents_encode). */
 ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error);
 
 /* Computes the plan for the batch size it is given. */

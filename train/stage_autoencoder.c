@@ -77,7 +77,7 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
 
-static ups_loader_load load(const void *context, int index) {
+static ups_loader_load load(const void *context, int index, ups_split split) {
     const autoencoder *a = context;
     const ups_task *task = &a->tasks->task[index];
     return (ups_loader_load){.frames = 1,

@@ -1,25 +1,33 @@
-/* Stage `operator`: the latent operator trained on cached latents, all tasks together.
+/* Stage `operator`: the latent operator trained on latents of all tasks together: cached ones, or such as are encoded
+ * as they come.
  *
  * A window is one frame and its successors: two frames for one step, `rollout_steps` + 1 for the rollout loss, fewer
  * where a task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one
  * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
  * set of losses that falls due. */
+#include "base/log.h"
+#include "train/encoding_source.h"
 #include "train/latents.h"
 #include "train/networks.h"
 #include "train/origin.h"
 #include "train/stage_training.h"
+#include "train/stores.h"
 #include <stdlib.h>
 
 enum { ONE_STEP, RELATIVE, ROLLOUT, LOSSES };
 enum { LATENTS, DT, PARAMETERS, TASK };
 
 typedef struct operator_stage {
+    const ups_stage_request *request;
     const ups_run_config *config;
     const ups_tasks *tasks;
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS]; /* frames of a task's windows */
     float *dt, *condition, *one_hot;       /* a batch's */
-    ups_source **sources[UPS_SPLIT_COUNT]; /* cached latents of a split, by task; NULL where not opened */
+    ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
+    bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
+    ups_encoder_pool *encoders;               /* NULL where all latents are cached */
+    ups_cache_fill **filled[UPS_SPLIT_COUNT]; /* groups of the cache that training fills, by task */
 } operator_stage;
 
 static int64_t kind(const void *context, int task) {
@@ -76,14 +84,27 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
 
-static ups_loader_load load(const void *context, int index) {
+static ups_loader_load load(const void *context, int index, ups_split split) {
     const operator_stage *o = context;
     const ups_task *task = &o->tasks->task[index];
-    return (ups_loader_load){.frames = o->window[index],
-                             .stride = task->config->stride,
-                             .frame_elements = o->config->model.tokens * o->config->model.dim,
-                             .dtype = UPS_F16,
-                             .limits = ups_latents_limits(o->config, task)};
+    ups_loader_load load = {.frames = o->window[index],
+                            .stride = task->config->stride,
+                            .frame_elements = o->config->model.tokens * o->config->model.dim,
+                            .dtype = UPS_F16};
+    load.limits = o->encodes[split][index]
+                      ? ups_encoding_limits(o->config, task, task->geometry.times, o->config->cache.fill)
+                      : ups_latents_limits(o->config, task);
+    return load;
+}
+
+static bool encodes(const void *context, int index, ups_split split) {
+    const operator_stage *o = context;
+    return o->encodes[split][index];
+}
+
+static ups_status measure_encoders(const void *context, size_t *bytes, ups_error *error) {
+    const operator_stage *o = context;
+    return ups_encoder_pool_measure(o->request, bytes, error);
 }
 
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {
@@ -96,13 +117,43 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its inputs");
 }
 
+/* Bytes of encoded trajectories of a group that may wait for their shards: its part of what all may take. */
+static uint64_t filling_share(const operator_stage *o, const ups_task *task, ups_split split) {
+    static const ups_split trained[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
+    uint64_t all = 0;
+    for (int t = 0; t < o->tasks->count; t++) {
+        for (int s = 0; s < 2; s++) {
+            if (o->encodes[trained[s]][t]) all += ups_cache_fill_bytes(o->config, &o->tasks->task[t], trained[s]);
+        }
+    }
+    ups_residency_need encoded = {.decoded = 2 * all}; /* FP16 once, float32 then */
+    uint64_t filling = ups_residency_decide(o->config, (ups_residency_need){0}, encoded).filling;
+    return (uint64_t)((double)filling * ((double)ups_cache_fill_bytes(o->config, task, split) / (double)all));
+}
+
+static ups_status open_encoding(operator_stage *o, const ups_task *task, ups_split split, ups_cache_fill **fill,
+                                ups_source **source, ups_error *error) {
+    if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request, &o->encoders, error));
+    if (o->config->cache.fill) {
+        UPS_TRY(ups_cache_fill_open(o->config, task, split, filling_share(o, task, split), fill, error));
+    }
+    return ups_encoding_source_open(o->encoders, task, split, *fill, source, error);
+}
+
 static ups_status find_samples(void *context, int index, ups_split split, ups_loader_task *entry, ups_error *error) {
     operator_stage *o = context;
     const ups_task *task = &o->tasks->task[index];
-    if (!o->sources[split]) o->sources[split] = calloc((size_t)o->tasks->count, sizeof(ups_source *));
-    if (!o->sources[split]) return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
+    size_t count = (size_t)o->tasks->count;
+    if (!o->sources[split]) o->sources[split] = calloc(count, sizeof(ups_source *));
+    if (!o->filled[split]) o->filled[split] = calloc(count, sizeof(ups_cache_fill *));
+    if (!o->sources[split] || !o->filled[split]) {
+        return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
+    }
     ups_source **source = &o->sources[split][index];
-    UPS_TRY(ups_latents_open(o->config, task, split, source, error));
+    if (o->encodes[split][index])
+        UPS_TRY(open_encoding(o, task, split, &o->filled[split][index], source, error));
+    else
+        UPS_TRY(ups_latents_open(o->config, task, split, source, error));
     entry->source = *source;
     entry->sample_count = (*source)->count;
     entry->window = o->window[index];
@@ -160,11 +211,44 @@ static bool find_windows(operator_stage *o) {
     return alike;
 }
 
+/* Which groups are encoded as they come. */
+static void choose_encoding(operator_stage *o) {
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        for (int t = 0; t < o->tasks->count; t++) {
+            bool cached = o->request->cached && o->config->data.residency == UPS_DATA_AUTO;
+            o->encodes[s][t] = !cached && ups_latents_encode(o->config, &o->tasks->task[t], (ups_split)s);
+        }
+    }
+}
+
+/* Says it in one sentence. */
+static void say_encoding(const operator_stage *o) {
+    const char *first = NULL, *split = NULL;
+    for (int s = UPS_SPLIT_VALIDATION; s >= UPS_SPLIT_TRAIN; s--) {
+        for (int t = o->tasks->count - 1; t >= 0; t--) {
+            if (!o->encodes[s][t] || o->tasks->task[t].sample_count[s] == 0) continue;
+            first = o->tasks->task[t].name;
+            split = ups_split_name((ups_split)s);
+        }
+    }
+    if (!first) return;
+    const char *fill = o->config->cache.fill ? ", and put into the cache" : "";
+    if (o->config->data.residency == UPS_DATA_ENCODE)
+        ups_log(UPS_LOG_INFO, "operator: fields are encoded as they come%s (residency: encode)", fill);
+    else
+        ups_log(UPS_LOG_INFO,
+                "operator: the cache of %s/%s is not complete, so fields are encoded as they come%s (`ups cache build` "
+                "does that once for all runs)",
+                first, split, fill);
+}
+
 static ups_stage_description describe(operator_stage *o, const ups_stage_request *request) {
     const ups_operator_stage_config *config = &request->config->op;
-    *o = (operator_stage){.config = request->config,
+    *o = (operator_stage){.request = request,
+                          .config = request->config,
                           .tasks = request->tasks,
                           .options = ups_run_operator(request->config, request->tasks)};
+    choose_encoding(o);
     return (ups_stage_description){
         .stage = UPS_STAGE_OPERATOR,
         .training = &config->training,
@@ -175,6 +259,8 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .kind = kind,
         .build = build,
         .load = load,
+        .encodes = encodes,
+        .measure_encoders = measure_encoders,
         .prepare = prepare,
         .find_samples = find_samples,
         .upload = upload,
@@ -184,8 +270,11 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
 static void release(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; o->sources[s] && t < o->tasks->count; t++) ups_source_close(o->sources[s][t]);
+        for (int t = 0; o->filled[s] && t < o->tasks->count; t++) ups_cache_fill_close(o->filled[s][t]);
         free(o->sources[s]);
+        free(o->filled[s]);
     }
+    ups_encoder_pool_close(o->encoders);
     free(o->dt);
     free(o->condition);
     free(o->one_hot);
@@ -202,6 +291,7 @@ ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_p
 ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
+    say_encoding(&o);
     ups_status status = ups_stage_training_run(&stage, request, error);
     release(&o);
     return status;

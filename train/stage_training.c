@@ -120,34 +120,55 @@ static bool any_graph_is_partial(const training *t) {
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
 
+static bool encodes(const training *t, int task, ups_split split) {
+    return t->stage->encodes && t->stage->encodes(t->stage->context, task, split);
+}
+
+/* What loading the task's windows takes; without samples, nothing. */
+static bool find_load(const training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
+    if (t->tasks->task[task].sample_count[split] == 0) return false;
+    *load = t->stage->load(t->stage->context, task, split);
+    load->kept = kept || encodes(t, task, split);
+    return true;
+}
+
 /* What the loader of training takes, and that of validation. */
 static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
     ups_loader_load loads[UPS_SAMPLER_MAX_TASKS], validated[UPS_SAMPLER_MAX_TASKS];
-    int count = 0;
+    int count = 0, validated_count = 0;
     for (int task = 0; task < t->tasks->count; task++) {
-        loads[task] = t->stage->load(t->stage->context, task);
-        loads[task].kept = kept;
-        if (t->tasks->task[task].sample_count[UPS_SPLIT_VALIDATION] > 0) validated[count++] = loads[task];
+        count += find_load(t, task, UPS_SPLIT_TRAIN, kept, &loads[count]);
+        validated_count += find_load(t, task, UPS_SPLIT_VALIDATION, kept, &validated[validated_count]);
     }
     ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, 0);
-    plan->loader = ups_loader_measure(&options, loads, t->tasks->count).total;
-    if (count == 0) return;
-    options = ups_validation_loader_options(t->config, t->stage->training, t->batch, count);
-    plan->validation = ups_loader_measure(&options, validated, count).total;
+    plan->loader = ups_loader_measure(&options, loads, count).total;
+    if (validated_count == 0) return;
+    options = ups_validation_loader_options(t->config, t->stage->training, t->batch, validated_count);
+    plan->validation = ups_loader_measure(&options, validated, validated_count).total;
 }
 
-/* What the samples that stay in memory take, judged by the bounds known before there are any. */
-static ups_residency_choice resident_bytes(const training *t) {
-    ups_residency_need need = {0};
+/* What the samples that stay in memory take, judged by the bounds known before there are any; and what encodes those
+ * that are encoded as they come. */
+static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_error *error) {
+    static const ups_split splits[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
+    ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
     for (int task = 0; task < t->tasks->count; task++) {
-        ups_loader_load load = t->stage->load(t->stage->context, task);
-        const int64_t *counts = t->tasks->task[task].sample_count;
-        uint64_t samples = (uint64_t)(counts[UPS_SPLIT_TRAIN] + counts[UPS_SPLIT_VALIDATION]);
-        uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
-        need.decoded += samples * (values * sizeof(float) + UPS_STORE_ALIGNMENT);
-        need.stored += samples * (load.limits.stored_bytes + UPS_STORE_ALIGNMENT);
+        for (int s = 0; s < 2; s++) {
+            uint64_t samples = (uint64_t)t->tasks->task[task].sample_count[splits[s]];
+            if (samples == 0) continue;
+            ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
+            bool encoded = encodes(t, task, splits[s]);
+            uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
+            needs[encoded].decoded += samples * (values * sizeof(float) + UPS_STORE_ALIGNMENT);
+            needs[encoded].stored += samples * (load.limits.stored_bytes + UPS_STORE_ALIGNMENT);
+            plan->encodes = plan->encodes || encoded;
+        }
     }
-    return ups_residency_decide(t->config, need);
+    ups_residency_choice choice = ups_residency_decide(t->config, needs[0], needs[1]);
+    plan->residency = choice.residency;
+    plan->resident = choice.read + choice.encoded;
+    plan->filling = choice.filling;
+    return plan->encodes ? t->stage->measure_encoders(t->stage->context, &plan->encoders, error) : UPS_OK;
 }
 
 typedef struct plan_request {
@@ -173,12 +194,10 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
-        ups_residency_choice choice = resident_bytes(&t);
-        plan_loaders(&t, choice.residency != UPS_RESIDENCY_STREAM, plan);
-        plan->residency = choice.residency;
-        plan->resident = choice.bytes;
+        status = plan_residency(&t, plan, error);
+        plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
         plan->total = plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace +
-                      plan->loader + plan->validation + plan->resident;
+                      plan->loader + plan->validation + plan->resident + plan->encoders + plan->filling;
     }
     free(graphs);
     end(&t);

@@ -39,7 +39,10 @@ typedef struct ups_stage_description {
      * there. `task` is the first one of that kind. */
     void (*build)(const void *context, int task, int64_t batch, ups_stage_graph *graph);
     /* What loading a window of the task takes; known before there is anything to load. */
-    ups_loader_load (*load)(const void *context, int task);
+    ups_loader_load (*load)(const void *context, int task, ups_split split);
+    /* Whether these samples are encoded as they come, and what the encoders for that take; NULL: never. */
+    bool (*encodes)(const void *context, int task, ups_split split);
+    ups_status (*measure_encoders)(const void *context, size_t *bytes, ups_error *error);
     /* Once, before the first batch: tables, sources. */
     ups_status (*prepare)(void *context, int64_t batch, ups_error *error);
     /* Where the task's samples of a split come from; `entry` has the name and the weight. No samples: count 0. */

@@ -1,5 +1,6 @@
 /* Which samples of a stage stay in memory (pipeline/residency.h), by the configuration's data.residency and
- * data.residency_memory. */
+ * data.residency_memory. Latents that are encoded as they come are always kept decoded, as many as fit: a draw that
+ * finds its own costs nothing, one that does not costs an encoder's run. */
 #ifndef UPS_TRAIN_STORES_H
 #define UPS_TRAIN_STORES_H
 
@@ -8,12 +9,15 @@
 /* Bytes that samples may stay in: data.residency_memory, or a quarter of what is free. */
 uint64_t ups_residency_memory(const ups_run_config *config);
 
-/* What is chosen for samples of this need, and what it takes at most. */
+/* What is chosen for samples that are read from files, and for those that are encoded as they come, and what it takes
+ * at most. With cache.fill, encoded trajectories that wait for their shard take their part of the memory first: a
+ * third, which is what is left where all encoded samples stay in memory. */
 typedef struct ups_residency_choice {
-    ups_residency residency;
-    uint64_t bytes;
+    ups_residency residency; /* of those read */
+    uint64_t read, encoded, filling;
 } ups_residency_choice;
-ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need need);
+ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need read,
+                                          ups_residency_need encoded);
 
 typedef struct ups_stores {
     ups_store **store; /* (count) */
