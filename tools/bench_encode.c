@@ -1,35 +1,44 @@
-/* `ups bench encode`: the reference encoder alone, from fields that are already in memory to latents, as the cache
- * build runs it: float32, without gradients. */
+/* `ups bench encode`: an encoder alone, from fields that are already in memory to latents, as the cache build runs it:
+ * float32, without gradients. The reference one, or that of a run. */
 #include "base/json.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "model/device.h"
 #include "model/encoder.h"
 #include "model/step.h"
+#include "tools/bench_run_encoder.h"
 #include "tools/command.h"
 #include "tools/commands.h"
+#include "tools/session.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WARM_UP = 2 /* runs before the first that counts */, MOST_POINTS = 1 << 24 /* of a frame */ };
 
-enum { AXES, POINTS, FRAMES, THREADS, RUNS };
+enum { AXES, POINTS, FRAMES, THREADS, RUNS, TASK, SECONDS, SET };
 static const ups_option options[] = {
     [AXES] = {"axes", 0, "D", "grid axes of a field: 1 (default), 2 or 3"},
     [POINTS] = {"points", 0, "N", "points along each axis (default 1024, 128 or 32 by the number of axes)"},
     [FRAMES] = {"frames", 0, "N", "frames encoded at once (default 32)"},
     [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
-    [RUNS] = {"runs", 0, "N", "runs that count; the median is printed (default 10)"},
+    [RUNS] = {"runs", 0, "N", "runs that count; the median is printed (default 10; with CONFIG 5)"},
+    [TASK] = {"task", 0, "NAME", "with CONFIG: the task whose fields are encoded (default: the first)"},
+    [SECONDS] = {"seconds", 0, "S", "with CONFIG: length of a run (default 1)"},
+    [SET] = {"set", 's', "KEY=VALUE", "with CONFIG: overrides a key of it; may be given several times"},
 };
 static const ups_usage usage = {
     "bench encode",
-    "",
-    "times the reference encoder: frames a second from fields to latents",
+    "[CONFIG]",
+    "times an encoder alone: frames a second from fields to latents",
     options,
     sizeof options / sizeof *options,
-    "Fields of one channel become 128 tokens of 128: patches of 8 points an axis (4 in 3D), a convolutional stem of\n"
-    "width 64, a trunk of width 128. The cache build encodes so; reading and compressing come on top.\n\n"
-    "Example:\n  ups bench encode --axes 2 --points 128 --threads 2\n"};
+    "Without CONFIG, the reference encoder: fields of one channel become 128 tokens of 128, by patches of 8 points an\n"
+    "axis (4 in 3D), a convolutional stem of width 64, a trunk of width 128. With CONFIG, the trained encoder of that\n"
+    "run on fields of its own: one encoder a processor, as the cache build has them, and in turn one on all "
+    "processors.\n"
+    "The cache build's reading and compressing come on top.\n\n"
+    "Examples:\n  ups bench encode --axes 2 --points 128 --threads 2\n  ups bench encode configs/quickstart.yaml\n"};
 
 typedef struct bench {
     ups_device *device;
@@ -107,37 +116,107 @@ static void print(const bench *b, int axes, int64_t points, double median, doubl
     json_decref(facts);
 }
 
+typedef struct run_plan {
+    const char *config, *task;
+    const char **overrides;
+    size_t override_count;
+    double seconds;
+    int64_t runs;
+} run_plan;
+
+static void print_run(const ups_task *task, const ups_encoder_rate *apart, const ups_encoder_rate *fused,
+                      bool as_json) {
+    if (!as_json) {
+        printf("task %s: %.0f frames/s by %d encoders on %d processor%s each (%.0f us of processor time a frame), "
+               "%.0f frames/s by one on %d (%.0f us)\n",
+               task->name, apart->frames_per_s, apart->encoders, apart->threads, apart->threads == 1 ? "" : "s",
+               apart->cpu_us, fused->frames_per_s, fused->threads, fused->cpu_us);
+        return;
+    }
+    double best = apart->frames_per_s > fused->frames_per_s ? apart->frames_per_s : fused->frames_per_s;
+    json_t *facts = json_pack("{s:s, s:I, s:f, s:{s:i, s:i, s:f, s:f}, s:{s:i, s:i, s:f, s:f}}", "task", task->name,
+                              "frames_per_trajectory", (json_int_t)task->geometry.times, "frames_per_s", best, "apart",
+                              "encoders", apart->encoders, "threads", apart->threads, "frames_per_s",
+                              apart->frames_per_s, "cpu_us_per_frame", apart->cpu_us, "fused", "encoders", 1, "threads",
+                              fused->threads, "frames_per_s", fused->frames_per_s, "cpu_us_per_frame", fused->cpu_us);
+    json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
+    putchar('\n');
+    json_decref(facts);
+}
+
+static ups_status find_task(const ups_tasks *tasks, const char *name, const ups_task **found, ups_error *error) {
+    for (int t = 0; t < tasks->count; t++) {
+        *found = &tasks->task[t];
+        if (!name || strcmp(name, (*found)->name) == 0) return UPS_OK;
+    }
+    return ups_fail(error, UPS_ERR_ARGUMENT, "--task: the configuration has no task %s", name);
+}
+
+static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
+    ups_error error = {0};
+    ups_session session;
+    const ups_task *task = NULL;
+    ups_encoder_rate apart, fused;
+    ups_status status = ups_session_open(plan->config, plan->overrides, plan->override_count, true, &session, &error);
+    if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
+    if (status == UPS_OK)
+        status = ups_bench_run_encoder(&session.request, task, plan->seconds, plan->runs, &apart, &fused, &error);
+    if (status == UPS_OK) print_run(task, &apart, &fused, arguments->json);
+    ups_session_close(&session);
+    return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);
+}
+
+static int bench_reference(bench *b, int axes, int64_t points, int threads, int64_t runs,
+                           const ups_arguments *arguments) {
+    ups_error error = {0};
+    double *seconds = malloc((size_t)runs * sizeof *seconds);
+    ups_device_options where = {.name = "auto", .threads = threads};
+    ups_status status =
+        seconds ? UPS_OK : ups_fail(&error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)runs);
+    if (status == UPS_OK) status = create(b, &where, axes, points, &error);
+    if (status == UPS_OK) status = measure(b, runs, seconds, &error);
+    if (status == UPS_OK) print(b, axes, points, seconds[runs / 2], seconds[0], arguments->json);
+    free(seconds);
+    destroy(b);
+    return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);
+}
+
 int ups_cmd_bench_encode(int argc, char **argv) {
+    enum { REFERENCE_RUNS = 10, CONFIG_RUNS = 5, MOST_RUNS = 101 };
     static const int64_t usual_points[] = {1024, 128, 32};
+    int64_t axes = 1, points = 0, threads = 0, runs = 0;
+    bench b = {.frames = 32};
+    run_plan plan = {.seconds = 1, .overrides = calloc((size_t)argc + 1, sizeof *plan.overrides)};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    int64_t axes = 1, points = 0, threads = 0, runs = 10;
-    bench b = {.frames = 32};
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == AXES) ups_arguments_integer(&arguments, 1, 3, &axes);
         if (option == POINTS) ups_arguments_integer(&arguments, 1, MOST_POINTS, &points);
         if (option == FRAMES) ups_arguments_integer(&arguments, 1, 4096, &b.frames);
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
-        if (option == RUNS) ups_arguments_integer(&arguments, 1, 1 << 20, &runs);
+        if (option == RUNS) ups_arguments_integer(&arguments, 1, MOST_RUNS, &runs);
+        if (option == TASK) plan.task = arguments.value;
+        if (option == SECONDS) ups_arguments_real(&arguments, 0.01, 600, &plan.seconds);
+        if (option == SET) plan.overrides[plan.override_count++] = arguments.value;
     }
-    if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operands were expected");
     if (points == 0) points = usual_points[axes - 1];
     int64_t total = 1;
     for (int64_t a = 0; a < axes; a++) total = total > MOST_POINTS / points ? MOST_POINTS + 1 : total * points;
-    if (total > MOST_POINTS) {
-        return ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all", MOST_POINTS);
+    int exit_code;
+    if (arguments.stop) {
+        exit_code = ups_arguments_end(&arguments);
+    } else if (arguments.operand_count > 1) {
+        exit_code = ups_command_usage_error(&arguments, "at most one CONFIG was expected");
+    } else if (arguments.operand_count == 1) {
+        plan.config = arguments.operands[0];
+        plan.runs = runs > 0 ? runs : CONFIG_RUNS;
+        exit_code = bench_run(&plan, &arguments);
+    } else if (total > MOST_POINTS) {
+        exit_code =
+            ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all", MOST_POINTS);
+    } else {
+        exit_code = bench_reference(&b, (int)axes, points, (int)threads, runs > 0 ? runs : REFERENCE_RUNS, &arguments);
     }
-
-    ups_error error = {0};
-    double *seconds = malloc((size_t)runs * sizeof *seconds);
-    ups_device_options where = {.name = "auto", .threads = (int)threads};
-    ups_status status =
-        seconds ? UPS_OK : ups_fail(&error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)runs);
-    if (status == UPS_OK) status = create(&b, &where, (int)axes, points, &error);
-    if (status == UPS_OK) status = measure(&b, runs, seconds, &error);
-    if (status == UPS_OK) print(&b, (int)axes, points, seconds[runs / 2], seconds[0], arguments.json);
-    free(seconds);
-    destroy(&b);
-    return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
+    free(plan.overrides);
+    return exit_code;
 }
