@@ -173,6 +173,24 @@ static void waiting_is_booked_on_the_one_who_causes_it(void **state) {
     ups_ring_destroy(ring);
 }
 
+static void waiting_for_news_ends_with_it_or_with_its_time(void **state) {
+    ups_ring *ring = make(1, 0);
+    double start = ups_now();
+    assert_false(ups_ring_wait(ring, 0));
+    assert_false(ups_ring_wait(ring, 0.03));
+    assert_true(ups_now() - start >= 0.03);
+    assert_true(ups_ring_seconds_waiting(ring) >= 0.02);
+    ups_slot *slot = ups_ring_begin(ring, 1, false);
+    assert_false(ups_ring_wait(ring, 0)); /* begun is not ready */
+    ups_ring_part_done(ring, slot, 0, UPS_OK, NULL);
+    assert_true(ups_ring_wait(ring, 60));
+    ups_ring_release(ring, ups_ring_next(ring));
+    assert_false(ups_ring_wait(ring, 0));
+    ups_ring_finish(ring);
+    assert_true(ups_ring_wait(ring, 60));
+    ups_ring_destroy(ring);
+}
+
 static void *refuse(void *context, size_t bytes) {
     int *left = context;
     return (*left)-- > 0 ? malloc(bytes) : NULL;
@@ -201,6 +219,7 @@ int main(void) {
         cmocka_unit_test(many_fillers_and_one_consumer_lose_nothing),
         cmocka_unit_test(closing_wakes_the_filler_and_the_consumer),
         cmocka_unit_test(waiting_is_booked_on_the_one_who_causes_it),
+        cmocka_unit_test(waiting_for_news_ends_with_it_or_with_its_time),
         cmocka_unit_test(memory_that_cannot_be_had_is_said_and_nothing_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
