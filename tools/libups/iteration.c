@@ -240,31 +240,39 @@ ups_data_status ups_data_loader_seek(ups_data_loader *loader, int64_t batch, ups
 
 /* ---- batches ---------------------------------------------------------------------------------------------------- */
 
-/* The shape of a batch whose windows' samples all have frames of one shape; else (B, W, E). */
+/* A sample's shape without time; returns its rank, 0 when there is no such sample. */
+static int frame_shape(const ups_data_loader *loader, int32_t task, int64_t index, int64_t *shape) {
+    ups_sample sample;
+    int64_t axes[UPS_DATA_MAX_RANK];
+    int grid_axis[UPS_DATA_MAX_RANK], channel_axis;
+    if (ups_source_describe(loader->tasks[task].source, index, &sample, NULL) != UPS_OK) return 0;
+    int rank = ups_data_axes(&sample, axes, grid_axis, &channel_axis) - 1;
+    memcpy(shape, axes + 1, (size_t)rank * sizeof *shape);
+    return rank;
+}
+
+/* (B, W, …) where the samples of all windows have frames of one shape; else (B, W, E). */
 static void shape_batch(const ups_data_loader *loader, const ups_batch *batch, handed_out *entry) {
-    int64_t *shape = entry->shape, first[UPS_DATA_MAX_RANK], other[UPS_DATA_MAX_RANK];
-    int grid_axis[UPS_DATA_MAX_RANK], channel_axis, rank = 0;
-    bool alike = batch->windows > 0;
+    int64_t *frame = entry->shape + 2, other[UPS_DATA_MAX_RANK];
+    const int64_t *samples = loader->tasks[0].samples;
+    int rank = 0;
+    bool alike = true;
     for (int64_t w = 0; w < batch->windows && alike; w++) {
         const ups_window *window = &batch->window[w];
-        ups_sample sample;
-        const ups_source *source = loader->tasks[window->task].source;
         if (window->sample == UPS_NO_SAMPLE) continue;
-        alike = ups_source_describe(source, window->sample, &sample, NULL) == UPS_OK;
-        int64_t *to = rank ? other : first;
-        int its_rank = alike ? ups_data_axes(&sample, to, grid_axis, &channel_axis) : 0;
-        if (rank == 0) rank = its_rank;
-        if (to == other)
-            alike = its_rank == rank && memcmp(first + 1, other + 1, sizeof(int64_t[1]) * (size_t)(rank - 1)) == 0;
+        int its_rank = frame_shape(loader, window->task, window->sample, rank ? other : frame);
+        alike = rank == 0 || (its_rank == rank && memcmp(frame, other, (size_t)rank * sizeof *frame) == 0);
+        rank = its_rank;
     }
-    shape[0] = batch->windows;
-    shape[1] = batch->frames;
-    shape[2] = batch->frame_elements;
-    entry->public.rank = alike && rank > 0 ? rank + 1 : 3;
-    if (alike) {
-        for (int a = 1; a < rank; a++) shape[a + 1] = first[a];
+    if (rank == 0 && loader->task_count == 1) rank = frame_shape(loader, 0, samples ? samples[0] : 0, frame);
+    if (!alike || rank == 0) {
+        rank = 1;
+        frame[0] = batch->frame_elements;
     }
-    entry->public.shape = shape;
+    entry->shape[0] = batch->windows;
+    entry->shape[1] = batch->frames;
+    entry->public.rank = rank + 2;
+    entry->public.shape = entry->shape;
 }
 
 static void describe_windows(const ups_data_loader *loader, const ups_batch *batch, handed_out *entry) {
@@ -357,7 +365,7 @@ void ups_data_loader_release(ups_data_loader *loader, const ups_data_batch *batc
 }
 
 int32_t ups_data_loader_wait(ups_data_loader *loader, double seconds) {
-    return !loader->inner || ups_loader_wait(loader->inner, seconds);
+    return !loader->inner || !take_entry(loader) || ups_loader_wait(loader->inner, seconds);
 }
 
 int64_t ups_data_loader_position(const ups_data_loader *loader) {
