@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Puts ": " and `text` behind the `used` characters of the message; what does not fit is cut. */
-static void append(ups_error *error, int used, const char *text) {
-    const char *parts[] = {": ", text};
+/* Puts ": ", `text` and `more` behind the `used` characters of the message; what does not fit is cut. */
+static void append(ups_error *error, int used, const char *text, const char *more) {
+    const char *parts[] = {": ", text, more};
     size_t at = used < 0 ? sizeof error->message : (size_t)used;
-    for (int i = 0; i < 2 && at < sizeof error->message; i++) {
+    for (int i = 0; i < 3 && at < sizeof error->message; i++) {
         size_t length = strnlen(parts[i], sizeof error->message - 1 - at);
         memcpy(error->message + at, parts[i], length);
         at += length;
@@ -31,6 +31,28 @@ ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) 
     return code;
 }
 
+/* What the user can do where the system's own words leave that open. */
+static const char *remedy(int number) {
+    switch (number) {
+    case ENOSPC:
+        return "; make room there and run the command again";
+    case EDQUOT:
+        return "; your quota there is used up: remove something, or write elsewhere";
+    case EFBIG:
+        return "; files may not become that large here: see `ulimit -f`";
+    case EROFS:
+        return "; it is mounted for reading only: write elsewhere";
+    case EACCES:
+        return "; change the permissions, or choose another place";
+    case EIO:
+        return "; the disk, or the network to it, failed: see the system's log (dmesg)";
+    case EMFILE:
+        return "; more files may be open after `ulimit -n`";
+    default:
+        return "";
+    }
+}
+
 ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
     int saved = errno;
     if (!error) return unheard = UPS_ERR_IO;
@@ -39,7 +61,7 @@ ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
     va_start(args, format);
     int used = vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    append(error, used, strerror(saved));
+    append(error, used, strerror(saved), remedy(saved));
     return UPS_ERR_IO;
 }
 
@@ -51,7 +73,7 @@ ups_status ups_fail_within(ups_error *error, const char *format, ...) {
     va_start(args, format);
     int used = vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    append(error, used, inner);
+    append(error, used, inner, "");
     return error->code;
 }
 

@@ -31,7 +31,8 @@ typedef struct ups_error {
  * `return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset 'tensor' has rank %d; 3 was expected", path, rank);` */
 ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* As `ups_fail(error, UPS_ERR_IO, …)`, with ": " and the text of `errno` appended. */
+/* As `ups_fail(error, UPS_ERR_IO, …)`, with ": ", the text of `errno`, and for some what can be done about it appended.
+ */
 ups_status ups_fail_errno(ups_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts a printf-style prefix and ": " before the message already in `error`; returns its code. Use on the way up, to

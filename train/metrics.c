@@ -1,16 +1,17 @@
 #include "train/metrics.h"
 
 #include "base/files.h"
-#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_BYTES (UINT64_C(1) << 32)
 
 struct ups_metrics {
-    FILE *file;
+    int fd;
+    uint64_t bytes; /* of whole lines */
     char *path;
 };
 
@@ -49,14 +50,15 @@ ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, u
                             ups_error *error) {
     if (ups_path_exists(path)) UPS_TRY(drop_redone(path, stage, step, error));
     ups_metrics *made = calloc(1, sizeof *made);
-    if (made) made->path = strdup(path);
+    if (made) *made = (ups_metrics){.fd = -1, .path = strdup(path)};
     if (!made || !made->path) {
         free(made);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
     }
-    made->file = fopen(path, "a");
-    if (!made->file) {
-        ups_status status = ups_fail_errno(error, "%s: cannot be opened for appending", path);
+    made->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    ups_status status = made->fd < 0 ? ups_fail_errno(error, "%s: cannot be opened for appending", path)
+                                     : ups_file_size(path, &made->bytes, error);
+    if (status != UPS_OK) {
         ups_metrics_close(made);
         return status;
     }
@@ -64,18 +66,29 @@ ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, u
     return UPS_OK;
 }
 
+/* Of a full disk. What cannot be cut now is dropped by the run that goes on. */
+static void cut_torn_line(ups_metrics *metrics) {
+    if (ftruncate(metrics->fd, (off_t)metrics->bytes) != 0) return;
+}
+
 ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error) {
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(line);
     if (!text) return ups_fail(error, UPS_ERR_NUMERIC, "%s: a line could not be written as JSON", metrics->path);
-    bool written = fprintf(metrics->file, "%s\n", text) > 0 && fflush(metrics->file) == 0;
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in the place of the NUL */
+    ups_status status = ups_write_at(metrics->fd, metrics->path, metrics->bytes, text, length + 1, error);
     free(text);
-    return written ? UPS_OK : ups_fail_errno(error, "%s: write failed", metrics->path);
+    if (status == UPS_OK)
+        metrics->bytes += length + 1;
+    else
+        cut_torn_line(metrics);
+    return status;
 }
 
 void ups_metrics_close(ups_metrics *metrics) {
     if (!metrics) return;
-    if (metrics->file) fclose(metrics->file);
+    if (metrics->fd >= 0) close(metrics->fd);
     free(metrics->path);
     free(metrics);
 }

@@ -17,7 +17,7 @@ static void the_operating_systems_reason_is_appended(void **state) {
     ups_error error = {0};
     errno = ENOSPC;
     assert_int_equal(ups_fail_errno(&error, "%s", "out.bin"), UPS_ERR_IO);
-    assert_string_equal(error.message, "out.bin: No space left on device");
+    assert_string_equal(error.message, "out.bin: No space left on device; make room there and run the command again");
 }
 
 static void a_caller_puts_the_file_before_the_callees_sentence(void **state) {

@@ -144,7 +144,9 @@ static void a_full_device_is_reported_as_such(void **state) {
     int fd = open("/dev/full", O_WRONLY);
     assert_true(fd >= 0);
     assert_int_equal(ups_write_at(fd, "out.h5", 4096, "x", 1, &error), UPS_ERR_IO);
-    assert_string_equal(error.message, "out.h5: cannot be written at byte 4096: No space left on device");
+    assert_string_equal(
+        error.message,
+        "out.h5: cannot be written at byte 4096: No space left on device; make room there and run the command again");
     close(fd);
 }
 
