@@ -90,10 +90,11 @@ static char *describe_bad(const ups_loader *loader, const ups_job *job) {
             if (nan + infinite > before && frame < first) first = frame;
         }
     const char *what = infinite == 0 ? "NaN" : nan == 0 ? "infinite" : "NaN or infinite";
+    const char *meaning = task->task.source->class->not_finite;
     char *line = NULL;
-    if (asprintf(&line, "task %s, sample %s (%s): %zu %s value%s, first at frame %lld", task->task.name,
+    if (asprintf(&line, "task %s, sample %s (%s): %zu %s value%s, first at frame %lld%s%s", task->task.name,
                  job->sample.name, where_from(task->task.source, job), nan + infinite, what,
-                 nan + infinite == 1 ? "" : "s", (long long)first) < 0)
+                 nan + infinite == 1 ? "" : "s", (long long)first, meaning ? ": " : "", meaning ? meaning : "") < 0)
         return NULL;
     return line;
 }

@@ -72,7 +72,8 @@ typedef struct ups_source ups_source;
 
 /* What a kind of source implements. All functions but `close` are thread-safe on an open source. */
 typedef struct ups_source_class {
-    const char *kind; /* "pdebench.tensor", "pdebench.darcy", "pdebench.seedgroup", "latent", … */
+    const char *kind;       /* "pdebench.tensor", "pdebench.darcy", "pdebench.seedgroup", "latent", … */
+    const char *not_finite; /* what it means when its values are NaN or infinite, for messages; NULL: just that */
     ups_status (*describe)(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
     /* Writes at most limits.extents extents, in the order decode wants the pieces; *count = 0 means that decode reads
      * by itself. */

@@ -4,6 +4,7 @@
 #include "pipeline/convert.h"
 #include "train/latents.h"
 #include "train/networks.h"
+#include "train/normalisation.h"
 #include "train/state.h"
 #include "train/surrogate.h"
 #include "train/trajectories.h"
@@ -32,7 +33,9 @@ ups_status ups_reconstructor_open(const char *config_path, ups_reconstructor **r
         r->files.autoencoder = ups_run_model_path(r->session.config, UPS_STAGE_AUTOENCODER);
         status = ups_run_autoencoder_hash(r->session.config, r->files.autoencoder_hash, error);
     }
-    if (status == UPS_OK) status = ups_tasks_normalise(r->session.config, r->session.tasks, error);
+    if (status == UPS_OK) {
+        status = ups_tasks_normalise_as_trained(r->session.config, r->session.tasks, r->files.autoencoder, error);
+    }
     if (status != UPS_OK) {
         ups_reconstructor_close(r);
         return status;

@@ -63,8 +63,9 @@ ups_status ups_cache_fill_open(const ups_run_config *config, const ups_task *tas
     if (status == UPS_OK) {
         f->samples_per_shard = ups_cache_writer_room(f->writer, 1); /* the least that a take gives: a shard */
         int64_t shards = (f->samples + f->samples_per_shard - 1) / f->samples_per_shard;
-        uint64_t each = trajectory_bytes(config, task);
-        f->most_begun = (int64_t)((most_bytes + each / 2) / each); /* half a one may be the rounding of a share */
+        uint64_t each = trajectory_bytes(config, task), all = (uint64_t)f->samples * each;
+        uint64_t most = most_bytes < all ? most_bytes : all;
+        f->most_begun = (int64_t)((most + each / 2) / each); /* half a one may be the rounding of a share */
         f->taken = calloc((size_t)f->samples + 1, sizeof *f->taken);
         f->missing = calloc((size_t)shards + 1, sizeof *f->missing);
         f->begun = calloc((size_t)shards + 1, sizeof *f->begun);

@@ -191,6 +191,7 @@ static void close_source(ups_source *source) {
 
 static const ups_source_class encoding_class = {
     .kind = "encoded",
+    .not_finite = "latents of fields that are not finite, or beyond FP16's ±65504",
     .describe = describe,
     .extents = extents,
     .decode = decode,

@@ -69,6 +69,7 @@ static json_t *loader_line(const loop *l) {
     ups_loader_statistics now = loaded(l), before = l->loaded;
     int64_t draws = now.trajectories - before.trajectories;
     json_t *line = json_object();
+    if (l->stage->residency) json_object_set_new(line, "residency", json_string(l->stage->residency));
     json_object_set_new(line, "waited_s", ups_json_number(now.seconds_consumer - before.seconds_consumer));
     json_object_set_new(line, "disk_s", ups_json_number(now.seconds_disk - before.seconds_disk));
     json_object_set_new(line, "decode_s", ups_json_number(now.seconds_decode - before.seconds_decode));

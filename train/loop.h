@@ -43,9 +43,10 @@ typedef struct ups_loop_stage {
     unsigned (*losses_due)(void *context, int64_t step);
     /* Names the samples of the last micro-batch, for the message about a loss that is not finite. */
     void (*describe_batch)(void *context, char *text, size_t bytes);
-    ups_loader *loader;  /* for its statistics */
-    bool zero_gradients; /* some micro-batches leave gradients of some parameters as they are: all are zeroed before a
-                            step instead of overwritten */
+    ups_loader *loader;    /* for its statistics */
+    const char *residency; /* of the stage's samples, for metrics; NULL: not told */
+    bool zero_gradients;   /* some micro-batches leave gradients of some parameters as they are: all are zeroed before a
+                              step instead of overwritten */
 } ups_loop_stage;
 
 typedef struct ups_loop_options {

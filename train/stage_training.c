@@ -406,6 +406,7 @@ static ups_status train(training *t, ups_error *error) {
                             .losses_due = losses_due,
                             .describe_batch = describe_batch,
                             .loader = t->loader,
+                            .residency = t->stores.residency,
                             .zero_gradients = t->graph_count > 1 && any_graph_is_partial(t)};
     ups_loop_options loop = {.training = config,
                              .seed = t->config->seed,

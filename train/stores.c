@@ -122,6 +122,7 @@ ups_status ups_stores_open(const ups_run_config *config, const char *stage, cons
     }
     if (status == UPS_OK) {
         ups_residency_choice choice = ups_residency_decide(config, all[0], all[1]);
+        stores->residency = all[1].decoded > 0 ? "encode" : ups_residency_name(choice.residency);
         kind encoded = {true, UPS_RESIDENCY_RAM, choice.encoded, all[1]};
         kind read = {false, choice.residency, choice.read, all[0]};
         status = open_stores(config, stage, &encoded, entries, count, dtype, stores, error);

@@ -22,6 +22,7 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
 typedef struct ups_stores {
     ups_store **store; /* (count) */
     int count;
+    const char *residency; /* what was chosen, for metrics: as the configuration names it, "encode" where any are */
 } ups_stores;
 
 /* A store for every entry of the lists (splits of a stage), which gets it as entry.store; the memory is divided in

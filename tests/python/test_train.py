@@ -69,6 +69,7 @@ class Train(unittest.TestCase):
             for line in lines:
                 self.assertEqual(set(line), {"stage", "step", "loss", "task_loss", "learning_rate", "gradient_norm", "samples_per_s",
                                              "data_wait_share", "loader"})
+                self.assertEqual(line["loader"].pop("residency"), "ram")
                 self.assertEqual(set(line["loader"]), {"waited_s", "disk_s", "decode_s", "full_s", "read_bytes", "resident_share"})
                 self.assertTrue(all(value >= 0 for value in line["loader"].values()), line)
                 self.assertGreater(line["samples_per_s"], 0)
@@ -162,16 +163,18 @@ class Train(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("--stage autoencoder", done.stderr)
         self.runs.must("train", config, "--stage", "autoencoder")
-        done = self.runs.run("train", config, "--stage", "operator", "--quiet")
+        done = self.runs.run("train", config, "--stage", "operator", "--set", "data.residency=stream", "--quiet")
         self.assertEqual(done.returncode, 1)
         self.assertIn("ups cache build", done.stderr)
+        self.assertIn("data.residency: encode", done.stderr)
 
     def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(self):
         config = self.runs.config("planned")
         plan = json.loads(self.runs.must("train", config, "--plan", "--json").stdout)
         self.assertEqual(set(plan), {"autoencoder", "operator"})
         for stage in plan.values():
-            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident")
+            parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident",
+                     "encoders", "filling")
             self.assertEqual(stage["total"], sum(stage[part] for part in parts))
             self.assertEqual(stage["batch_size"], 4)
         self.assertFalse(os.path.exists(self.runs.path("planned")))

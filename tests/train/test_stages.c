@@ -210,9 +210,9 @@ static ups_status try_run(const char *precision, const char *override, ups_sessi
     return ups_session_open(scratch("run.yaml"), &override, override ? 1 : 0, true, session, error);
 }
 
-static void open_run(const char *precision, ups_session *session) {
+static void open_run(const char *precision, const char *override, ups_session *session) {
     ups_error error;
-    ok(try_run(precision, NULL, session, &error), &error);
+    ok(try_run(precision, override, session, &error), &error);
 }
 
 typedef ups_status (*plan_stage)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
@@ -237,11 +237,11 @@ static double logged_loss(const char *stage) {
 }
 
 /* Runs a stage under watch and holds what it took against what was promised. */
-static void run_watched(const char *precision, const char *name, plan_stage plan, run_stage run) {
+static void run_watched(const char *precision, const char *override, const char *name, plan_stage plan, run_stage run) {
     ups_session session;
     ups_error error;
     ups_stage_plan promised;
-    open_run(precision, &session);
+    open_run(precision, override, &session);
     ok(plan(&session.request, &promised, &error), &error);
     watch(session.device);
 #ifdef WATCHES_ALLOCATIONS
@@ -271,16 +271,20 @@ static void run_watched(const char *precision, const char *name, plan_stage plan
 static void build_cache(const char *precision) {
     ups_session session;
     ups_error error;
-    open_run(precision, &session);
+    open_run(precision, NULL, &session);
     ok(ups_encode_remove(session.config, &error), &error);
     ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
     ups_session_close(&session);
 }
 
 static void check_all(const char *precision) {
-    run_watched(precision, "autoencoder", ups_stage_autoencoder_plan, ups_stage_autoencoder_run);
+    run_watched(precision, NULL, "autoencoder", ups_stage_autoencoder_plan, ups_stage_autoencoder_run);
     build_cache(precision);
-    run_watched(precision, "operator", ups_stage_operator_plan, ups_stage_operator_run);
+    run_watched(precision, NULL, "operator", ups_stage_operator_plan, ups_stage_operator_run);
+}
+
+static void without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included(void **state) {
+    run_watched("f32", "data.residency=encode", "operator", ups_stage_operator_plan, ups_stage_operator_run);
 }
 
 static void in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
@@ -300,7 +304,7 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
-    open_run("bf16", &trained);
+    open_run("bf16", NULL, &trained);
     generate("advection1d", "fine.h5", 256, 16); /* more points, more frames */
     ok(try_run("bf16", "tasks[0].files=[fine.h5]", &other, &error), &error);
     const ups_task *task = &other.tasks->task[0];
@@ -333,6 +337,7 @@ static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
+        cmocka_unit_test(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included),
         cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
         cmocka_unit_test(
             a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with),

@@ -1,0 +1,281 @@
+/* Latents that are encoded as they come are those of the cache to the last bit, whoever reads them and however; and the
+ * cache that is filled on the way is the one that is built. */
+#include "cache/source.h"
+#include "pipeline/loader.h"
+#include "tests/base/testing.h"
+#include "tools/encode.h"
+#include "tools/session.h"
+#include "tools/solvers/datagen.h"
+#include "train/encoding_source.h"
+#include "train/latents.h"
+
+enum { TIMES = 21, TASKS = 2 };
+
+/* Trajectories end within a block of frames (21), or have fewer than a block (Darcy's 2). */
+static const char configuration[] = "output: %s/run\n"
+                                    "precision: f32\n"
+                                    "device: {threads: 1}\n"
+                                    "data:\n"
+                                    "  root: %s\n"
+                                    "  split: {train: 0.8, validation: 0.2, test: 0}\n"
+                                    "  decode_threads: 3\n"
+                                    "tasks:\n"
+                                    "  - {name: advection, files: [advection.h5], patch: [4]}\n"
+                                    "  - {name: darcy, files: [darcy.h5], patch: [4]}\n"
+                                    "model:\n"
+                                    "  tokens: 8\n"
+                                    "  dim: 16\n"
+                                    "  encoder: {width: 32, frequencies: [1, 2]}\n"
+                                    "  decoder: {hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1, 2]}\n"
+                                    "autoencoder:\n"
+                                    "  steps: 3\n"
+                                    "  batch_size: 4\n"
+                                    "  queries: 16\n"
+                                    "  validate_every: 0\n"
+                                    "  validation_batches: 1\n"
+                                    "cache: {samples_per_shard: 4}\n";
+
+static ups_session session;
+static ups_encoder_pool *pool;
+static ups_source *cached[TASKS], *encoded[TASKS]; /* of the training splits */
+
+static void ok(ups_status status, const ups_error *error) {
+    if (status != UPS_OK) fail_msg("%s", error->message);
+}
+
+static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
+    ups_error error;
+    ups_datagen_request request = {
+        .solver = ups_solver_find(solver), .samples = 15, .threads = 1, .path = scratch(name), .replace = true};
+    ups_solver_setup_begin(request.solver, &request.setup);
+    request.setup.resolution = resolution;
+    if (steps) request.setup.steps = steps;
+    ups_datagen_result result;
+    ok(ups_datagen_run(&request, &result, &error), &error);
+}
+
+/* Data, a trained encoder, its cache, and the sources of both kinds. */
+static int make_run(void **state) {
+    if (make_scratch(state) != 0) return -1;
+    generate("advection1d", "advection.h5", 32, TIMES);
+    generate("darcy2d", "darcy.h5", 16, 0);
+    char text[2048];
+    snprintf(text, sizeof text, configuration, scratch_directory, scratch_directory);
+    write_text(scratch("run.yaml"), text);
+    ups_error error;
+    ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &error), &error);
+    ok(ups_stage_autoencoder_run(&session.request, &error), &error);
+    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
+    ok(ups_encoder_pool_open(&session.request, &pool, &error), &error);
+    for (int t = 0; t < TASKS; t++) {
+        const ups_task *task = &session.tasks->task[t];
+        ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &cached[t], &error), &error);
+        ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, NULL, &encoded[t], &error), &error);
+    }
+    return 0;
+}
+
+static int remove_run(void **state) {
+    for (int t = 0; t < TASKS; t++) {
+        ups_source_close(cached[t]);
+        ups_source_close(encoded[t]);
+    }
+    ups_encoder_pool_close(pool);
+    ups_session_close(&session);
+    return remove_scratch(state);
+}
+
+/* ---- single reads ---------------------------------------------------------------------------------------------- */
+
+static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void **state) {
+    static const ups_frames windows[] = {{0, 1}, {0, TIMES}, {3, 2}, {7, 2}, {5, 12}, {12, 9}, {15, 3}, {19, 2}};
+    const size_t frame = 8 * 16 * sizeof(uint16_t);
+    uint8_t *expected = malloc(TIMES * frame), *found = malloc(TIMES * frame);
+    for (int t = 0; t < TASKS; t++) {
+        assert_int_equal(encoded[t]->count, cached[t]->count);
+        for (int64_t i = 0; i < cached[t]->count; i++) {
+            ups_sample a, b;
+            ups_error error;
+            ok(ups_source_describe(cached[t], i, &a, &error), &error);
+            ok(ups_source_describe(encoded[t], i, &b, &error), &error);
+            assert_int_equal(a.times, b.times);
+            assert_int_equal(ups_sample_frame_bytes(&b), frame);
+            assert_memory_equal(a.time, b.time, (size_t)a.times * sizeof *a.time);
+            for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+                if (windows[w].start + windows[w].count > a.times) continue;
+                ok(ups_source_read(cached[t], i, windows[w], expected, &error), &error);
+                ok(ups_source_read(encoded[t], i, windows[w], found, &error), &error);
+                assert_memory_equal(found, expected, (size_t)windows[w].count * frame);
+            }
+        }
+    }
+    free(expected);
+    free(found);
+}
+
+/* What the loader makes room for by the limits of a window is enough for each. */
+static void no_window_reads_more_than_the_limits_of_its_length_say(void **state) {
+    for (int64_t frames = 1; frames <= TIMES; frames++) {
+        ups_source_limits limits = ups_source_window_limits(encoded[0], frames);
+        ups_extent *extents = calloc((size_t)encoded[0]->limits.extents, sizeof *extents);
+        for (int64_t start = 0; start + frames <= TIMES; start++) {
+            int64_t count;
+            ups_error error;
+            uint64_t bytes = 0;
+            ups_frames window = {start, frames};
+            ok(encoded[0]->class->extents(encoded[0], 1, window, extents, &count, &error), &error);
+            for (int64_t e = 0; e < count; e++) bytes += extents[e].length;
+            assert_true(count <= limits.extents);
+            assert_true(bytes <= limits.stored_bytes);
+        }
+        free(extents);
+    }
+}
+
+/* ---- loaders --------------------------------------------------------------------------------------------------- */
+
+typedef struct loading {
+    int threads;
+    ups_io_engine io;
+    int64_t windows_per_draw, stride;
+    bool kept;
+} loading;
+
+/* All of so many batches, one behind the other. */
+static float *load(ups_source *const sources[TASKS], const loading *how, int64_t batches, size_t *bytes) {
+    ups_error error;
+    ups_store *stores[TASKS] = {NULL, NULL};
+    ups_loader_task tasks[TASKS];
+    for (int t = 0; t < TASKS; t++) {
+        ups_store_options options = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+        if (how->kept) ok(ups_store_open(sources[t], NULL, 0, &options, &stores[t], &error), &error);
+        tasks[t] = (ups_loader_task){.name = session.tasks->task[t].name,
+                                     .source = sources[t],
+                                     .sample_count = sources[t]->count,
+                                     .store = stores[t],
+                                     .stride = t == 0 ? how->stride : 1};
+    }
+    ups_loader_options options = {.seed = 3,
+                                  .batch = 4,
+                                  .windows_per_draw = how->windows_per_draw,
+                                  .window = 2,
+                                  .dtype = UPS_F32,
+                                  .batch_count = batches,
+                                  .io = how->io,
+                                  .decode_threads = how->threads};
+    ups_loader *loader;
+    ok(ups_loader_open(&options, tasks, TASKS, &loader, &error), &error);
+    size_t batch_bytes = (size_t)(4 * 2 * 8 * 16) * sizeof(float);
+    float *all = malloc((size_t)batches * batch_bytes);
+    for (int64_t b = 0; b < batches; b++) {
+        const ups_batch *batch;
+        ok(ups_loader_next(loader, &batch, &error), &error);
+        memcpy((uint8_t *)all + (size_t)b * batch_bytes, batch->data, batch_bytes);
+        ups_loader_release(loader, batch);
+    }
+    ups_loader_close(loader);
+    for (int t = 0; t < TASKS; t++) ups_store_close(stores[t]);
+    *bytes = (size_t)batches * batch_bytes;
+    return all;
+}
+
+static void loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine(void **state) {
+    static const loading ways[] = {{1, UPS_IO_AUTO, 1, 1, false},    {3, UPS_IO_AUTO, 1, 1, false},
+                                   {3, UPS_IO_THREADS, 1, 3, false}, {3, UPS_IO_AUTO, 2, 2, false},
+                                   {1, UPS_IO_THREADS, 1, 1, true},  {3, UPS_IO_AUTO, 2, 3, true}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        size_t bytes;
+        float *expected = load(cached, &ways[w], 20, &bytes), *found = load(encoded, &ways[w], 20, &bytes);
+        assert_memory_equal(found, expected, bytes);
+        free(expected);
+        free(found);
+    }
+}
+
+/* ---- filling --------------------------------------------------------------------------------------------------- */
+
+static ups_cache_fill *begin_filling(uint64_t most_bytes) {
+    ups_error error;
+    ups_cache_fill *fill;
+    ok(ups_encode_remove(session.config, &error), &error);
+    ok(ups_cache_fill_open(session.config, &session.tasks->task[0], UPS_SPLIT_TRAIN, most_bytes, &fill, &error),
+       &error);
+    return fill;
+}
+
+/* Reads the sample, in a window or whole, through a source that fills. */
+static void draw(ups_source *source, int64_t sample, ups_frames frames) {
+    ups_error error;
+    uint8_t *latents = malloc(TIMES * 8 * 16 * sizeof(uint16_t)), *expected = malloc(TIMES * 8 * 16 * sizeof(uint16_t));
+    ok(ups_source_read(source, sample, frames, latents, &error), &error);
+    ok(ups_source_read(encoded[0], sample, frames, expected, &error), &error);
+    assert_memory_equal(latents, expected, (size_t)(frames.count * 8 * 16) * sizeof(uint16_t));
+    free(latents);
+    free(expected);
+}
+
+static void windows_of_every_sample_in_any_order_complete_the_cache(void **state) {
+    ups_error error;
+    ups_source *source, *filled;
+    const ups_task *task = &session.tasks->task[0];
+    ups_cache_fill *fill = begin_filling(UINT64_MAX);
+    ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, fill, &source, &error), &error);
+    assert_int_equal(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &filled, &error), UPS_ERR_FORMAT);
+    for (int64_t i = 0; i < source->count; i++) {
+        draw(source, (i * 5 + 2) % source->count, (ups_frames){i % (TIMES - 1), 2});
+        draw(source, (i * 5 + 2) % source->count, (ups_frames){0, 1}); /* put already */
+    }
+    ups_source_close(source);
+    ups_cache_fill_close(fill);
+    ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &filled, &error), &error);
+    assert_int_equal(filled->count, encoded[0]->count);
+    for (int64_t i = 0; i < filled->count; i++) draw(filled, i, (ups_frames){0, TIMES});
+    ups_source_close(filled);
+}
+
+static void no_more_shards_are_begun_than_fit_into_what_is_allowed(void **state) {
+    ups_error error;
+    ups_source *source;
+    const uint64_t trajectory = TIMES * 8 * 16 * sizeof(uint16_t);
+    ups_cache_fill *fill = begin_filling(8 * trajectory); /* two shards of four */
+    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
+    assert_int_equal(source->count, 12);
+    draw(source, 0, (ups_frames){0, 2});
+    draw(source, 4, (ups_frames){0, 2});
+    assert_false(ups_cache_fill_wants(fill, 8)); /* of the third */
+    assert_false(ups_cache_fill_wants(fill, 0)); /* is there */
+    assert_true(ups_cache_fill_wants(fill, 5));
+    assert_false(ups_cache_fill_wants(fill, 5)); /* somebody puts it */
+    ups_cache_fill_give_up(fill, 5);
+    for (int64_t i = 1; i < 4; i++) draw(source, i, (ups_frames){0, TIMES}); /* ends the first */
+    assert_true(ups_cache_fill_has(fill, 3));
+    assert_true(ups_cache_fill_wants(fill, 8));
+    ups_cache_fill_give_up(fill, 8);
+    ups_source_close(source);
+    ups_cache_fill_close(fill);
+}
+
+static void a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else(void **state) {
+    ups_error error;
+    ups_source *source;
+    ups_cache_fill *fill = begin_filling(UINT64_MAX);
+    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
+    assert_int_equal(rename(scratch("run/cache"), scratch("run/elsewhere")), 0);
+    for (int64_t i = 0; i < 5; i++) draw(source, i, (ups_frames){i, 2});
+    assert_false(ups_cache_fill_wants(fill, 9));
+    assert_int_equal(rename(scratch("run/elsewhere"), scratch("run/cache")), 0);
+    ups_source_close(source);
+    ups_cache_fill_close(fill);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
+        cmocka_unit_test(no_window_reads_more_than_the_limits_of_its_length_say),
+        cmocka_unit_test(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine),
+        cmocka_unit_test(windows_of_every_sample_in_any_order_complete_the_cache),
+        cmocka_unit_test(no_more_shards_are_begun_than_fit_into_what_is_allowed),
+        cmocka_unit_test(a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else),
+    };
+    return cmocka_run_group_tests(tests, make_run, remove_run);
+}
