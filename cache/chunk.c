@@ -46,14 +46,14 @@ ups_chunk_encoder *ups_chunk_encoder_create(ups_chunk_codec codec, ups_chunk_sha
     if (codec.portable)
         encoder->zstd = ZSTD_createCCtx();
     else
-        encoder->latent = ups_latent_encoder_create(shape.times, series_of(shape), codec.level);
+        encoder->latent = ups_latent_encoder_create(shape.times, series_of(shape));
     if (!encoder->encoded || (!encoder->zstd && !encoder->latent)) {
         ups_chunk_encoder_destroy(encoder);
         return NULL;
     }
     if (codec.portable) {
         ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_compressionLevel,
-                               codec.level ? codec.level : UPS_LATENT_DEFAULT_LEVEL);
+                               codec.level ? codec.level : UPS_PORTABLE_DEFAULT_LEVEL);
         ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_checksumFlag, 1);
     }
     return encoder;
@@ -71,7 +71,7 @@ ups_status ups_chunk_encode(ups_chunk_encoder *encoder, const ups_f16 *latents, 
                             ups_error *error) {
     size_t packed;
     if (encoder->latent)
-        UPS_TRY(ups_latent_encode(encoder->latent, latents, encoder->encoded, &packed, error));
+        packed = ups_latent_encode(encoder->latent, latents, encoder->encoded);
     else
         UPS_TRY(encode_portable(encoder, latents, &packed, error));
     uint32_t crc = ups_crc32c(0, encoder->encoded, packed);
@@ -86,8 +86,7 @@ static size_t context_bytes(void) {
 }
 
 size_t ups_chunk_scratch_bytes(ups_chunk_codec codec, ups_chunk_shape shape) {
-    return codec.portable ? context_bytes() + ups_chunk_raw_bytes(shape)
-                          : ups_latent_scratch_bytes(shape.times, series_of(shape));
+    return codec.portable ? context_bytes() + ups_chunk_raw_bytes(shape) : ups_latent_scratch_bytes();
 }
 
 /* One zstd frame into `plain` of exactly the expected size. */

@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define UPS_PORTABLE_DEFAULT_LEVEL 1
+
 typedef struct ups_chunk_codec {
     bool portable; /* plain bytes + zstd: bigger, but readable without the ups.latent codec */
-    int level;     /* of zstd; 0: UPS_LATENT_DEFAULT_LEVEL */
+    int level;     /* of zstd, when portable; 0: UPS_PORTABLE_DEFAULT_LEVEL */
 } ups_chunk_codec;
 
 typedef struct ups_chunk_shape {

@@ -1,41 +1,37 @@
-#define ZSTD_STATIC_LINKING_ONLY /* contexts in memory of the caller's: ZSTD_initStaticDCtx */
 #include "cache/codec.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
 
 #define HEADER_BYTES 8
-#define BLOCK_BYTES 16 /* what the table says of a block */
+#define LENGTH_BYTES 4       /* what the table says of a block */
+#define BLOCK_HEADER_BYTES 2 /* order, lanes */
+#define STORED 3             /* in the place of the order */
 
-/* The high plane of a block is to hold this much: large enough that a frame's table of symbols costs nothing, small
- * enough that all planes of a block (twice as much) stay in a second-level cache. */
-#define HIGH_PLANE_BYTES (128 * 1024)
-#define SERIES_QUANTUM 64
+/* A block holds this many values: enough that its frequencies and states cost nothing (1 %), few enough that an
+ * encoder's codes stay in a second-level cache. */
+#define BLOCK_VALUES (256 * 1024)
+#define FEW_VALUES (32 * 1024) /* below, fewer lanes */
+#define PAST_CACHES_BYTES (1024 * 1024)
+
+/* The order is chosen by looking at one group of series in so many, and at the first. */
+#define LOOKED_AT 32
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are little-endian; a big-endian port must swap here");
 
-enum { LOW, MIDDLE, HIGH, PLANES };
-
-typedef struct block_entry {
-    uint8_t order, reserved[3];
-    uint32_t length[PLANES];
-} block_entry;
-
-_Static_assert(sizeof(block_entry) == BLOCK_BYTES, "entries are read and written as they lie in memory");
-
 struct ups_latent_encoder {
     int64_t times, series;
-    ZSTD_CCtx *zstd;
-    uint8_t *memory;
-    ups_planes planes;
+    uint16_t *codes; /* of one block */
+    uint16_t *words; /* as many as a block can become */
+    uint32_t tables[UPS_RANS_ENCODER_ENTRIES];
+    ups_rans_histogram counts;
 };
 
 /* Series in each block but the last. */
 static int64_t block_series(int64_t times, int64_t series) {
-    int64_t fitting = HIGH_PLANE_BYTES / times / SERIES_QUANTUM * SERIES_QUANTUM;
-    if (fitting < SERIES_QUANTUM) fitting = SERIES_QUANTUM;
+    int64_t fitting = BLOCK_VALUES / times / UPS_RANS_LANES * UPS_RANS_LANES;
+    if (fitting < UPS_RANS_LANES) fitting = UPS_RANS_LANES;
     return fitting < series ? fitting : series;
 }
 
@@ -43,105 +39,114 @@ static int64_t block_count(int64_t series, int64_t per_block) {
     return (series + per_block - 1) / per_block;
 }
 
-static void plane_bytes(int64_t times, int64_t series, size_t bytes[PLANES]) {
-    bytes[LOW] = bytes[MIDDLE] = (size_t)(series * ups_planes_pairs(times));
-    bytes[HIGH] = (size_t)(series * times);
-}
-
-/* Room for the planes of a block, each aligned and with its slack. */
-static size_t room(size_t bytes) {
-    return (bytes + UPS_PLANES_SLACK + 63) / 64 * 64;
-}
-
-static size_t planes_bytes(int64_t times, int64_t series) {
-    size_t bytes[PLANES];
-    plane_bytes(times, block_series(times, series), bytes);
-    return 2 * room(bytes[LOW]) + room(bytes[HIGH]);
-}
-
-static ups_planes planes_in(uint8_t *memory, int64_t times, int64_t series) {
-    size_t bytes[PLANES];
-    plane_bytes(times, block_series(times, series), bytes);
-    return (ups_planes){memory, memory + room(bytes[LOW]), memory + 2 * room(bytes[LOW])};
+static int lanes_for(int64_t times, int64_t series) {
+    return times * series < FEW_VALUES ? UPS_RANS_FEW_LANES : UPS_RANS_LANES;
 }
 
 size_t ups_latent_bound(int64_t times, int64_t series) {
-    int64_t per_block = block_series(times, series);
-    size_t bytes[PLANES], total = HEADER_BYTES;
-    plane_bytes(times, per_block, bytes);
-    for (int p = 0; p < PLANES; p++) total += (size_t)block_count(series, per_block) * ZSTD_compressBound(bytes[p]);
-    return total + (size_t)block_count(series, per_block) * BLOCK_BYTES;
+    size_t blocks = (size_t)block_count(series, block_series(times, series));
+    return HEADER_BYTES + blocks * (LENGTH_BYTES + BLOCK_HEADER_BYTES) + (size_t)(times * series) * sizeof(ups_f16);
 }
 
 void ups_latent_encoder_destroy(ups_latent_encoder *encoder) {
     if (!encoder) return;
-    ZSTD_freeCCtx(encoder->zstd);
-    free(encoder->memory);
+    free(encoder->codes);
+    free(encoder->words);
     free(encoder);
 }
 
-ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series, int level) {
+ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series) {
     ups_latent_encoder *encoder = calloc(1, sizeof *encoder);
     if (!encoder) return NULL;
+    size_t values = (size_t)(times * block_series(times, series));
     encoder->times = times;
     encoder->series = series;
-    encoder->zstd = ZSTD_createCCtx();
-    encoder->memory = malloc(planes_bytes(times, series));
-    if (!encoder->zstd || !encoder->memory) {
-        ups_latent_encoder_destroy(encoder);
-        return NULL;
-    }
-    encoder->planes = planes_in(encoder->memory, times, series);
-    ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_compressionLevel, level ? level : UPS_LATENT_DEFAULT_LEVEL);
-    if (level <= UPS_LATENT_DEFAULT_LEVEL) {
-        /* Planes of residuals have long runs and no words: looking for long matches only leaves noise to Huffman, which
-         * is smaller and faster to decode than level 1 as it is. */
-        ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_strategy, ZSTD_dfast);
-        ZSTD_CCtx_setParameter(encoder->zstd, ZSTD_c_minMatch, 7);
-    }
-    return encoder;
+    encoder->codes = malloc(values * sizeof *encoder->codes);
+    encoder->words = malloc(2 * values * sizeof *encoder->words);
+    if (encoder->codes && encoder->words) return encoder;
+    ups_latent_encoder_destroy(encoder);
+    return NULL;
 }
 
-static bool all_zero(const uint8_t *bytes, size_t count) {
-    return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
+static int choose_order(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t here) {
+    int best = 0;
+    uint64_t best_bits = UINT64_MAX;
+    for (int order = 0; order <= UPS_RANS_MAX_ORDER && order < encoder->times; order++) {
+        memset(encoder->counts, 0, sizeof encoder->counts);
+        for (int64_t s = 0; s < here; s += (int64_t)LOOKED_AT * UPS_RANS_LANES) {
+            int64_t width = here - s < UPS_RANS_LANES ? here - s : UPS_RANS_LANES;
+            ups_rans_residuals(latents + s, encoder->series, encoder->times, width, order, encoder->codes);
+            ups_rans_count(encoder->codes, encoder->times, width, encoder->counts);
+        }
+        uint64_t bits = ups_rans_bits(encoder->counts);
+        if (bits < best_bits) best_bits = bits, best = order;
+    }
+    return best;
 }
 
-ups_status ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, uint8_t *out, size_t *length,
-                             ups_error *error) {
-    int64_t times = encoder->times, series = encoder->series, per_block = block_series(times, series);
+/* The block as it is. */
+static uint8_t *store_block(const ups_f16 *latents, int64_t stride, int64_t times, int64_t here, uint8_t *out) {
+    *out++ = STORED;
+    *out++ = 0;
+    size_t row = (size_t)here * sizeof *latents;
+    for (int64_t t = 0; t < times; t++, out += row) memcpy(out, latents + t * stride, row);
+    return out;
+}
+
+/* `here` series from `latents` on become a block at `out`; returns its end. */
+static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t here, uint8_t *out) {
+    int64_t times = encoder->times;
+    int order = choose_order(encoder, latents, here), lanes = lanes_for(times, here);
+    ups_rans_residuals(latents, encoder->series, times, here, order, encoder->codes);
+    memset(encoder->counts, 0, sizeof encoder->counts);
+    ups_rans_count(encoder->codes, times, here, encoder->counts);
+    ups_rans_merge(encoder->counts);
+    ups_rans_normalise(encoder->counts);
+    ups_rans_encoder_tables(encoder->counts, encoder->tables);
+    uint32_t state[UPS_RANS_LANES];
+    for (int i = 0; i < UPS_RANS_LANES; i++) state[i] = UPS_RANS_FLOOR;
+    uint16_t *end = encoder->words + 2 * times * block_series(times, encoder->series), *top = end;
+    for (int64_t s = (here - 1) / lanes * lanes; s >= 0; s -= lanes) {
+        int width = here - s < lanes ? (int)(here - s) : lanes;
+        top = ups_rans_encode(encoder->tables, encoder->codes + s, here, times, width, state, top);
+    }
+    uint8_t table[UPS_RANS_MOST_TABLE_BYTES];
+    size_t table_bytes = ups_rans_write_frequencies(encoder->counts, table);
+    size_t state_bytes = (size_t)lanes * sizeof *state, word_bytes = (size_t)(end - top) * sizeof *top;
+    if (table_bytes + state_bytes + word_bytes >= (size_t)(times * here) * sizeof *latents)
+        return store_block(latents, encoder->series, times, here, out);
+    *out++ = (uint8_t)order;
+    *out++ = (uint8_t)lanes;
+    memcpy(out, table, table_bytes);
+    memcpy(out + table_bytes, state, state_bytes);
+    memcpy(out + table_bytes + state_bytes, top, word_bytes);
+    return out + table_bytes + state_bytes + word_bytes;
+}
+
+size_t ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, uint8_t *out) {
+    int64_t series = encoder->series, per_block = block_series(encoder->times, series);
     int64_t blocks = block_count(series, per_block);
     uint32_t header[2] = {UPS_LATENT_VERSION, (uint32_t)per_block};
     memcpy(out, header, HEADER_BYTES);
-    uint8_t *table = out + HEADER_BYTES, *at = table + blocks * BLOCK_BYTES;
-    const uint8_t *end = out + ups_latent_bound(times, series);
-    for (int64_t b = 0; b < blocks; b++, table += BLOCK_BYTES) {
-        const ups_f16 *first = latents + b * per_block;
-        int64_t here = series - b * per_block < per_block ? series - b * per_block : per_block;
-        block_entry entry = {.order = (uint8_t)ups_planes_choose_order(first, series, times, here)};
-        ups_planes_split(first, series, times, here, entry.order, encoder->planes);
-        const uint8_t *planes[PLANES] = {encoder->planes.low, encoder->planes.middle, encoder->planes.high};
-        size_t bytes[PLANES];
-        plane_bytes(times, here, bytes);
-        for (int p = 0; p < PLANES; p++) {
-            if (all_zero(planes[p], bytes[p])) continue;
-            size_t packed = ZSTD_compress2(encoder->zstd, at, (size_t)(end - at), planes[p], bytes[p]);
-            if (ZSTD_isError(packed))
-                return ups_fail(error, UPS_ERR_MEMORY, "zstd cannot compress latents: %s", ZSTD_getErrorName(packed));
-            entry.length[p] = (uint32_t)packed;
-            at += packed;
-        }
-        memcpy(table, &entry, BLOCK_BYTES);
+    uint8_t *table = out + HEADER_BYTES, *at = table + blocks * LENGTH_BYTES;
+    for (int64_t b = 0; b < blocks; b++, table += LENGTH_BYTES) {
+        int64_t first = b * per_block, here = series - first < per_block ? series - first : per_block;
+        uint8_t *end = encode_block(encoder, latents + first, here, at);
+        uint32_t length = (uint32_t)(end - at);
+        memcpy(table, &length, LENGTH_BYTES);
+        at = end;
     }
-    *length = (size_t)(at - out);
-    return UPS_OK;
+    return (size_t)(at - out);
 }
 
-static size_t context_bytes(void) {
-    return (ZSTD_estimateDCtxSize() + 63) / 64 * 64;
-}
+/* What decoding needs: in a caller's memory. */
+typedef struct decoder {
+    uint32_t tables[UPS_RANS_DECODER_ENTRIES];
+    ups_rans_histogram frequencies;
+} decoder;
 
-size_t ups_latent_scratch_bytes(int64_t times, int64_t series) {
-    return context_bytes() + planes_bytes(times, series);
+size_t ups_latent_scratch_bytes(void) {
+    return sizeof(decoder);
 }
 
 static ups_status check_header(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t *per_block,
@@ -160,25 +165,61 @@ static ups_status check_header(const uint8_t *encoded, size_t length, int64_t ti
                         "a chunk's ups.latent header is wrong: blocks of %lld series, expected 1 to %lld",
                         (long long)*per_block, (long long)block_series(times, series));
     }
-    if ((length - HEADER_BYTES) / BLOCK_BYTES < (uint64_t)block_count(series, *per_block))
+    if ((length - HEADER_BYTES) / LENGTH_BYTES < (uint64_t)block_count(series, *per_block))
         return ups_fail(error, UPS_ERR_FORMAT, "a chunk of ups.latent ends within its table");
     return UPS_OK;
 }
 
-static ups_status unpack(ZSTD_DCtx *context, const uint8_t *packed, size_t length, uint8_t *plane, size_t bytes,
-                         ups_error *error) {
-    if (length == 0) {
-        memset(plane, 0, bytes);
-        return UPS_OK;
+static bool decode_stored(const uint8_t *bytes, size_t length, int64_t times, int64_t here, ups_rans_frames to,
+                          bool *finite) {
+    size_t row = (size_t)here * sizeof(ups_f16);
+    if (length != (size_t)times * row) return false;
+    bytes += (size_t)to.start * row;
+    for (int64_t t = to.start; t < to.end; t++, bytes += row) {
+        int64_t at = (t - to.start) * to.stride;
+        for (int64_t s = 0; s < here; s += UPS_RANS_LANES) {
+            ups_f16 values[UPS_RANS_LANES];
+            int64_t width = here - s < UPS_RANS_LANES ? here - s : UPS_RANS_LANES;
+            memcpy(values, bytes + (size_t)s * sizeof *values, (size_t)width * sizeof *values);
+            for (int64_t i = 0; i < width; i++) *finite &= (values[i] & 0x7c00) != 0x7c00;
+            if (to.dtype == UPS_F16)
+                memcpy((ups_f16 *)to.out + at + s, values, (size_t)width * sizeof *values);
+            else
+                ups_f16_to_f32(values, (float *)to.out + at + s, (size_t)width);
+        }
     }
-    size_t unpacked = ZSTD_decompressDCtx(context, plane, bytes, packed, length);
-    if (ZSTD_isError(unpacked))
-        return ups_fail(error, UPS_ERR_FORMAT, "a zstd frame of ups.latent is damaged: %s",
-                        ZSTD_getErrorName(unpacked));
-    if (unpacked != bytes)
-        return ups_fail(error, UPS_ERR_FORMAT, "a plane of ups.latent unpacks to %zu bytes where %zu were expected",
-                        unpacked, bytes);
-    return UPS_OK;
+    return true;
+}
+
+/* False: damaged. */
+static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_t times, int64_t here,
+                         ups_rans_frames to, bool *finite, int *order) {
+    if (length < BLOCK_HEADER_BYTES) return false;
+    int lanes = bytes[1];
+    const uint8_t *at = bytes + BLOCK_HEADER_BYTES, *end = bytes + length;
+    *order = bytes[0];
+    if (*order == STORED && lanes == 0) {
+        *order = 0;
+        return decode_stored(at, (size_t)(end - at), times, here, to, finite);
+    }
+    if (*order > UPS_RANS_MAX_ORDER || (lanes != UPS_RANS_LANES && lanes != UPS_RANS_FEW_LANES)) return false;
+    size_t table_bytes = ups_rans_read_frequencies(at, (size_t)(end - at), d->frequencies);
+    uint32_t state[UPS_RANS_LANES];
+    size_t state_bytes = (size_t)lanes * sizeof *state;
+    if (table_bytes == 0 || (size_t)(end - at) - table_bytes < state_bytes) return false;
+    memcpy(state, at + table_bytes, state_bytes);
+    at += table_bytes + state_bytes;
+    if ((end - at) % 2) return false;
+    ups_rans_decoder_tables(d->frequencies, d->tables);
+    size_t size = to.dtype == UPS_F16 ? sizeof(ups_f16) : sizeof(float);
+    for (int64_t s = 0; s < here; s += lanes) {
+        int width = here - s < lanes ? (int)(here - s) : lanes;
+        at = ups_rans_decode(d->tables, at, end, times, width, *order, to, state, finite);
+        to.out = (char *)to.out + (size_t)width * size;
+    }
+    bool fine = at == end;
+    for (int i = 0; i < lanes; i++) fine &= state[i] == UPS_RANS_FLOOR;
+    return fine;
 }
 
 ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
@@ -187,34 +228,22 @@ ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t time
     int64_t per_block = 0;
     UPS_TRY(check_header(encoded, length, times, series, &per_block, error));
     int64_t blocks = block_count(series, per_block);
-    ZSTD_DCtx *context = ZSTD_initStaticDCtx(scratch, context_bytes());
-    ups_planes planes = planes_in((uint8_t *)scratch + context_bytes(), times, series);
-    uint8_t *const plane[PLANES] = {planes.low, planes.middle, planes.high};
-    const uint8_t *table = encoded + HEADER_BYTES, *at = table + blocks * BLOCK_BYTES, *end = encoded + length;
-    bool past_caches = (size_t)(count * series) * sizeof(float) > HIGH_PLANE_BYTES * 8, fine = true;
+    const uint8_t *table = encoded + HEADER_BYTES, *at = table + blocks * LENGTH_BYTES, *end = encoded + length;
+    size_t size = dtype == UPS_F16 ? sizeof(ups_f16) : sizeof(float);
+    bool fine = true, past_caches = (size_t)(count * series) * size > PAST_CACHES_BYTES;
     if (orders) *orders = (ups_latent_orders){0};
-    for (int64_t b = 0; b < blocks; b++, table += BLOCK_BYTES) {
+    for (int64_t b = 0; b < blocks; b++, table += LENGTH_BYTES) {
         int64_t first = b * per_block, here = series - first < per_block ? series - first : per_block;
-        block_entry entry;
-        memcpy(&entry, table, BLOCK_BYTES);
-        if (entry.order > UPS_PLANES_MAX_ORDER || entry.reserved[0] || entry.reserved[1] || entry.reserved[2])
-            return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent: order %d is none that this reader knows",
-                            (long long)b, entry.order);
-        if (orders) orders->blocks[entry.order]++;
-        size_t bytes[PLANES];
-        plane_bytes(times, here, bytes);
-        for (int p = 0; p < PLANES; p++) {
-            if (entry.length[p] > (size_t)(end - at))
-                return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent goes past the chunk's end",
-                                (long long)b);
-            UPS_TRY(unpack(context, at, entry.length[p], plane[p], bytes[p], error));
-            at += entry.length[p];
-        }
-        int64_t stop = start + count;
-        fine &= dtype == UPS_F32 ? ups_planes_join_f32(planes, times, here, entry.order, start, stop, past_caches,
-                                                       (float *)out + first, series)
-                                 : ups_planes_join_f16(planes, times, here, entry.order, start, stop,
-                                                       (ups_f16 *)out + first, series);
+        ups_rans_frames to = {dtype, past_caches, start, start + count, series, (char *)out + (size_t)first * size};
+        uint32_t bytes;
+        memcpy(&bytes, table, LENGTH_BYTES);
+        if (bytes > (size_t)(end - at))
+            return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent goes past the chunk's end", (long long)b);
+        int order = 0;
+        if (!decode_block(scratch, at, bytes, times, here, to, &fine, &order))
+            return ups_fail(error, UPS_ERR_FORMAT, "block %lld of ups.latent is damaged", (long long)b);
+        if (orders) orders->blocks[order]++;
+        at += bytes;
     }
     if (at != end) return ups_fail(error, UPS_ERR_FORMAT, "a chunk of ups.latent goes on after its last block");
     if (finite) *finite = fine;

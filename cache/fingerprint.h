@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include <stdint.h>
 
-#define UPS_CACHE_FORMAT 2 /* raised when a reader of the old format would misread the new one */
+#define UPS_CACHE_FORMAT 3 /* raised when a reader of the old format would misread the new one */
 
 typedef struct ups_fingerprint {
     char encoder_weights[33];
@@ -27,7 +27,7 @@ ups_status ups_fingerprint_source(const char *const *files, int64_t file_count, 
 /* Identity of a JSON document: the hash of its compact form with sorted keys. For configuration and normalisation. */
 void ups_fingerprint_json(const json_t *document, char hex[33]);
 
-/* {"format": 2, "encoder_weights": "…", …}: a new reference. */
+/* {"format": 3, "encoder_weights": "…", …}: a new reference. */
 json_t *ups_fingerprint_to_json(const ups_fingerprint *fingerprint);
 /* UPS_ERR_STALE when the document is of another format version. `where` names the document in messages. */
 ups_status ups_fingerprint_from_json(const json_t *object, const char *where, ups_fingerprint *fingerprint,

@@ -54,8 +54,10 @@ json_t *ups_cache_attributes(const ups_cache_description *d, ups_cache_shape sha
     json_object_set_new(attributes, "dim", json_integer(shape.trajectory.dim));
     json_object_set_new(attributes, "samples_per_shard", json_integer(shape.samples_per_shard));
     json_object_set_new(attributes, "codec", json_string(d->codec.portable ? "portable" : "ups.latent"));
-    json_object_set_new(attributes, "zstd_level",
-                        json_integer(d->codec.level ? d->codec.level : UPS_LATENT_DEFAULT_LEVEL));
+    if (d->codec.portable) {
+        json_object_set_new(attributes, "zstd_level",
+                            json_integer(d->codec.level ? d->codec.level : UPS_PORTABLE_DEFAULT_LEVEL));
+    }
     json_object_set_new(attributes, "time_per_sample", json_boolean(d->time_per_sample));
     json_object_set_new(attributes, "parameters", parameters);
     json_object_set_new(attributes, "arrays", json_string(arrays));

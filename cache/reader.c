@@ -66,7 +66,7 @@ static ups_status open_shard(ups_cache_reader *reader, int64_t shard, ups_error 
 
 static int commonest(const ups_latent_orders *orders) {
     int best = 0;
-    for (int order = 1; order <= UPS_PLANES_MAX_ORDER; order++)
+    for (int order = 1; order <= UPS_RANS_MAX_ORDER; order++)
         if (orders->blocks[order] > orders->blocks[best]) best = order;
     return best;
 }

@@ -45,15 +45,15 @@ static json_t *array_document(json_t *shape, const char *type, json_t *chunk_sha
 
 json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec) {
     json_int_t times = shape.trajectory.times, tokens = shape.trajectory.tokens, dim = shape.trajectory.dim;
-    int level = codec.level ? codec.level : UPS_LATENT_DEFAULT_LEVEL;
     json_t *trajectory = json_array();
     if (codec.portable) {
         json_array_append_new(trajectory, bytes_codec());
+        int level = codec.level ? codec.level : UPS_PORTABLE_DEFAULT_LEVEL;
         json_array_append_new(trajectory, json_pack("{s:s, s:{s:i, s:b}}", "name", "zstd", "configuration", "level",
                                                     level, "checksum", 1));
     } else {
-        json_array_append_new(trajectory,
-                              json_pack("{s:s, s:{s:i}}", "name", "ups.latent", "configuration", "zstd_level", level));
+        json_array_append_new(trajectory, json_pack("{s:s, s:{s:i}}", "name", "ups.latent", "configuration", "version",
+                                                    UPS_LATENT_VERSION));
     }
     json_array_append_new(trajectory, crc32c_codec());
     json_t *sharding = json_pack("{s:s, s:{s:[i,I,I,I], s:o, s:[o,o], s:s}}", "name", "sharding_indexed",
@@ -95,15 +95,21 @@ static ups_status parse_codec(const json_t *sharding, const char *where, ups_chu
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: codec '%s' is unknown; 'ups.latent' or 'bytes' was expected",
                         where, plain);
     }
-    if (!codec->portable && !json_object_get(json_array_get(codecs, 0), "configuration")) {
+    json_t *written = json_object_get(json_array_get(codecs, 0), "configuration");
+    if (!codec->portable && (!written || json_object_get(written, "zstd_level"))) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "%s: this cache is of an earlier format; build it again: `ups cache build`", where);
     }
-    int64_t level;
+    int64_t number;
     UPS_TRY(ups_json_object(json_array_get(codecs, codec->portable ? 1 : 0), "configuration", where, &configuration,
                             error));
-    UPS_TRY(ups_json_integer(configuration, codec->portable ? "level" : "zstd_level", where, &level, error));
-    codec->level = (int)level;
+    UPS_TRY(ups_json_integer(configuration, codec->portable ? "level" : "version", where, &number, error));
+    if (!codec->portable && number != UPS_LATENT_VERSION) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "%s: version %lld of codec 'ups.latent' is not known here; this is version %d", where,
+                        (long long)number, UPS_LATENT_VERSION);
+    }
+    codec->level = codec->portable ? (int)number : 0;
     return UPS_OK;
 }
 

@@ -80,7 +80,8 @@ static void print_group(const json_t *facts) {
     printf("  size         %s, stored in %s: ratio %.2f\n",
            ups_size_text((uint64_t)ups_fact_integer(facts, "raw_bytes"), raw),
            ups_size_text((uint64_t)ups_fact_integer(facts, "stored_bytes"), stored), ups_fact_real(facts, "ratio"));
-    printf("  codec        %s + zstd level %lld", ups_fact_text(codec, "name"), ups_fact_integer(codec, "zstd_level"));
+    printf("  codec        %s", ups_fact_text(codec, "name"));
+    if (ups_fact_integer(codec, "zstd_level") > 0) printf(", zstd level %lld", ups_fact_integer(codec, "zstd_level"));
     print_orders(codec);
     printf("\n");
     if (json_is_number(json_array_get(range, 0))) {

@@ -1,0 +1,260 @@
+/* Prediction and entropy coding: the same bytes and values from every instruction set, whatever the bits. */
+#include "base/arena.h"
+#include "base/random.h"
+#include "cache/codec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t shapes[][2] = {{1, 1},   {1, 64},   {2, 64},    {2, 16384}, {15, 65},  {16, 63},   {16, 64},
+                                    {17, 64}, {17, 130}, {101, 192}, {201, 320}, {37, 999}, {600, 1000}};
+#define SHAPES (sizeof shapes / sizeof shapes[0])
+enum { MOST_FORMS = 3, KINDS = 4 };
+
+/* Noise of all bits, noise of some bits, lines of many slopes with a little noise, and series that stand still with
+ * sudden noise: NaN and Inf are among the first. */
+static ups_f16 *make_latents(int kind, int64_t times, int64_t series) {
+    ups_f16 *latents = malloc((size_t)(times * series) * sizeof *latents);
+    ups_random stream = ups_random_stream(3, UPS_RANDOM_TEST, (uint32_t)kind);
+    for (int64_t i = 0; i < times * series; i++) {
+        uint32_t noise = ups_random_u32(stream, (uint64_t)i);
+        int64_t t = i / series, s = i % series;
+        if (kind == 0) latents[i] = (ups_f16)noise;
+        if (kind == 1) latents[i] = (ups_f16)(noise % 1000);
+        if (kind == 2) latents[i] = (ups_f16)(0xbc00 + t * (s % 7) + noise % 3);
+        if (kind == 3) latents[i] = (ups_f16)(0x3c00 + s + (t % 50 == 3 ? noise % 5000 : 0));
+    }
+    return latents;
+}
+
+static int fastest(void **state) {
+    return ups_rans_use(0) ? 0 : -1;
+}
+
+static void any_latents_come_back_and_every_form_makes_the_same_bytes(void **state) {
+    for (size_t i = 0; i < SHAPES * KINDS; i++) {
+        int64_t times = shapes[i / KINDS][0], series = shapes[i / KINDS][1];
+        size_t count = (size_t)(times * series), length = 0, bound = ups_latent_bound(times, series);
+        ups_f16 *latents = make_latents(i % KINDS, times, series), *back = malloc(count * sizeof *back);
+        uint8_t *first = malloc(bound), *encoded = malloc(bound);
+        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+        ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
+        for (int form = 0; form < MOST_FORMS; form++) {
+            if (!ups_rans_use(form)) continue; /* not on this machine */
+            length = ups_latent_encode(encoder, latents, form == 0 ? first : encoded);
+            assert_true(length <= bound);
+            if (form > 0) assert_memory_equal(first, encoded, length);
+            memset(back, 0xee, count * sizeof *back);
+            assert_int_equal(
+                ups_latent_decode(first, length, times, series, 0, times, scratch, UPS_F16, back, NULL, NULL, NULL),
+                UPS_OK);
+            assert_memory_equal(latents, back, count * sizeof *back);
+        }
+        ups_latent_encoder_destroy(encoder);
+        ups_aligned_free(scratch);
+        free(latents);
+        free(back);
+        free(first);
+        free(encoded);
+    }
+}
+
+static void every_form_decodes_any_run_of_frames_into_either_type(void **state) {
+    for (size_t i = 0; i < SHAPES; i++) {
+        int64_t times = shapes[i][0], series = shapes[i][1];
+        size_t room = (size_t)(times * series) * sizeof(float);
+        ups_f16 *latents = make_latents(i % KINDS, times, series);
+        uint8_t *encoded = malloc(ups_latent_bound(times, series));
+        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+        float *floats = ups_aligned_alloc(64, room), *expected = malloc(room);
+        ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
+        size_t length = ups_latent_encode(encoder, latents, encoded);
+        for (int64_t start = 0; start < times; start += 1 + times / 3) {
+            int64_t count = 1 + (times - start - 1) / 2;
+            for (int form = 0; form < MOST_FORMS; form++) {
+                if (!ups_rans_use(form)) continue;
+                assert_int_equal(ups_latent_decode(encoded, length, times, series, start, count, scratch, UPS_F32,
+                                                   floats, NULL, NULL, NULL),
+                                 UPS_OK);
+                ups_f16_to_f32(latents + start * series, expected, (size_t)(count * series));
+                assert_memory_equal(floats, expected, (size_t)(count * series) * sizeof *floats);
+                assert_int_equal(ups_latent_decode(encoded, length, times, series, start, count, scratch, UPS_F16,
+                                                   floats, NULL, NULL, NULL),
+                                 UPS_OK);
+                assert_memory_equal(floats, latents + start * series, (size_t)(count * series) * sizeof *latents);
+            }
+        }
+        ups_latent_encoder_destroy(encoder);
+        ups_aligned_free(scratch);
+        ups_aligned_free(floats);
+        free(expected);
+        free(latents);
+        free(encoded);
+    }
+}
+
+/* What any words decode to is the same everywhere, also when they run out: nothing depends on who wrote them. */
+static void every_form_makes_the_same_of_words_that_nobody_encoded(void **state) {
+    enum { TIMES = 50, WORDS = 2000, MOST = TIMES * UPS_RANS_LANES };
+    static const int widths[] = {1, 7, UPS_RANS_FEW_LANES, 33, UPS_RANS_LANES};
+    ups_random stream = ups_random_stream(8, UPS_RANDOM_TEST, 0);
+    static ups_rans_histogram frequencies;
+    uint32_t *tables = malloc(UPS_RANS_DECODER_ENTRIES * sizeof *tables);
+    uint16_t words[WORDS];
+    for (uint64_t round = 0; round < 60; round++) {
+        memset(frequencies, 0, sizeof frequencies);
+        for (int c = 0; c < UPS_RANS_CONTEXTS; c++)
+            for (int i = 0; i < UPS_RANS_USED_TOKENS; i++)
+                frequencies[c][i] =
+                    round % 3 == 0 && c % 2 ? 0 : ups_random_u32(stream, round * 2000 + c * 40 + i) % 99;
+        ups_rans_normalise(frequencies);
+        ups_rans_decoder_tables(frequencies, tables);
+        for (int i = 0; i < WORDS; i++) words[i] = (uint16_t)ups_random_u32(stream, 1000000 + round * WORDS + i);
+        size_t bytes = round % 4 == 0 ? sizeof words : ups_random_u32(stream, 9000000 + round) % sizeof words;
+        int width = widths[round % 5], order = (int)(round % (UPS_RANS_MAX_ORDER + 1));
+        ups_f16 first[MOST] = {0}, out[MOST];
+        uint32_t first_state[UPS_RANS_LANES], first_left = 0;
+        bool first_finite = true;
+        for (int form = 0; form < MOST_FORMS; form++) {
+            if (!ups_rans_use(form)) continue;
+            uint32_t states[UPS_RANS_LANES];
+            for (int i = 0; i < UPS_RANS_LANES; i++) states[i] = ups_random_u32(stream, 8000000 + 64 * round + i);
+            bool finite = true;
+            memset(out, 0, sizeof out);
+            ups_rans_frames to = {UPS_F16, false, 0, TIMES, UPS_RANS_LANES, out};
+            const uint8_t *start = (const uint8_t *)words, *end = start + bytes;
+            uint32_t left =
+                (uint32_t)(end - ups_rans_decode(tables, start, end, TIMES, width, order, to, states, &finite));
+            if (form == 0) {
+                memcpy(first, out, sizeof out);
+                memcpy(first_state, states, sizeof states);
+                first_left = left, first_finite = finite;
+            }
+            assert_memory_equal(out, first, sizeof out);
+            assert_memory_equal(states, first_state, sizeof states);
+            assert_int_equal(left, first_left);
+            assert_int_equal(finite, first_finite);
+        }
+    }
+    free(tables);
+}
+
+static void a_single_nan_or_infinity_is_noticed_wherever_it_is(void **state) {
+    enum { TIMES = 19, SERIES = 150 };
+    ups_f16 latents[TIMES * SERIES] = {0}, back[TIMES * SERIES];
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    for (int form = 0; form < MOST_FORMS; form++) {
+        if (!ups_rans_use(form)) continue;
+        for (int at = 0; at < TIMES * SERIES; at += 7) {
+            for (int huge = 0; huge < 2; huge++) {
+                bool finite;
+                latents[at] = huge ? 0x7bff : at % 2 ? 0x7c00 : 0xfe01; /* the largest number there is; or none */
+                size_t length = ups_latent_encode(encoder, latents, encoded);
+                assert_int_equal(ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, back,
+                                                   &finite, NULL, NULL),
+                                 UPS_OK);
+                assert_int_equal(finite, huge);
+            }
+            latents[at] = 0;
+        }
+    }
+    ups_latent_encoder_destroy(encoder);
+    ups_aligned_free(scratch);
+    free(encoded);
+}
+
+/* By hand: 0.0, 1.0 (0x3c00), 2.0 (0x4000), −0.0 (0x8000) map to 0, 15360, 16384, −1. First differences 0, 15360, 1024,
+ * −16385; second ones 0, 15360, −14336, −17409; zigzagged 0, 30720, 28671, 34817. */
+static void codes_and_tokens_are_those_of_the_format_document(void **state) {
+    static const ups_f16 latents[4] = {0x0000, 0x3c00, 0x4000, 0x8000};
+    uint16_t codes[4];
+    ups_rans_histogram counts = {0};
+    ups_rans_residuals(latents, 1, 4, 1, 2, codes);
+    assert_memory_equal(codes, ((uint16_t[]){0, 30720, 28671, 34817}), sizeof codes);
+    ups_rans_count(codes, 4, 1, counts);
+    assert_int_equal(counts[31][0], 1); /* 2 · 65535 + 65535 has 18 bits */
+    assert_int_equal(counts[29][37],
+                     2); /* 2 · 0 + 65535 has 16, 2 · 30720 + 0 too; 30720 and 28671 have 15, the second a 1 */
+    assert_int_equal(counts[30][38], 1); /* 2 · 28671 + 30720 has 17; 34817 has 16, the second a 0 */
+}
+
+static void the_order_chosen_is_the_one_that_fits(void **state) {
+    enum { TIMES = 64, SERIES = 128 };
+    ups_f16 *noise = make_latents(0, TIMES, SERIES), latents[TIMES * SERIES];
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    for (int order = 0; order <= UPS_RANS_MAX_ORDER; order++) {
+        for (int i = 0; i < TIMES * SERIES; i++) {
+            if (order == 0) latents[i] = noise[i] & 0x803f; /* of either sign: nothing to predict */
+            if (order == 1) latents[i] = (ups_f16)((i < SERIES ? 0x3c00 : latents[i - SERIES]) + noise[i] % 64 - 32);
+            if (order == 2) latents[i] = (ups_f16)(0x3c00 + i % SERIES + (i / SERIES) * (i % SERIES)); /* many slopes */
+        }
+        ups_latent_orders orders;
+        size_t length = ups_latent_encode(encoder, latents, encoded);
+        assert_int_equal(
+            ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, noise, NULL, &orders, NULL),
+            UPS_OK);
+        assert_int_equal(orders.blocks[order], 1);
+        free(noise);
+        noise = make_latents(0, TIMES, SERIES);
+    }
+    ups_latent_encoder_destroy(encoder);
+    ups_aligned_free(scratch);
+    free(encoded);
+    free(noise);
+}
+
+static void frequencies_come_back_and_unsound_ones_are_refused(void **state) {
+    static ups_rans_histogram counts, back;
+    ups_random stream = ups_random_stream(9, UPS_RANDOM_TEST, 0);
+    uint8_t bytes[UPS_RANS_MOST_TABLE_BYTES];
+    for (int c = 0; c < UPS_RANS_CONTEXTS; c++)
+        for (int i = 0; i < UPS_RANS_USED_TOKENS; i++)
+            counts[c][i] = c % 3 == 1   ? 0
+                           : c % 3 == 2 ? i == c
+                                        : 1u << ups_random_u32(stream, (uint64_t)(64 * c + i)) % 20;
+    ups_rans_normalise(counts);
+    size_t length = ups_rans_write_frequencies(counts, bytes);
+    assert_int_equal(ups_rans_read_frequencies(bytes, length, back), length);
+    assert_memory_equal(counts, back, sizeof counts);
+    for (size_t shorter = 0; shorter < length; shorter++)
+        assert_int_equal(ups_rans_read_frequencies(bytes, shorter, back), 0);
+    bytes[5]++; /* no longer 1024 in all */
+    assert_int_equal(ups_rans_read_frequencies(bytes, length, back), 0);
+    bytes[5]--;
+    bytes[4] = UPS_RANS_USED_TOKENS + 1;
+    assert_int_equal(ups_rans_read_frequencies(bytes, length, back), 0);
+}
+
+static void latents_that_cannot_be_compressed_are_stored(void **state) {
+    enum { TIMES = 100, SERIES = 640 };
+    ups_f16 *latents = make_latents(0, TIMES, SERIES);
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    assert_int_equal(ups_latent_encode(encoder, latents, encoded), ups_latent_bound(TIMES, SERIES));
+    ups_latent_encoder_destroy(encoder);
+    free(encoded);
+    free(latents);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(any_latents_come_back_and_every_form_makes_the_same_bytes, fastest),
+        cmocka_unit_test_teardown(every_form_decodes_any_run_of_frames_into_either_type, fastest),
+        cmocka_unit_test_teardown(every_form_makes_the_same_of_words_that_nobody_encoded, fastest),
+        cmocka_unit_test_teardown(a_single_nan_or_infinity_is_noticed_wherever_it_is, fastest),
+        cmocka_unit_test(codes_and_tokens_are_those_of_the_format_document),
+        cmocka_unit_test(the_order_chosen_is_the_one_that_fits),
+        cmocka_unit_test(frequencies_come_back_and_unsound_ones_are_refused),
+        cmocka_unit_test(latents_that_cannot_be_compressed_are_stored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
