@@ -14,15 +14,17 @@ from ups_zarr import latent
 class LatentCodec(ArrayBytesCodec):
     is_fixed_size = False
 
-    zstd_level: int = 1
+    version: int = latent.VERSION
 
     @classmethod
     def from_dict(cls, data):
         _, configuration = parse_named_configuration(data, "ups.latent", require_configuration=False)
-        return cls(**(configuration or {}))
+        if configuration and configuration.get("version") != latent.VERSION:
+            raise ValueError(f"ups.latent of {configuration} is not of version {latent.VERSION}: build the cache again")
+        return cls()
 
     def to_dict(self):
-        return {"name": "ups.latent", "configuration": {"zstd_level": self.zstd_level}}
+        return {"name": "ups.latent", "configuration": {"version": self.version}}
 
     def validate(self, *, shape, dtype, chunk_grid):
         if dtype.to_native_dtype() != np.dtype(np.float16):
@@ -42,7 +44,7 @@ class LatentCodec(ArrayBytesCodec):
     async def _encode_single(self, chunk_array, chunk_spec):
         if chunk_spec.shape[0] != 1:
             raise ValueError(f"ups.latent: a chunk holds one trajectory, not {chunk_spec.shape[0]}")
-        return chunk_spec.prototype.buffer.from_bytes(latent.encode(chunk_array.as_numpy_array()[0], level=self.zstd_level))
+        return chunk_spec.prototype.buffer.from_bytes(latent.encode(chunk_array.as_numpy_array()[0]))
 
 
 register_codec("ups.latent", LatentCodec)

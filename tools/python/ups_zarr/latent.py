@@ -1,18 +1,21 @@
 """ups.latent in NumPy: FP16 trajectories (time first) to bytes and back, as docs/cache-format.md describes them.
 
-It does the same as cache/codec.c, for readers: one trajectory at a time, in vector operations over all series.
+It makes the same bytes as cache/codec.c, for readers rather than for speed: one trajectory at a time, in vector operations over a
+group of series.
 """
 
 import numpy as np
-from numcodecs import Zstd
 
-VERSION = 2
+VERSION = 3
 HEADER_BYTES = 8
-MAX_ORDER = 2
+MAX_ORDER, STORED = 2, 3
+LANES, FEW_LANES = 64, 16
+CONTEXTS, TOKENS, PLAIN_TOKENS = 32, 40, 16
+BITS, TOTAL, FLOOR = 10, 1 << 10, 1 << 16
 
-_ENTRY = np.dtype([("order", "u1"), ("reserved", "u1", 3), ("length", "<u4", 3)])
-_HIGH_PLANE_BYTES, _QUANTUM = 128 * 1024, 64  # blocks of series whose planes fit a cache
-_LOOKED_AT, _STRIDE = 64, 16  # the order is chosen by looking at the first of every sixteen runs of 64 series of a block
+_BLOCK_VALUES, _FEW_VALUES = 256 * 1024, 32 * 1024
+_LOOKED_AT = 32  # the order is chosen by looking at one group of 64 series in so many
+_BEFORE_FIRST = 65535  # the codes that stand before the first frame
 
 
 def _ordered(bits):
@@ -35,91 +38,244 @@ def _zigzag(residuals):
     return ((signed << 1) ^ (signed >> 15)).view(np.uint16)
 
 
-def _entropy_bits(values):
-    counts = np.bincount(values.ravel(), minlength=256).astype(np.float64)
-    counts = counts[counts > 0]
-    return counts.sum() * np.log2(counts.sum()) - (counts * np.log2(counts)).sum()
+def _bit_length(numbers):
+    return np.frexp(numbers.astype(np.float64))[1]
+
+
+def _contexts(last, before):
+    """Of codes, by the last two of the same series."""
+    return np.where((last | before) < 4, 4 * last + before, 13 + _bit_length(2 * last + before))
+
+
+def _tokens(codes):
+    """Tokens and how many extra bits they have."""
+    length = _bit_length(codes)
+    large = codes >= PLAIN_TOKENS
+    second = codes >> np.maximum(length - 2, 0) & 1
+    return np.where(large, PLAIN_TOKENS + 2 * (length - 5) + second, codes), np.where(large, length - 2, 0)
+
+
+def _with_contexts(codes):
+    """codes (time, series) int64 → contexts, tokens, numbers of extra bits."""
+    before = np.full((2, codes.shape[1]), _BEFORE_FIRST)
+    past = np.concatenate([before, codes])
+    return (_contexts(past[1:-1], past[:-2]), *_tokens(codes))
 
 
 def block_series(times, series):
     """How many series an encoder puts into a block, and a decoder accepts at most."""
-    return min(max(_HIGH_PLANE_BYTES // times // _QUANTUM * _QUANTUM, _QUANTUM), series)
+    return min(max(_BLOCK_VALUES // times // LANES * LANES, LANES), series)
+
+
+_LOGARITHMS = np.concatenate([[0], np.floor(65536 * np.log2(np.arange(1, 2048)) + 0.5)]).astype(np.int64)
+
+
+def _cost(counts):
+    """2^16 times the bits of an ideal coder; logarithms of numbers above 2047 by their first eleven bits."""
+    def n_log_n(n):
+        shift = np.maximum(_bit_length(n) - 11, 0)
+        return n * (_LOGARITHMS[n >> shift] + (shift << 16))
+    return max(int(n_log_n(counts.sum()) - n_log_n(counts).sum()), 0)
 
 
 def choose_order(values):
-    """values: (time, series) of a block, mapped by _ordered. The order whose residuals promise the smallest entropy."""
-    looked_at = np.arange(values.shape[1]) // _LOOKED_AT % _STRIDE == 0
-    sample = np.ascontiguousarray(values[:, looked_at])
+    """values: (time, series) of a block, mapped by _ordered. The order whose tokens promise the fewest bits."""
+    sample = values[:, np.arange(values.shape[1]) // LANES % _LOOKED_AT == 0]
     bits = []
-    for order in range(MAX_ORDER + 1):
-        codes = _zigzag(_residuals(sample, order))
-        bits.append(_entropy_bits(codes >> 8) + _entropy_bits(codes & 255))
+    for order in range(min(MAX_ORDER + 1, values.shape[0])):
+        tokens, extra = _tokens(_zigzag(_residuals(sample, order)).astype(np.int64))
+        bits.append((_cost(np.bincount(tokens.ravel(), minlength=TOKENS)) >> 16) + int(extra.sum()))
     return int(np.argmin(bits))
 
 
-def _pair(nibbles):
-    """(series, time) of values below 16: two frames a byte, the first in the low four bits; 0 past an odd end."""
-    if nibbles.shape[1] % 2:
-        nibbles = np.pad(nibbles, ((0, 0), (0, 1)))
-    return (nibbles[:, ::2] | nibbles[:, 1::2] << 4).astype(np.uint8)
+def _merge(counts):
+    """A context too rare or too like the one before it to be worth a table gives its counts to that one."""
+    into = None
+    for c in range(CONTEXTS):
+        if not counts[c].any():
+            continue
+        table = 8 * (2 + int(np.flatnonzero(counts[c])[-1])) << 16
+        if into is not None and _cost(counts[into] + counts[c]) <= _cost(counts[into]) + _cost(counts[c]) + table:
+            counts[into] += counts[c]
+            counts[c] = 0
+        else:
+            into = c
 
 
-def _unpair(rows, times):
-    out = np.empty((rows.shape[0], 2 * rows.shape[1]), np.uint16)
-    out[:, ::2], out[:, 1::2] = rows & 15, rows >> 4
-    return out[:, :times]
+def _normalise(counts):
+    """One context's counts to frequencies that sum up to TOTAL, none of those that occur below 1."""
+    total = int(counts.sum())
+    out = np.where(counts > 0, np.maximum((counts * TOTAL + total // 2) // total, 1), 0)
+    while (missing := TOTAL - int(out.sum())) != 0:
+        largest = int(np.argmax(out))
+        out[largest] += max(missing, -(int(out[largest]) // 2))
+    return out
 
 
-def encode(latents, order=None, level=1):
+def _write_frequencies(frequencies):
+    present, rows = 0, b""
+    for c in range(CONTEXTS):
+        if not frequencies[c].any():
+            continue
+        present |= 1 << c
+        used = frequencies[c][:np.flatnonzero(frequencies[c])[-1] + 1].tolist()
+        rows += bytes([len(used)]) + b"".join(bytes([128 | f >> 8, f & 255] if f >= 128 else [f]) for f in used)
+    return present.to_bytes(4, "little") + rows
+
+
+def _read_frequencies(data, at):
+    """(contexts, tokens), where a context without its own has those of the nearest one before it; and where they end."""
+    frequencies = np.zeros((CONTEXTS, TOKENS), np.int64)
+    present = int.from_bytes(data[at:at + 4], "little")
+    at += 4
+    for c in range(CONTEXTS):
+        if not present >> c & 1:
+            frequencies[c] = frequencies[c - 1] if c else 0
+            continue
+        used = data[at]
+        at += 1
+        for i in range(used):
+            frequencies[c, i] = data[at]
+            if data[at] >= 128:
+                frequencies[c, i] = (data[at] & 127) << 8 | data[at + 1]
+                at += 1
+            at += 1
+        if frequencies[c].sum() != TOTAL:
+            raise ValueError(f"ups.latent: the frequencies of a context sum up to {frequencies[c].sum()}, not {TOTAL}")
+    return frequencies, at
+
+
+def _encode_words(codes, frequencies, lanes):
+    """codes (time, series) → states at the start (lanes), words. Everything runs backwards: what a decoder reads first is written last."""
+    times, series = codes.shape
+    contexts, tokens, extra = _with_contexts(codes)
+    starts = np.cumsum(frequencies, axis=1) - frequencies
+    state, words = np.full(lanes, FLOOR, np.int64), []
+
+    def push(needs, here):
+        words.extend((here[needs] & 0xFFFF)[::-1].tolist())
+        return np.where(needs, here >> 16, here)
+
+    for first in range((series - 1) // lanes * lanes, -1, -lanes):
+        group = slice(first, min(first + lanes, series))
+        for t in range(times - 1, -1, -1):
+            here, bits = state[:group.stop - first], extra[t, group]
+            here = push((bits > 0) & (here >> (32 - bits) > 0), here)
+            here = here << bits | codes[t, group] & (1 << bits) - 1
+            f = frequencies[contexts[t, group], tokens[t, group]]
+            here = push(here >= f << 32 - BITS, here)
+            state[:group.stop - first] = (here // f << BITS) + here % f + starts[contexts[t, group], tokens[t, group]]
+    return state, np.array(words[::-1], "<u2")
+
+
+def encode(latents, order=None):
     """latents: float16, time on the first axis. Returns bytes."""
     times = latents.shape[0]
-    values = _ordered(np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1))
-    series = values.shape[1]
+    bits = np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1)
+    values, series = _ordered(bits), bits.shape[1]
     each = block_series(times, series)
-    table, frames = [], []
+    blocks = []
     for first in range(0, series, each):
         block = values[:, first:first + each]
+        lanes = FEW_LANES if block.size < _FEW_VALUES else LANES
         chosen = choose_order(block) if order is None else order
-        codes = np.ascontiguousarray(_zigzag(_residuals(block, chosen)).T)  # (series, time): time-fastest
-        planes = [_pair(codes & 15), _pair(codes >> 4 & 15), (codes >> 8).astype(np.uint8)]
-        packed = [Zstd(level=level).encode(plane.tobytes()) if plane.any() else b"" for plane in planes]
-        table.append(np.array([(chosen, 0, [len(p) for p in packed])], _ENTRY).tobytes())
-        frames += packed
-    return b"".join([np.array([VERSION, each], "<u4").tobytes(), *table, *frames])
+        codes = _zigzag(_residuals(block, chosen)).astype(np.int64)
+        contexts, tokens, _ = _with_contexts(codes)
+        counts = np.bincount((contexts * TOKENS + tokens).ravel(), minlength=CONTEXTS * TOKENS).reshape(CONTEXTS, TOKENS)
+        _merge(counts)
+        frequencies = np.array([_normalise(row) if row.any() else row for row in counts])
+        table, own = _write_frequencies(frequencies), frequencies.any(axis=1)
+        shared = frequencies[np.maximum.accumulate(np.where(own, np.arange(CONTEXTS), 0))]
+        state, words = _encode_words(codes, shared, lanes)
+        packed = table + state.astype("<u4").tobytes() + words.tobytes()
+        raw = bits[:, first:first + each].tobytes()
+        blocks.append(bytes([chosen, lanes]) + packed if len(packed) < len(raw) else bytes([STORED, 0]) + raw)
+    lengths = np.array([len(block) for block in blocks], "<u4")
+    return b"".join([np.array([VERSION, each], "<u4").tobytes(), lengths.tobytes(), *blocks])
 
 
-def orders(data, shape):
-    """The order of each block of an encoded trajectory."""
-    each = int(np.frombuffer(data, "<u4", 2)[1])
-    return np.frombuffer(data, _ENTRY, -(-int(np.prod(shape[1:])) // each), HEADER_BYTES)["order"]
-
-
-def decode(data, shape):
-    """data: bytes of one trajectory; shape: its extents, time first. Returns float16 of that shape."""
+def _blocks(data, shape):
+    """Each block's first series, number of series and bytes."""
     times, series = int(shape[0]), int(np.prod(shape[1:]))
     version, each = (int(n) for n in np.frombuffer(data, "<u4", 2))
     if version != VERSION or not 1 <= each <= block_series(times, series):
         raise ValueError(f"ups.latent: header {bytes(data[:HEADER_BYTES]).hex()} is not one of version {VERSION}")
-    table = np.frombuffer(data, _ENTRY, -(-series // each), HEADER_BYTES)
-    at = HEADER_BYTES + table.nbytes
-    pairs = (times + 1) // 2
-    out = np.empty((times, series), np.uint16)
-    for first, entry in zip(range(0, series, each), table):
-        count = min(each, series - first)
-        if entry["order"] > MAX_ORDER or entry["reserved"].any():
-            raise ValueError(f"ups.latent: a block of order {entry['order']} is not one of version {VERSION}")
-        planes = []
-        for length, width in zip(entry["length"].tolist(), (pairs, pairs, times)):
-            plane = Zstd().decode(data[at:at + length]) if length else bytes(count * width)
-            planes.append(np.frombuffer(plane, np.uint8).reshape(count, width))
-            at += length
-        codes = planes[2].astype(np.uint16) << 8 | _unpair(planes[1], times) << 4 | _unpair(planes[0], times)
-        residuals = np.ascontiguousarray(((codes >> 1) ^ -(codes & 1)).T)  # (time, series)
-        if entry["order"] == 2:
-            residuals[1:] = np.cumsum(residuals[1:], axis=0, dtype=np.uint16)
-        if entry["order"] >= 1:
-            residuals = np.cumsum(residuals, axis=0, dtype=np.uint16)
-        out[:, first:first + count] = _ordered(residuals)
-    if at != len(data):
-        raise ValueError(f"ups.latent: {len(data)} bytes where the table says {at}")
+    lengths = np.frombuffer(data, "<u4", -(-series // each), HEADER_BYTES).astype(np.int64)
+    ends = HEADER_BYTES + 4 * len(lengths) + np.cumsum(lengths)
+    if ends[-1] != len(data):
+        raise ValueError(f"ups.latent: {len(data)} bytes where the table says {ends[-1]}")
+    return [(i * each, min(each, series - i * each), data[end - length:end]) for i, (end, length) in enumerate(zip(ends, lengths))]
+
+
+def orders(data, shape):
+    """The order of each block of an encoded trajectory, 3 where it is stored as it is."""
+    return np.array([block[0] for _, _, block in _blocks(data, shape)])
+
+
+class _Stream:
+    """A block's frequencies, states and words."""
+
+    def __init__(self, block):
+        self.order, self.lanes = block[0], block[1]
+        if self.order > MAX_ORDER or self.lanes not in (LANES, FEW_LANES):
+            raise ValueError(f"ups.latent: a block of order {self.order} and {self.lanes} lanes is not one of version {VERSION}")
+        frequencies, at = _read_frequencies(block, 2)
+        starts = np.cumsum(frequencies, axis=1) - frequencies
+        self.token = np.array([np.repeat(np.arange(TOKENS), row) if row.any() else np.zeros(TOTAL, int) for row in frequencies])
+        self.frequency = np.take_along_axis(frequencies, self.token, axis=1)
+        self.offset = np.arange(TOTAL) - np.take_along_axis(starts, self.token, axis=1)
+        self.state = np.frombuffer(block, "<u4", self.lanes, at).astype(np.int64)
+        self.words = np.frombuffer(block, "<u2", -1, at + 4 * self.lanes).astype(np.int64)
+        self.read = 0
+
+    def _refill(self, here):
+        needs = here < FLOOR
+        count = int(needs.sum())
+        if count:
+            here[needs] = here[needs] << 16 | self.words[self.read:self.read + count]
+            self.read += count
+
+    def codes(self, last, before):
+        """The next frame of len(last) lanes."""
+        here, contexts = self.state[:len(last)], _contexts(last, before)
+        slot = here & TOTAL - 1
+        token = self.token[contexts, slot]
+        here[:] = self.frequency[contexts, slot] * (here >> BITS) + self.offset[contexts, slot]
+        self._refill(here)
+        codes, large = token.copy(), np.flatnonzero(token >= PLAIN_TOKENS)
+        if large.size:
+            bits = (token[large] - PLAIN_TOKENS) // 2 + 3
+            part = here[large]
+            codes[large] = (2 | token[large] & 1) << bits | part & (1 << bits) - 1
+            part >>= bits
+            self._refill(part)
+            here[large] = part
+        return codes
+
+
+def _decode_block(block, times, count):
+    """→ integers in the order of the numbers (time, series)."""
+    if block[:2] == bytes([STORED, 0]):
+        return _ordered(np.frombuffer(block, "<u2", offset=2).reshape(times, count))
+    stream, codes = _Stream(block), np.empty((times, count), np.int64)
+    for first in range(0, count, stream.lanes):
+        group = codes[:, first:first + stream.lanes]
+        last = before = np.full(group.shape[1], _BEFORE_FIRST)
+        for t in range(times):
+            group[t] = stream.codes(last, before)
+            last, before = group[t], last
+    if stream.read != len(stream.words) or (stream.state != FLOOR).any():
+        raise ValueError("ups.latent: a block is damaged")
+    residuals = ((codes >> 1) ^ -(codes & 1)).astype(np.uint16)
+    if stream.order == 2:
+        residuals[1:] = np.cumsum(residuals[1:], axis=0, dtype=np.uint16)
+    return np.cumsum(residuals, axis=0, dtype=np.uint16) if stream.order else residuals
+
+
+def decode(data, shape):
+    """data: bytes of one trajectory; shape: its extents, time first. Returns float16 of that shape."""
+    data, times = bytes(data), int(shape[0])
+    out = np.empty((times, int(np.prod(shape[1:]))), np.uint16)
+    for first, count, block in _blocks(data, shape):
+        out[:, first:first + count] = _ordered(_decode_block(block, times, count))
     return out.view(np.float16).reshape(shape)
