@@ -153,6 +153,23 @@ class Layouts(InDirectory):
             np.testing.assert_allclose(volume[0], 2 * np.pi * radius**2, rtol=0.02)
             np.testing.assert_allclose(volume, volume[0], rtol=1e-5)  # nothing has reached the edge
 
+    def test_files_of_compressible_flow_say_what_happens_at_their_boundary(self):
+        across = "periodic in x, outgoing in y"
+        for solver, said, boundary in [("cfd1d_rand", "periodic", "periodic"), ("cfd1d_shock", "trans", "outgoing"),
+                                       ("cfd1d_shock -p outgoing=0", "periodic", "periodic"), ("cfd1d_sod", "trans", "outgoing"),
+                                       ("cfd2d_rand", "periodic", "periodic"), ("cfd2d_rand -p outgoing=1", "trans", "outgoing"),
+                                       ("cfd2d_turb", "periodic", "periodic"), ("cfd2d_kh", "KHI", across),
+                                       ("cfd2d_otvortex", "periodic", "periodic"), ("cfd3d_rand", "periodic", "periodic"),
+                                       ("cfd3d_turb", "periodic", "periodic")]:
+            with self.subTest(solver):
+                self.make(*solver.split(), "-n", 1, "-r", 16, "-s", 2, "--force", name="of_any_name.h5")
+                with h5py.File(self.path("of_any_name.h5"), "r") as file:
+                    self.assertEqual(file.attrs["bc"], said)
+                shown = subprocess.run([UPS, "data", "inspect", "--json", self.path("of_any_name.h5")],
+                                       capture_output=True, text=True, timeout=60)
+                facts = json.loads(shown.stdout)[0]
+                self.assertEqual((facts["boundary"], facts["periodic"]), (boundary, boundary == "periodic"))
+
     def test_data_inspect_knows_the_files(self):
         listed = json.loads(ups("--list", "--json").stdout)
         self.assertGreaterEqual(len(listed), 7)

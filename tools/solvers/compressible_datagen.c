@@ -64,9 +64,10 @@ typedef enum boundaries { PERIODIC, OUTFLOW, PERIODIC_ALONG_X, AS_PARAMETER } bo
 
 typedef struct flow_kind {
     int axes;
-    double length; /* of the domain along each axis */
+    double begin, length; /* of the domain along each axis */
     boundaries boundaries;
     int outgoing; /* index of that parameter, for AS_PARAMETER */
+    int mach;     /* index of that parameter; 0: it has none */
     int k_max;    /* index of that parameter; 0: not made of waves */
     void (*fill)(const ups_solver_setup *setup, int64_t sample, double *const *fields, double *scratch);
 } flow_kind;
@@ -120,15 +121,17 @@ static void fill_otvortex2d(const ups_solver_setup *setup, int64_t sample, doubl
     ups_gas_orszag_tang(setup->resolution, gamma_gas, fields);
 }
 
-static const flow_kind rand1d = {1, 2.0, AS_PARAMETER, OUTGOING, 0, fill_rand1d};
-static const flow_kind shock1d = {1, 2.0, AS_PARAMETER, OUTGOING, 0, fill_shock1d};
-static const flow_kind sod1d = {1, 2.0, OUTFLOW, 0, 0, fill_sod1d};
-static const flow_kind rand2d = {2, 1.0, AS_PARAMETER, WAVES_OUTGOING, WAVES_K_MAX, fill_rand2d};
-static const flow_kind turb2d = {2, 1.0, PERIODIC, 0, TURB_K_MAX, fill_turb2d};
-static const flow_kind kh2d = {2, 1.0, PERIODIC_ALONG_X, 0, 0, fill_kh2d};
-static const flow_kind otvortex2d = {2, 1.0, PERIODIC, 0, 0, fill_otvortex2d};
-static const flow_kind rand3d = {3, 1.0, AS_PARAMETER, WAVES_OUTGOING, WAVES_K_MAX, fill_rand3d};
-static const flow_kind turb3d = {3, 1.0, PERIODIC, 0, TURB_K_MAX, fill_turb3d};
+/* clang-format off: a table */
+static const flow_kind rand1d = {1, -1, 2, AS_PARAMETER, OUTGOING, 0, 0, fill_rand1d};
+static const flow_kind shock1d = {1, -1, 2, AS_PARAMETER, OUTGOING, 0, 0, fill_shock1d};
+static const flow_kind sod1d = {1, -1, 2, OUTFLOW, 0, 0, 0, fill_sod1d};
+static const flow_kind rand2d = {2, 0, 1, AS_PARAMETER, WAVES_OUTGOING, MACH, WAVES_K_MAX, fill_rand2d};
+static const flow_kind turb2d = {2, 0, 1, PERIODIC, 0, MACH, TURB_K_MAX, fill_turb2d};
+static const flow_kind kh2d = {2, 0, 1, PERIODIC_ALONG_X, 0, MACH, 0, fill_kh2d};
+static const flow_kind otvortex2d = {2, 0, 1, PERIODIC, 0, 0, 0, fill_otvortex2d};
+static const flow_kind rand3d = {3, 0, 1, AS_PARAMETER, WAVES_OUTGOING, MACH, WAVES_K_MAX, fill_rand3d};
+static const flow_kind turb3d = {3, 0, 1, PERIODIC, 0, MACH, TURB_K_MAX, fill_turb3d};
+/* clang-format on */
 
 /* ---- what is common ---- */
 
@@ -211,81 +214,47 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     return UPS_OK;
 }
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout, int axes, double begin, double end) {
+/* The boundaries in the words of PDEBench's own settings. */
+static const char *boundary_word(const ups_solver_setup *setup, const flow_kind *kind) {
+    if (kind->boundaries == PERIODIC_ALONG_X) return "KHI";
+    return is_periodic(setup, kind, 0) ? "periodic" : "trans";
+}
+
+static void describe(const ups_solver_setup *setup, ups_file_layout *layout, const flow_kind *kind) {
     static const char *const velocities[3] = {"Vx", "Vy", "Vz"};
     static const char *const coordinates[3] = {"x-coordinate", "y-coordinate", "z-coordinate"};
+    const int axes = kind->axes;
     ups_file_add_array(layout, "density", setup->steps, axes, setup->resolution, 0);
     ups_file_add_array(layout, "pressure", setup->steps, axes, setup->resolution, 0);
     for (int a = 0; a < axes; a++) ups_file_add_array(layout, velocities[a], setup->steps, axes, setup->resolution, 0);
-    for (int a = 0; a < axes; a++) ups_file_add_centres(layout, coordinates[a], setup->resolution, begin, end);
+    for (int a = 0; a < axes; a++)
+        ups_file_add_centres(layout, coordinates[a], setup->resolution, kind->begin, kind->begin + kind->length);
     ups_file_add_times(layout, "t-coordinate", setup->steps + 1, setup->steps, setup->parameters[T_END]);
     ups_file_add_attribute(layout, "eta", setup->parameters[ETA]);
     ups_file_add_attribute(layout, "zeta", setup->parameters[ZETA]);
+    if (kind->mach) ups_file_add_attribute(layout, "M", setup->parameters[kind->mach]);
+    ups_file_add_text(layout, "bc", boundary_word(setup, kind));
 }
 
-static void describe_line(const ups_solver_setup *setup, ups_file_layout *layout) {
-    describe(setup, layout, 1, -1.0, 1.0);
-}
+/* What differs between solvers is their kind: it is the plan, and nothing is to be released. */
+#define ENTRANCES(kind)                                                                                                \
+    static ups_status prepare_##kind(const ups_solver_setup *setup, void **plan, ups_error *error) {                   \
+        *plan = (void *)&kind;                                                                                         \
+        return UPS_OK;                                                                                                 \
+    }                                                                                                                  \
+    static void describe_##kind(const ups_solver_setup *setup, ups_file_layout *layout) {                              \
+        describe(setup, layout, &kind);                                                                                \
+    }
 
-static void describe_square(const ups_solver_setup *setup, ups_file_layout *layout) {
-    describe(setup, layout, 2, 0.0, 1.0);
-    ups_file_add_attribute(layout, "M", setup->parameters[MACH]);
-}
-
-static void describe_otvortex(const ups_solver_setup *setup, ups_file_layout *layout) {
-    describe(setup, layout, 2, 0.0, 1.0);
-}
-
-static void describe_cube(const ups_solver_setup *setup, ups_file_layout *layout) {
-    describe(setup, layout, 3, 0.0, 1.0);
-    ups_file_add_attribute(layout, "M", setup->parameters[MACH]);
-}
-
-/* A plan is its kind: nothing to release. */
-static ups_status prepare_rand1d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&rand1d;
-    return UPS_OK;
-}
-
-static ups_status prepare_shock1d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&shock1d;
-    return UPS_OK;
-}
-
-static ups_status prepare_sod1d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&sod1d;
-    return UPS_OK;
-}
-
-static ups_status prepare_rand2d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&rand2d;
-    return UPS_OK;
-}
-
-static ups_status prepare_turb2d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&turb2d;
-    return UPS_OK;
-}
-
-static ups_status prepare_kh2d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&kh2d;
-    return UPS_OK;
-}
-
-static ups_status prepare_otvortex2d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&otvortex2d;
-    return UPS_OK;
-}
-
-static ups_status prepare_rand3d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&rand3d;
-    return UPS_OK;
-}
-
-static ups_status prepare_turb3d(const ups_solver_setup *setup, void **plan, ups_error *error) {
-    *plan = (void *)&turb3d;
-    return UPS_OK;
-}
+ENTRANCES(rand1d)
+ENTRANCES(shock1d)
+ENTRANCES(sod1d)
+ENTRANCES(rand2d)
+ENTRANCES(turb2d)
+ENTRANCES(kh2d)
+ENTRANCES(otvortex2d)
+ENTRANCES(rand3d)
+ENTRANCES(turb3d)
 
 #define EQUATIONS                                                                                                      \
     "rho_t + div(rho v) = 0, (rho v)_t + div(rho v v) + grad p = div tau, E_t + div((E + p) v) = div(tau v),\n"        \
@@ -305,7 +274,7 @@ const ups_solver ups_cfd1d_rand = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 17,
     .default_steps = 101,
-    .describe = describe_line,
+    .describe = describe_rand1d,
     .prepare = prepare_rand1d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -321,7 +290,7 @@ const ups_solver ups_cfd1d_shock = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 17,
     .default_steps = 101,
-    .describe = describe_line,
+    .describe = describe_shock1d,
     .prepare = prepare_shock1d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -337,7 +306,7 @@ const ups_solver ups_cfd1d_sod = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 17,
     .default_steps = 101,
-    .describe = describe_line,
+    .describe = describe_sod1d,
     .prepare = prepare_sod1d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -353,7 +322,7 @@ const ups_solver ups_cfd2d_rand = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 21,
-    .describe = describe_square,
+    .describe = describe_rand2d,
     .prepare = prepare_rand2d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -369,7 +338,7 @@ const ups_solver ups_cfd2d_turb = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 21,
-    .describe = describe_square,
+    .describe = describe_turb2d,
     .prepare = prepare_turb2d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -386,7 +355,7 @@ const ups_solver ups_cfd2d_kh = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 51,
-    .describe = describe_square,
+    .describe = describe_kh2d,
     .prepare = prepare_kh2d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -402,7 +371,7 @@ const ups_solver ups_cfd2d_otvortex = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 101,
-    .describe = describe_otvortex,
+    .describe = describe_otvortex2d,
     .prepare = prepare_otvortex2d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -418,7 +387,7 @@ const ups_solver ups_cfd3d_rand = {
     .minimum_resolution = 8,
     .maximum_resolution = 1024,
     .default_steps = 21,
-    .describe = describe_cube,
+    .describe = describe_rand3d,
     .prepare = prepare_rand3d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
@@ -434,7 +403,7 @@ const ups_solver ups_cfd3d_turb = {
     .minimum_resolution = 8,
     .maximum_resolution = 1024,
     .default_steps = 21,
-    .describe = describe_cube,
+    .describe = describe_turb3d,
     .prepare = prepare_turb3d,
     .scratch_bytes = scratch_bytes,
     .solve = solve,

@@ -1,6 +1,7 @@
 #include "tools/solvers/file_layout.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 void ups_file_add_array(ups_file_layout *layout, const char *name, int64_t times, int dims, int64_t cells,
                         int64_t channels) {
@@ -21,9 +22,17 @@ void ups_file_add_times(ups_file_layout *layout, const char *name, int64_t count
     add_coordinate(layout, (ups_file_coordinate){name, count, 0.0, end, 0.0, steps - 1});
 }
 
-void ups_file_add_attribute(ups_file_layout *layout, const char *name, double value) {
+static void add_attribute(ups_file_layout *layout, ups_file_attribute attribute) {
     assert(layout->attribute_count < UPS_FILE_ATTRIBUTES);
-    layout->attributes[layout->attribute_count++] = (ups_file_attribute){name, value};
+    layout->attributes[layout->attribute_count++] = attribute;
+}
+
+void ups_file_add_attribute(ups_file_layout *layout, const char *name, double value) {
+    add_attribute(layout, (ups_file_attribute){name, value, NULL});
+}
+
+void ups_file_add_text(ups_file_layout *layout, const char *name, const char *text) {
+    add_attribute(layout, (ups_file_attribute){name, 0.0, text});
 }
 
 void ups_file_describe_tensor(ups_file_layout *layout, int64_t steps, int64_t cells, double t_end) {

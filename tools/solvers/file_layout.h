@@ -40,10 +40,11 @@ typedef struct ups_file_coordinate {
     int64_t intervals;
 } ups_file_coordinate;
 
-/* A PDE parameter, kept as a float64 attribute of the root group. */
+/* A PDE parameter, kept as a float64 attribute of the root group; or a text of the equation's ("bc": "periodic"). */
 typedef struct ups_file_attribute {
     const char *name;
     double value;
+    const char *text; /* NULL: a number */
 } ups_file_attribute;
 
 typedef struct ups_file_layout {
@@ -65,6 +66,7 @@ void ups_file_add_centres(ups_file_layout *layout, const char *name, int64_t cel
  * compressible files, whose time coordinate has one entry more than their data. */
 void ups_file_add_times(ups_file_layout *layout, const char *name, int64_t count, int64_t steps, double end);
 void ups_file_add_attribute(ups_file_layout *layout, const char *name, double value);
+void ups_file_add_text(ups_file_layout *layout, const char *name, const char *text);
 
 /* The layout of PDEBench's one-dimensional files of one field on [0, 1): `tensor` (sample, steps, cells), x-coordinate
  * at the centres, t-coordinate of steps + 1. */

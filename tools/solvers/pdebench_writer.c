@@ -149,8 +149,12 @@ static ups_status fill_seed_groups(hid_t root, ups_pdebench_file *file, hid_t cr
 static ups_status fill_file(hid_t root, ups_pdebench_file *file, hid_t creation, hid_t links, ups_error *error) {
     const ups_file_layout *layout = file->content->layout;
     for (int i = 0; i < layout->attribute_count; i++) {
-        UPS_TRY(write_attribute(root, file->name, layout->attributes[i].name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE,
-                                &layout->attributes[i].value, error));
+        const ups_file_attribute *attribute = &layout->attributes[i];
+        if (attribute->text)
+            UPS_TRY(write_text_attribute(root, file->name, attribute->name, attribute->text, error));
+        else
+            UPS_TRY(write_attribute(root, file->name, attribute->name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE,
+                                    &attribute->value, error));
     }
     UPS_TRY(write_text_attribute(root, file->name, "ups_datagen", file->content->provenance, error));
     if (layout->seed_groups) return fill_seed_groups(root, file, creation, links, error);
