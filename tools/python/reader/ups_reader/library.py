@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import site
 import sys
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
@@ -144,7 +145,7 @@ def _raising(function):
 
 def _candidates():
     here = os.path.dirname(os.path.abspath(__file__))
-    for folder in (here, os.path.join(sys.prefix, "lib")):
+    for folder in (here, os.path.join(sys.prefix, "lib"), os.path.join(site.getuserbase(), "lib")):
         for name in (SONAME, "libups.so"):
             path = os.path.join(folder, name)
             if os.path.exists(path):
@@ -157,7 +158,8 @@ _library = None
 
 
 def library():
-    """libups: named by UPS_LIBRARY, else beside this package, in the environment's lib, or where the system finds it."""
+    """libups: named by UPS_LIBRARY, else beside this package, in the lib of the environment or of ~/.local, or
+    where the system finds it."""
     global _library
     if _library is not None:
         return _library

@@ -204,28 +204,35 @@ class _Loop:
 
     def __init__(self, loader, session, end):
         self.loader, self.session, self.end, self.turn = loader, session, end, loader._turn
+        self.over = False
 
     def __iter__(self):
         return self
 
     def __next__(self):
         loader = self.loader
-        if self.end is not None and loader._position >= self.end:
+        if self.over:
             raise StopIteration
         if self.turn != loader._turn:
             raise RuntimeError("this loop is over: another one over the same loader has begun, or the loader was closed")
         if self.session.owner != os.getpid():
             raise RuntimeError("this loop was begun in another process, whose threads did not follow the fork: begin one here")
         batch = self.session.next()
-        if batch is None and self.end is None:
+        if not batch and self.end is None:
             self.session.seek(0)  # an endless walk through the samples in order
             batch = self.session.next()
-        if batch is None:
+        if batch is None or (len(batch) == 0 and loader._share[1] > 1):  # no samples are left for this worker
+            self._finish(loader._position if self.end is None else self.end)
             raise StopIteration
         loader._position += 1
         if loader._position == self.end:
-            loader._start = self.end
+            self._finish(self.end)
         return batch
+
+    def _finish(self, end):
+        self.over = True
+        self.loader._position = self.loader._start = end
+        self.loader._epoch = None
 
 
 class Loader:
@@ -239,7 +246,8 @@ class Loader:
 
     def __init__(self, data, samples, weights, options, endless, first_batch):
         self._data, self._samples, self._weights, self._options, self._endless = data, samples, weights, options, endless
-        self._start = first_batch  # where the next loop begins
+        self._start = first_batch  # where the next loop begins …
+        self._epoch = None  # … or at this epoch, whose length only the loop's process knows
         self._position = first_batch
         self._session = None
         self._turn = 0  # of the loop that may go on
@@ -286,10 +294,12 @@ class Loader:
         if batch < 0:
             raise ValueError(f"position is {batch}; 0 is the lowest")
         self._start = self._position = batch
+        self._epoch = None
 
     def set_epoch(self, epoch):
         """The next loop is this epoch, from its beginning."""
         self.position = epoch * self._epoch_batches(_worker()[1])
+        self._epoch = epoch
 
     def state_dict(self):
         return {"position": self._position}
@@ -327,7 +337,7 @@ class Loader:
         self._turn += 1
         share = _worker()
         length = self._epoch_batches(share[1])
-        start = self._start
+        start = self._start if self._epoch is None else self._epoch * length
         end = None if self._endless else (start // length + 1) * length
         sequential = self._options["flags"] & c.SEQUENTIAL
         self._go_to(start % length if sequential else start, share)
