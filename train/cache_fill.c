@@ -39,7 +39,7 @@ void ups_cache_fill_close(ups_cache_fill *fill) {
     free(fill);
 }
 
-/* Marks the group complete, and says so. Of the threads that put, the one that put the last sample. */
+/* Marks the group complete, and says so: done by the thread that put the last sample. */
 static void finish(ups_cache_fill *f) {
     ups_error error;
     ups_cache_summary summary;
@@ -60,6 +60,10 @@ ups_status ups_cache_fill_open(const ups_run_config *config, const ups_task *tas
     *f = (ups_cache_fill){.config = config, .task = task, .split = split, .samples = task->sample_count[split]};
     pthread_mutex_init(&f->lock, NULL);
     ups_status status = ups_latents_write(config, task, split, (ups_latents_writing){0}, &f->writer, error);
+    if (status == UPS_ERR_STALE) {
+        ups_fail_within(error, "the cache cannot be filled (`ups cache build --restart` builds it anew, `cache.fill: "
+                               "false` leaves it as it is)");
+    }
     if (status == UPS_OK) {
         f->samples_per_shard = ups_cache_writer_room(f->writer, 1); /* the least that a take gives: a shard */
         int64_t shards = (f->samples + f->samples_per_shard - 1) / f->samples_per_shard;
@@ -81,7 +85,11 @@ ups_status ups_cache_fill_open(const ups_run_config *config, const ups_task *tas
         f->missing_count += !f->taken[i];
     }
     f->ended = f->missing_count == 0;
-    if (f->ended) finish(f);
+    if (f->ended) status = ups_cache_writer_finish(f->writer, NULL, error); /* of a run that was killed just before */
+    if (status != UPS_OK) {
+        ups_cache_fill_close(f);
+        return status;
+    }
     *result = f;
     return UPS_OK;
 }

@@ -1,0 +1,194 @@
+"""The operator trained without a cache, on fields that are encoded as they come: the same run, to the byte, as from the
+cache; the cache that it fills on the way; and what it refuses. Usage: test_encode.py UPS"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import h5py
+import numpy as np
+
+from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
+
+UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
+ENCODE = ("--set", "data.residency=encode")
+FILL = (*ENCODE, "--set", "cache.fill=true")
+NO_MEMORY = ("--set", "data.residency_memory=0.000001")
+THREADS = ("--set", "data.decode_threads=3")
+KILLS = 4
+
+
+def cache(folder, *splits):
+    """The groups of a cache with all their bytes."""
+    found = tree(os.path.join(folder, "cache"))
+    return {name: hashed for name, hashed in found.items() if name.split(os.sep)[1:2] and name.split(os.sep)[1] in splits}
+
+
+class Encode(unittest.TestCase):
+    """`before` has a trained encoder and no cache; `cached` is the whole run. All runs lie in the same folder, one after
+    the other, since config.yaml names it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.runs = Runs(UPS)
+        cls.configuration = cls.runs.config("run")
+        cls.folder = cls.runs.path("run")
+        cls.runs.must("train", cls.configuration, "--stage", "autoencoder")
+        cls.before, cls.cached = cls.runs.path("before"), cls.runs.path("cached")
+        shutil.copytree(cls.folder, cls.before)
+        cls.runs.must("train", cls.configuration)
+        shutil.copytree(cls.folder, cls.cached)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.runs.close()
+
+    def setUp(self):
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.before, self.folder)
+
+    def train(self, *options):
+        return self.runs.must("train", self.configuration, "--stage", "operator", *options)
+
+    def assert_trained_as_from_the_cache(self):
+        found, expected = tree(self.folder), tree(self.cached)
+        for name in {*found, *expected}:
+            # Settings differ, and so does what clocks said; the state does not list the cache.
+            if name.startswith("cache") or name in ("config.yaml", "metrics.jsonl", "state.json"):
+                continue
+            self.assertEqual(found.get(name, "absent"), expected.get(name, "absent"), name)
+        self.assertTrue(any(name.startswith("checkpoints/operator") for name in found))
+        self.assertEqual(metrics(self.folder, clock=False), metrics(self.cached, clock=False))
+
+    # ---- the same run ----
+
+    def test_a_run_without_a_cache_is_the_run_from_the_cache_to_the_byte(self):
+        for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS), (*ENCODE, *THREADS, "--set", "data.io=threads")):
+            with self.subTest(options=options):
+                self.setUp()
+                said = self.train(*options).stderr
+                self.assertIn("fields are encoded as they come (residency: encode)", said)
+                self.assert_trained_as_from_the_cache()
+                self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
+                lines = [line for line in metrics(self.folder) if line["stage"] == "operator" and "loader" in line]
+                self.assertEqual({line["loader"]["residency"] for line in lines}, {"encode"})
+                self.assertEqual(lines[-1]["loader"]["resident_share"] == 1, NO_MEMORY[1] not in options)
+
+    def test_auto_encodes_where_no_complete_cache_is_and_says_so_in_a_sentence(self):
+        said = self.train().stderr
+        self.assertEqual(said.count("the cache of advection/train is not complete"), 1, said)
+        self.assert_trained_as_from_the_cache()
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.cached, self.folder)
+        shutil.rmtree(os.path.join(self.folder, "cache", "darcy", "validation"))
+        said = self.train("--restart").stderr
+        self.assertIn("the cache of darcy/validation is not complete", said)
+        self.assertRegex(said, r"(\d+) of \1 encoded samples stay in memory")
+        self.assert_trained_as_from_the_cache()
+
+    def test_all_stages_without_a_cache_leave_it_out(self):
+        said = self.runs.must("train", self.configuration, *ENCODE).stderr
+        self.assertIn("cache: not built", said)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
+        self.assert_trained_as_from_the_cache()
+
+    # ---- the cache on the way ----
+
+    def test_the_cache_filled_on_the_way_is_the_one_that_is_built(self):
+        for options in (FILL, (*FILL, *NO_MEMORY, *THREADS)):
+            with self.subTest(options=options):
+                self.setUp()
+                said = self.train(*options).stderr
+                self.assertIn("cache advection/train: complete on the way", said)
+                self.assert_trained_as_from_the_cache()
+                self.assertEqual(cache(self.folder, "train"), cache(self.cached, "train"))
+                self.runs.must("cache", "verify", os.path.join(self.folder, "cache", "darcy", "train"))
+        self.runs.must("cache", "build", self.configuration)
+        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
+        said = self.train("--restart", *FILL).stderr  # nothing is left to fill
+        self.assertNotIn("on the way", said)
+
+    def test_runs_killed_while_they_fill_end_with_the_bytes_of_one_that_was_not(self):
+        began = time.monotonic()
+        self.train(*FILL)
+        seconds = time.monotonic() - began
+        self.setUp()
+        draws = random.Random(5)
+        for _ in range(KILLS):
+            process = subprocess.Popen([UPS, "train", self.configuration, "--stage", "operator", "--resume", *FILL],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(draws.uniform(0.2, 0.9) * seconds)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=PATIENCE)
+        self.train("--resume", *FILL)
+        self.assert_trained_as_from_the_cache()
+        self.runs.must("cache", "build", self.configuration)
+        self.assertEqual(cache(self.folder, "train", "validation", "test"), cache(self.cached, "train", "validation", "test"))
+
+    # ---- what is refused ----
+
+    def refused(self, *options, **replaced):
+        config = self.runs.config("run", replaced["text"]) if replaced else self.configuration
+        done = self.runs.run("train", config, "--stage", "operator", "--quiet", *options)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        return done.stderr
+
+    def test_without_its_trained_encoder_it_says_what_to_run(self):
+        os.remove(os.path.join(self.folder, "autoencoder.safetensors"))
+        self.assertIn("--stage autoencoder", self.refused(*ENCODE))
+
+    def test_an_encoder_of_another_configuration_is_refused(self):
+        try:
+            said = self.refused(*ENCODE, text=CONFIG.replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
+            self.assertIn("was trained with another advection.", said)
+        finally:
+            self.runs.config("run")
+
+    def test_a_stale_cache_is_neither_read_nor_filled(self):
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.cached, self.folder)
+        before = cache(self.folder, "train", "validation", "test")
+        self.runs.must("train", self.configuration, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
+        for options in ((), FILL):
+            said = self.refused(*options)
+            self.assertIn("--restart", said)
+            self.assertRegex(said, "encoder")
+        self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
+        self.train(*ENCODE)  # reads none
+        self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
+
+    def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build(self):
+        whole = os.path.join(self.runs.data, "advection.h5")
+        shutil.copy(whole, whole + ".whole")
+        try:
+            with h5py.File(whole, "r+") as file:
+                for sample in (0, 2, 5):
+                    file["tensor"][sample, 4:6, 3] = np.nan
+            skip = ("--set", "data.on_bad_sample=skip")
+            said = self.refused(*ENCODE)
+            self.assertRegex(said, r"task advection, sample tensor\[[025]\] \(.*advection.h5\): \d+ NaN values, first at frame [45]")
+            self.assertIn("fields that are not finite", said)
+            said = self.train("--restart", *FILL, *skip).stderr
+            self.assertIn("cache advection/train: complete on the way", said)
+            with open(os.path.join(self.folder, "cache", "advection", "train", "zarr.json"), encoding="utf-8") as file:
+                left_out = [entry["source_sample"] for entry in json.load(file)["attributes"]["ups"]["result"]["skipped"]]
+            self.assertGreater(len(left_out), 0)
+            for sample in left_out:
+                self.assertEqual(said.count(f"skipped: task advection, sample tensor[{sample}]"), 1, said)
+            filled = cache(self.folder, "train")
+            self.runs.must("cache", "build", self.configuration, "--restart", *skip)
+            self.assertEqual(filled, cache(self.folder, "train"))
+        finally:
+            os.replace(whole + ".whole", whole)
+
+
+if __name__ == "__main__":
+    unittest.main()
