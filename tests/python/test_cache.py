@@ -116,6 +116,9 @@ def check_with_plugin(scratch):
     bits = np.random.default_rng(0).integers(0, 65536, (19, 3, 50), dtype=np.uint16)
     claim("any bits survive the codec in NumPy, in every order",
           all(same(latent.decode(latent.encode(bits.view("f2"), order), bits.shape), bits.view("f2")) for order in range(3)))
+    long = (0x3c00 + np.arange(300)[:, None, None] * (np.arange(30)[:, None] % 5) + bits[:1].repeat(300, 0)[:, :1].repeat(30, 1) % 9).astype("<u2").view("f2")
+    claim("trajectories of several blocks survive it, and are as small as their frequencies promise",
+          same(latent.decode(latent.encode(long), long.shape), long) and len(latent.encode(long)) < long.nbytes / 8)
     check_both_codecs(expected, cache=os.path.join(scratch, "latents"))
     rewritten = zarr.create_array(os.path.join(scratch, "rewritten"), shape=SHAPE, chunks=(1, *SHAPE[1:]), shards=(4, *SHAPE[1:]),
                                   dtype="float16", serializer={"name": "ups.latent"})
@@ -134,8 +137,7 @@ def check_both_codecs(expected, cache):
     chunks = [shard[offset:offset + length] for offset, length in index.tolist()]
     claim("chunks tile the shard", sum(map(len, chunks)) + 16 * 4 + 4 == len(shard))
     claim("NumPy decodes what C encoded", all(same(latent.decode(c[:-4], e.shape), e) for c, e in zip(chunks, expected[4:8])))
-    claim("both choose the same orders", all((latent.orders(c, e.shape) == latent.orders(latent.encode(e), e.shape)).all()
-                                             for c, e in zip(chunks, expected[4:8])))
+    claim("both make the same bytes", all(c[:-4] == latent.encode(e) for c, e in zip(chunks, expected[4:8])))
 
     def checked(data):
         return data + google_crc32c.value(data).to_bytes(4, "little")
