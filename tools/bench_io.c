@@ -15,7 +15,7 @@ enum { SIZE, BLOCK, DEPTH, THREADS, SECONDS, ROUNDS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [SIZE] = {"size", 's', "MIB", "size of the file that is made when none is given (default 512)"},
     [BLOCK] = {"block", 'b', "KIB", "bytes a read (default 256)"},
-    [DEPTH] = {"queue-depth", 'q', "N", "reads in flight (default 32)"},
+    [DEPTH] = {"queue-depth", 0, "N", "reads in flight (default 32)"},
     [THREADS] = {"threads", 't', "N", "threads of the threads engine (default 4)"},
     [SECONDS] = {"seconds", 0, "S", "time for each way and round (default 0.5)"},
     [ROUNDS] = {"rounds", 'n', "N", "times each way has its turn; the median counts (default 5)"},

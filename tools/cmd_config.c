@@ -9,7 +9,7 @@
 
 enum { SET };
 static const ups_option options[] = {
-    [SET] = {"set", 's', "KEY=VALUE", "overrides a key; may be given several times"},
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 
 /* {"config": file, "yaml": text}; of a check, without the text. */
