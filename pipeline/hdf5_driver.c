@@ -129,7 +129,11 @@ static bool sound_heap(const noting_file *file, haddr_t address) {
         if (pread(file->fd, header, HEADER, (off_t)(address + at)) != HEADER) return false;
         memcpy(&index, header, sizeof index);
         memcpy(&object, header + 8, sizeof object);
-        if (index == 0) return object <= size - at;
+        if (index == 0) { /* its size counts the header; one of 0 would keep the library here for ever */
+            if (object < HEADER || object > size - at) return false;
+            at += object;
+            continue;
+        }
         if (object > size - at - HEADER) return false;
         at += HEADER + (object + 7) / 8 * 8;
     }

@@ -1,0 +1,51 @@
+/* YAML and, behind NULs, overrides as `--set` takes them, against a schema. What is accepted prints as a configuration
+ * that loads to the same. */
+#ifndef UPS_TESTS_FUZZ_FUZZ_CONFIG_H
+#define UPS_TESTS_FUZZ_FUZZ_CONFIG_H
+
+#include "base/config.h"
+#include "tests/fuzz/fuzz.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_OVERRIDES = 4 };
+
+typedef ups_status (*fuzz_loader)(const char *path, const char *const *overrides, size_t count, void **config,
+                                  ups_error *error);
+
+static inline void fuzz_print_and_load(const ups_config_schema *schema, fuzz_loader load, const void *config) {
+    ups_error error = {0};
+    char *once = NULL, *twice = NULL;
+    FUZZ_CHECK(ups_config_print(schema, config, &once, &error) == UPS_OK);
+    void *again = NULL;
+    FUZZ_CHECK(fuzz_accepted(load(fuzz_file((const uint8_t *)once, strlen(once)), NULL, 0, &again, &error), &error));
+    FUZZ_CHECK(ups_config_print(schema, again, &twice, &error) == UPS_OK);
+    FUZZ_CHECK(strcmp(once, twice) == 0);
+    ups_config_free(schema, again);
+    free(once);
+    free(twice);
+}
+
+static inline void fuzz_configuration(const uint8_t *data, size_t size, const ups_config_schema *schema,
+                                      fuzz_loader load) {
+    char *text = malloc(size + 1);
+    FUZZ_CHECK(text != NULL);
+    if (size) memcpy(text, data, size);
+    text[size] = '\0';
+    const char *overrides[MOST_OVERRIDES];
+    size_t count = 0, yaml = strlen(text);
+    for (size_t at = yaml + 1; at < size && count < MOST_OVERRIDES; at += strlen(text + at) + 1)
+        overrides[count++] = text + at;
+    ups_error error = {0};
+    void *config = NULL;
+    const char *path = fuzz_file(data, yaml);
+    if (fuzz_accepted(load(path, overrides, count, &config, &error), &error)) {
+        fuzz_print_and_load(schema, load, config);
+        ups_config_free(schema, config);
+    } else {
+        FUZZ_CHECK(config == NULL);
+    }
+    free(text);
+}
+
+#endif

@@ -1,0 +1,310 @@
+"""make_seeds.py MAKE_CACHE OUT: inputs to begin with, one folder a target, made by h5py, netCDF4 and our own cache writer
+(MAKE_CACHE: the program of tests/cache/make_cache.c). What libFuzzer then finds goes through -merge=1 into corpus/."""
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import h5py
+import netCDF4
+import numpy as np
+
+make_cache, out = sys.argv[1], pathlib.Path(sys.argv[2])
+random = np.random.default_rng(1)
+
+
+def put(target, name, data):
+    folder = out / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+# ---- caches: make_cache has 9 samples of 21 × 5 × 32 in shards of 4; fuzz_zarr_json 5 samples of 6 × 2 × 4 in shards of 2
+
+def shape(document, was, now):
+    if isinstance(document, dict):
+        return {k: shape(v, was, now) for k, v in document.items()}
+    if isinstance(document, list) and document in was:
+        return now[was.index(document)]
+    if isinstance(document, list):
+        return [shape(v, was, now) for v in document]
+    return document
+
+
+def seed_caches():
+    for kind in ([], ["portable"], ["skip=1"]):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([make_cache, folder, *kind], check=True)
+            group = pathlib.Path(folder) / "waves/train"
+            name = kind[0].replace("=", "-") if kind else "latent"
+            shard = (group / "latent/c/2/0/0/0").read_bytes()
+            portable = int(kind == ["portable"])
+            for mend in (0, 6):
+                put("shard", f"{name}-{mend}", bytes([portable | mend, 3, 20, 4, 31]) + shard)
+            offset, length = struct.unpack("<QQ", shard[-68:-52])
+            put("codec", f"chunk-{name}", bytes([16 | 32 | portable * 4, 20, 4, 31, 0, 20]) + shard[offset:offset + length - 4])
+            put("codec", f"chunk-{name}-window", bytes([8 | 16 | 32 | portable * 4, 20, 4, 31, 3, 4]) + shard[offset:offset + length - 4])
+            if kind:
+                continue
+            was = [[9, 21, 5, 32], [4, 21, 5, 32], [1, 21, 5, 32], [21], [9, 2], [9], [9, 6], [4, 6]]
+            now = [[5, 6, 2, 4], [2, 6, 2, 4], [1, 6, 2, 4], [6], [5, 2], [5], [5, 6], [2, 6]]
+            for i, part in enumerate(("", "latent/", "time/", "condition/", "source_sample/", "statistics/")):
+                document = shape(json.loads((group / part / "zarr.json").read_text()), was, now)
+                if part == "":
+                    document["attributes"]["ups"].update(samples=5, times=6, tokens=2, dim=4, samples_per_shard=2)
+                put("zarr_json", part.strip("/") or "group", bytes([i]) + json.dumps(document).encode())
+    for way in (1, 2, 6, 10, 18):
+        put("codec", f"way-{way}", bytes([way, 7, 2, 5, 1, 3]) + random.integers(0, 60, 200, dtype="u1").tobytes())
+    smooth = np.sin(np.arange(240) / 20).astype("<f2").tobytes()
+    put("codec", "smooth", bytes([2, 11, 1, 9, 0, 11]) + smooth)
+    put("codec", "planes", bytes([1, 7, 2, 5, 0, 7, 255]) + bytes([1, 0]) * 150)
+
+
+# ---- filters
+
+def lzf(data):
+    return b"".join(bytes([len(data[i:i + 32]) - 1]) + data[i:i + 32] for i in range(0, len(data), 32))
+
+
+def seed_filters():
+    data = np.arange(64, dtype="<f4").tobytes()
+    shuffled = np.frombuffer(data, "u1").reshape(-1, 4).T.tobytes()
+    size = struct.pack("<H", len(data))
+    put("filters", "plain", bytes([0]) + size + data)
+    put("filters", "gzip", bytes([2]) + size + zlib.compress(data))
+    put("filters", "lzf", bytes([4]) + size + lzf(data))
+    put("filters", "shuffle-gzip", bytes([3, 3]) + size + zlib.compress(shuffled))
+    put("filters", "shuffle-lzf-fletcher", bytes([13, 3]) + size + lzf(shuffled))
+    put("filters", "fletcher", bytes([8]) + size + data)
+    put("filters", "lzf-reference", bytes([4]) + size + bytes([3]) + b"abcd" + bytes([0xE0, 0xF3, 3]))
+    put("filters", "masked", bytes([3 | 32, 3]) + size + shuffled)
+
+
+# ---- safetensors: the small model of the target is weight (3, 4), bias (3)
+
+def seed_safetensors():
+    def make(name, header, data, pad=0):
+        text = json.dumps(header, separators=(",", ":")).encode() + b" " * pad
+        put("safetensors", name, struct.pack("<Q", len(text)) + text + data)
+
+    weight = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
+    bias = {"dtype": "F32", "shape": [3], "data_offsets": [48, 60]}
+    make("model", {"weight": weight, "bias": bias}, bytes(60))
+    make("model-odd", {"weight": weight, "bias": bias}, bytes(60), 1)
+    make("metadata", {"__metadata__": {"origin": "x", "a.normalisation": "[[0.5,2.0]]"}, "weight": weight, "bias": bias}, bytes(60))
+    make("empty", {}, b"")
+    types = ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "F8_E4M3", "U16"]
+    sizes, at, header = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}, 0, {}
+    for t in types:
+        header[t] = {"dtype": t, "shape": [2], "data_offsets": [at, at + 2 * sizes.get(t, 1)]}
+        at += 2 * sizes.get(t, 1)
+    make("types", header, bytes(at))
+    make("scalar", {"s": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}, "z": {"dtype": "F32", "shape": [0, 3], "data_offsets": [4, 4]}}, bytes(4))
+
+
+# ---- configurations, and the text of a seed group
+
+SMALL = """output: runs/x
+tasks:
+  - {name: a, files: [a.h5], patch: [4]}
+  - name: b
+    files: [b*.h5, "c d.h5"]
+    patch: [8, 8]
+    field_scale: [1, 4]
+    weight: 0.5
+model: {tokens: 64, dim: 32}
+operator:
+  steps: 10
+  losses: {one_step: {weight: 1}, rollout: {weight: 1, from: 5}}
+"""
+
+
+# all types of tests/base/sample_config.h
+SAMPLE = """output: o
+label: l
+note: "x: y"
+core: stack
+tasks: [{name: burgers, files: [a.hdf5, 'b'], weight: 2, crops: [[1, 2], [3, 4]]}]
+train: {learning_rate: 1e-3, steps: 10, batch_size: auto, clip: .5, betas: [0.9, 0.99], ema: yes, seed: 0x10, level: 3, shift: -4, stages: [cache]}
+diffusion: {steps: 8, schedule: cosine}
+untouched: 3
+comment: {any: [thing]}
+"""
+
+
+def seed_texts():
+    configs = pathlib.Path(__file__).parents[2] / "configs"
+    for path in configs.glob("*.yaml"):
+        text = "\n".join(line.split(" #")[0] for line in path.read_text().split("\n") if not line.startswith("#"))
+        put("run_config", path.stem, text.encode())
+    put("run_config", "small", SMALL.encode())
+    put("run_config", "overrides", (SMALL + "\0model.dim=64\0tasks[0].name=q\0operator.optimizer.learning_rate=1e-3\0seed=7").encode())
+    put("run_config", "more-overrides", (SMALL + "\0tasks[2]={name: z, files: [z.h5], patch: [2]}\0stages=[cache]\0precision=fp32").encode())
+    put("config", "small", SAMPLE.encode())
+    put("config", "overrides", (SAMPLE + "\0train.steps=5\0tasks[0].crops=[[1,2]]\0note=null\0core=unet").encode())
+    put("config", "grow", (SAMPLE + "\0tasks[1]={name: z, files: [z]}\0train.betas[0]=0.5\0diffusion={schedule: s}").encode())
+    put("config", "anchors", b"a: &x [1, 2]\nb: *x\n? k\n: v\n--- \n!!str 5: |\n  t\n  u\n")
+    for name, text in (("config", "sim:\n  Du: 1.0e-3\n  Dv: 5e-3\n  k: [1, 2]\nplot: {xdim: 4, t: 5}\nname: '3'\n"),
+                       ("advection", "1D_Advection_Sols_beta0.4.hdf5"), ("cfd", "1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_M0.1_periodic.hdf5"),
+                       ("kh", "data/KH_M01_dk2_Re1e3.hdf5"), ("nested", "{a: {b: {c: {d: 0x1f}}}, e: -.inf, f: !!float 1}")):
+        put("parameters", name, text.encode())
+
+
+# ---- files of a run
+
+def seed_run_files():
+    weights = "0123456789abcdef" * 2
+    put("run_files", "state", b"\0" + json.dumps({"autoencoder": {"steps": 5, "weights": weights}, "cache": {"steps": 0, "weights": ""}}).encode())
+    sampling = {"strategy": "balanced", "draws_per_step": 4, "tasks": ["one", "two"], "average_losses": [None, 0.5],
+                "phases": [{"draw": 0, "shares": [65536, 0]}, {"draw": 300, "shares": [40000, 25536]}]}
+    latest = {"format": 1, "step": 100, "seed": 42, "batch_size": 8, "running_loss": 0.5, "file": "step-00000100.safetensors", "sampling": sampling}
+    put("run_files", "latest", b"\1" + json.dumps(latest).encode())
+    put("run_files", "sampling", b"\2" + json.dumps(sampling).encode())
+    lines = [{"stage": "operator", "step": s, "loss": 0.1 * s} for s in (5, 10, 15)]
+    put("run_files", "metrics", b"\3" + "".join(json.dumps(line) + "\n" for line in lines).encode() + b'{"stage": "oper')
+
+
+# ---- simulation files
+
+def small(group, name, values, **form):
+    return group.create_dataset(name, data=np.asarray(values), **form)
+
+
+FORMS = {
+    "plain": {},
+    "gzip": {"chunks": True, "compression": "gzip", "shuffle": True},
+    "lzf": {"chunks": True, "compression": "lzf", "shuffle": True, "fletcher32": True},
+    "odd": {"chunks": "odd"},
+    "swapped": {"dtype": ">f8"},
+}
+
+
+def shaped(form, values):
+    form, values = dict(form), np.asarray(values, form.get("dtype", "f4"))
+    form.pop("dtype", None)
+    if form.get("chunks") == "odd":
+        form["chunks"] = tuple(max(1, (n + 1) // 2) for n in values.shape)
+    return dict(data=values, **form)
+
+
+def tensor(f, form):
+    f.create_dataset("tensor", **shaped(form, random.random((2, 3, 5))))
+    small(f, "x-coordinate", np.linspace(0, 1, 5, dtype="f4"))
+    small(f, "t-coordinate", np.linspace(0, 1, 4, dtype="f4"))
+
+
+def darcy(f, form):
+    f.create_dataset("nu", **shaped(form, random.random((2, 3, 4))))
+    f.create_dataset("tensor", **shaped(form, random.random((2, 1, 3, 4))))
+    small(f, "x-coordinate", np.linspace(0, 1, 3, dtype="f4"))
+    small(f, "y-coordinate", np.linspace(0, 1, 4, dtype="f4"))
+    f.attrs["beta"] = 0.1
+
+
+def seeds(f, form):
+    for i in range(2):
+        g = f.create_group(f"{i:04d}")
+        g.create_dataset("data", **shaped(form, random.random((3, 4, 2))))
+        small(g, "grid/x", np.linspace(0, 1, 4, dtype="f4"))
+        small(g, "grid/t", np.linspace(0, 1, 3, dtype="f4"))
+        g.attrs["config"] = "sim: {Du: 0.1}\nplot: {t: 1}"
+
+
+def compressible(f, form):
+    for name in ("density", "pressure", "Vx"):
+        f.create_dataset(name, **shaped(form, random.random((2, 3, 4))))
+    small(f, "x-coordinate", np.linspace(0, 1, 4, dtype="f4"))
+    small(f, "t-coordinate", np.linspace(0, 1, 4, dtype="f4"))
+    f.attrs["eta"] = 0.01
+
+
+def incompressible(f, form):
+    f.create_dataset("velocity", **shaped(form, random.random((1, 2, 3, 3, 2))))
+    f.create_dataset("particles", **shaped(form, random.random((1, 2, 3, 3, 1))))
+    f.create_dataset("force", **shaped(form, random.random((1, 3, 3, 2))))
+    small(f, "t", np.linspace(0, 1, 2, dtype="f4")[None])
+    f.attrs["config"] = "sim_dt: 0.1\nNU: 0.01"
+
+
+def well(f, form):
+    f.attrs.update(grid_type="cartesian", n_spatial_dims=1, n_trajectories=2, nu=0.5)
+    f.attrs["simulation_parameters"] = ["nu"]
+    d = f.create_group("dimensions")
+    d.attrs["spatial_dims"] = ["x"]
+    small(d, "time", np.linspace(0, 1, 3, dtype="f4")).attrs["sample_varying"] = False
+    small(d, "x", np.linspace(0, 1, 4, dtype="f4")).attrs["sample_varying"] = False
+    b = f.create_group("boundary_conditions/x_periodic")
+    b.attrs.update(bc_type="PERIODIC", sample_varying=False, time_varying=False)
+    b.attrs["associated_dims"] = ["x"]
+    f.create_group("scalars").attrs["field_names"] = ["nu"]
+    s = small(f["scalars"], "nu", np.float32(0.5))
+    s.attrs.update(sample_varying=False, time_varying=False)
+    for order in range(3):
+        g = f.create_group(f"t{order}_fields")
+        g.attrs["field_names"] = ["u"] if order == 0 else []
+        if order == 0:
+            u = g.create_dataset("u", **shaped(form, random.random((2, 3, 4))))
+            u.attrs.update(dim_varying=[True], sample_varying=True, time_varying=True)
+
+
+def seed_hdf5():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "x.h5"
+        for write in (tensor, darcy, seeds, compressible, incompressible, well):
+            forms = FORMS if write in (tensor, compressible) else {"plain": {}, "lzf": FORMS["lzf"]}
+            for name, form in forms.items():
+                with h5py.File(path, "w") as f:
+                    write(f, form)
+                put("hdf5", f"{write.__name__}-{name}", path.read_bytes())
+        for write in (tensor, seeds):
+            with h5py.File(path, "w", libver="latest") as f:
+                write(f, FORMS["gzip"])
+            put("hdf5", f"{write.__name__}-latest", path.read_bytes())
+
+
+def classic(f, unlimited=True):
+    f.createDimension("time", None if unlimited else 3)
+    f.createDimension("x", 4)
+    t = f.createVariable("time", "f8", ("time",))
+    t.units = "hours since 2000-01-01"
+    t[:] = np.arange(3)
+    x = f.createVariable("x", "f4", ("x",))
+    x.axis = "X"
+    x[:] = np.arange(4)
+    u = f.createVariable("u", "i2", ("time", "x"), fill_value=-9)
+    u.scale_factor, u.add_offset, u.valid_range = np.float32(0.5), np.float32(1), np.array([-100, 100], "i2")
+    u[:] = np.arange(12).reshape(3, 4)
+    v = f.createVariable("v", "f4", ("time", "x"))
+    v.missing_value = np.float32(-1)
+    v[:] = random.random((3, 4))
+    f.createVariable("h", "f4", ("x",))[:] = 1
+    f.createVariable("g", "f8", ())[...] = 9.81
+    f.nu, f.title = 0.25, "waves"
+
+
+def seed_netcdf():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "x.nc"
+        for fmt in ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"):
+            for unlimited in (True, False):
+                with netCDF4.Dataset(path, "w", format=fmt) as f:
+                    classic(f, unlimited)
+                put("netcdf4" if "4" in fmt.replace("64", "") else "netcdf", f"{fmt.lower()}-{'records' if unlimited else 'fixed'}", path.read_bytes())
+        for name, form in FORMS.items():
+            if name == "swapped":
+                continue
+            with h5py.File(path, "w") as f:
+                u = f.create_dataset("u", **shaped(form, random.random((3, 4))))
+                for axis, (label, length) in enumerate((("time", 3), ("x", 4))):
+                    small(f, label, np.arange(length, dtype="f4")).make_scale(label)
+                    u.dims[axis].attach_scale(f[label])
+                f["time"].attrs["units"] = "s"
+            put("netcdf4", f"scales-{name}", path.read_bytes())
+
+
+for seed in (seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_netcdf):
+    seed()
