@@ -62,7 +62,7 @@ ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series) {
     encoder->times = times;
     encoder->series = series;
     encoder->codes = malloc(values * sizeof *encoder->codes);
-    encoder->words = malloc(2 * values * sizeof *encoder->words);
+    encoder->words = malloc((2 * values + UPS_RANS_SLACK) * sizeof *encoder->words);
     if (encoder->codes && encoder->words) return encoder;
     ups_latent_encoder_destroy(encoder);
     return NULL;
@@ -105,7 +105,7 @@ static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents
     ups_rans_encoder_tables(encoder->counts, encoder->tables);
     uint32_t state[UPS_RANS_LANES];
     for (int i = 0; i < UPS_RANS_LANES; i++) state[i] = UPS_RANS_FLOOR;
-    uint16_t *end = encoder->words + 2 * times * block_series(times, encoder->series), *top = end;
+    uint16_t *end = encoder->words + UPS_RANS_SLACK + 2 * times * block_series(times, encoder->series), *top = end;
     for (int64_t s = (here - 1) / lanes * lanes; s >= 0; s -= lanes) {
         int width = here - s < lanes ? (int)(here - s) : lanes;
         top = ups_rans_encode(encoder->tables, encoder->codes + s, here, times, width, state, top);

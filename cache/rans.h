@@ -80,8 +80,11 @@ size_t ups_rans_read_frequencies(const uint8_t *bytes, size_t length, ups_rans_h
 void ups_rans_encoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS_RANS_ENCODER_ENTRIES]);
 void ups_rans_decoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS_RANS_DECODER_ENTRIES]);
 
+#define UPS_RANS_SLACK 8
+
 /* `width` ≤ UPS_RANS_LANES series of codes (times, …), rows `stride` apart. Words are written downwards from `top`, at
- * most two a code; returns the new top. Groups of series are encoded from the last to the first, with the same states.
+ * most two a code, with UPS_RANS_SLACK more that may be written over; returns the new top. Groups of series are encoded
+ * from the last to the first, with the same states.
  */
 uint16_t *ups_rans_encode(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times, int width,
                           uint32_t state[UPS_RANS_LANES], uint16_t *top);

@@ -16,6 +16,7 @@
 #define NAME "avx512"
 #define VECTORS 1
 #elif defined(__AVX2__)
+#include <immintrin.h>
 #define KERNEL ups_rans_avx2
 #define NAME "avx2"
 #define VECTORS 0
@@ -43,29 +44,53 @@ INLINE uint16_t zigzag(uint16_t residual) {
     return (uint16_t)((residual << 1) ^ (uint16_t) - (residual >> 15));
 }
 
-INLINE uint16_t unzigzag(uint16_t code) {
-    return (uint16_t)((code >> 1) ^ (uint16_t) - (code & 1));
+/* Eight lanes for any instruction set, as the compiler sees fit. Shorter groups are filled up with lanes that nobody
+ * looks at. */
+#define EIGHT 8
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef int32_t s32x8 __attribute__((vector_size(32)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+INLINE u32x8 load_eight(const uint32_t *from) {
+    u32x8 v;
+    memcpy(&v, from, sizeof v);
+    return v;
 }
 
-/* Bits of a number above 0. */
-INLINE uint32_t length_of(uint32_t number) {
-    return 32 - (uint32_t)__builtin_clz(number);
+INLINE u32x8 load_eight_codes(const uint16_t *from) {
+    u16x8 v;
+    memcpy(&v, from, sizeof v);
+    return __builtin_convertvector(v, u32x8);
+}
+
+INLINE void store_eight(uint32_t *to, u32x8 v) {
+    memcpy(to, &v, sizeof v);
+}
+
+INLINE u32x8 below(u32x8 numbers, int32_t bound) { /* all ones where it is so; numbers below 2^31 */
+    return (u32x8)((s32x8)numbers < bound);
+}
+
+INLINE u32x8 choose(u32x8 mask, u32x8 yes, u32x8 no) {
+    return (yes & mask) | (no & ~mask);
+}
+
+/* Bits of numbers from 1 to 2^24: the exponent of a float. */
+INLINE u32x8 lengths_of(u32x8 numbers) {
+    return ((u32x8) __builtin_convertvector((s32x8)numbers, f32x8) >> 23) - 126;
 }
 
 /* `last` and `before`: codes of the same series one and two frames ago. */
-INLINE uint32_t context_of(uint32_t last, uint32_t before) {
-    if ((last | before) < SMALL_CODES) return SMALL_CODES * last + before;
-    return 13 + length_of(2 * last + before); /* 16 … 31 */
+INLINE u32x8 eight_contexts(u32x8 last, u32x8 before) {
+    u32x8 sum = 2 * last + before;
+    return choose(below(last | before, SMALL_CODES), sum + 2 * last, lengths_of(sum) + 13); /* the latter: 16 … 31 */
 }
 
-INLINE uint32_t token_of(uint32_t code, uint32_t *extra_bits) {
-    uint32_t length = length_of(code | 1);
-    *extra_bits = code < PLAIN_TOKENS ? 0 : length - 2;
-    return code < PLAIN_TOKENS ? code : PLAIN_TOKENS + 2 * (length - 5) + (code >> (length - 2) & 1);
-}
-
-INLINE uint32_t extra_bits_of(uint32_t token) {
-    return (token - PLAIN_TOKENS) / 2 + 3;
+INLINE u32x8 eight_tokens(u32x8 codes, u32x8 *extra) {
+    u32x8 length = lengths_of(codes | PLAIN_TOKENS), small = below(codes, PLAIN_TOKENS);
+    *extra = (length - 2) & ~small;
+    return choose(small, codes, PLAIN_TOKENS - 10 + 2 * length + (codes >> *extra & 1));
 }
 
 static void residuals(const ups_f16 *latents, int64_t stride, int64_t times, int64_t series, int order,
@@ -83,16 +108,10 @@ static void residuals(const ups_f16 *latents, int64_t stride, int64_t times, int
     }
 }
 
-static const uint16_t before_first[LANES] = {
-#define EIGHT                                                                                                          \
-    BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST, BEFORE_FIRST
-    EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT};
+#define FOUR_TIMES(n) n, n, n, n
+static const uint16_t before_first[LANES] = {FOUR_TIMES(FOUR_TIMES(FOUR_TIMES(BEFORE_FIRST)))};
 
 #if VECTORS
-typedef struct symbols {
-    __m512i code, token, context;
-} symbols;
-
 INLINE __m512i constant(uint32_t value) {
     return _mm512_set1_epi32((int)value);
 }
@@ -121,7 +140,7 @@ INLINE __m512i extra_bits_in(__m512i tokens) { /* of tokens from PLAIN_TOKENS on
 }
 #endif
 
-/* (context, token) of `width` codes as one number. */
+/* (context, token) of `width` codes as one number; `index` has room for a multiple of eight. */
 INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_t *before, int width, uint16_t *index) {
     int i = 0;
 #if VECTORS
@@ -131,9 +150,17 @@ INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_
         _mm256_storeu_si256((__m256i *)(index + i), _mm512_cvtepi32_epi16(both));
     }
 #endif
-    for (; i < width; i++) {
-        uint32_t extra;
-        index[i] = (uint16_t)(context_of(last[i], before[i]) * UPS_RANS_TOKENS + token_of(codes[i], &extra));
+    for (; i < width; i += EIGHT) {
+        uint16_t rows[3][EIGHT] = {{0}};
+        const uint16_t *from[3] = {codes + i, last + i, before + i};
+        for (int r = 0; r < 3 && width - i < EIGHT; r++) {
+            memcpy(rows[r], from[r], (size_t)(width - i) * sizeof *codes);
+            from[r] = rows[r];
+        }
+        u32x8 extra, token = eight_tokens(load_eight_codes(from[0]), &extra);
+        u32x8 context = eight_contexts(load_eight_codes(from[1]), load_eight_codes(from[2]));
+        u16x8 both = __builtin_convertvector(UPS_RANS_TOKENS * context + token, u16x8);
+        memcpy(index + i, &both, sizeof both);
     }
 }
 
@@ -145,7 +172,7 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
             const uint16_t *last = t > 0 ? here - series : before_first;
             const uint16_t *before = t > 1 ? here - 2 * series : before_first;
             int width = series - s < LANES ? (int)(series - s) : LANES;
-            uint16_t index[LANES + 1];
+            uint16_t index[LANES];
             index_row(here, last, before, width, index);
             int i = 0;
             for (; i + 2 <= width; i += 2) even[index[i]]++, odd[index[i + 1]]++;
@@ -155,22 +182,93 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
     for (int i = 0; i < UPS_RANS_ENCODER_ENTRIES; i++) even[i] += odd[i];
 }
 
+#if defined(__AVX2__)
+/* Of a mask of eight lanes: in which place among the lanes of the mask each one is; and the lanes of the mask, at the
+ * end of eight. */
+static uint8_t places[256][EIGHT], gathered_last[256][EIGHT];
+
+__attribute__((constructor)) static void fill_places(void) {
+    for (int mask = 0; mask < 256; mask++) {
+        int count = 0, from = EIGHT - __builtin_popcount((unsigned)mask);
+        for (int i = 0; i < EIGHT; i++) {
+            places[mask][i] = (uint8_t)count;
+            if (!(mask >> i & 1)) continue;
+            gathered_last[mask][from + count] = (uint8_t)i;
+            count++;
+        }
+    }
+}
+
+INLINE __m256i lanes_by(const uint8_t places_of[EIGHT]) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)places_of));
+}
+#endif
+
+/* The low words of those of `width` states that need it go below `top`, and they are shifted: without branches, since
+ * nobody could predict them. */
+INLINE uint16_t *push_words(const uint32_t *needs, int width, uint32_t *state, uint16_t *top) {
+    int i = width - 1;
+#if defined(__AVX2__)
+    for (; i >= EIGHT - 1 && width % EIGHT == 0;
+         i -= EIGHT) { /* words of no lane may go below; they are written over */
+        __m256i x = _mm256_loadu_si256((const __m256i *)(state + i - EIGHT + 1));
+        __m256i shift = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(needs + i - EIGHT + 1)), 4);
+        int mask = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32(shift, 27)));
+        __m256i last =
+            _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), lanes_by(gathered_last[mask]));
+        __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(last, last), 0x08);
+        _mm_storeu_si128((__m128i *)(top - EIGHT), _mm256_castsi256_si128(words));
+        _mm256_storeu_si256((__m256i *)(state + i - EIGHT + 1), _mm256_srlv_epi32(x, shift));
+        top -= __builtin_popcount((unsigned)mask);
+    }
+#endif
+    for (; i >= 0; i--) {
+        top[-1] = (uint16_t)state[i];
+        top -= needs[i];
+        state[i] >>= 16 * needs[i];
+    }
+    return top;
+}
+
+/* state → (state / frequency) · 2^BITS + state mod frequency + start. Floats of 31 bits, the most that all instruction
+ * sets convert. */
+INLINE u32x8 put_eight(u32x8 state, u32x8 frequency, u32x8 start) {
+    f32x8 estimate =
+        __builtin_convertvector((s32x8)(state >> 1), f32x8) * 2 / __builtin_convertvector((s32x8)frequency, f32x8);
+    u32x8 quotient = (u32x8) __builtin_convertvector(estimate, s32x8), rest = state - quotient * frequency;
+    u32x8 over = (u32x8)((s32x8)rest < 0);
+    quotient += over, rest += over & frequency;
+    u32x8 under = (u32x8)((s32x8)rest >= (s32x8)frequency);
+    quotient -= under, rest -= under & frequency;
+    return (quotient << BITS) + rest + start;
+}
+
 INLINE uint16_t *encode_frame(const uint32_t *tables, const uint16_t *codes, const uint16_t *last,
                               const uint16_t *before, int width, uint32_t *state, uint16_t *top) {
-    uint32_t tokens[LANES];
-    for (int i = width - 1; i >= 0; i--) {
-        uint32_t extra;
-        tokens[i] = token_of(codes[i], &extra);
-        if (extra == 0) continue;
-        uint32_t x = state[i];
-        if (x >> (32 - extra)) *--top = (uint16_t)x, x >>= 16;
-        state[i] = x << extra | (codes[i] & ((1u << extra) - 1));
+    uint32_t needs[LANES], entries[LANES];
+    uint16_t row[LANES] = {0}, index[LANES];
+    memcpy(row, codes, (size_t)width * sizeof *row);
+    index_row(codes, last, before, width, index);
+    for (int i = 0; i < width; i++) entries[i] = tables[index[i]];
+    for (int i = width; i % EIGHT; i++) entries[i] = 1;
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 extra, token = eight_tokens(load_eight_codes(row + i), &extra);
+        u32x8 high = load_eight(state + i) >> 16 >> (16 - extra); /* never a shift by 32 */
+        store_eight(needs + i, ~below(token, PLAIN_TOKENS) & (u32x8)(high != 0) & 1);
     }
-    for (int i = width - 1; i >= 0; i--) {
-        uint32_t entry = tables[context_of(last[i], before[i]) * UPS_RANS_TOKENS + tokens[i]], x = state[i];
-        uint32_t frequency = entry & 0xffff, start = entry >> 16;
-        if (x >= (uint64_t)frequency << (32 - BITS)) *--top = (uint16_t)x, x >>= 16;
-        state[i] = (x / frequency << BITS) + x % frequency + start;
+    top = push_words(needs, width, state, top);
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 code = load_eight_codes(row + i), extra, x = load_eight(state + i);
+        eight_tokens(code, &extra);
+        x = x << extra | (code & ~(~(code & 0) << extra));
+        u32x8 frequency = load_eight(entries + i) & 0xffff;
+        store_eight(state + i, x);
+        store_eight(needs + i, (u32x8)(x >> (32 - BITS) >= frequency) & 1);
+    }
+    top = push_words(needs, width, state, top);
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 entry = load_eight(entries + i);
+        store_eight(state + i, put_eight(load_eight(state + i), entry & 0xffff, entry >> 16));
     }
     return top;
 }
@@ -240,11 +338,14 @@ static uint16_t *encode(const uint32_t *tables, const uint16_t *codes, int64_t s
     if (width == LANES) return encode_vectors(tables, codes, stride, times, LANES / 16, state, top);
     if (width == UPS_RANS_FEW_LANES) return encode_vectors(tables, codes, stride, times, 1, state, top);
 #endif
+    uint32_t padded[LANES] = {0};
+    memcpy(padded, state, (size_t)width * sizeof *padded);
     for (int64_t t = times - 1; t >= 0; t--) {
         const uint16_t *here = codes + t * stride;
         top = encode_frame(tables, here, t > 0 ? here - stride : before_first, t > 1 ? here - 2 * stride : before_first,
-                           width, state, top);
+                           width, padded, top);
     }
+    memcpy(state, padded, (size_t)width * sizeof *padded);
     return top;
 }
 
@@ -253,74 +354,127 @@ typedef struct history {
     uint32_t last[LANES], before[LANES], value[LANES], slope[LANES];
 } history;
 
-INLINE const uint8_t *take(const uint8_t *at, const uint8_t *end, bool checked, uint32_t *state) {
-    uint16_t word = 0;
-    bool needs = *state < FLOOR;
-    if (!checked || end - at >= 2) memcpy(&word, at, sizeof word);
-    *state = needs ? *state << 16 | word : *state;
-    return checked && end - at < 2 ? end : at + 2 * needs;
+INLINE void gather(const uint32_t *tables, const uint32_t *slots, int width, uint32_t *entries) {
+    int i = 0;
+#if defined(__AVX2__)
+    for (; i + EIGHT <= width; i += EIGHT) {
+        __m256i at = _mm256_loadu_si256((const __m256i *)(slots + i));
+        _mm256_storeu_si256((__m256i *)(entries + i), _mm256_i32gather_epi32((const int *)tables, at, 4));
+    }
+#endif
+    for (; i < width; i++) entries[i] = tables[slots[i]];
 }
 
-/* One frame of codes into h->last. `checked`: words may run out. */
-INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, const uint8_t *end, bool checked,
-                                   int width, uint32_t *state, history *h) {
-    uint32_t tokens[LANES], large = 0;
-    for (int i = 0; i < width; i++) {
-        uint32_t x = state[i], entry = tables[context_of(h->last[i], h->before[i]) * TOTAL + x % TOTAL];
-        x = (entry & 0x7ff) * (x >> BITS) + (entry >> 11 & 0x3ff);
-        at = take(at, end, checked, &x);
-        state[i] = x;
-        tokens[i] = entry >> 21;
-        large |= tokens[i];
+/* Words for those of `width` states that need them, `candidates` among them: without branches. `checked`: words may run
+ * out; the rest are zeros. */
+INLINE const uint8_t *take_words(const uint32_t *candidates, int width, const uint8_t *at, const uint8_t *end,
+                                 bool checked, uint32_t *state) {
+    int i = 0;
+#if defined(__AVX2__)
+    for (; !checked && i + EIGHT <= width; i += EIGHT) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(state + i));
+        __m256i candidate = _mm256_loadu_si256((const __m256i *)(candidates + i));
+        __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
+        low = _mm256_and_si256(low, _mm256_sub_epi32(_mm256_setzero_si256(), candidate));
+        int mask = _mm256_movemask_ps(_mm256_castsi256_ps(low));
+        __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)at));
+        words = _mm256_permutevar8x32_epi32(words, lanes_by(places[mask]));
+        x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), words), low);
+        _mm256_storeu_si256((__m256i *)(state + i), x);
+        at += 2 * __builtin_popcount((unsigned)mask);
     }
-    for (int i = 0; i < width; i++) h->before[i] = h->last[i], h->last[i] = tokens[i];
-    if (large < PLAIN_TOKENS) return at;
-    for (int i = 0; i < width; i++) {
-        if (tokens[i] < PLAIN_TOKENS) continue;
-        uint32_t extra = extra_bits_of(tokens[i]), x = state[i];
-        h->last[i] = (2 | (tokens[i] & 1)) << extra | (x & ((1u << extra) - 1));
-        x >>= extra;
-        at = take(at, end, checked, &x);
-        state[i] = x;
+#endif
+    for (; i < width; i++) {
+        uint32_t needs = (state[i] < FLOOR) & candidates[i];
+        uint16_t word = 0;
+        if (!checked || end - at >= 2) memcpy(&word, at, sizeof word);
+        state[i] = state[i] << 16 * needs | (word & -needs);
+        at += checked && end - at < 2 ? 0 : 2 * needs;
     }
     return at;
 }
 
-INLINE void undo(history *h, int width, int order, int64_t frame) {
-    for (int i = 0; i < width; i++) {
-        uint32_t residual = unzigzag((uint16_t)h->last[i]);
-        if (order == 0 || frame == 0)
-            h->value[i] = residual;
-        else
-            h->slope[i] = order == 1 ? residual : h->slope[i] + residual, h->value[i] += h->slope[i];
+/* One frame of codes into h->last. */
+INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, const uint8_t *end, bool checked,
+                                   int width, uint32_t *state, history *h) {
+    uint32_t slots[LANES], entries[LANES], candidates[LANES];
+    for (int i = 0; i < width; i += EIGHT)
+        store_eight(slots + i, TOTAL * eight_contexts(load_eight(h->last + i), load_eight(h->before + i)) +
+                                   load_eight(state + i) % TOTAL);
+    gather(tables, slots, width, entries);
+    for (int i = width; i % EIGHT; i++) entries[i] = 0;
+    u32x8 any = {0};
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 entry = load_eight(entries + i), token = entry >> 21;
+        u32x8 x = (entry & 0x7ff) * (load_eight(state + i) >> BITS) + (entry >> 11 & 0x3ff);
+        store_eight(state + i, x);
+        store_eight(candidates + i, token * 0 + 1);
+        store_eight(h->before + i, load_eight(h->last + i));
+        store_eight(h->last + i, token);
+        any |= ~below(token, PLAIN_TOKENS);
     }
+    at = take_words(candidates, width, at, end, checked, state);
+    uint32_t large = 0;
+    for (int i = 0; i < EIGHT; i++) large |= any[i];
+    if (!large) return at;
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 token = load_eight(h->last + i), x = load_eight(state + i), is_large = ~below(token, PLAIN_TOKENS);
+        u32x8 extra = (token / 2 - (PLAIN_TOKENS / 2 - 3)) & is_large;
+        u32x8 code = ((token & 1) | 2) << extra | (x & ~(~(token & 0) << extra));
+        store_eight(h->last + i, choose(is_large, code, token));
+        store_eight(state + i, x >> extra);
+        store_eight(candidates + i, is_large & 1);
+    }
+    return take_words(candidates, width, at, end, checked, state);
 }
 
-INLINE bool put(const history *h, int width, const ups_rans_frames *to, int64_t frame) {
+INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups_rans_frames *to) {
     ups_f16 bits[LANES];
-    bool finite = true;
-    for (int i = 0; i < width; i++) bits[i] = ordered((uint16_t)h->value[i]);
-    for (int i = 0; i < width; i++) finite &= (bits[i] & 0x7c00) != 0x7c00;
+    u16x8 carry = {0};
+    for (int i = 0; i < width; i += EIGHT) {
+        u32x8 code = load_eight(h->last + i), residual = code >> 1 ^ -(code & 1);
+        u32x8 value = load_eight(h->value + i), slope = load_eight(h->slope + i);
+        if (order == 0 || frame == 0)
+            value = residual;
+        else
+            slope = order == 1 ? residual : slope + residual, value += slope;
+        store_eight(h->value + i, value);
+        store_eight(h->slope + i, slope);
+        u16x8 integer = __builtin_convertvector(value, u16x8);
+        u16x8 number = integer ^ ((integer >> 15) * 0x7fff);
+        carry |= (number & 0x7c00) + 0x0400;
+        memcpy(bits + i, &number, sizeof number);
+    }
+    if (frame < to->start || frame >= to->end) return true;
     int64_t at = (frame - to->start) * to->stride;
     if (to->dtype == UPS_F16)
         memcpy((ups_f16 *)to->out + at, bits, (size_t)width * sizeof *bits);
     else
         ups_f16_to_f32(bits, (float *)to->out + at, (size_t)width);
-    return finite;
+    if (width % EIGHT) { /* the lanes that nobody looks at may hold anything */
+        bool finite = true;
+        for (int i = 0; i < width; i++) finite &= (bits[i] & 0x7c00) != 0x7c00;
+        return finite;
+    }
+    uint16_t any = 0;
+    for (int i = 0; i < EIGHT; i++) any |= carry[i];
+    return !(any & 0x8000);
 }
 
 /* Frames [first, times), plainly. */
 INLINE const uint8_t *decode_plainly(const uint32_t *tables, const uint8_t *at, const uint8_t *end, int64_t first,
                                      int64_t times, int width, int order, const ups_rans_frames *to, uint32_t *state,
                                      history *h, bool *finite) {
+    uint32_t padded[LANES] = {0};
+    memcpy(padded, state, (size_t)width * sizeof *padded);
     for (int64_t t = first; t < times; t++) {
-        if (end - at >= 4 * width)
-            at = decode_codes(tables, at, end, false, width, state, h);
+        if (end - at >= 4 * width + 2 * EIGHT) /* words are looked at before they are known to be needed */
+            at = decode_codes(tables, at, end, false, width, padded, h);
         else
-            at = decode_codes(tables, at, end, true, width, state, h);
-        undo(h, width, order, t);
-        if (t >= to->start && t < to->end) *finite &= put(h, width, to, t);
+            at = decode_codes(tables, at, end, true, width, padded, h);
+        *finite &= put_frame(h, width, order, t, to);
     }
+    memcpy(state, padded, (size_t)width * sizeof *padded);
     return at;
 }
 
