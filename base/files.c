@@ -7,11 +7,14 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 bool ups_path_exists(const char *path) {
@@ -136,6 +139,13 @@ ups_status ups_read_at(int fd, const char *name, uint64_t offset, void *bytes, s
     return UPS_OK;
 }
 
+int ups_sync_file(int fd) {
+    int failed;
+    do failed = fsync(fd);
+    while (failed != 0 && errno == EINTR);
+    return failed;
+}
+
 struct ups_publication {
     int fd;
     uint64_t appended; /* bytes written by ups_publish_append, which continues there */
@@ -144,11 +154,27 @@ struct ups_publication {
 
 static const char marker[] = ".ups-partial-";
 
-/* Tells the hosts that share a file system apart in temporary names. */
-static uint32_t host_tag(void) {
-    char name[HOST_NAME_MAX + 1] = "";
-    gethostname(name, sizeof name - 1);
-    return (uint32_t)ups_hash_bytes(name, strlen(name)).low;
+/* Tells in temporary names where process ids mean the same: on one host, in one container. */
+static uint32_t place_tag(void) {
+    char name[HOST_NAME_MAX + 1 + 64] = "";
+    gethostname(name, HOST_NAME_MAX);
+    size_t length = strlen(name);
+    ssize_t space = readlink("/proc/self/ns/pid", name + length, sizeof name - length);
+    return (uint32_t)ups_hash_bytes(name, length + (space > 0 ? (size_t)space : 0)).low;
+}
+
+static unsigned long long drawn_process_tag;
+
+static void draw_process_tag(void) {
+    if (getrandom(&drawn_process_tag, sizeof drawn_process_tag, 0) == (ssize_t)sizeof drawn_process_tag) return;
+    drawn_process_tag = (unsigned long long)time(NULL); /* a kernel without random numbers */
+}
+
+/* Tells this process from all others, whatever hosts and containers share the file system. */
+static unsigned long long process_tag(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, draw_process_tag);
+    return drawn_process_tag;
 }
 
 static void release(ups_publication *publication) {
@@ -169,8 +195,8 @@ static bool split_path(const char *path, char **temporary, char **directory) {
         *directory = strdup("/");
     else
         *directory = slash ? strndup(path, (size_t)length) : strdup(".");
-    if (asprintf(temporary, "%.*s%s.%s%s%08x-%d-%u", length, path, slash ? "/" : "", name, marker, host_tag(),
-                 (int)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+    if (asprintf(temporary, "%.*s%s.%s%s%08x-%d-%016llx-%u", length, path, slash ? "/" : "", name, marker, place_tag(),
+                 (int)getpid(), process_tag(), atomic_fetch_add(&serial, 1)) < 0) {
         *temporary = NULL;
     }
     return *directory && *temporary;
@@ -194,7 +220,7 @@ ups_status ups_publish_begin(const char *path, ups_publication **publication, up
         release(made);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
-    made->fd = open(made->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    made->fd = open(made->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (made->fd < 0) {
         ups_fail_errno(error, "%s: cannot be created", path);
         release(made);
@@ -223,7 +249,8 @@ ups_status ups_sync_directory(const char *path, ups_error *error) {
     if (fd < 0) return ups_fail_errno(error, "%s: the directory cannot be opened", path);
     ups_status status = UPS_OK;
     /* EINVAL: a file system that has no directories to sync (FUSE, some network ones) */
-    if (fsync(fd) != 0 && errno != EINVAL) status = ups_fail_errno(error, "%s: the directory cannot be synced", path);
+    if (ups_sync_file(fd) != 0 && errno != EINVAL)
+        status = ups_fail_errno(error, "%s: the directory cannot be synced", path);
     close(fd);
     return status;
 }
@@ -232,7 +259,7 @@ ups_status ups_publish_commit(ups_publication *publication, ups_error *error) {
     ups_status status = UPS_OK;
     int fd = publication->fd;
     publication->fd = -1;
-    if (fsync(fd) != 0) {
+    if (ups_sync_file(fd) != 0) {
         status = ups_fail_errno(error, "%s: cannot be written to disk", publication->path);
         close(fd);
     } else if (close(fd) != 0) {
@@ -363,13 +390,15 @@ ups_status ups_remove_tree_at_once(const char *path, ups_error *error) {
 ups_partial_owner ups_partial_owner_of(const char *name) {
     const char *found = name[0] == '.' ? strstr(name, marker) : NULL;
     for (const char *later = found; later; later = strstr(later + 1, marker)) found = later;
-    unsigned host, serial;
+    unsigned place, serial;
+    unsigned long long process;
     int pid, used = 0;
-    if (!found || sscanf(found + strlen(marker), "%8x-%d-%u%n", &host, &pid, &serial, &used) != 3) {
+    if (!found || sscanf(found + strlen(marker), "%8x-%d-%16llx-%u%n", &place, &pid, &process, &serial, &used) != 4) {
         return UPS_PARTIAL_NONE;
     }
     if (found[strlen(marker) + (size_t)used] != '\0' || pid <= 0) return UPS_PARTIAL_NONE;
-    if (host != host_tag()) return UPS_PARTIAL_FOREIGN;
+    if (place != place_tag()) return UPS_PARTIAL_FOREIGN;
+    if (pid == getpid()) return process == process_tag() ? UPS_PARTIAL_ALIVE : UPS_PARTIAL_ABANDONED;
     return kill(pid, 0) != 0 && errno == ESRCH ? UPS_PARTIAL_ABANDONED : UPS_PARTIAL_ALIVE;
 }
 
@@ -385,14 +414,29 @@ static ups_status remove_entry(const char *directory, int descriptor, const char
     return status;
 }
 
-ups_status ups_remove_partials(const char *directory, ups_error *error) {
+/* Those of files whose temporary names begin with `prefix`; NULL: of all. */
+static ups_status remove_partials(const char *directory, const char *prefix, ups_error *error) {
     DIR *stream = opendir(directory);
     if (!stream) return ups_fail_errno(error, "%s: the directory cannot be opened", directory);
     ups_status status = UPS_OK;
     for (struct dirent *entry; status == UPS_OK && (entry = readdir(stream));) {
+        if (prefix && strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
         if (ups_partial_owner_of(entry->d_name) != UPS_PARTIAL_ABANDONED) continue;
         status = remove_entry(directory, dirfd(stream), entry->d_name, error);
     }
     closedir(stream);
     return status;
+}
+
+ups_status ups_remove_partials(const char *directory, ups_error *error) {
+    return remove_partials(directory, NULL, error);
+}
+
+void ups_remove_partials_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *prefix = NULL;
+    if (asprintf(&prefix, ".%s%s", slash ? slash + 1 : path, marker) < 0) prefix = NULL;
+    if (directory && prefix) remove_partials(directory, prefix, NULL);
+    free(prefix);
+    free(directory);
 }

@@ -31,6 +31,7 @@ ups_status ups_publish_commit(ups_publication *publication, ups_error *error);
 void ups_publish_abandon(ups_publication *publication); /* removes the temporary file and frees; NULL is fine */
 
 /* Makes names put into or taken out of a directory outlive a crash of the machine. */
+int ups_sync_file(int fd); /* fsync, again when a signal came in between; 0, or −1 with errno set */
 ups_status ups_sync_directory(const char *path, ups_error *error);
 
 /* All of the above for bytes already in memory. */
@@ -54,14 +55,16 @@ ups_status ups_remove_tree_at_once(const char *path, ups_error *error);
 /* Whose a temporary name (".*.ups-partial-*") is. */
 typedef enum ups_partial_owner {
     UPS_PARTIAL_NONE,      /* not a temporary name of ours */
-    UPS_PARTIAL_ABANDONED, /* of a process of this host that has ended */
+    UPS_PARTIAL_ABANDONED, /* of a process of this host and container that has ended */
     UPS_PARTIAL_ALIVE,     /* of one that runs */
-    UPS_PARTIAL_FOREIGN    /* of another host: its processes cannot be asked */
+    UPS_PARTIAL_FOREIGN    /* of another host or container: its processes cannot be asked */
 } ups_partial_owner;
 ups_partial_owner ups_partial_owner_of(const char *name); /* without directories */
 
 /* Removes what killed writers left in a directory: abandoned temporary names, files and directories. */
 ups_status ups_remove_partials(const char *directory, ups_error *error);
+/* Those alone that were to become `path`. For a file in a directory where anything may lie. */
+void ups_remove_partials_of(const char *path);
 
 /* pwrite/pread until done; EINTR and short transfers handled; a read past the end is an error. `name` is for the
  * message. */

@@ -90,6 +90,7 @@ static ups_status check_request(const ups_cache_group *group, const ups_export_r
 
 /* A file, under a temporary name until it is whole. */
 static ups_status export_file(ups_export_sink *to, ups_error *error) {
+    ups_remove_partials_of(to->request->path);
     UPS_TRY(ups_publish_begin(to->request->path, &to->publication, error));
     ups_status status = to->request->format == UPS_EXPORT_HDF5 ? ups_export_hdf5(to, error) : export_npy(to, error);
     if (status == UPS_OK) return ups_publish_commit(to->publication, error);

@@ -3,6 +3,7 @@
 #include "cache/export_sink.h"
 
 #include "pipeline/hdf5_driver.h"
+#include "pipeline/hdf5_writing.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,32 +19,40 @@ static hid_t half_type(void) {
     return type;
 }
 
-static ups_status hdf5_failed(const char *path, ups_error *error) {
-    return ups_fail(error, UPS_ERR_IO, "%s: HDF5 cannot write it; is the disk full?", path);
+/* Objects without times: the same latents make the same bytes. */
+static hid_t create_without_times(hid_t file, const char *name, hid_t type, hid_t space) {
+    hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    if (creation < 0) return creation;
+    hid_t dataset = H5Pset_obj_track_times(creation, false) < 0
+                        ? H5I_INVALID_HID
+                        : H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    H5Pclose(creation);
+    return dataset;
 }
 
 static ups_status write_hdf5(ups_export_sink *to, int64_t row, ups_cache_trajectory *trajectory, ups_error *error) {
     ups_chunk_shape shape = to->group->shape.trajectory;
     hsize_t start[4] = {(hsize_t)row, 0, 0, 0};
     hsize_t count[4] = {1, (hsize_t)shape.times, (hsize_t)shape.tokens, (hsize_t)shape.dim};
-    ups_hdf5_enter();
+    ups_hdf5_enter_to_write();
     hid_t space = H5Dget_space(to->dataset), memory = H5Screate_simple(4, count, NULL), type = half_type();
     herr_t failed = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
     if (failed >= 0) failed = H5Dwrite(to->dataset, type, memory, space, H5P_DEFAULT, trajectory->latents);
+    ups_status status = failed < 0 ? ups_hdf5_write_failed(to->request->path, "'latent'", error) : UPS_OK;
     H5Tclose(type);
     H5Sclose(memory);
     H5Sclose(space);
     ups_hdf5_leave();
-    return failed < 0 ? hdf5_failed(to->request->path, error) : UPS_OK;
+    return status;
 }
 
 /* A small dataset of rank 1 (columns 0) or 2. */
 static bool write_small(hid_t file, const char *name, hid_t type, int64_t rows, int64_t columns, const void *values) {
     hsize_t shape[2] = {(hsize_t)rows, (hsize_t)columns};
     hid_t space = H5Screate_simple(columns ? 2 : 1, shape, NULL);
-    hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t dataset = create_without_times(file, name, type, space);
     bool written = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
-    if (dataset >= 0) H5Dclose(dataset);
+    if (dataset >= 0 && H5Dclose(dataset) < 0) written = false;
     if (space >= 0) H5Sclose(space);
     return written;
 }
@@ -97,20 +106,22 @@ ups_status ups_export_hdf5(ups_export_sink *to, ups_error *error) {
     ups_cache_shape shape = to->group->shape;
     hsize_t full[4] = {(hsize_t)to->samples, (hsize_t)shape.trajectory.times, (hsize_t)shape.trajectory.tokens,
                        (hsize_t)shape.trajectory.dim};
+    const char *path = to->request->path;
     to->write = write_hdf5;
-    ups_hdf5_enter();
+    ups_hdf5_enter_to_write();
     hid_t file = H5Fcreate(ups_publish_temporary(to->publication), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     hid_t space = H5Screate_simple(4, full, NULL), type = half_type();
-    to->dataset =
-        file < 0 ? H5I_INVALID_HID : H5Dcreate2(file, "latent", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    bool fine = to->dataset >= 0 && write_hdf5_surroundings(to, file);
+    to->dataset = file < 0 ? H5I_INVALID_HID : create_without_times(file, "latent", type, space);
+    ups_status status = UPS_OK;
+    if (to->dataset < 0 || !write_hdf5_surroundings(to, file)) status = ups_hdf5_write_failed(path, "the file", error);
     ups_hdf5_leave();
-    ups_status status = fine ? ups_export_each(to, error) : hdf5_failed(to->request->path, error);
-    ups_hdf5_enter();
+    if (status == UPS_OK) status = ups_export_each(to, error);
+    ups_hdf5_enter_to_write();
     bool closed = to->dataset < 0 || H5Dclose(to->dataset) >= 0;
     H5Tclose(type);
     H5Sclose(space);
     closed &= file < 0 || H5Fclose(file) >= 0;
+    if (status == UPS_OK && !closed) status = ups_hdf5_write_failed(path, "the file", error);
     ups_hdf5_leave();
-    return status == UPS_OK && !closed ? hdf5_failed(to->request->path, error) : status;
+    return status;
 }

@@ -183,6 +183,7 @@ ups_status ups_export_zarr(ups_export_sink *to, ups_error *error) {
     int64_t per_shard = shape.samples_per_shard;
     struct ups_zarr_store store = {.shape = {to->samples, shape.trajectory, per_shard}};
     ups_directory_publication *publication = NULL;
+    ups_remove_partials_of(to->request->path);
     UPS_TRY(ups_publish_directory_begin(to->request->path, &publication, error));
     store.directory = ups_publish_directory_temporary(publication);
     store.encoder = ups_chunk_encoder_create((ups_chunk_codec){true, PORTABLE_LEVEL}, shape.trajectory);

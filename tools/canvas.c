@@ -249,6 +249,7 @@ ups_status ups_canvas_publish(const ups_canvas *canvas, const char *path, ups_er
     size_t length;
     ups_status status = ups_canvas_encode(canvas, &bytes, &length, error);
     if (status != UPS_OK) return ups_fail_within(error, "%s", path);
+    ups_remove_partials_of(path);
     status = ups_publish_bytes(path, bytes, length, error);
     free(bytes);
     return status;

@@ -148,6 +148,7 @@ void ups_html_png(ups_html *html, const void *bytes, size_t length) {
 
 ups_status ups_html_publish(const ups_html *html, const char *path, ups_error *error) {
     if (html->failed) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for the page", path);
+    ups_remove_partials_of(path);
     return ups_publish_bytes(path, html->text, html->length, error);
 }
 

@@ -52,6 +52,7 @@ ups_status ups_npy_write(const char *path, ups_dtype dtype, int rank, const int6
     for (int axis = 0; axis < rank; axis++) bytes *= (size_t)shape[axis];
 
     ups_publication *publication;
+    ups_remove_partials_of(path);
     UPS_TRY(ups_publish_begin(path, &publication, error));
     ups_status status = ups_publish_append(publication, header, header_bytes, error);
     if (status == UPS_OK) status = ups_publish_append(publication, elements, bytes, error);

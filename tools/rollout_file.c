@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "pipeline/hdf5_driver.h"
+#include "pipeline/hdf5_writing.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,10 @@ static hid_t create_dataset(hid_t place, const char *name, int rank, const int64
     hsize_t size[MOST_RANK];
     for (int a = 0; a < rank; a++) size[a] = (hsize_t)shape[a];
     hid_t space = H5Screate_simple(rank, size, NULL);
-    hid_t set = H5Dcreate2(place, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t creation = H5Pcreate(H5P_DATASET_CREATE), set = H5I_INVALID_HID;
+    if (H5Pset_obj_track_times(creation, false) >= 0) /* the same prediction makes the same bytes */
+        set = H5Dcreate2(place, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    H5Pclose(creation);
     H5Sclose(space);
     return set;
 }
@@ -33,7 +37,7 @@ static bool write_attribute(hid_t place, const char *name, hid_t type, const voi
     hid_t space = H5Screate(H5S_SCALAR);
     hid_t attribute = H5Acreate2(place, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     bool written = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    if (attribute >= 0) H5Aclose(attribute);
+    if (attribute >= 0 && H5Aclose(attribute) < 0) written = false;
     H5Sclose(space);
     return written;
 }
@@ -126,7 +130,7 @@ static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_roll
     if (grid < 0) return false;
     fine = fine && write_coordinates(grid, axis_names, rollouts);
     fine = fine && write_dataset(grid, "t", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollout->time);
-    H5Gclose(grid);
+    if (H5Gclose(grid) < 0) fine = false;
     return fine && write_parameters(group, rollouts, rollout) && write_text(group, "ups.sample", rollout->sample.name);
 }
 
@@ -137,7 +141,7 @@ static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts) {
         snprintf(name, sizeof name, "%04lld", (long long)i);
         hid_t group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
         fine = group >= 0 && write_seed(group, rollouts, &rollouts->list[i]);
-        if (group >= 0) H5Gclose(group);
+        if (group >= 0 && H5Gclose(group) < 0) fine = false;
     }
     return fine;
 }
@@ -174,23 +178,25 @@ static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rol
 }
 
 /* The library is not thread-safe: a loader may be reading through it. */
-static bool write_file(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
-    ups_hdf5_enter();
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+static ups_status write_file(const char *temporary, const char *path, const ups_rollouts *rollouts,
+                             const ups_rollout_origin *origin, ups_error *error) {
+    ups_hdf5_enter_to_write();
+    hid_t file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
                 (fit_one_tensor(rollouts) ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
-    if (file >= 0 && H5Fclose(file) < 0) fine = false;
+    ups_status status = fine ? UPS_OK : ups_hdf5_write_failed(path, "the file", error);
+    if (file >= 0 && H5Fclose(file) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(path, "the file", error);
     ups_hdf5_leave();
-    return fine;
+    return status;
 }
 
 ups_status ups_rollout_file_write(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
                                   ups_error *error) {
     ups_publication *publication = NULL;
+    ups_remove_partials_of(path);
     UPS_TRY(ups_publish_begin(path, &publication, error));
-    if (!write_file(ups_publish_temporary(publication), rollouts, origin)) {
-        ups_publish_abandon(publication);
-        return ups_fail(error, UPS_ERR_IO, "%s: HDF5 cannot write it; is the disk full?", path);
-    }
-    return ups_publish_commit(publication, error);
+    ups_status status = write_file(ups_publish_temporary(publication), path, rollouts, origin, error);
+    if (status == UPS_OK) return ups_publish_commit(publication, error);
+    ups_publish_abandon(publication);
+    return status;
 }

@@ -92,8 +92,9 @@ static void a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_a
 static void a_living_writers_file_and_files_of_other_names_are_not_removed(void **state) {
     ups_publication *publication = NULL;
     assert_int_equal(ups_publish_begin(scratch("alive"), &publication, NULL), UPS_OK);
-    const char *others[] = {".a.ups-partial-", ".a.ups-partial-0000000-1-1", "a.ups-partial-00000000-999999999-1",
-                            ".a.ups-partial-00000000-999999999-1" /* another host's */, ".a.ups-partial-999999999-1"};
+    const char *others[] = {
+        ".a.ups-partial-", ".a.ups-partial-00000000-1-1", "a.ups-partial-00000000-999999999-0123456789abcdef-1",
+        ".a.ups-partial-00000000-999999999-0123456789abcdef-1" /* another host's */, ".a.ups-partial-999999999-1"};
     for (int i = 0; i < 5; i++) write_text(scratch(others[i]), "x");
     assert_int_equal(ups_remove_partials(scratch_directory, NULL), UPS_OK);
     for (int i = 0; i < 5; i++) assert_true(ups_path_exists(scratch(others[i])));

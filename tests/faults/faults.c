@@ -233,8 +233,10 @@ int rename(const char *from, const char *to) {
     return strikes(RENAME, to) ? fail() : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+/* A directory that is there is found to be, on a full or read-only disk too. */
 int mkdir(const char *path, mode_t mode) {
-    return strikes(MKDIR, path) ? fail() : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    bool there = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+    return !there && strikes(MKDIR, path) ? fail() : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }
 
 int symlink(const char *what, const char *path) {

@@ -1,6 +1,7 @@
 #include "tools/solvers/pdebench_writer.h"
 #include "base/files.h"
 #include "pipeline/hdf5_driver.h"
+#include "pipeline/hdf5_writing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +26,6 @@ struct ups_pdebench_file {
     bool seed_groups;
 };
 
-static ups_status library_failure(const char *name, const char *what, ups_error *error) {
-    char reason[300];
-    ups_hdf5_reason(reason);
-    return ups_fail(error, UPS_ERR_IO, "%s: the HDF5 library could not write %s: %s", name, what, reason);
-}
-
 /* ---- what the library writes, all between ups_hdf5_enter and ups_hdf5_leave ---- */
 
 static ups_status write_attribute(hid_t object, const char *file, const char *name, hid_t stored, hid_t given,
@@ -38,8 +33,9 @@ static ups_status write_attribute(hid_t object, const char *file, const char *na
     hid_t space = H5Screate(H5S_SCALAR);
     hid_t attribute = H5Acreate2(object, name, stored, space, H5P_DEFAULT, H5P_DEFAULT);
     ups_status status = UPS_OK;
-    if (attribute < 0 || H5Awrite(attribute, given, value) < 0) status = library_failure(file, name, error);
-    if (attribute >= 0) H5Aclose(attribute);
+    if (attribute < 0 || H5Awrite(attribute, given, value) < 0) status = ups_hdf5_write_failed(file, name, error);
+    if (attribute >= 0 && H5Aclose(attribute) < 0 && status == UPS_OK)
+        status = ups_hdf5_write_failed(file, name, error);
     if (space >= 0) H5Sclose(space);
     return status;
 }
@@ -49,7 +45,7 @@ static ups_status write_text_attribute(hid_t object, const char *file, const cha
     hid_t type = H5Tcopy(H5T_C_S1); /* of variable length: h5py reads it as str */
     ups_status status = UPS_OK;
     if (type < 0 || H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
-        status = library_failure(file, name, error);
+        status = ups_hdf5_write_failed(file, name, error);
     if (status == UPS_OK) status = write_attribute(object, file, name, type, type, &text, error);
     if (type >= 0) H5Tclose(type);
     return status;
@@ -81,8 +77,9 @@ static ups_status write_coordinate(hid_t parent, const char *file, const ups_fil
     hid_t space = H5Screate_simple(1, shape, NULL);
     hid_t set = H5Dcreate2(parent, coordinate->name, H5T_IEEE_F32LE, space, links, creation, H5P_DEFAULT);
     if (set < 0 || H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-        status = library_failure(file, coordinate->name, error);
-    if (set >= 0) H5Dclose(set);
+        status = ups_hdf5_write_failed(file, coordinate->name, error);
+    if (set >= 0 && H5Dclose(set) < 0 && status == UPS_OK)
+        status = ups_hdf5_write_failed(file, coordinate->name, error);
     if (space >= 0) H5Sclose(space);
     free(values);
     return status;
@@ -107,8 +104,8 @@ static ups_status reserve_array(hid_t parent, const char *file, const ups_file_a
     hid_t space = H5Screate_simple(rank, shape, NULL);
     hid_t set = H5Dcreate2(parent, array->name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     const haddr_t place = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
-    if (place == HADDR_UNDEF) status = library_failure(file, array->name, error);
-    if (set >= 0) H5Dclose(set);
+    if (place == HADDR_UNDEF) status = ups_hdf5_write_failed(file, array->name, error);
+    if (set >= 0 && H5Dclose(set) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(file, array->name, error);
     if (space >= 0) H5Sclose(space);
     *offset = place;
     return status;
@@ -137,10 +134,10 @@ static ups_status fill_seed_groups(hid_t root, ups_pdebench_file *file, hid_t cr
         char name[24];
         seed_name(sample, name);
         hid_t group = H5Gcreate2(root, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        if (group < 0) return library_failure(file->name, name, error);
+        if (group < 0) return ups_hdf5_write_failed(file->name, name, error);
         ups_status status =
             fill_group(group, file, sample, creation, links, file->offsets + sample * file->arrays, error);
-        H5Gclose(group);
+        if (H5Gclose(group) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(file->name, name, error);
         if (status != UPS_OK) return status;
     }
     return UPS_OK;
@@ -164,20 +161,22 @@ static ups_status fill_file(hid_t root, ups_pdebench_file *file, hid_t creation,
 /* What the library does: everything but the samples. */
 static ups_status lay_out(const char *storage, ups_pdebench_file *file, ups_error *error) {
     ups_status status = UPS_OK;
-    ups_hdf5_enter();
+    ups_hdf5_enter_to_write();
     hid_t access = H5Pcreate(H5P_FILE_ACCESS), creation = H5Pcreate(H5P_DATASET_CREATE);
     hid_t links = H5Pcreate(H5P_LINK_CREATE), root = -1;
     if (access < 0 || creation < 0 || links < 0 || H5Pset_alignment(access, LARGE_BYTES, PAGE_BYTES) < 0 ||
         H5Pset_create_intermediate_group(links, 1) < 0 || H5Pset_obj_track_times(creation, false) < 0 ||
         H5Pset_layout(creation, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY) < 0 ||
         H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) < 0) {
-        status = library_failure(file->name, "its settings", error);
+        status = ups_hdf5_write_failed(file->name, "its settings", error);
         goto cleanup;
     }
     root = H5Fcreate(storage, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-    status = root < 0 ? library_failure(file->name, "the file", error) : fill_file(root, file, creation, links, error);
+    status =
+        root < 0 ? ups_hdf5_write_failed(file->name, "the file", error) : fill_file(root, file, creation, links, error);
 cleanup:
-    if (root >= 0 && H5Fclose(root) < 0 && status == UPS_OK) status = library_failure(file->name, "the file", error);
+    if (root >= 0 && H5Fclose(root) < 0 && status == UPS_OK)
+        status = ups_hdf5_write_failed(file->name, "the file", error);
     if (links >= 0) H5Pclose(links);
     if (creation >= 0) H5Pclose(creation);
     if (access >= 0) H5Pclose(access);

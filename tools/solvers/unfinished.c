@@ -33,6 +33,7 @@ struct ups_unfinished {
     int64_t waiting_count, waiting_capacity;
     double next_note; /* not before this moment */
     bool noting;      /* one thread at a time */
+    bool lost;        /* a sync failed: what was not noted down before may never reach the disk */
 };
 
 static void release(ups_unfinished *unfinished) {
@@ -211,7 +212,10 @@ bool ups_unfinished_continues(const ups_unfinished *unfinished) {
 /* ---- writing ---- */
 
 static ups_status sync_data(int descriptor, const char *name, ups_error *error) {
-    if (fdatasync(descriptor) == 0) return UPS_OK;
+    int failed;
+    do failed = fdatasync(descriptor);
+    while (failed != 0 && errno == EINTR);
+    if (failed == 0) return UPS_OK;
     return ups_fail_errno(error, "%s: cannot be written to disk", name);
 }
 
@@ -242,13 +246,19 @@ bool ups_unfinished_has(const ups_unfinished *unfinished, int64_t sample) {
 /* Data to disk, then `count` lines. */
 static ups_status note_down(ups_unfinished *unfinished, const int64_t *samples, int64_t count, ups_error *error) {
     if (count == 0) return UPS_OK;
-    UPS_TRY(sync_data(unfinished->storage_descriptor, unfinished->path, error));
+    ups_status status = sync_data(unfinished->storage_descriptor, unfinished->path, error);
+    if (status != UPS_OK) {
+        pthread_mutex_lock(&unfinished->lock);
+        unfinished->lost = true;
+        pthread_mutex_unlock(&unfinished->lock);
+        return status;
+    }
     char *lines = malloc((size_t)count * LINE_BYTES + 1);
     if (!lines) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its journal", unfinished->path);
     for (int64_t i = 0; i < count; i++) {
         snprintf(lines + i * LINE_BYTES, LINE_BYTES + 1, line_format, (long long)samples[i], line_check(samples[i]));
     }
-    ups_status status = append(unfinished, lines, (size_t)count * LINE_BYTES, error);
+    status = append(unfinished, lines, (size_t)count * LINE_BYTES, error);
     free(lines);
     return status;
 }
@@ -295,7 +305,7 @@ ups_status ups_unfinished_complete(ups_unfinished *unfinished, int64_t sample, u
 
 ups_status ups_unfinished_publish(ups_unfinished *unfinished, ups_error *error) {
     ups_status status = UPS_OK;
-    if (fsync(unfinished->storage_descriptor) != 0) {
+    if (ups_sync_file(unfinished->storage_descriptor) != 0) {
         status = ups_fail_errno(error, "%s: cannot be written to disk", unfinished->path);
     } else if (rename(unfinished->storage, unfinished->path) != 0) {
         status = ups_fail_errno(error, "%s: cannot be put in place", unfinished->path);
@@ -308,7 +318,9 @@ ups_status ups_unfinished_publish(ups_unfinished *unfinished, ups_error *error) 
 }
 
 ups_status ups_unfinished_keep(ups_unfinished *unfinished, ups_error *error) {
-    ups_status status = note_down(unfinished, unfinished->waiting, unfinished->waiting_count, error);
+    /* The system gives up pages that it could not write, and a second sync would succeed without them (fsync(2)). */
+    ups_status status =
+        unfinished->lost ? UPS_OK : note_down(unfinished, unfinished->waiting, unfinished->waiting_count, error);
     release(unfinished);
     return status;
 }
