@@ -485,15 +485,20 @@ INLINE const uint8_t *take_vector(__mmask16 needs, const uint8_t *at, __m512i *s
     return at + 2 * __builtin_popcount(needs);
 }
 
-typedef enum target { TO_F16, TO_F32, TO_F32_PAST_CACHES } target;
+typedef enum target { TO_F16, TO_F16_PAST_CACHES, TO_F32, TO_F32_PAST_CACHES } target;
 
-INLINE void put_vector(__m256i bits, target to, void *out) {
-    if (to == TO_F16)
-        _mm256_storeu_si256(out, bits);
-    else if (to == TO_F32)
-        _mm512_storeu_ps(out, _mm512_cvtph_ps(bits));
-    else
-        _mm512_stream_ps(out, _mm512_cvtph_ps(bits));
+INLINE void put_vectors(const __m256i *numbers, int vectors, target to, void *row) {
+    for (int v = 0; v < vectors; v++) {
+        if (to == TO_F16)
+            _mm256_storeu_si256((__m256i *)row + v, numbers[v]);
+        else if (to == TO_F32)
+            _mm512_storeu_ps((float *)row + 16 * v, _mm512_cvtph_ps(numbers[v]));
+        else if (to == TO_F32_PAST_CACHES)
+            _mm512_stream_ps((float *)row + 16 * v, _mm512_cvtph_ps(numbers[v]));
+        else if (v % 2 == 1) /* whole lines */
+            _mm512_stream_si512((__m512i *)row + v / 2,
+                                _mm512_inserti64x4(_mm512_castsi256_si512(numbers[v - 1]), numbers[v], 1));
+    }
 }
 
 /* Frames from 0 on while there certainly are enough words; returns the next frame. Everything constant but the frames:
@@ -504,7 +509,7 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
     __m512i state[LANES / 16], last[LANES / 16], before[LANES / 16], value[LANES / 16], slope[LANES / 16];
     __m512i exponents = _mm512_setzero_si512();
     const uint8_t *at = *words;
-    size_t size = kind == TO_F16 ? sizeof(ups_f16) : sizeof(float);
+    size_t size = kind <= TO_F16_PAST_CACHES ? sizeof(ups_f16) : sizeof(float);
     char *row = to->out;
     for (int v = 0; v < vectors; v++) {
         state[v] = _mm512_loadu_si512(states + 16 * v);
@@ -540,6 +545,7 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
             }
         }
         bool wanted = t >= to->start && t < to->end;
+        __m256i numbers[LANES / 16];
         for (int v = 0; v < vectors; v++) {
             __m512i sign = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_and_si512(last[v], constant(1)));
             __m512i residual = _mm512_xor_si512(_mm512_srli_epi32(last[v], 1), sign);
@@ -558,9 +564,11 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
             __m256i exponent = _mm256_and_si256(number, _mm256_set1_epi16(0x7c00));
             exponents = _mm512_or_si512(exponents,
                                         _mm512_castsi256_si512(_mm256_add_epi16(exponent, _mm256_set1_epi16(0x0400))));
-            put_vector(number, kind, row + (size_t)(16 * v) * size);
+            numbers[v] = number;
         }
-        if (wanted) row += (size_t)to->stride * size;
+        if (!wanted) continue;
+        put_vectors(numbers, vectors, kind, row);
+        row += (size_t)to->stride * size;
     }
     *finite &=
         !_mm256_movemask_epi8(_mm256_and_si256(_mm512_castsi512_si256(exponents), _mm256_set1_epi16((short)0x8000)));
@@ -582,7 +590,8 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
         return decode_vectors(tables, words, end, times, vectors, order, kind, to, states, h, finite);                 \
     }
 #define FORMS_OF_ORDER(vectors, order)                                                                                 \
-    FORM(vectors, order, TO_F16) FORM(vectors, order, TO_F32) FORM(vectors, order, TO_F32_PAST_CACHES)
+    FORM(vectors, order, TO_F16)                                                                                       \
+    FORM(vectors, order, TO_F16_PAST_CACHES) FORM(vectors, order, TO_F32) FORM(vectors, order, TO_F32_PAST_CACHES)
 #define FORMS(vectors) FORMS_OF_ORDER(vectors, 0) FORMS_OF_ORDER(vectors, 1) FORMS_OF_ORDER(vectors, 2)
 FORMS(1)
 FORMS(4)
@@ -591,10 +600,10 @@ typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const
                             const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);
 #define LIST(vectors, order)                                                                                           \
     {                                                                                                                  \
-        decode_##vectors##_##order##_TO_F16, decode_##vectors##_##order##_TO_F32,                                      \
-            decode_##vectors##_##order##_TO_F32_PAST_CACHES                                                            \
+        decode_##vectors##_##order##_TO_F16, decode_##vectors##_##order##_TO_F16_PAST_CACHES,                          \
+            decode_##vectors##_##order##_TO_F32, decode_##vectors##_##order##_TO_F32_PAST_CACHES                       \
     }
-static decode_form *const forms[2][UPS_RANS_MAX_ORDER + 1][3] = {
+static decode_form *const forms[2][UPS_RANS_MAX_ORDER + 1][4] = {
     {LIST(1, 0), LIST(1, 1), LIST(1, 2)},
     {LIST(4, 0), LIST(4, 1), LIST(4, 2)},
 };
@@ -606,10 +615,10 @@ static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const ui
     int64_t done = 0;
 #if VECTORS
     if (width == LANES || width == UPS_RANS_FEW_LANES) {
-        bool aligned = (uintptr_t)to.out % 64 == 0 && to.stride % 16 == 0;
-        target kind = to.dtype == UPS_F16 ? TO_F16 : to.past_caches && aligned ? TO_F32_PAST_CACHES : TO_F32;
+        bool past_caches = to.past_caches && width == LANES && (uintptr_t)to.out % 64 == 0 && to.stride % 32 == 0;
+        target kind = (to.dtype == UPS_F16 ? TO_F16 : TO_F32) + past_caches;
         done = forms[width == LANES][order][kind](tables, &at, end, times, &to, state, &h, finite);
-        if (kind == TO_F32_PAST_CACHES) _mm_sfence(); /* other threads see it once they are told of it */
+        if (past_caches) _mm_sfence(); /* other threads see it once they are told of it */
     } else
 #endif
         for (int i = 0; i < LANES; i++) h.last[i] = h.before[i] = BEFORE_FIRST, h.value[i] = h.slope[i] = 0;
