@@ -221,8 +221,7 @@ ups_status ups_yaml_set(ups_arena *arena, ups_yaml *root, const char *assignment
     const char *where = ups_arena_printf(arena, "--set %s", assignment);
     const char *equals = strchr(assignment, '=');
     if (!equals || equals == assignment) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: KEY=VALUE was expected, as in --set train.learning_rate=0.001",
-                        where);
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: KEY=VALUE was expected, as in --set operator.steps=4000", where);
     }
     ups_yaml *value = NULL;
     UPS_TRY(ups_yaml_parse(arena, where, false, equals + 1, strlen(equals + 1), &value, error));

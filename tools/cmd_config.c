@@ -13,39 +13,53 @@ static const ups_option options[] = {
 };
 
 /* {"config": file, "yaml": text}; of a check, without the text. */
-static void print_json(const char *path, const char *text) {
+static json_t *describe(const char *path, const char *text) {
     json_t *document = json_pack("{s:s}", "config", path);
     if (text) json_object_set_new(document, "yaml", json_string(text));
+    return document;
+}
+
+static void print_json(json_t *document) {
     json_dumpf(document, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(document);
 }
 
-static int show_or_check(const ups_usage *usage, bool show, int argc, char **argv) {
+/* The operands after --set options; NULL when the command ends here, with *exit_code. */
+static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments,
+                          size_t *override_count, int *exit_code) {
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(arguments, usage, argc, argv);
+    for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
+        if (option == SET) overrides[(*override_count)++] = arguments->value;
+    }
+    if (!arguments->stop) return overrides;
+    free(overrides);
+    *exit_code = ups_arguments_end(arguments);
+    return NULL;
+}
+
+static int run_show(int argc, char **argv) {
+    static const ups_usage usage = {
+        "config show", "CONFIG", "prints the configuration as it will run",
+        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
     ups_arguments arguments;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
     size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    if (!overrides) return exit_code;
     ups_run_config *config = NULL;
     char *text = NULL;
-    ups_arguments_begin(&arguments, usage, argc, argv);
-    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == SET) overrides[override_count++] = arguments.value;
-    }
-    if (arguments.stop) {
-        exit_code = ups_arguments_end(&arguments);
-    } else if (arguments.operand_count != 1) {
+    if (arguments.operand_count != 1) {
         exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
     } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
-               (show && ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK)) {
+               ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     } else if (arguments.json) {
-        print_json(arguments.operands[0], text);
-    } else if (show) {
+        print_json(describe(arguments.operands[0], text));
+    } else {
         fputs(text, stdout);
-    } else if (!arguments.quiet) {
-        printf("%s: no mistakes found\n", arguments.operands[0]);
     }
     free(text);
     ups_run_config_free(config);
@@ -53,17 +67,40 @@ static int show_or_check(const ups_usage *usage, bool show, int argc, char **arg
     return exit_code;
 }
 
-static int run_show(int argc, char **argv) {
-    static const ups_usage usage = {
-        "config show", "CONFIG", "prints the configuration as it will run",
-        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
-    return show_or_check(&usage, true, argc, argv);
-}
-
+/* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
-    static const ups_usage usage = {"config check", "CONFIG", "says whether a configuration has mistakes",
-                                    options,        1,        NULL};
-    return show_or_check(&usage, false, argc, argv);
+    static const ups_usage usage = {"config check", "CONFIG...", "says whether configurations have mistakes",
+                                    options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
+    ups_arguments arguments;
+    int exit_code = UPS_EXIT_OK;
+    size_t override_count = 0;
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    if (!overrides) return exit_code;
+    if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
+    json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
+    for (int i = 0; i < arguments.operand_count; i++) {
+        const char *path = arguments.operands[i];
+        ups_run_config *config = NULL;
+        ups_error error;
+        if (ups_run_config_load(path, overrides, override_count, &config, &error) != UPS_OK) {
+            if (list) {
+                json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
+                exit_code = UPS_EXIT_FAILURE;
+            } else {
+                exit_code = ups_command_fail(&arguments, &error);
+            }
+        } else if (list) {
+            json_array_append_new(list, describe(path, NULL));
+        } else if (arguments.json) {
+            print_json(describe(path, NULL));
+        } else if (!arguments.quiet) {
+            printf("%s: no mistakes found\n", path);
+        }
+        ups_run_config_free(config);
+    }
+    if (list) print_json(list);
+    free(overrides);
+    return exit_code;
 }
 
 static void print_key(void *context, const ups_config_key *key) {

@@ -84,13 +84,15 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"total", plan->total}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!rows[i].what) continue;
-        printf("  %-30s %10.1f MiB\n", rows[i].what, (double)rows[i].bytes / (1 << 20));
+        double mib = (double)rows[i].bytes / (1 << 20);
+        bool large = plan->total >> 20 >= 100 * 1024;
+        printf("  %-30s %10.1f %s\n", rows[i].what, large ? mib / 1024 : mib, large ? "GiB" : "MiB");
     }
 }
 
 static ups_status plan_stages(const ups_session *session, const train_request *request, ups_error *error) {
     json_t *list = request->json ? json_object() : NULL;
-    ups_status status = UPS_OK;
+    ups_status status = UPS_OK, fits = UPS_OK;
     ups_stage_request planned = session->request;
     for (unsigned i = 0; i < session->config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = session->config->stages[i];
@@ -99,9 +101,12 @@ static ups_status plan_stages(const ups_session *session, const train_request *r
         ups_stage_plan plan;
         status = stage == UPS_STAGE_AUTOENCODER ? ups_stage_autoencoder_plan(&planned, &plan, error)
                                                 : ups_stage_operator_plan(&planned, &plan, error);
-        if (status == UPS_OK) print_plan(ups_stage_name(stage), &plan, list);
+        if (status != UPS_OK) break;
+        print_plan(ups_stage_name(stage), &plan, list);
+        if (fits == UPS_OK) fits = ups_stage_check_memory(stage, &plan, error);
     }
-    if (list && status == UPS_OK) {
+    if (status == UPS_OK) status = fits;
+    if (list && fits == UPS_OK && status == UPS_OK) {
         json_dumpf(list, stdout, JSON_INDENT(2));
         putchar('\n');
     }

@@ -3,8 +3,8 @@
 #include "train/config.h"
 
 #include "base/arena.h"
+#include "train/config_check.h"
 #include "train/losses.h"
-#include "train/task_sampling.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,7 +277,8 @@ static const ups_config_rule rules[] = {
     RULE("tasks[].from", "0", 0, MANY, "step of a stage from which the task is drawn"),
     RULE("tasks[].ramp", "0", 0, MANY, "steps after that in which its share rises to its full size"),
     RULE("tasks[].patch", "[8]", 1, 1024,
-         "points a patch along each grid axis, slowest first; one number counts for all"),
+         "points a patch along each grid axis, slowest first; one number counts for all; the last patch may reach "
+         "beyond the grid"),
     RULE("tasks[].field_scale", "[]", 1e-6, 1e6,
          "standard deviation each field is normalised to: its weight in losses"),
     RULE("model.tokens", "128", 1, 65536, "latent tokens"),
@@ -329,154 +330,13 @@ static const ups_config_rule rules[] = {
 
 const ups_config_schema ups_run_schema = {&run_value, rules, sizeof rules / sizeof *rules};
 
-/* ---- checks across keys ---------------------------------------------------------------------------------------- */
-
-static ups_status check_batch_size(const char *path, const char *stage, ups_training_config *training,
-                                   ups_error *error) {
-    if (training->batch_size % training->pairs_per_trajectory != 0) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: %s.batch_size: %lld is not a multiple of pairs_per_trajectory (%lld)", path, stage,
-                        (long long)training->batch_size, (long long)training->pairs_per_trajectory);
-    }
-    return UPS_OK;
-}
-
-static ups_status check_heads(const char *path, const char *key, const char *width_key, int64_t width, int64_t heads,
-                              ups_error *error) {
-    if (width % heads == 0) return UPS_OK;
-    return ups_fail(error, UPS_ERR_CONFIG, "%s: %s.heads: %lld heads do not divide %s = %lld", path, key,
-                    (long long)heads, width_key, (long long)width);
-}
-
-static ups_status check_model(const char *path, const ups_model_config *model, ups_error *error) {
-    const ups_encoder_config *encoder = &model->encoder;
-    UPS_TRY(check_heads(path, "model.operator", "hidden", model->core.hidden, model->core.heads, error));
-    UPS_TRY(check_heads(path, "model.decoder", "hidden", model->decoder.hidden, model->decoder.heads, error));
-    if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
-        UPS_TRY(check_heads(path, "model.encoder", "width", encoder->width, encoder->heads, error));
-    }
-    if (encoder->frequency_count > UPS_MAX_FREQUENCIES || model->decoder.frequency_count > UPS_MAX_FREQUENCIES) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
-                        UPS_MAX_FREQUENCIES);
-    }
-    return UPS_OK;
-}
-
-static ups_status check_tasks(const char *path, const ups_run_config *config, ups_error *error) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-    for (unsigned i = 0; i < config->task_count; i++) {
-        const ups_task_config *task = &config->tasks[i];
-        if (strspn(task->name, letters) != strlen(task->name)) {
-            return ups_fail(
-                error, UPS_ERR_CONFIG,
-                "%s: tasks[%u].name: '%s' becomes a folder's name: only letters, digits, _ and - may stand in it", path,
-                i, task->name);
-        }
-        if (task->patch_count > UPS_MAX_GRID_DIMS) {
-            return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].patch: %u numbers; a grid has at most %d axes", path,
-                            i, task->patch_count, UPS_MAX_GRID_DIMS);
-        }
-        for (unsigned j = 0; j < i; j++) {
-            if (strcmp(config->tasks[j].name, task->name) == 0) {
-                return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].name: '%s' names tasks[%u] already", path, i,
-                                task->name, j);
-            }
-        }
-    }
-    return UPS_OK;
-}
-
-/* A step without any loss would train nothing. */
-static ups_status check_losses(const char *path, const char *stage, const ups_loss_config *const *losses, int count,
-                               int64_t steps, ups_error *error) {
-    unsigned masks[1 << UPS_MAX_LOSSES];
-    int found = ups_losses_masks(losses, count, steps, masks);
-    for (int m = 0; m < found; m++) {
-        if (masks[m] != 0) continue;
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "%s: %s.losses: at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0", path,
-            stage);
-    }
-    return UPS_OK;
-}
-
-static bool runs_stage(const ups_run_config *config, ups_stage stage) {
-    for (unsigned i = 0; i < config->stage_count; i++) {
-        if (config->stages[i] == stage) return true;
-    }
-    return false;
-}
-
-static ups_status check_stage_sampling(const char *path, const ups_run_config *config, const char *stage,
-                                       const ups_training_config *training, ups_error *error) {
-    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && training->validate_every == 0) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: data.sampling: difficulty is learnt from validations, and %s.validate_every: 0 has none "
-                        "before the end; give it a number of steps",
-                        path, stage);
-    }
-    for (unsigned t = 0; t < config->task_count; t++) {
-        if (config->tasks[t].from < training->steps) continue;
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: tasks[%u].from: step %lld lies beyond %s.steps (%lld): the task would never be trained",
-                        path, t, (long long)config->tasks[t].from, stage, (long long)training->steps);
-    }
-    return UPS_OK;
-}
-
-static ups_status check_sampling(const char *path, const ups_run_config *config, ups_error *error) {
-    if (!ups_task_sampling_changes(config)) return UPS_OK;
-    bool any = false;
-    for (unsigned t = 0; t < config->task_count; t++) any = any || config->tasks[t].from == 0;
-    if (!any) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[].from: no task is there at step 0; one has to begin", path);
-    }
-    if (config->data.slots > UPS_SAMPLING_LEAD - 2) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: data.slots: %d batches in flight; where shares of tasks change in training, at most %d",
-                        path, config->data.slots, UPS_SAMPLING_LEAD - 2);
-    }
-    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && config->data.split.validation <= 0) {
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "%s: data.sampling: difficulty is learnt from validation losses, and data.split.validation is 0", path);
-    }
-    if (runs_stage(config, UPS_STAGE_AUTOENCODER)) {
-        UPS_TRY(check_stage_sampling(path, config, "autoencoder", &config->autoencoder.training, error));
-    }
-    if (!runs_stage(config, UPS_STAGE_OPERATOR)) return UPS_OK;
-    return check_stage_sampling(path, config, "operator", &config->op.training, error);
-}
-
-static ups_status check(const char *path, ups_run_config *config, ups_error *error) {
-    const ups_split_config *split = &config->data.split;
-    double sum = split->train + split->validation + split->test;
-    if (sum < 0.999 || sum > 1.001) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split: train + validation + test is %g; 1 was expected", path,
-                        sum);
-    }
-    if (split->train <= 0)
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train: nothing is left to train on", path);
-    UPS_TRY(check_tasks(path, config, error));
-    UPS_TRY(check_sampling(path, config, error));
-    UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
-    UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
-    UPS_TRY(check_model(path, &config->model, error));
-    const ups_autoencoder_losses *inverse = &config->autoencoder.losses;
-    const ups_loss_config *const of_autoencoder[] = {&inverse->inverse_decoding, &inverse->relative,
-                                                     &inverse->inverse_encoding};
-    const ups_operator_losses *forward = &config->op.losses;
-    const ups_loss_config *const of_operator[] = {&forward->one_step, &forward->relative, &forward->rollout};
-    UPS_TRY(check_losses(path, "autoencoder", of_autoencoder, 3, config->autoencoder.training.steps, error));
-    return check_losses(path, "operator", of_operator, 3, config->op.training.steps, error);
-}
+/* ---- loading ---------------------------------------------------------------------------------------------------- */
 
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error) {
     void *value = NULL;
     UPS_TRY(ups_config_load(path, &ups_run_schema, overrides, override_count, &value, error));
-    ups_status status = check(path, value, error);
+    ups_status status = ups_run_config_check(path, value, error);
     if (status != UPS_OK) {
         ups_run_config_free(value);
         return status;

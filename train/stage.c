@@ -67,3 +67,13 @@ ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage st
     if (batch > 0) return measure(context, batch, plan, error);
     return find_batch(training, name, measure, context, plan, error);
 }
+
+ups_status ups_stage_check_memory(ups_stage stage, const ups_stage_plan *plan, ups_error *error) {
+    uint64_t available = ups_memory_free();
+    if (available == 0 || plan->total <= available) return UPS_OK;
+    const char *name = ups_stage_name(stage);
+    return ups_fail(error, UPS_ERR_MEMORY,
+                    "%s: batches of %lld take %.1f GiB, and %.1f GiB are free; lower %s.batch_size (auto finds the "
+                    "largest that fits), or make the model smaller",
+                    name, (long long)plan->batch_size, (double)plan->total / GIB, (double)available / GIB, name);
+}

@@ -47,6 +47,9 @@ ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *e
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);
 
+/* UPS_ERR_MEMORY when the plan takes more than this process may still have. */
+ups_status ups_stage_check_memory(ups_stage stage, const ups_stage_plan *plan, ups_error *error);
+
 /* A stage's plan for the batch size that is configured; with `auto`, for that of the checkpoint that the request goes
  * on from (another one would bring samples in another order), else for the one found. */
 ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,

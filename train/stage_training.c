@@ -58,6 +58,11 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
     ups_graph_differentiate(made->graph, made->objective.total);
 }
 
+static void free_split_tasks(split_tasks *list) {
+    free(list->entries);
+    free(list->task_of);
+}
+
 static void end(training *t) {
     ups_loader_close(t->loader);
     ups_stores_close(&t->stores);
@@ -68,10 +73,8 @@ static void end(training *t) {
     }
     free(t->graphs);
     ups_parameters_destroy(t->parameters);
-    for (int s = 0; s < 2; s++) {
-        free((s ? t->validation : t->train).entries);
-        free((s ? t->validation : t->train).task_of);
-    }
+    free_split_tasks(&t->train);
+    free_split_tasks(&t->validation);
     free(t->windows);
     free(t->scratch);
     ups_task_sampling_destroy(t->sampling);
@@ -229,6 +232,16 @@ static ups_status run_batch(training *t, const ups_batch *batch, const int *task
     return UPS_OK;
 }
 
+/* The loader's next batch; NULL at its end. */
+static ups_status next_batch(const training *t, ups_loader *loader, const ups_batch **batch, ups_error *error) {
+    ups_status status = ups_loader_next(loader, batch, error);
+    if (status == UPS_ERR_CHECKSUM && t->stage->stage == UPS_STAGE_OPERATOR) {
+        ups_fail_within(error,
+                        "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` mends it)");
+    }
+    return status;
+}
+
 static unsigned losses_due(void *context, int64_t step) {
     const training *t = context;
     return ups_losses_due(t->stage->losses, t->stage->loss_count, step);
@@ -239,13 +252,7 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     const char *name = ups_stage_name(t->stage->stage);
     if (t->batch_in_hand) ups_loader_release(t->loader, t->batch_in_hand);
     t->batch_in_hand = NULL;
-    ups_status status = ups_loader_next(t->loader, &t->batch_in_hand, error);
-    if (status == UPS_ERR_CHECKSUM && t->stage->stage == UPS_STAGE_OPERATOR) {
-        ups_fail_within(error,
-                        "the cache is damaged (`ups cache verify` lists where; `ups cache build --restart` builds "
-                        "it anew)");
-    }
-    UPS_TRY(status);
+    UPS_TRY(next_batch(t, t->loader, &t->batch_in_hand, error));
     if (!t->batch_in_hand) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", name);
     int64_t item = micro->step * t->stage->training->accumulation + micro->index;
     ups_stage_draw draw = {t->config->seed, item};
@@ -274,7 +281,7 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     ups_status status = UPS_OK;
     while (status == UPS_OK) {
         const ups_batch *batch = NULL;
-        status = ups_loader_next(loader, &batch, error);
+        status = next_batch(t, loader, &batch, error);
         if (status != UPS_OK || !batch) break;
         ups_stage_draw draw = {0, batch->index};
         ups_step_run_options run = {.loss_scale = 1};
@@ -374,6 +381,21 @@ static ups_status go_on(training *t, ups_training_state *state, ups_error *error
     return status;
 }
 
+static ups_status open_loader(training *t, int64_t step, ups_error *error) {
+    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
+    options.one_task_per_batch = t->stage->one_task_per_batch;
+    options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
+    return ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error);
+}
+
+static ups_status export_model(const training *t, ups_error *error) {
+    char *path = ups_run_model_path(t->config, t->stage->stage);
+    ups_status status = path ? ups_model_export(path, t->parameters, t->optimizer, t->origin, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(path);
+    return status;
+}
+
 static ups_status train(training *t, ups_error *error) {
     const ups_training_config *config = t->stage->training;
     const char *name = ups_stage_name(t->stage->stage);
@@ -389,10 +411,7 @@ static ups_status train(training *t, ups_error *error) {
         .seed = t->config->seed, .score = NAN, .batch_size = t->batch, .origin = t->origin, .sampling = t->sampling};
     UPS_TRY(go_on(t, &state, error));
 
-    ups_loader_options options = ups_training_loader_options(t->config, config, t->batch, state.step);
-    options.one_task_per_batch = t->stage->one_task_per_batch;
-    options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
-    UPS_TRY(ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error));
+    UPS_TRY(open_loader(t, state.step, error));
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
             (long long)config->steps, state.step > 0 ? " (resumed)" : "");
@@ -418,17 +437,14 @@ static ups_status train(training *t, ups_error *error) {
                              .task_names = names,
                              .task_count = t->tasks->count};
     UPS_TRY(ups_loop_run(&loop, &stage, error));
-    char *path = ups_run_model_path(t->config, t->stage->stage);
-    ups_status status = path ? ups_model_export(path, t->parameters, t->optimizer, t->origin, error)
-                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    free(path);
-    return status;
+    return export_model(t, error);
 }
 
 ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
                                   ups_error *error) {
     ups_stage_plan plan;
     UPS_TRY(ups_stage_training_plan(stage, request, &plan, error));
+    UPS_TRY(ups_stage_check_memory(stage->stage, &plan, error));
     training t;
     ups_status status = begin(&t, stage, request, plan.batch_size, error);
     if (status == UPS_OK) status = train(&t, error);

@@ -127,7 +127,12 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
                         "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
                         (long long)config->stride, (long long)task->geometry.times);
     }
-    for (int a = 0; a < task->geometry.dims; a++) task->patch[a] = config->patch[config->patch_count == 1 ? 0 : a];
+    for (int a = 0; a < task->geometry.dims; a++) {
+        task->patch[a] = config->patch[config->patch_count == 1 ? 0 : a];
+        if (task->patch[a] <= task->geometry.grid[a]) continue;
+        return ups_fail(error, UPS_ERR_CONFIG, "task %s: patches of %lld points on a grid axis of %lld", task->name,
+                        (long long)task->patch[a], (long long)task->geometry.grid[a]);
+    }
     if (config->field_scale_count != 0 && config->field_scale_count != (unsigned)task->source->channels) {
         return ups_fail(error, UPS_ERR_CONFIG, "task %s: field_scale has %u numbers, but there are %lld fields",
                         task->name, config->field_scale_count, (long long)task->source->channels);
@@ -154,7 +159,12 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
     if (status == UPS_OK) {
         status = ups_layout_open_many((const char *const *)paths, task_config->file_count, &(ups_layout_options){0},
                                       &task->source, error);
-        if (status != UPS_OK) ups_fail_within(error, "task %s", task->name);
+        if (status == UPS_ERR_IO) {
+            ups_fail_within(error, "task %s (its files lie below data.root, %s; --set data.root=DIR)", task->name,
+                            config->data.root);
+        } else if (status != UPS_OK) {
+            ups_fail_within(error, "task %s", task->name);
+        }
     }
     for (unsigned f = 0; f < task_config->file_count; f++) free(paths[f]);
     free(paths);

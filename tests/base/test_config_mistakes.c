@@ -271,9 +271,9 @@ static void mistakes_in_overrides_name_the_override(void **state) {
 
 static void overrides_that_lead_nowhere_are_refused(void **state) {
     assert_mistake(MINIMAL, "train.steps",
-                   "--set train.steps: KEY=VALUE was expected, as in --set train.learning_rate=0.001");
-    assert_mistake(MINIMAL, "=5", "--set =5: KEY=VALUE was expected, as in --set train.learning_rate=0.001");
-    assert_mistake(MINIMAL, "", "--set : KEY=VALUE was expected, as in --set train.learning_rate=0.001");
+                   "--set train.steps: KEY=VALUE was expected, as in --set operator.steps=4000");
+    assert_mistake(MINIMAL, "=5", "--set =5: KEY=VALUE was expected, as in --set operator.steps=4000");
+    assert_mistake(MINIMAL, "", "--set : KEY=VALUE was expected, as in --set operator.steps=4000");
     assert_mistake(MINIMAL, "train..steps=1", "--set train..steps=1: the name of a key is missing before '.'");
     assert_mistake(MINIMAL, ".steps=1", "--set .steps=1: the name of a key is missing before '.'");
     assert_mistake(MINIMAL, "train.=1", "--set train.=1: the name of a key is missing after '.'");

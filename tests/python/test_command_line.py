@@ -77,6 +77,16 @@ class CommandLine(unittest.TestCase):
         shown = json.loads(ups("config", "show", config, "--json").stdout)
         self.assertEqual(shown["yaml"], ups("config", "show", config).stdout)
 
+    def test_every_configuration_of_several_is_checked_whatever_is_wrong_with_one(self):
+        folder = os.path.join(os.path.dirname(__file__), "..", "..", "configs")
+        good = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        self.assertGreater(len(good), 2)
+        self.assertEqual(ups("config", "check", *good).stdout.count("no mistakes found"), len(good))
+        done = ups("config", "check", "/no/such.yaml", *good, "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual((done.returncode, [entry["config"] for entry in found[1:]]), (1, good))
+        self.assertIn("/no/such.yaml", found[0]["error"])
+
     def test_the_version_is_one_line(self):
         self.assertRegex(ups("--version").stdout, r"^ups \d+\.\d+\.\d+\n$")
 

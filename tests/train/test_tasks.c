@@ -262,6 +262,7 @@ static void refuses(const char *tasks, const char *override, ups_status status, 
 
 static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task(void **state) {
     refuses(wave, "tasks[0].patch=[4, 4]", UPS_ERR_CONFIG, "task wave", "1 grid ax");
+    refuses(wave, "tasks[0].patch=[1024]", UPS_ERR_CONFIG, "task wave", "patches of 1024 points on a grid axis of ");
     refuses(darcy, "tasks[0].patch=[4, 4, 4]", UPS_ERR_CONFIG, "task darcy", "2 grid ax");
     refuses(wave, "tasks[0].field_scale=[1, 2]", UPS_ERR_CONFIG, "task wave", "field_scale");
     refuses(wave, "tasks[0].stride=6", UPS_ERR_CONFIG, "task wave", "stride of 6");
