@@ -52,6 +52,39 @@ static void trajectories_of_many_blocks_come_back(void **state) {
     free(expected);
 }
 
+/* What version 3 makes of a trajectory, written down: both widths of groups (17 series in groups of 16), all kinds of
+ * tokens, extra bits, shared frequencies. */
+static void a_trajectory_has_the_bytes_of_the_format_document(void **state) {
+    enum { TIMES = 64, SERIES = 17 };
+    static const char expected[] = "\x03\x00\x00\x00\x11\x00\x00\x00\xda\x00\x00\x00\x02\x10\x05\x49\x00\x10\x03\x82"
+                                   "\x6e\x00\x81\x92\x03\x83\xfa\x00"
+                                   "\x06\x04\x00\x00\x00\x84\x00\x01\x84\x00\x04\x0d\x00\x83\xed\x06\x26\x81\x41\x00"
+                                   "\x80\xb5\x3c\x64\x00\x14\x00\x00"
+                                   "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+                                   "\x00\x00\x00\x00\x00\x00\x00\x00"
+                                   "\x81\x56\x0b\x3b\x02\x00\xac\x63\x0a\x00\x0a\x9b\x5e\x16\x00\x43\x0f\x00\x24\xd7"
+                                   "\x66\x00\xe0\xda\x20\x00\xd0\xa6"
+                                   "\x09\x00\xb8\xa2\x12\x00\xaa\x62\x13\x00\x2a\xcf\x38\x00\x0e\xe3\x51\x3b\xd0\xc3"
+                                   "\xcd\x05\x1c\x67\x0a\x00\x92\x0f"
+                                   "\xf8\x06\x7a\x0b\x01\x02\xfc\x6b\xbe\x36\x00\x58\x6a\xf5\x62\x66\x69\x2c\x45\x2a"
+                                   "\x65\x3a\x21\xc8\x6c\x89\x8a\x66"
+                                   "\x46\x79\x91\xad\x81\x52\xba\xec\xef\x7d\xa9\xca\x57\x4c\xff\x45\x1c\x0c\x7c\xba"
+                                   "\x7c\xba\x7c\xba\xe5\x62\xe5\x62"
+                                   "\xe5\x62\x37\x4d\x37\x4d\x37\x4d\x37\x4d\x37\x4d\x37\x4d\xdd\x05\xdd\x05\xdd\x05"
+                                   "\x3d\x14\xda\x39\xda\x39\xda\x39"
+                                   "\xea\x99\x6a\xf5\x7c\xba";
+    ups_f16 latents[TIMES * SERIES];
+    for (int t = 0; t < TIMES; t++)
+        for (int s = 0; s < SERIES; s++)
+            latents[t * SERIES + s] = (ups_f16)(0x3c00 + s * 9 + t * (s % 3) + (t * s * 7 % 5 == 3));
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    assert_int_equal(ups_latent_encode(encoder, latents, encoded), sizeof expected - 1);
+    assert_memory_equal(encoded, expected, sizeof expected - 1);
+    ups_latent_encoder_destroy(encoder);
+    free(encoded);
+}
+
 static void headers_and_tables_that_are_not_ours_are_refused(void **state) {
     enum { TIMES = 3, SERIES = 2, HEADER = 8 }; /* so few that they are stored as they are */
     static const ups_f16 latents[TIMES * SERIES] = {1, 2, 3, 5, 8, 13};
@@ -204,6 +237,7 @@ static void truncated_chunks_and_chunks_of_another_shape_are_refused(void **stat
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trajectories_of_many_blocks_come_back),
+        cmocka_unit_test(a_trajectory_has_the_bytes_of_the_format_document),
         cmocka_unit_test(headers_and_tables_that_are_not_ours_are_refused),
         cmocka_unit_test(chunks_come_back_whole_and_in_part_with_both_codecs),
         cmocka_unit_test(every_single_bit_flip_in_a_chunk_is_found),
