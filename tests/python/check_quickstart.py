@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""What the quickstart promises, held against the run that it left.
+
+  check_quickstart.py RUN
+
+RUN is runs/quickstart. Prints a line for each promise, and ends with exit code 1 when one is not kept.
+"""
+import glob
+import json
+import os
+import sys
+
+
+def promises(tasks):
+    """(what, figure, at most)"""
+    for name, task in tasks.items():
+        one_step = task["horizons"][0]
+        yield f"{name}: reconstruction, nRMSE", one_step["reconstruction"]["nrmse"], 0.02
+    for steps, share in ((1, 0.5), (10, 0.1)):
+        found = next(h for h in tasks["advection1d"]["horizons"] if h["steps"] == steps and h["windows"] > 0)
+        yield f"advection1d: {steps} steps ahead, nRMSE over persistence's", found["model"]["nrmse"] / found["persistence"]["nrmse"], share
+    yield "darcy2d: solution, nRMSE", tasks["darcy2d"]["horizons"][0]["model"]["nrmse"], 0.10
+
+
+def main():
+    run = sys.argv[1]
+    with open(os.path.join(run, "evaluation.json")) as file:
+        tasks = {task["task"]: task for task in json.load(file)["tasks"]}
+    kept = True
+    for what, figure, most in promises(tasks):
+        kept = kept and figure <= most
+        print(f"{what:60s} {figure:8.4f}  {'at most' if figure <= most else 'NOT at most'} {most}")
+    pictures = glob.glob(os.path.join(run, "pictures", "*.png"))
+    kept = kept and len(pictures) >= 4
+    print(f"{len(pictures)} pictures")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
