@@ -155,7 +155,10 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
 
 static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *result,
                           ups_error *error) {
-    if (request->output) return ups_json_publish(request->output, result, error);
+    if (request->output) {
+        ups_remove_partials_of(request->output);
+        return ups_json_publish(request->output, result, error);
+    }
     char *path = ups_run_path(config, "evaluation.json");
     ups_status status =
         path ? ups_make_directories(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");

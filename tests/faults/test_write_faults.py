@@ -22,8 +22,8 @@ from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree  # noqa: E402
 UPS = os.path.abspath(sys.argv.pop(1))
 FAULTS = os.path.abspath(sys.argv.pop(1))
 ALL = os.environ.get("UPS_TEST_FAULTS") == "all"
-FEW = 2  # tries of each fault, at random
-CLOCKED = "metrics.jsonl"
+FEW = 1  # tries of each fault, at random
+METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 
 # One task, few samples, few steps: what is written is small, and of every kind.
 SMALL = (CONFIG[:CONFIG.index("  - name: darcy")] + CONFIG[CONFIG.index("model:"):])
@@ -79,9 +79,13 @@ class WriteFaults(unittest.TestCase):
     def look(self):
         """What lies there, but for what holds the clock, of which only the rest counts."""
         found = tree(self.folder)
-        clocked = [name for name in found if os.path.basename(name) == CLOCKED]
-        for name in clocked:
-            found[name] = metrics(os.path.join(self.folder, os.path.dirname(name)), clock=False)
+        for name in found:
+            base, path = os.path.basename(name), os.path.join(self.folder, name)
+            if base == METRICS:
+                found[name] = metrics(os.path.dirname(path), clock=False)
+            elif base == EVALUATION:
+                with open(path, encoding="utf-8") as file:
+                    found[name] = [line for line in file if "seconds" not in line]
         return found
 
     def with_fault(self, arguments, fault):
@@ -113,7 +117,7 @@ class WriteFaults(unittest.TestCase):
             base, path = os.path.basename(name), os.path.join(self.folder, name)
             if content in (None, self.before.get(name), self.after.get(name)) or os.path.islink(path):
                 continue
-            if ".ups-" in name or base in ("lock", CLOCKED):
+            if ".ups-" in name or base in ("lock", METRICS):
                 continue
             if base.endswith(".json") or base.startswith("builder-"):
                 with open(path, encoding="utf-8") as file:
