@@ -253,16 +253,17 @@ static int frame_shape(const ups_data_loader *loader, int32_t task, int64_t inde
 
 /* (B, W, …) where the samples of all windows have frames of one shape; else (B, W, E). */
 static void shape_batch(const ups_data_loader *loader, const ups_batch *batch, handed_out *entry) {
-    int64_t *frame = entry->shape + 2, other[UPS_DATA_MAX_RANK];
+    int64_t *frame = entry->shape + 2, its[UPS_DATA_MAX_RANK];
     const int64_t *samples = loader->tasks[0].samples;
     int rank = 0;
     bool alike = true;
     for (int64_t w = 0; w < batch->windows && alike; w++) {
         const ups_window *window = &batch->window[w];
         if (window->sample == UPS_NO_SAMPLE) continue;
-        int its_rank = frame_shape(loader, window->task, window->sample, rank ? other : frame);
-        alike = rank == 0 || (its_rank == rank && memcmp(frame, other, (size_t)rank * sizeof *frame) == 0);
+        int its_rank = frame_shape(loader, window->task, window->sample, its);
+        alike = rank == 0 || (its_rank == rank && memcmp(frame, its, (size_t)rank * sizeof *frame) == 0);
         rank = its_rank;
+        memcpy(frame, its, (size_t)rank * sizeof *frame);
     }
     if (rank == 0 && loader->task_count == 1) rank = frame_shape(loader, 0, samples ? samples[0] : 0, frame);
     if (!alike || rank == 0) {
