@@ -89,10 +89,10 @@ static void contribute(ups_plan *plan, int32_t n, int input, ups_value root, boo
     plan->gradients[root].first = position;
 }
 
-static void find_gradient_lifetimes(ups_plan *plan) {
+/* `contributed` (values), zeros: whose gradient something was added to already. */
+static void find_gradient_lifetimes(ups_plan *plan, bool *contributed) {
     const ups_graph *graph = plan->graph;
     if (graph->loss == UPS_NO_VALUE) return;
-    bool *contributed = ups_arena_alloc(graph->arena, (size_t)graph->value_count);
     for (ups_value v = 0; v < graph->value_count; v++) {
         const ups_value_info *info = &graph->values[v];
         plan->gradient_of[v] = v;
@@ -218,6 +218,7 @@ ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error
     ups_plan *plan = calloc(1, sizeof *plan);
     ups_placement **items = calloc(2 * count + 1, sizeof *items), **placed = calloc(2 * count + 1, sizeof *placed);
     int64_t *changes = calloc((size_t)positions + 1, sizeof *changes);
+    bool *contributed = calloc(count + 1, sizeof *contributed);
     ups_status status = UPS_OK;
     if (plan) {
         *plan = (ups_plan){.graph = graph,
@@ -227,13 +228,13 @@ ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error
                            .shares = calloc((size_t)graph->node_count + 1, sizeof *plan->shares),
                            .accumulates = calloc((size_t)graph->node_count + 1, sizeof *plan->accumulates)};
     }
-    if (!plan || !items || !placed || !changes || !plan->values || !plan->gradients || !plan->gradient_of ||
-        !plan->shares || !plan->accumulates) {
+    if (!plan || !items || !placed || !changes || !contributed || !plan->values || !plan->gradients ||
+        !plan->gradient_of || !plan->shares || !plan->accumulates) {
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory to plan a graph of %d nodes", graph->node_count);
         goto cleanup;
     }
     find_value_lifetimes(plan, positions - 1);
-    find_gradient_lifetimes(plan);
+    find_gradient_lifetimes(plan, contributed);
     int32_t item_count = 0;
     for (size_t v = 0; v < count; v++) {
         plan->values[v].offset = plan->gradients[v].offset = -1;
@@ -251,6 +252,7 @@ cleanup:
     free(items);
     free(placed);
     free(changes);
+    free(contributed);
     return status;
 }
 

@@ -155,8 +155,8 @@ static ups_status prepare_step(ups_step *step, ups_error *error) {
         return ups_fail(error, UPS_ERR_MEMORY, "no memory to prepare a graph of %d nodes", graph->node_count);
     }
     for (int32_t n = 0; n < graph->node_count; n++) {
+        step->prepared = n + 1; /* what it has of a state is released even if it fails */
         UPS_TRY(prepare_node(step, n, error));
-        step->prepared = n + 1;
     }
     return UPS_OK;
 }
