@@ -1,6 +1,7 @@
 /* Data sets: opening a cache or simulation files, saying what is in them, reading one trajectory after the other. */
 #include "base/arena.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cache/find.h"
 #include "cache/source.h"
 #include "pipeline/convert.h"
@@ -16,10 +17,11 @@
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-/* A child of fork() would wait for ever for a lock that a thread of its parent held: fork waits for the lock instead.
- */
-static void guard_forks(void) {
+/* Once a process. A child of fork() would wait for ever for a lock that a thread of its parent held: fork waits for the
+ * lock instead. Log lines are for those who ask for them. */
+static void settle_in(void) {
     pthread_atfork(ups_hdf5_enter, ups_hdf5_leave, ups_hdf5_leave);
+    if (!getenv("UPS_LOG")) ups_log_set_level(UPS_LOG_ERROR);
 }
 
 static ups_status adopt(ups_source *source, const char *path, bool latent, ups_data **out, ups_error *error) {
@@ -95,8 +97,8 @@ ups_data_status ups_data_open(const char *path, ups_data **data, ups_data_error 
 }
 
 ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups_data **data, ups_data_error *error) {
-    static pthread_once_t guarded = PTHREAD_ONCE_INIT;
-    pthread_once(&guarded, guard_forks);
+    static pthread_once_t settled = PTHREAD_ONCE_INIT;
+    pthread_once(&settled, settle_in);
     *data = NULL;
     ups_error inner;
     ups_status status = count == 1 && paths[0] && is_directory(paths[0]) ? open_cache(paths[0], data, &inner)

@@ -11,7 +11,8 @@
  *
  * Conventions
  *  - Functions return UPS_DATA_OK or say in `error` (which may be NULL) what was wrong, where, and what would be right.
- *    Nothing is printed, nothing exits, no signal handler is installed.
+ *    Nothing is printed (but log lines on standard error where the environment's UPS_LOG asks for them), no signal
+ *    handler is installed, and nothing exits (but a process that is out of memory for a few kilobytes of metadata).
  *  - Structs that the caller fills or gets filled begin with `size`: start from their initialiser, such as
  *    UPS_DATA_INFO. What is 0 stands for the default. A program built against an older header goes on working.
  *  - Pointers in what is handed out are borrowed from the handle it came from.
