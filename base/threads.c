@@ -8,10 +8,22 @@
 #include <time.h>
 #include <unistd.h>
 
-double ups_now(void) {
+static double seconds_on(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double ups_now(void) {
+    return seconds_on(CLOCK_MONOTONIC);
+}
+
+double ups_thread_seconds(void) {
+    return seconds_on(CLOCK_THREAD_CPUTIME_ID);
+}
+
+double ups_process_seconds(void) {
+    return seconds_on(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 int ups_cpu_count(void) {

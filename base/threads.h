@@ -31,6 +31,8 @@ bool ups_queue_push(ups_queue *queue, const void *item); /* waits while full; fa
 bool ups_queue_pop(ups_queue *queue, void *item);        /* waits while empty; false once closed and drained */
 void ups_queue_close(ups_queue *queue);                  /* wakes all waiters; items already in can still be popped */
 
-double ups_now(void); /* seconds on the monotonic clock */
+double ups_now(void);             /* seconds on the monotonic clock */
+double ups_thread_seconds(void);  /* of a processor, used by the calling thread */
+double ups_process_seconds(void); /* the same of the process: all threads, ended ones too */
 
 #endif

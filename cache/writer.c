@@ -1,5 +1,6 @@
 /* Putting trajectories: rounded, compressed, and published with the rest of their shard. */
 #include "base/files.h"
+#include "base/threads.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
 #include <math.h>
@@ -118,10 +119,13 @@ static ups_status deliver(ups_cache_writer *writer, int64_t sample, uint8_t *byt
     pthread_mutex_unlock(&writer->mutex);
     if (!last) return UPS_OK;
 
+    double began = ups_now(), used = ups_thread_seconds();
     ups_status status = publish_shard(writer, s, &whole, error);
     ups_writer_free_pending(writer->shape, &whole);
     if (status != UPS_OK) return status; /* the sample stays claimed: the group cannot be finished without its shard */
     pthread_mutex_lock(&writer->mutex);
+    writer->publishing += ups_now() - began;
+    writer->publishing_processor += ups_thread_seconds() - used;
     writer->state[sample] = SAMPLE_DONE;
     writer->done++;
     writer->shards[s].held = false;

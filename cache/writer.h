@@ -31,7 +31,7 @@ typedef struct ups_cache_description {
     ups_fingerprint fingerprint;
     const json_t *source, *encoder, *normalisation; /* kept as they are in attributes.ups, for readers; NULL is fine */
     ups_chunk_codec codec;
-    int64_t samples_per_shard; /* 0: 16 to 64, about 64 MiB before compression */
+    int64_t samples_per_shard; /* 0: 16 to 512, about 64 MiB before compression */
     ups_on_bad_sample on_bad_sample;
     const int64_t
         *broken; /* (broken_count) shards that are there, but are to be built again: they are removed once it */
@@ -71,10 +71,12 @@ int64_t ups_cache_writer_room(const ups_cache_writer *writer,
 ups_status ups_cache_writer_refresh(ups_cache_writer *writer, ups_error *error);
 
 typedef struct ups_cache_writer_state {
-    int64_t samples, done; /* by all processes, as far as known */
-    int64_t untaken;       /* shards that are not done and not ours */
-    int others;            /* other processes at work in the group */
-    int64_t extended_from; /* samples of the cache that this build extends; 0: it extends none */
+    int64_t samples, done;                   /* by all processes, as far as known */
+    int64_t untaken;                         /* shards that are not done and not ours */
+    int others;                              /* other processes at work in the group */
+    int64_t extended_from;                   /* samples of the cache that this build extends; 0: it extends none */
+    double publishing, publishing_processor; /* seconds that shards took to be written, synced and named, and what of a
+                                                processor; both are part of what their last put took */
 } ups_cache_writer_state;
 ups_cache_writer_state ups_cache_writer_look(ups_cache_writer *writer); /* thread-safe */
 

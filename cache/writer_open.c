@@ -10,7 +10,7 @@
 
 #define SHARD_BYTES (INT64_C(64) << 20) /* raw latents in a shard, about */
 #define SHARD_MIN 16
-#define SHARD_MAX 64
+#define SHARD_MAX 512 /* files of less than that are mostly the sync that ends them */
 
 ups_status ups_writer_no_memory(const ups_cache_writer *writer, ups_error *error) {
     return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build the cache", writer->directory);

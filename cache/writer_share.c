@@ -169,6 +169,8 @@ ups_cache_writer_state ups_cache_writer_look(ups_cache_writer *writer) {
                                     .extended_from = writer->extended_from};
     pthread_mutex_lock(&writer->mutex);
     state.done = writer->done;
+    state.publishing = writer->publishing;
+    state.publishing_processor = writer->publishing_processor;
     for (int64_t s = 0; s < ups_cache_shard_count(writer->shape); s++)
         state.untaken += is_untouched(&writer->shards[s]);
     pthread_mutex_unlock(&writer->mutex);

@@ -42,8 +42,9 @@ struct ups_cache_writer {
     workspace *idle;
     unsigned char *state; /* (samples) */
     int64_t done;
-    int64_t cursor;        /* the shard where the next take looks first */
-    pending_shard *shards; /* (shard count) */
+    double publishing, publishing_processor; /* seconds */
+    int64_t cursor;                          /* the shard where the next take looks first */
+    pending_shard *shards;                   /* (shard count) */
 };
 
 ups_status ups_writer_no_memory(const ups_cache_writer *writer, ups_error *error);

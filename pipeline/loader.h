@@ -91,10 +91,11 @@ typedef struct ups_loader_statistics {
     int64_t batches, windows, trajectories; /* delivered; draws served */
     int64_t resident;                       /* of those draws, the ones that a store had in memory */
     uint64_t bytes_read, bytes_decoded;
-    double seconds_disk;     /* decode threads idle because nothing was read yet, summed over threads */
-    double seconds_decode;   /* decoding and copying out of the page cache, summed over threads */
-    double seconds_consumer; /* the consumer waiting in ups_loader_next */
-    double seconds_full;     /* I/O waiting because all slots were full: the consumer is the bottleneck */
+    double seconds_disk;                   /* decode threads idle because nothing was read yet, summed over threads */
+    double seconds_decode;                 /* decoding and copying out of the page cache, summed over threads */
+    double seconds_consumer;               /* the consumer waiting in ups_loader_next */
+    double seconds_full;                   /* I/O waiting because all slots were full: the consumer is the bottleneck */
+    double processor_io, processor_decode; /* seconds of a processor: of the I/O thread, of the decode threads */
     int64_t bad_samples;
     ups_io_engine io; /* which engine was chosen */
 } ups_loader_statistics;

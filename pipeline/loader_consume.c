@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Takes the record of this batch that comes first; NULL when there is none left. */
 static ups_bad_record *take_bad(ups_loader *loader, int64_t batch) {
@@ -100,6 +101,14 @@ void ups_loader_release(ups_loader *loader, const ups_batch *batch) {
     ups_ring_release(loader->ring, ups_ring_slot(loader->ring, (int)(batch - loader->batches)));
 }
 
+/* What a thread has used of a processor; 0 once it has ended. */
+static double processor_seconds(pthread_t thread) {
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0.0;
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
 void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *statistics) {
     ups_loader *counted = (ups_loader *)loader; /* its lock changes, nothing else */
     pthread_mutex_lock(&counted->lock);
@@ -107,6 +116,10 @@ void ups_loader_statistics_get(const ups_loader *loader, ups_loader_statistics *
     pthread_mutex_unlock(&counted->lock);
     statistics->seconds_consumer = ups_ring_seconds_waiting(counted->ring);
     statistics->seconds_full = ups_ring_seconds_full(counted->ring);
+    double io = processor_seconds(counted->io_thread);
+    if (io > statistics->processor_io) statistics->processor_io = io; /* else it has ended, and said so itself */
+    for (int i = 0; i < counted->decoders_running; i++)
+        statistics->processor_decode += processor_seconds(counted->decoders[i].thread);
 }
 
 int64_t ups_loader_bad_samples(const ups_loader *loader, const char *const **lines) {

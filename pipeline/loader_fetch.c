@@ -5,6 +5,8 @@
  * cache is copied during that call, and nobody can decode while everything is copied first. */
 #include "pipeline/loader_state.h"
 
+#include "base/threads.h"
+
 #define FLUSH_BYTES (1 << 20)
 #define FLUSH_READS 16
 /* Extents this close are read in one piece: a request costs more than copying the gap. */
@@ -324,5 +326,8 @@ void *ups_loader_fetch(void *context) {
         break;
     }
     ups_io_drain(loader->io); /* by the thread that submitted */
+    pthread_mutex_lock(&loader->lock);
+    loader->statistics.processor_io = ups_thread_seconds();
+    pthread_mutex_unlock(&loader->lock);
     return NULL;
 }

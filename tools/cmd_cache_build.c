@@ -28,13 +28,47 @@ static const ups_usage usage = {
     "\nExamples:\n  ups cache build configs/quickstart.yaml --set cache.codec=portable\n"
     "  srun -n 4 ups cache build configs/reference_2task.yaml\n"};
 
+static json_t *stage_json(double seconds, double processor) {
+    return json_pack("{s:f, s:f}", "seconds", seconds, "processor_seconds", processor);
+}
+
+/* Where the time went. Waiting takes no processor. */
+static json_t *stages_json(const ups_encode_stages *s) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read", stage_json(s->disk, s->read_processor), "decode",
+                     stage_json(s->decode, s->decode_processor), "encode", stage_json(s->encode, s->encode_processor),
+                     "compress", stage_json(s->compress, s->compress_processor), "publish",
+                     stage_json(s->publish, s->publish_processor), "idle", stage_json(s->idle, 0.0));
+}
+
+/* Trajectories a second in each tenth of what was encoded. */
+static json_t *rates_json(const ups_encode_report *report) {
+    json_t *rates = json_array();
+    double before = 0, each = (double)report->encoded / UPS_ENCODE_PARTS;
+    for (int part = 0; part < UPS_ENCODE_PARTS && report->reached[part] > before; part++) {
+        json_array_append_new(rates, json_real(each / (report->reached[part] - before)));
+        before = report->reached[part];
+    }
+    return rates;
+}
+
 static json_t *report_json(const ups_encode_report *report) {
     const ups_cache_summary *s = &report->summary;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split",
-                     report->split, "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
-                     (json_int_t)report->encoded, "raw_bytes", (json_int_t)s->raw_bytes, "stored_bytes",
-                     (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms,
-                     "seconds", report->seconds, "extended_from", (json_int_t)report->extended_from);
+    double seconds = report->seconds;
+    json_t *facts =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split",
+                  report->split, "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
+                  (json_int_t)report->encoded, "raw_bytes", (json_int_t)s->raw_bytes, "stored_bytes",
+                  (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms,
+                  "seconds", seconds, "extended_from", (json_int_t)report->extended_from);
+    if (!facts || report->encoded == 0) return facts;
+    json_t *speed =
+        json_pack("{s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "frames_per_s", (double)report->frames / seconds,
+                  "field_gb_per_s", (double)report->field_bytes / seconds / 1e9, "processor_seconds", report->processor,
+                  "processors", report->processors, "processor_use", report->processor / (seconds * report->processors),
+                  "stages", stages_json(&report->stages), "trajectories_per_s_by_tenth", rates_json(report));
+    json_object_update_missing(facts, speed);
+    json_decref(speed);
+    return facts;
 }
 
 static void visit(void *context, const ups_encode_report *report) {
@@ -49,6 +83,10 @@ static void visit(void *context, const ups_encode_report *report) {
            (double)s->stored_bytes / 1e6, ratio);
     if (report->was_whole) printf("  (was complete)");
     if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
+    if (report->encoded > 0) {
+        printf("  %.0f frames/s, %.0f %% of %d processors", (double)report->frames / report->seconds,
+               100 * report->processor / (report->seconds * report->processors), report->processors);
+    }
     if (s->skipped > 0) printf("  %lld skipped", (long long)s->skipped);
     putchar('\n');
 }

@@ -25,6 +25,8 @@
 #define SLOTS_AHEAD 2                                     /* trajectories being read while the workers are busy */
 #define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
 #define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
+#define BATCH_BYTES (1 << 20)                             /* of fields that are handed over together, about */
+#define BATCHES_EACH 4                                    /* for every worker, of what is taken at once, at least */
 static const double take_seconds = 8;                     /* worth of trajectories taken at once */
 static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
 
@@ -41,6 +43,11 @@ typedef struct split_build {
     int64_t encoded;             /* trajectories, by this process */
     double seconds;              /* that it took */
     ups_encode_workers *workers; /* while there is something to encode */
+    ups_encode_times times;      /* of workers */
+    ups_encode_stages stages;    /* of reading */
+    double began;
+    int64_t expected; /* trajectories to be encoded, when this process began */
+    double *reached;  /* (UPS_ENCODE_PARTS) when each part of them had been handed over, in seconds from there */
 } split_build;
 
 static bool is_whole(const split_build *b) {
@@ -60,49 +67,19 @@ static ups_status show_progress(split_build *b, ups_error *error) {
     return UPS_OK;
 }
 
+/* So that one can see whether a long build slows down. */
+static void note_rate(split_build *b) {
+    for (int part = 0; part < UPS_ENCODE_PARTS; part++) {
+        bool due = b->encoded * UPS_ENCODE_PARTS >= b->expected * (part + 1);
+        if (due && b->reached[part] == 0) b->reached[part] = ups_now() - b->began;
+    }
+}
+
 static ups_status check_cancelled(const split_build *b, ups_error *error) {
     if (!ups_cancel_requested()) return UPS_OK;
     return ups_fail(error, UPS_ERR_CANCELLED,
                     "cache: stopped after %lld trajectories of task %s; the same command goes on from there",
                     (long long)ups_cache_writer_done_count(b->writer), b->task->name);
-}
-
-/* Everything from the loader to the workers. `taken` are samples of the cache, `samples` the same in the source. */
-static ups_status encode_taken(split_build *b, const int64_t *taken, const int64_t *samples, int64_t count,
-                               ups_error *error) {
-    ups_loader_options options = ups_sequential_loader_options(b->request->config);
-    int held = ups_encode_workers_count(b->workers) + 2; /* by workers, in their queue, in this function's hands */
-    options.slots = options.slots > held + SLOTS_AHEAD ? options.slots : held + SLOTS_AHEAD;
-    ups_loader_task loader_task = {
-        .name = b->task->name, .source = b->task->source, .samples = samples, .sample_count = count};
-    ups_loader *loader = NULL;
-    UPS_TRY(ups_loader_open(&options, &loader_task, 1, &loader, error));
-    ups_status status = UPS_OK;
-    while (status == UPS_OK) {
-        const ups_batch *batch = NULL;
-        status = check_cancelled(b, error);
-        if (status == UPS_OK) status = ups_loader_next(loader, &batch, error);
-        if (status != UPS_OK || !batch) break;
-        ups_sample sample;
-        bool handed_over = false;
-        if (batch->window[0].sample == UPS_NO_SAMPLE) { /* a bad one */
-            status = ups_cache_writer_skip(b->writer, taken[batch->index], error);
-        } else {
-            status = ups_source_describe(b->task->source, samples[batch->index], &sample, error);
-            if (status == UPS_OK) {
-                handed_over = ups_encode_workers_push(b->workers, loader, batch, taken[batch->index], sample.name);
-                b->failed = !handed_over;
-            }
-        }
-        if (!handed_over) ups_loader_release(loader, batch);
-        if (b->failed) break;
-        b->encoded++;
-        if (status == UPS_OK) status = show_progress(b, error);
-    }
-    ups_encode_workers_drain(b->workers);
-    ups_loader_report_bad(loader, 0);
-    ups_loader_close(loader);
-    return status;
 }
 
 /* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
@@ -115,25 +92,124 @@ static int64_t worth_taking(split_build *b) {
     return most < 1 ? 1 : most > MOST_TAKE ? MOST_TAKE : (int64_t)most;
 }
 
-/* Takes and encodes until nothing is left to take. */
+/* ---- lots: what is taken at once -------------------------------------------------------------------------------- */
+
+typedef struct lot {
+    ups_encode_lot of;
+    int64_t *taken, *samples; /* (count): in the cache, and the same in the source */
+    int64_t count;
+} lot;
+
+/* Gives back what the lot needed, once nothing of it is on its way. */
+static void close_lot(split_build *b, lot *l) {
+    if (!l) return;
+    if (l->of.loader) {
+        ups_loader_statistics loaded;
+        ups_loader_statistics_get(l->of.loader, &loaded);
+        b->stages.read_processor += loaded.processor_io;
+        b->stages.decode += loaded.seconds_decode;
+        b->stages.decode_processor += loaded.processor_decode;
+        b->stages.disk += loaded.seconds_disk;
+        ups_loader_report_bad(l->of.loader, 0);
+        ups_loader_close(l->of.loader);
+    }
+    free(l->taken);
+    free(l);
+}
+
+/* Small trajectories travel together: handing one over costs more than encoding it. But there are to be some batches
+ * for every worker. */
+static int64_t trajectories_together(const split_build *b, int64_t count) {
+    size_t bytes = (size_t)b->task->geometry.times * ups_sample_frame_bytes(&b->task->geometry);
+    int64_t fitting = bytes > 0 ? BATCH_BYTES / (int64_t)bytes : 1;
+    int64_t fair = count / (BATCHES_EACH * ups_encode_workers_count(b->workers));
+    int64_t together = fitting < fair ? fitting : fair;
+    return together > 1 ? together : 1;
+}
+
+static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
+    ups_loader_options options = ups_sequential_loader_options(b->request->config);
+    int held = ups_encode_workers_count(b->workers) + 2; /* by workers, in their queue, in the reader's hands */
+    options.slots = options.slots > held + SLOTS_AHEAD ? options.slots : held + SLOTS_AHEAD;
+    options.batch = l->of.batch = trajectories_together(b, l->count);
+    ups_loader_task task = {
+        .name = b->task->name, .source = b->task->source, .samples = l->samples, .sample_count = l->count};
+    return ups_loader_open(&options, &task, 1, &l->of.loader, error);
+}
+
+/* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
+static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
+    *result = NULL;
+    int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
+    lot *l = calloc(1, sizeof *l);
+    if (l) l->taken = malloc(2 * (size_t)room * sizeof *l->taken);
+    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, most, l->taken, &l->count, error)
+                                      : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    if (status == UPS_OK && l->count > 0) {
+        l->of.samples = l->taken;
+        l->samples = l->taken + room;
+        for (int64_t i = 0; i < l->count; i++) l->samples[i] = b->task->samples[b->split][l->taken[i]];
+        if (!b->workers) status = ups_encode_workers_start(b->request, b->task, b->writer, &b->workers, error);
+        if (status == UPS_OK) status = open_loader(b, l, error);
+        if (status == UPS_OK) {
+            *result = l;
+            return UPS_OK;
+        }
+    }
+    close_lot(b, l);
+    return status;
+}
+
+/* Everything of a lot from its loader to the workers, who may still be at work on it when this returns. `before`, the
+ * lot before it, is closed and becomes NULL as soon as they are done with it. */
+static ups_status hand_over(split_build *b, lot *l, lot **before, ups_error *error) {
+    for (;;) {
+        const ups_batch *batch = NULL;
+        UPS_TRY(check_cancelled(b, error));
+        UPS_TRY(ups_loader_next(l->of.loader, &batch, error));
+        if (!batch) return UPS_OK;
+        int64_t windows = batch->windows; /* the batch is not ours once it is pushed */
+        if (!ups_encode_workers_push(b->workers, &l->of, batch)) {
+            ups_loader_release(l->of.loader, batch);
+            b->failed = true;
+            return UPS_OK;
+        }
+        b->encoded += windows;
+        note_rate(b);
+        if (*before && ups_encode_workers_finished(b->workers, &(*before)->of, false)) {
+            close_lot(b, *before);
+            *before = NULL;
+        }
+        UPS_TRY(show_progress(b, error));
+    }
+}
+
+/* Takes and encodes until nothing is left to take. While the workers are at the end of one lot, the next is taken and
+ * read. */
 static ups_status encode_untaken(split_build *b, ups_error *error) {
     ups_status status = UPS_OK;
-    for (int64_t count = 1; count > 0 && status == UPS_OK && !b->failed;) {
-        int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
-        int64_t *taken = malloc(2 * (size_t)room * sizeof *taken), *samples = taken + room;
-        status = taken ? ups_cache_writer_take(b->writer, most, taken, &count, error)
-                       : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-        for (int64_t i = 0; status == UPS_OK && i < count; i++) samples[i] = b->task->samples[b->split][taken[i]];
-        if (status == UPS_OK && count > 0 && !b->workers) {
-            status = ups_encode_workers_start(b->request, b->task, b->writer, &b->workers, error);
-        }
+    lot *before = NULL;
+    while (status == UPS_OK && !b->failed) {
+        lot *next;
         double began = ups_now();
-        if (status == UPS_OK && count > 0) status = encode_taken(b, taken, samples, count, error);
+        status = take_lot(b, &next, error);
+        if (status != UPS_OK || !next) break;
+        status = hand_over(b, next, &before, error);
+        if (before) {
+            ups_encode_workers_finished(b->workers, &before->of, true);
+            close_lot(b, before);
+        }
+        before = next;
         b->seconds += ups_now() - began;
-        free(taken);
     }
+    double began = ups_now();
+    if (before) {
+        ups_encode_workers_finished(b->workers, &before->of, true);
+        close_lot(b, before);
+    }
+    b->seconds += ups_now() - began;
     ups_error first;
-    ups_status failed = ups_encode_workers_stop(b->workers, &first);
+    ups_status failed = ups_encode_workers_stop(b->workers, &b->times, &first);
     b->workers = NULL;
     if (failed == UPS_OK) return status;
     if (error) *error = first; /* came first: whatever was said here followed from it */
@@ -170,14 +246,15 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
 ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
-    double began = ups_now();
-    split_build b = {.request = request, .task = task, .split = split};
+    double began = ups_now(), used = ups_process_seconds();
+    split_build b = {.request = request, .task = task, .split = split, .began = began, .reached = report->reached};
     ups_latents_writing writing = {.broken = options.broken, .broken_count = options.broken_count};
     find_rank(&writing.rank, &writing.ranks);
     UPS_TRY(ups_latents_write(request->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
     report->was_whole = is_whole(&b);
+    b.expected = state.samples - state.done;
     ups_status status = UPS_OK;
     if (!report->was_whole) {
         char title[128];
@@ -188,10 +265,36 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
     }
     report->whole = status == UPS_OK && is_whole(&b);
     if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);
+    state = ups_cache_writer_look(b.writer);
     ups_cache_writer_close(b.writer);
+    report->stages = b.stages;
+    report->stages.encode = b.times.encode;
+    report->stages.encode_processor = b.times.encode_processor;
+    report->stages.compress = b.times.put - state.publishing;
+    report->stages.compress_processor = b.times.put_processor - state.publishing_processor;
+    report->stages.publish = state.publishing;
+    report->stages.publish_processor = state.publishing_processor;
+    report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
+    report->processor = ups_process_seconds() - used;
+    report->processors = request->device->threads;
+    report->frames = b.encoded * task->geometry.times;
+    report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;
     return status;
+}
+
+/* What an earlier pass did of the same split. */
+static void add_pass(ups_encode_report *report, const ups_encode_report *before) {
+    report->encoded += before->encoded;
+    report->frames += before->frames;
+    report->field_bytes += before->field_bytes;
+    report->seconds += before->seconds;
+    report->processor += before->processor;
+    double *to = (double *)&report->stages;
+    const double *from = (const double *)&before->stages;
+    for (size_t i = 0; i < sizeof report->stages / sizeof *to; i++) to[i] += from[i];
+    if (before->encoded > 0) memcpy(report->reached, before->reached, sizeof report->reached);
 }
 
 /* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
@@ -202,15 +305,14 @@ static ups_status run_pass(const ups_stage_request *request, bool wait, ups_enco
         const ups_task *task = &request->tasks->task[i / UPS_SPLIT_COUNT];
         ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
         if (task->sample_count[split] == 0 || reports[i].whole) continue;
-        ups_encode_report before = reports[i];
+        const ups_encode_report before = reports[i];
         ups_status status =
             ups_encode_split(request, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
         if (status == UPS_ERR_STALE) {
             return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
         }
         UPS_TRY(status);
-        reports[i].encoded += before.encoded;
-        reports[i].seconds += before.seconds;
+        add_pass(&reports[i], &before);
         if (before.task) reports[i].was_whole = false;
         if (before.extended_from > 0) reports[i].extended_from = before.extended_from;
         if (reports[i].whole && visit) visit(context, &reports[i]);

@@ -7,6 +7,19 @@
 #include "train/stage.h"
 #include <stdbool.h>
 
+/* Where the time of a build went: seconds, and seconds of a processor, both summed over threads. Only doubles. */
+typedef struct ups_encode_stages {
+    double disk;                         /* decode threads waiting for what is read */
+    double read_processor;               /* of the thread that reads */
+    double decode, decode_processor;     /* with copying out of the page cache */
+    double encode, encode_processor;     /* fields to latents */
+    double compress, compress_processor; /* and rounding, and checksums */
+    double publish, publish_processor;   /* shards written, synced, renamed */
+    double idle;                         /* workers without anything to do */
+} ups_encode_stages;
+
+#define UPS_ENCODE_PARTS 10
+
 typedef struct ups_encode_report {
     const char *task, *split;
     ups_cache_summary summary;
@@ -15,6 +28,14 @@ typedef struct ups_encode_report {
     bool was_whole;        /* all was there already */
     bool whole;            /* all is there; without it there is no summary */
     double seconds;
+    /* What this process did in that time. */
+    int64_t frames;
+    uint64_t field_bytes;
+    int processors;
+    double processor; /* seconds of them used by all threads */
+    ups_encode_stages stages;
+    double reached[UPS_ENCODE_PARTS]; /* seconds after which a tenth, two tenths … of what was to be encoded had been
+                                         handed to the encoders; 0: never, for others did that */
 } ups_encode_report;
 
 /* How one task and split is built. */

@@ -5,17 +5,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-typedef struct loaded_trajectory {
-    ups_loader *loader;
+typedef struct loaded_batch {
+    ups_encode_lot *lot;
     const ups_batch *batch;
-    int64_t sample; /* in the cache */
-    const char *name;
-} loaded_trajectory;
+} loaded_batch;
 
 typedef struct worker {
     struct ups_encode_workers *all;
     ups_frame_encoder *encoder;
     float *trajectory; /* (times, tokens, dim) */
+    ups_encode_times times;
     pthread_t thread;
 } worker;
 
@@ -23,13 +22,12 @@ struct ups_encode_workers {
     const ups_stage_request *request;
     const ups_task *task;
     ups_cache_writer *writer;
-    ups_queue *queue; /* loaded_trajectory */
+    ups_queue *queue; /* loaded_batch */
     worker *workers;
     int count, running;
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all below, and what is outstanding of the lots */
     pthread_cond_t released;
-    int64_t outstanding; /* handed over, not yet released */
-    ups_status status;   /* first failure */
+    ups_status status; /* first failure */
     ups_error error;
 };
 
@@ -40,60 +38,84 @@ static bool has_failed(ups_encode_workers *all) {
     return failed;
 }
 
+/* Window `w` of a batch: a whole trajectory. */
+static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window, ups_error *error) {
+    ups_encode_workers *all = w->all;
+    const ups_batch *batch = item->batch;
+    int64_t sample = item->lot->samples[batch->index * item->lot->batch + window];
+    if (batch->window[window].sample == UPS_NO_SAMPLE) return ups_cache_writer_skip(all->writer, sample, error);
+    ups_sample source;
+    UPS_TRY(ups_source_describe(all->task->source, batch->window[window].sample, &source, error));
+    double began = ups_now(), used = ups_thread_seconds();
+    UPS_TRY(ups_frame_encoder_run(w->encoder, all->task, (ups_frames){0, batch->frames}, batch->window[window].frames,
+                                  w->trajectory, error));
+    double encoded = ups_now(), used_encoded = ups_thread_seconds();
+    UPS_TRY(ups_cache_writer_put(all->writer, sample, source.name, w->trajectory, error));
+    w->times.encode += encoded - began;
+    w->times.encode_processor += used_encoded - used;
+    w->times.put += ups_now() - encoded;
+    w->times.put_processor += ups_thread_seconds() - used_encoded;
+    return UPS_OK;
+}
+
 static void *work(void *context) {
     worker *w = context;
     ups_encode_workers *all = w->all;
-    loaded_trajectory item;
-    while (ups_queue_pop(all->queue, &item)) {
+    loaded_batch item;
+    for (;;) {
+        double since = ups_now();
+        if (!ups_queue_pop(all->queue, &item)) break;
+        w->times.idle += ups_now() - since;
         ups_error error;
-        ups_status status = has_failed(all)
-                                ? UPS_OK
-                                : ups_frame_encoder_run(w->encoder, all->task, (ups_frames){0, item.batch->frames},
-                                                        item.batch->data, w->trajectory, &error);
-        bool encoded = status == UPS_OK && !has_failed(all);
-        ups_loader_release(item.loader, item.batch);
-        if (encoded) {
-            status = ups_cache_writer_put(all->writer, item.sample, item.name, w->trajectory, &error);
-        }
+        ups_status status = UPS_OK;
+        for (int64_t i = 0; i < item.batch->windows && status == UPS_OK && !has_failed(all); i++)
+            status = encode_one(w, &item, i, &error);
+        ups_loader_release(item.lot->loader, item.batch);
         pthread_mutex_lock(&all->lock);
         if (status != UPS_OK && all->status == UPS_OK) {
             all->status = status;
             all->error = error;
         }
-        all->outstanding--;
-        pthread_cond_broadcast(&all->released);
+        if (--item.lot->outstanding == 0) pthread_cond_broadcast(&all->released);
         pthread_mutex_unlock(&all->lock);
     }
     return NULL;
 }
 
-bool ups_encode_workers_push(ups_encode_workers *workers, ups_loader *loader, const ups_batch *batch, int64_t sample,
-                             const char *name) {
-    loaded_trajectory item = {loader, batch, sample, name};
+bool ups_encode_workers_push(ups_encode_workers *workers, ups_encode_lot *lot, const ups_batch *batch) {
+    loaded_batch item = {lot, batch};
     pthread_mutex_lock(&workers->lock);
     bool well = workers->status == UPS_OK;
-    workers->outstanding += well;
+    lot->outstanding += well;
     pthread_mutex_unlock(&workers->lock);
     return well && ups_queue_push(workers->queue, &item);
 }
 
-void ups_encode_workers_drain(ups_encode_workers *workers) {
+bool ups_encode_workers_finished(ups_encode_workers *workers, const ups_encode_lot *lot, bool wait) {
     pthread_mutex_lock(&workers->lock);
-    while (workers->outstanding > 0) pthread_cond_wait(&workers->released, &workers->lock);
+    while (wait && lot->outstanding > 0) pthread_cond_wait(&workers->released, &workers->lock);
+    bool finished = lot->outstanding == 0;
     pthread_mutex_unlock(&workers->lock);
+    return finished;
 }
 
 int ups_encode_workers_count(const ups_encode_workers *workers) {
     return workers->count;
 }
 
-ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_error *error) {
+ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times *times, ups_error *error) {
     if (!workers) return UPS_OK;
     if (workers->queue) ups_queue_close(workers->queue);
     for (int i = 0; i < workers->running; i++) pthread_join(workers->workers[i].thread, NULL);
     for (int i = 0; workers->workers && i < workers->count; i++) {
         ups_frame_encoder_close(workers->workers[i].encoder);
         ups_aligned_free(workers->workers[i].trajectory);
+        const ups_encode_times *of = &workers->workers[i].times;
+        times->encode += of->encode;
+        times->encode_processor += of->encode_processor;
+        times->put += of->put;
+        times->put_processor += of->put_processor;
+        times->idle += of->idle;
     }
     ups_status status = workers->status;
     if (status != UPS_OK && error) *error = workers->error;
@@ -147,14 +169,14 @@ ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_
     pthread_cond_init(&all->released, NULL);
     ups_encoder_shares shares = {0};
     ups_status status = share_processors(request, task, &shares, error);
-    all->queue = ups_queue_create(sizeof(loaded_trajectory), 1);
+    all->queue = ups_queue_create(sizeof(loaded_batch), 1);
     all->workers = calloc((size_t)shares.count + 1, sizeof *all->workers);
     if (status == UPS_OK && (!all->queue || !all->workers)) {
         status = ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     }
     while (status == UPS_OK && all->count < shares.count) status = start_worker(all, shares.threads, error);
     if (status != UPS_OK) {
-        ups_encode_workers_stop(all, NULL);
+        ups_encode_workers_stop(all, &(ups_encode_times){0}, NULL);
         return status;
     }
     *result = all;

@@ -17,14 +17,29 @@ ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_
                                     ups_encode_workers **workers, ups_error *error);
 int ups_encode_workers_count(const ups_encode_workers *workers);
 
-/* Hands over a batch of one whole trajectory, which is released once it is encoded; `sample` is its index in the cache,
- * `name` (borrowed from the source) what messages call it. Waits while all are busy. False once any has failed: the
+/* Trajectories that come from one loader, in batches of whole ones. */
+typedef struct ups_encode_lot {
+    ups_loader *loader;
+    int64_t batch;          /* trajectories in the loader's batches */
+    const int64_t *samples; /* in the cache, in the loader's order */
+    int64_t outstanding;    /* the workers' own: batches handed over and not yet released */
+} ups_encode_lot;
+
+/* Hands over a batch, which is released once it is encoded. Waits while all are busy. False once any has failed: the
  * batch is then the caller's. */
-bool ups_encode_workers_push(ups_encode_workers *workers, ups_loader *loader, const ups_batch *batch, int64_t sample,
-                             const char *name);
-/* Waits until all that was handed over is encoded and released: then its loader may be closed. */
-void ups_encode_workers_drain(ups_encode_workers *workers);
-/* Drains, ends the threads, frees; returns the first failure of any. NULL is fine. */
-ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_error *error);
+bool ups_encode_workers_push(ups_encode_workers *workers, ups_encode_lot *lot, const ups_batch *batch);
+/* Whether all that was handed over of the lot is encoded and released, so that its loader may be closed; `wait`: until
+ * it is. */
+bool ups_encode_workers_finished(ups_encode_workers *workers, const ups_encode_lot *lot, bool wait);
+
+/* Where the workers' time went, summed over them. */
+typedef struct ups_encode_times {
+    double encode, put, idle;               /* seconds: of the encoder; of rounding, compressing and publishing; without
+                                               anything to do */
+    double encode_processor, put_processor; /* of these, seconds of a processor */
+} ups_encode_times;
+
+/* Drains, ends the threads, adds to `times`, frees; returns the first failure of any. NULL is fine. */
+ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times *times, ups_error *error);
 
 #endif
