@@ -1,6 +1,6 @@
 /* Attributes of an HDF5 file's objects: all the simple ones in turn, or one by its name. Every call of the library
  * stands under its lock. */
-#include "pipeline/hdf5_file.h"
+#include "pipeline/hdf5_object.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
     attribute_walk walk = {visit, context};
     char reason[300] = "";
     ups_hdf5_enter();
-    hid_t object = H5Oopen(file->id, *name ? name : "/", H5P_DEFAULT);
+    hid_t object = ups_hdf5_open_for_attributes(file, name);
     herr_t result = object < 0 ? -1 : H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_attribute, &walk);
     if (result < 0) ups_hdf5_reason(reason);
     if (object >= 0) H5Oclose(object);
@@ -138,7 +138,7 @@ ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name,
     *out = (ups_hdf5_attribute){0};
     char reason[300] = "its type is neither text nor number";
     ups_hdf5_enter();
-    hid_t object = H5Oopen(file->id, *object_name ? object_name : "/", H5P_DEFAULT);
+    hid_t object = ups_hdf5_open_for_attributes(file, object_name);
     htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
     hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
     bool fine = exists == 0 || (attribute >= 0 && read_attribute(attribute, arena, out));

@@ -44,9 +44,19 @@ static int compare_with(ups_hdf5_file *file, const ups_layout *layout, ups_arena
 
 /* No layout fits: says what the file has at its root, and what the nearest layouts miss. */
 static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
+    enum { MOST_TRIED = 64 };
     const char *const *names, *nearest = NULL;
     int64_t count;
+    char reason[300];
     UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &count, error));
+    for (int64_t i = 0; i < count && i < MOST_TRIED; i++) {
+        if (!ups_hdf5_unreadable(builder->file, names[i], reason)) continue;
+        return ups_fail(
+            error, UPS_ERR_FORMAT,
+            "%s holds '%.64s', which this machine's HDF5 library cannot open (%s): it is damaged, or was written by "
+            "a newer library, whose h5repack --low=0 --high=1 makes a copy that opens",
+            builder->path, names[i], reason);
+    }
     for (int i = 0; i < LAYOUT_COUNT; i++) {
         const char *comparison;
         if (compare_with(builder->file, layouts[i], builder->arena, &comparison) == 0) continue;

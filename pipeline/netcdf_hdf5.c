@@ -1,6 +1,6 @@
 #include "pipeline/netcdf_hdf5.h"
 
-#include "pipeline/hdf5_file.h"
+#include "pipeline/hdf5_object.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,7 +298,7 @@ static bool examine(const description *to, hid_t dataset, const char *name, foun
 }
 
 static hid_t open_dataset(const description *to, const char *name) {
-    hid_t object = H5Oopen(to->file->id, name, H5P_DEFAULT);
+    hid_t object = ups_hdf5_open_for_attributes(to->file, name);
     if (object < 0 || H5Iget_type(object) == H5I_DATASET) return object;
     H5Oclose(object);
     return H5I_INVALID_HID;
@@ -370,7 +370,7 @@ ups_status ups_netcdf_hdf5_describe(ups_hdf5_file *file, ups_arena *arena, ups_n
     *header = (ups_netcdf_header){.version = 4};
     char reason[300] = "";
     ups_hdf5_enter();
-    hid_t root = H5Oopen(file->id, "/", H5P_DEFAULT);
+    hid_t root = ups_hdf5_open_for_attributes(file, "");
     herr_t result = root < 0 ? -1 : list_names(&to, root);
     if (result < 0) {
         ups_hdf5_reason(reason);
@@ -406,7 +406,7 @@ bool ups_netcdf_hdf5_recognises(ups_hdf5_file *file) {
     if (!to.arena) return false;
     bool recognised = false;
     ups_hdf5_enter();
-    hid_t root = H5Oopen(file->id, "/", H5P_DEFAULT);
+    hid_t root = ups_hdf5_open_for_attributes(file, "");
     if (root >= 0) {
         recognised = H5Aexists(root, "_NCProperties") > 0 ||
                      H5Literate(root, H5_INDEX_NAME, H5_ITER_INC, NULL, stop_at_scale, &to) > 0;

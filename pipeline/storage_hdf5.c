@@ -118,6 +118,15 @@ ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name) {
     return kind;
 }
 
+bool ups_hdf5_unreadable(ups_hdf5_file *file, const char *name, char reason[300]) {
+    ups_hdf5_enter();
+    hid_t object = open_object(file, name);
+    if (object < 0) ups_hdf5_reason(reason);
+    if (object >= 0) H5Oclose(object);
+    ups_hdf5_leave();
+    return object < 0;
+}
+
 typedef struct name_list {
     ups_arena *arena;
     const char **names;

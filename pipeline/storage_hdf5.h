@@ -25,6 +25,8 @@ void ups_hdf5_close(
 
 typedef enum ups_hdf5_kind { UPS_HDF5_ABSENT, UPS_HDF5_GROUP, UPS_HDF5_DATASET } ups_hdf5_kind;
 ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name);
+/* Whether the library cannot open an object that ups_hdf5_list names, and why: it is damaged, or of a newer library. */
+bool ups_hdf5_unreadable(ups_hdf5_file *file, const char *name, char reason[300]);
 
 /* Names in a group ("" for the root), in the order of their bytes; allocated in `arena`. */
 ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group, ups_arena *arena, const char *const **names,
