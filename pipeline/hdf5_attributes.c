@@ -1,18 +1,19 @@
 /* Attributes of an HDF5 file's objects: all the simple ones in turn, or one by its name. Every call of the library
  * stands under its lock. */
 #include "pipeline/hdf5_object.h"
+#include "pipeline/hdf5_text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LONGEST_TEXT = 1 << 20, MOST_ENTRIES = 4096 };
 
-/* The library's type for reading texts of a stored type; *bytes of one in memory. Closed by the caller. */
-static hid_t text_type(hid_t stored, bool *variable, size_t *bytes) {
+/* The library's type for reading texts of a stored type of fixed length; *bytes of one in memory. Closed by the caller.
+ */
+static hid_t text_type(hid_t stored, size_t *bytes) {
     hid_t type = H5Tcopy(H5T_C_S1);
-    *variable = H5Tis_variable_str(stored) > 0;
-    *bytes = *variable ? sizeof(char *) : H5Tget_size(stored) + 1; /* room for the NUL */
-    H5Tset_size(type, *variable ? H5T_VARIABLE : *bytes);
+    *bytes = H5Tget_size(stored) + 1; /* room for the NUL */
+    H5Tset_size(type, *bytes);
     H5Tset_cset(type, H5Tget_cset(stored));
     return type;
 }
@@ -21,24 +22,24 @@ static hid_t text_type(hid_t stored, bool *variable, size_t *bytes) {
  */
 
 typedef struct attribute_walk {
+    const ups_hdf5_file *file;
     ups_hdf5_attribute_visitor visit;
     void *context;
 } attribute_walk;
 
 static void visit_text(const attribute_walk *walk, hid_t attribute, hid_t type, const char *name) {
-    bool variable;
-    size_t bytes;
-    hid_t memory_type = text_type(type, &variable, &bytes);
-    if (variable) {
-        char *text = NULL;
-        if (H5Aread(attribute, memory_type, &text) >= 0 && text) walk->visit(walk->context, name, 0, text);
-        if (text) H5free_memory(text);
+    char *text = NULL;
+    if (H5Tis_variable_str(type) > 0) {
+        if (ups_hdf5_read_texts(walk->file, attribute, 1, LONGEST_TEXT, &text) && text)
+            walk->visit(walk->context, name, 0, text);
     } else {
-        char *text = bytes < LONGEST_TEXT ? calloc(1, bytes) : NULL;
+        size_t bytes;
+        hid_t memory_type = text_type(type, &bytes);
+        text = bytes < LONGEST_TEXT ? calloc(1, bytes) : NULL;
         if (text && H5Aread(attribute, memory_type, text) >= 0) walk->visit(walk->context, name, 0, text);
-        free(text);
+        H5Tclose(memory_type);
     }
-    H5Tclose(memory_type);
+    free(text);
 }
 
 static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context) {
@@ -61,7 +62,7 @@ static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *
 
 ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_attribute_visitor visit, void *context,
                                ups_error *error) {
-    attribute_walk walk = {visit, context};
+    attribute_walk walk = {file, visit, context};
     char reason[300] = "";
     ups_hdf5_enter();
     hid_t object = ups_hdf5_open_for_attributes(file, name);
@@ -78,19 +79,27 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
 /* ---- one by its name ----------------------------------------------------------------------------------------------
  */
 
-/* Texts of fixed or variable length; false when the library cannot read them. */
-static bool read_texts(hid_t attribute, hid_t type, hid_t space, ups_arena *arena, ups_hdf5_attribute *out) {
-    bool variable;
+/* Texts of variable length, and of fixed; false when they cannot be read. */
+static bool read_variable_texts(const ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+    char **found = calloc((size_t)out->count, sizeof *found);
+    bool fine = found && ups_hdf5_read_texts(file, attribute, out->count, LONGEST_TEXT, found);
+    const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
+    for (int64_t i = 0; fine && i < out->count; i++) {
+        texts[i] = ups_arena_strdup(arena, found[i] ? found[i] : "");
+        free(found[i]);
+    }
+    free(found);
+    out->texts = texts;
+    return fine;
+}
+
+static bool read_fixed_texts(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5_attribute *out) {
     size_t bytes;
-    hid_t memory_type = text_type(type, &variable, &bytes);
+    hid_t memory_type = text_type(type, &bytes);
     char *buffer = bytes < LONGEST_TEXT / (size_t)out->count ? calloc((size_t)out->count, bytes) : NULL;
     bool fine = buffer && H5Aread(attribute, memory_type, buffer) >= 0;
     const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
-    for (int64_t i = 0; fine && i < out->count; i++) {
-        const char *text = variable ? ((char **)(void *)buffer)[i] : buffer + (size_t)i * bytes;
-        texts[i] = ups_arena_strdup(arena, text ? text : "");
-    }
-    if (fine && variable) H5Dvlen_reclaim(memory_type, space, H5P_DEFAULT, buffer);
+    for (int64_t i = 0; fine && i < out->count; i++) texts[i] = ups_arena_strdup(arena, buffer + (size_t)i * bytes);
     free(buffer);
     H5Tclose(memory_type);
     out->texts = texts;
@@ -112,7 +121,7 @@ static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5
     return fine;
 }
 
-static bool read_attribute(hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_attribute(const ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     bool fine = type >= 0 && space >= 0;
     hssize_t count = fine ? H5Sget_simple_extent_npoints(space) : -1;
@@ -122,7 +131,8 @@ static bool read_attribute(hid_t attribute, ups_arena *arena, ups_hdf5_attribute
     if (fine && count > 0) {
         H5T_class_t class = H5Tget_class(type);
         if (class == H5T_STRING) {
-            fine = read_texts(attribute, type, space, arena, out);
+            fine = H5Tis_variable_str(type) > 0 ? read_variable_texts(file, attribute, arena, out)
+                                                : read_fixed_texts(attribute, type, arena, out);
         } else {
             fine = (class == H5T_FLOAT || class == H5T_INTEGER || class == H5T_ENUM) &&
                    read_numbers(attribute, type, arena, out);
@@ -141,7 +151,7 @@ ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name,
     hid_t object = ups_hdf5_open_for_attributes(file, object_name);
     htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
     hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
-    bool fine = exists == 0 || (attribute >= 0 && read_attribute(attribute, arena, out));
+    bool fine = exists == 0 || (attribute >= 0 && read_attribute(file, attribute, arena, out));
     if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_reason(reason);
     if (attribute >= 0) H5Aclose(attribute);
     if (object >= 0) H5Oclose(object);

@@ -1,6 +1,7 @@
 #include "pipeline/netcdf_hdf5.h"
 
 #include "pipeline/hdf5_object.h"
+#include "pipeline/hdf5_text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,24 +83,23 @@ static hid_t memory_type(ups_netcdf_type type) {
 
 static bool read_text(const description *to, hid_t attribute, hid_t type, ups_netcdf_attribute *out) {
     bool done = false;
-    hid_t memory = H5Tcopy(H5T_C_S1);
-    H5Tset_cset(memory, H5Tget_cset(type));
     if (H5Tis_variable_str(type) > 0) {
         char *text = NULL;
-        H5Tset_size(memory, H5T_VARIABLE);
-        done = H5Aread(attribute, memory, &text) >= 0 && text;
+        done = ups_hdf5_read_texts(to->file, attribute, 1, LARGEST_ATTRIBUTE, &text) && text;
         if (done) out->values = ups_arena_strdup(to->arena, text);
-        if (text) H5free_memory(text);
+        free(text);
     } else {
+        hid_t memory = H5Tcopy(H5T_C_S1);
         size_t size = H5Tget_size(type);
+        H5Tset_cset(memory, H5Tget_cset(type));
         if (size > 0 && size < LARGEST_ATTRIBUTE) {
             char *text = ups_arena_alloc(to->arena, size + 1);
             H5Tset_size(memory, size + 1); /* room for the NUL */
             done = H5Aread(attribute, memory, text) >= 0;
             out->values = text;
         }
+        H5Tclose(memory);
     }
-    H5Tclose(memory);
     out->type = UPS_NETCDF_CHAR;
     if (done) out->count = (int64_t)strlen(out->values);
     return done;

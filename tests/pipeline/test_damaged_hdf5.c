@@ -111,6 +111,72 @@ static void a_file_cut_anywhere_is_an_error(void **state) {
     assert_int_equal(seen.data, 0);
 }
 
+/* A file of compressible flow that says `boundary` in a text of variable length; its bytes, to be freed. */
+static char *write_file_with_boundary(const char *path, const char *boundary, size_t *length) {
+    const written_form contiguous = {.name = "contiguous"};
+    write_compressible_file(path, &contiguous, 1, 2, 4, 4);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR), type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    hid_t attribute = H5Acreate2(file, "bc", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, &boundary) >= 0);
+    H5Aclose(attribute);
+    H5Tclose(type);
+    H5Sclose(space);
+    assert_true(H5Fclose(file) >= 0);
+    char *bytes;
+    assert_int_equal(ups_read_file(path, MOST_BYTES, &bytes, length, NULL), UPS_OK);
+    return bytes;
+}
+
+/* Where the file says which text it means: length, address of the heap, index in the heap. */
+static uint8_t *find_reference(char *bytes, size_t length, uint32_t letters) {
+    const char *heap = memmem(bytes, length, "GCOL", 4);
+    assert_non_null(heap);
+    uint8_t wanted[12];
+    const uint64_t address = (uint64_t)(heap - bytes);
+    memcpy(wanted, &letters, 4);
+    memcpy(wanted + 4, &address, 8);
+    uint8_t *found = memmem(bytes, length, wanted, sizeof wanted);
+    assert_non_null(found);
+    return found;
+}
+
+static void assert_boundary(const char *bytes, size_t length, const char *boundary) {
+    ups_source *source;
+    ups_error error = {0};
+    FILE *file = fopen(scratch("said.h5"), "wb");
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    fclose(file);
+    if (ups_layout_open(scratch("said.h5"), NULL, &source, &error) != UPS_OK) fail_msg("%s", error.message);
+    assert_string_equal(ups_layout_boundary(source, 0), boundary);
+    ups_source_close(source);
+}
+
+static void a_text_that_its_heap_does_not_hold_is_left_out(void **state) {
+    size_t length;
+    char *bytes = write_file_with_boundary(scratch("said.h5"), "walls", &length);
+    assert_boundary(bytes, length, "walls");
+    uint8_t *reference = find_reference(bytes, length, 5), whole[16];
+    memcpy(whole, reference, sizeof whole);
+    const uint32_t indices[] = {0, 2, 77, 100000, UINT32_MAX}, lengths[] = {17, 4000, UINT32_MAX};
+    for (size_t i = 0; i < sizeof indices / sizeof *indices; i++) {
+        memcpy(reference + 12, &indices[i], 4);
+        assert_boundary(bytes, length, "not said");
+    }
+    memcpy(reference, whole, sizeof whole);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        memcpy(reference, &lengths[i], 4);
+        assert_boundary(bytes, length, "not said");
+    }
+    const uint64_t addresses[] = {1, length - 8, length, UINT64_MAX};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        memcpy(reference, whole, sizeof whole);
+        memcpy(reference + 4, &addresses[i], 8);
+        assert_boundary(bytes, length, "not said");
+    }
+    free(bytes);
+}
+
 /* Absurd sizes in damaged metadata make the HDF5 library ask for absurd memory, and cope with getting none. It also
  * forgets to free some of what it read before it saw the damage. */
 const char *__asan_default_options(void);
@@ -122,6 +188,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flipped_bits_give_errors_or_data_and_never_a_crash),
         cmocka_unit_test(a_file_cut_anywhere_is_an_error),
+        cmocka_unit_test(a_text_that_its_heap_does_not_hold_is_left_out),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
