@@ -86,7 +86,7 @@ static size_t context_bytes(void) {
 }
 
 size_t ups_chunk_scratch_bytes(ups_chunk_codec codec, ups_chunk_shape shape) {
-    return codec.portable ? context_bytes() + ups_chunk_raw_bytes(shape) : ups_latent_scratch_bytes();
+    return codec.portable ? context_bytes() + ups_chunk_raw_bytes(shape) : ups_latent_scratch_bytes(shape.times);
 }
 
 /* One zstd frame into `plain` of exactly the expected size. */

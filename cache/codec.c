@@ -1,11 +1,12 @@
 #include "cache/codec.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HEADER_BYTES 8
 #define LENGTH_BYTES 4       /* what the table says of a block */
-#define BLOCK_HEADER_BYTES 2 /* order, lanes */
+#define BLOCK_HEADER_BYTES 3 /* order, lanes, grid */
 #define STORED 3             /* in the place of the order */
 
 /* A block holds this many values: enough that its frequencies and states cost nothing (1 %), few enough that an
@@ -17,6 +18,12 @@
 /* The order is chosen by looking at one group of series in so many, and at the first. */
 #define LOOKED_AT 32
 
+/* Numbers that are whole multiples of 2^(grid − GRID_ZERO), and few enough of them, are coded as those multiples: what
+ * an error bound (statistics.h) leaves is on such a grid. Without a grid, 0, they are coded by the order of FP16
+ * numbers. */
+#define GRID_ZERO 25 /* grid 1: of 2^−24, FP16's smallest */
+#define MOST_GRID 40
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are little-endian; a big-endian port must swap here");
 
@@ -24,6 +31,7 @@ struct ups_latent_encoder {
     int64_t times, series;
     uint16_t *codes; /* of one block */
     uint16_t *words; /* as many as a block can become */
+    ups_f16 *on_grid;
     uint32_t tables[UPS_RANS_ENCODER_ENTRIES];
     ups_rans_histogram counts;
 };
@@ -52,6 +60,7 @@ void ups_latent_encoder_destroy(ups_latent_encoder *encoder) {
     if (!encoder) return;
     free(encoder->codes);
     free(encoder->words);
+    free(encoder->on_grid);
     free(encoder);
 }
 
@@ -63,19 +72,60 @@ ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series) {
     encoder->series = series;
     encoder->codes = malloc(values * sizeof *encoder->codes);
     encoder->words = malloc((2 * values + UPS_RANS_SLACK) * sizeof *encoder->words);
-    if (encoder->codes && encoder->words) return encoder;
+    encoder->on_grid = malloc(values * sizeof *encoder->on_grid);
+    if (encoder->codes && encoder->words && encoder->on_grid) return encoder;
     ups_latent_encoder_destroy(encoder);
     return NULL;
 }
 
-static int choose_order(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t here) {
+/* The exponent of the lowest bit of a number that is not 0: of 1.5 · 2^3 it is 2. */
+static int lowest_exponent(ups_f16 bits) {
+    int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    if (exponent > 0) fraction |= 0x400;
+    return (exponent > 0 ? exponent : 1) - 25 + __builtin_ctz((unsigned)fraction);
+}
+
+/* The coarsest grid that all numbers of a block are on, within 32767 steps of 0; 0: there is none, as for nearly any
+ * latents, which the first few tell. Not for −0, NaN and Inf. */
+static int find_grid(const ups_f16 *latents, int64_t stride, int64_t times, int64_t here) {
+    int lowest = MOST_GRID, highest = -GRID_ZERO;
+    for (int64_t t = 0; t < times; t++) {
+        for (int64_t s = 0; s < here; s++) {
+            ups_f16 bits = latents[t * stride + s];
+            if (bits == 0) continue;
+            int exponent = bits >> 10 & 31;
+            if (bits == 0x8000 || exponent == 31) return 0;
+            int low = lowest_exponent(bits), high = exponent > 0 ? exponent - 15 : -15; /* below 2^(high + 1) */
+            if (low < lowest) lowest = low;
+            if (high > highest) highest = high;
+            if (highest - lowest > 14) return 0;
+        }
+    }
+    return lowest == MOST_GRID ? 0 : lowest + GRID_ZERO;
+}
+
+/* FP16 numbers to those whose place in the order of FP16 numbers is their multiple of the grid. */
+static void put_on_grid(const ups_f16 *latents, int64_t stride, int64_t times, int64_t here, int grid, ups_f16 *out) {
+    float scale = ldexpf(1.0F, GRID_ZERO - grid);
+    for (int64_t t = 0; t < times; t++) {
+        for (int64_t s = 0; s < here; s += UPS_RANS_LANES, out += UPS_RANS_LANES) {
+            float values[UPS_RANS_LANES];
+            int64_t width = here - s < UPS_RANS_LANES ? here - s : UPS_RANS_LANES;
+            ups_f16_to_f32(latents + t * stride + s, values, (size_t)width);
+            for (int64_t i = 0; i < width; i++) out[i] = ups_rans_ordered((uint16_t)(int32_t)(values[i] * scale));
+            out -= UPS_RANS_LANES - width;
+        }
+    }
+}
+
+static int choose_order(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t stride, int64_t here) {
     int best = 0;
     uint64_t best_bits = UINT64_MAX;
     for (int order = 0; order <= UPS_RANS_MAX_ORDER && order < encoder->times; order++) {
         memset(encoder->counts, 0, sizeof encoder->counts);
         for (int64_t s = 0; s < here; s += (int64_t)LOOKED_AT * UPS_RANS_LANES) {
             int64_t width = here - s < UPS_RANS_LANES ? here - s : UPS_RANS_LANES;
-            ups_rans_residuals(latents + s, encoder->series, encoder->times, width, order, encoder->codes);
+            ups_rans_residuals(latents + s, stride, encoder->times, width, order, encoder->codes);
             ups_rans_count(encoder->codes, encoder->times, width, encoder->counts);
         }
         uint64_t bits = ups_rans_bits(encoder->counts);
@@ -88,6 +138,7 @@ static int choose_order(ups_latent_encoder *encoder, const ups_f16 *latents, int
 static uint8_t *store_block(const ups_f16 *latents, int64_t stride, int64_t times, int64_t here, uint8_t *out) {
     *out++ = STORED;
     *out++ = 0;
+    *out++ = 0;
     size_t row = (size_t)here * sizeof *latents;
     for (int64_t t = 0; t < times; t++, out += row) memcpy(out, latents + t * stride, row);
     return out;
@@ -95,9 +146,15 @@ static uint8_t *store_block(const ups_f16 *latents, int64_t stride, int64_t time
 
 /* `here` series from `latents` on become a block at `out`; returns its end. */
 static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t here, uint8_t *out) {
-    int64_t times = encoder->times;
-    int order = choose_order(encoder, latents, here), lanes = lanes_for(times, here);
-    ups_rans_residuals(latents, encoder->series, times, here, order, encoder->codes);
+    int64_t times = encoder->times, stride = encoder->series;
+    int grid = find_grid(latents, stride, times, here), lanes = lanes_for(times, here);
+    const ups_f16 *coded = latents;
+    if (grid) {
+        put_on_grid(latents, stride, times, here, grid, encoder->on_grid);
+        coded = encoder->on_grid, stride = here;
+    }
+    int order = choose_order(encoder, coded, stride, here);
+    ups_rans_residuals(coded, stride, times, here, order, encoder->codes);
     memset(encoder->counts, 0, sizeof encoder->counts);
     ups_rans_count(encoder->codes, times, here, encoder->counts);
     ups_rans_merge(encoder->counts);
@@ -117,6 +174,7 @@ static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents
         return store_block(latents, encoder->series, times, here, out);
     *out++ = (uint8_t)order;
     *out++ = (uint8_t)lanes;
+    *out++ = (uint8_t)grid;
     memcpy(out, table, table_bytes);
     memcpy(out + table_bytes, state, state_bytes);
     memcpy(out + table_bytes + state_bytes, top, word_bytes);
@@ -143,10 +201,11 @@ size_t ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, ui
 typedef struct decoder {
     uint32_t tables[UPS_RANS_DECODER_ENTRIES];
     ups_rans_histogram frequencies;
+    ups_f16 group[]; /* (times, UPS_RANS_LANES): of a group on a grid */
 } decoder;
 
-size_t ups_latent_scratch_bytes(void) {
-    return sizeof(decoder);
+size_t ups_latent_scratch_bytes(int64_t times) {
+    return sizeof(decoder) + (size_t)times * UPS_RANS_LANES * sizeof(ups_f16);
 }
 
 static ups_status check_header(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t *per_block,
@@ -191,18 +250,35 @@ static bool decode_stored(const uint8_t *bytes, size_t length, int64_t times, in
     return true;
 }
 
+/* What put_on_grid made of a group, back to numbers in their place. */
+static void take_from_grid(const ups_f16 *group, int width, int grid, ups_rans_frames to, bool *finite) {
+    float scale = ldexpf(1.0F, grid - GRID_ZERO), values[UPS_RANS_LANES];
+    for (int64_t t = 0; t < to.end - to.start; t++, group += UPS_RANS_LANES) {
+        for (int i = 0; i < width; i++) values[i] = (float)(int16_t)ups_rans_ordered(group[i]) * scale;
+        if (to.dtype == UPS_F32) {
+            for (int i = 0; i < width; i++) *finite &= fabsf(values[i]) < 65520; /* what FP16 can hold */
+            memcpy((float *)to.out + t * to.stride, values, (size_t)width * sizeof *values);
+            continue;
+        }
+        ups_f16 *row = (ups_f16 *)to.out + t * to.stride;
+        ups_f32_to_f16(values, row, (size_t)width);
+        for (int i = 0; i < width; i++) *finite &= (row[i] & 0x7c00) != 0x7c00;
+    }
+}
+
 /* False: damaged. */
 static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_t times, int64_t here,
                          ups_rans_frames to, bool *finite, int *order) {
     if (length < BLOCK_HEADER_BYTES) return false;
-    int lanes = bytes[1];
+    int lanes = bytes[1], grid = bytes[2];
     const uint8_t *at = bytes + BLOCK_HEADER_BYTES, *end = bytes + length;
     *order = bytes[0];
-    if (*order == STORED && lanes == 0) {
+    if (*order == STORED && lanes == 0 && grid == 0) {
         *order = 0;
         return decode_stored(at, (size_t)(end - at), times, here, to, finite);
     }
     if (*order > UPS_RANS_MAX_ORDER || (lanes != UPS_RANS_LANES && lanes != UPS_RANS_FEW_LANES)) return false;
+    if (grid > MOST_GRID) return false;
     size_t table_bytes = ups_rans_read_frequencies(at, (size_t)(end - at), d->frequencies);
     uint32_t state[UPS_RANS_LANES];
     size_t state_bytes = (size_t)lanes * sizeof *state;
@@ -214,7 +290,14 @@ static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_
     size_t size = to.dtype == UPS_F16 ? sizeof(ups_f16) : sizeof(float);
     for (int64_t s = 0; s < here; s += lanes) {
         int width = here - s < lanes ? (int)(here - s) : lanes;
-        at = ups_rans_decode(d->tables, at, end, times, width, *order, to, state, finite);
+        if (grid) {
+            bool ignored;
+            ups_rans_frames group = {UPS_F16, false, to.start, to.end, UPS_RANS_LANES, d->group};
+            at = ups_rans_decode(d->tables, at, end, times, width, *order, group, state, &ignored);
+            take_from_grid(d->group, width, grid, to, finite);
+        } else {
+            at = ups_rans_decode(d->tables, at, end, times, width, *order, to, state, finite);
+        }
         to.out = (char *)to.out + (size_t)width * size;
     }
     bool fine = at == end;

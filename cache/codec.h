@@ -31,7 +31,7 @@ typedef struct ups_latent_orders {
 /* Frames [start, start + count) of `encoded` as `dtype`, UPS_F16 or UPS_F32, into `out` (count, series). *finite (NULL
  * is fine) says whether all of them are neither NaN nor Inf; `orders` may be NULL. `scratch`: ups_latent_scratch_bytes,
  * 64-byte aligned; nothing is allocated. UPS_ERR_FORMAT: never was a trajectory of this shape, or a damaged one. */
-size_t ups_latent_scratch_bytes(void);
+size_t ups_latent_scratch_bytes(int64_t times);
 ups_status ups_latent_decode(const uint8_t *encoded, size_t length, int64_t times, int64_t series, int64_t start,
                              int64_t count, void *scratch, ups_dtype dtype, void *out, bool *finite,
                              ups_latent_orders *orders, ups_error *error);

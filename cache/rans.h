@@ -52,6 +52,11 @@ typedef struct ups_rans_frames {
     void *out;
 } ups_rans_frames;
 
+/* FP16 bits to integers in the order of the numbers, as 16 bits of two's complement: its own inverse. */
+static inline uint16_t ups_rans_ordered(uint16_t bits) {
+    return (uint16_t)(bits ^ ((bits >> 15) * 0x7fffu));
+}
+
 /* `latents` (times, series), rows `stride` apart, into codes (times, series). */
 void ups_rans_residuals(const ups_f16 *latents, int64_t stride, int64_t times, int64_t series, int order,
                         uint16_t *codes);

@@ -36,10 +36,6 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE uint16_t ordered(uint16_t bits) {
-    return (uint16_t)(bits ^ ((bits >> 15) * 0x7fffu));
-}
-
 INLINE uint16_t zigzag(uint16_t residual) {
     return (uint16_t)((residual << 1) ^ (uint16_t) - (residual >> 15));
 }
@@ -98,12 +94,14 @@ static void residuals(const ups_f16 *latents, int64_t stride, int64_t times, int
     for (int64_t t = 0; t < times; t++, codes += series) {
         const ups_f16 *here = latents + t * stride, *last = here - stride, *before = last - stride;
         if (t == 0 || order == 0) {
-            for (int64_t s = 0; s < series; s++) codes[s] = zigzag(ordered(here[s]));
+            for (int64_t s = 0; s < series; s++) codes[s] = zigzag(ups_rans_ordered(here[s]));
         } else if (t == 1 || order == 1) {
-            for (int64_t s = 0; s < series; s++) codes[s] = zigzag((uint16_t)(ordered(here[s]) - ordered(last[s])));
+            for (int64_t s = 0; s < series; s++)
+                codes[s] = zigzag((uint16_t)(ups_rans_ordered(here[s]) - ups_rans_ordered(last[s])));
         } else {
             for (int64_t s = 0; s < series; s++)
-                codes[s] = zigzag((uint16_t)(ordered(here[s]) - 2 * ordered(last[s]) + ordered(before[s])));
+                codes[s] = zigzag((uint16_t)(ups_rans_ordered(here[s]) - 2 * ups_rans_ordered(last[s]) +
+                                             ups_rans_ordered(before[s])));
         }
     }
 }

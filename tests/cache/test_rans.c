@@ -14,10 +14,10 @@
 static const int64_t shapes[][2] = {{1, 1},   {1, 64},   {2, 64},    {2, 16384}, {15, 65},  {16, 63},   {16, 64},
                                     {17, 64}, {17, 130}, {101, 192}, {201, 320}, {37, 999}, {600, 1000}};
 #define SHAPES (sizeof shapes / sizeof shapes[0])
-enum { MOST_FORMS = 3, KINDS = 4 };
+enum { MOST_FORMS = 3, KINDS = 5 };
 
 /* Noise of all bits, noise of some bits, lines of many slopes with a little noise, and series that stand still with
- * sudden noise: NaN and Inf are among the first. */
+ * sudden noise, and multiples of 1/512: NaN and Inf are among the first. */
 static ups_f16 *make_latents(int kind, int64_t times, int64_t series) {
     ups_f16 *latents = malloc((size_t)(times * series) * sizeof *latents);
     ups_random stream = ups_random_stream(3, UPS_RANDOM_TEST, (uint32_t)kind);
@@ -27,6 +27,8 @@ static ups_f16 *make_latents(int kind, int64_t times, int64_t series) {
         if (kind == 0) latents[i] = (ups_f16)noise;
         if (kind == 1) latents[i] = (ups_f16)(noise % 1000);
         if (kind == 2) latents[i] = (ups_f16)(0xbc00 + t * (s % 7) + noise % 3);
+        float multiple = (float)((int)(noise % 3001) - 1500) / 512;
+        if (kind == 4) ups_f32_to_f16(&multiple, &latents[i], 1);
         if (kind == 3) latents[i] = (ups_f16)(0x3c00 + s + (t % 50 == 3 ? noise % 5000 : 0));
     }
     return latents;
@@ -42,7 +44,7 @@ static void any_latents_come_back_and_every_form_makes_the_same_bytes(void **sta
         size_t count = (size_t)(times * series), length = 0, bound = ups_latent_bound(times, series);
         ups_f16 *latents = make_latents(i % KINDS, times, series), *back = malloc(count * sizeof *back);
         uint8_t *first = malloc(bound), *encoded = malloc(bound);
-        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(times));
         ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
         for (int form = 0; form < MOST_FORMS; form++) {
             if (!ups_rans_use(form)) continue; /* not on this machine */
@@ -70,7 +72,7 @@ static void every_form_decodes_any_run_of_frames_into_either_type(void **state) 
         size_t room = (size_t)(times * series) * sizeof(float);
         ups_f16 *latents = make_latents(i % KINDS, times, series);
         uint8_t *encoded = malloc(ups_latent_bound(times, series));
-        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(times));
         float *floats = ups_aligned_alloc(64, room), *expected = malloc(room);
         ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
         size_t length = ups_latent_encode(encoder, latents, encoded);
@@ -148,7 +150,7 @@ static void a_single_nan_or_infinity_is_noticed_wherever_it_is(void **state) {
     enum { TIMES = 19, SERIES = 150 };
     ups_f16 latents[TIMES * SERIES] = {0}, back[TIMES * SERIES];
     uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
-    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES));
     ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
     for (int form = 0; form < MOST_FORMS; form++) {
         if (!ups_rans_use(form)) continue;
@@ -189,7 +191,7 @@ static void the_order_chosen_is_the_one_that_fits(void **state) {
     enum { TIMES = 64, SERIES = 128 };
     ups_f16 *noise = make_latents(0, TIMES, SERIES), latents[TIMES * SERIES];
     uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
-    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes());
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES));
     ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
     for (int order = 0; order <= UPS_RANS_MAX_ORDER; order++) {
         for (int i = 0; i < TIMES * SERIES; i++) {

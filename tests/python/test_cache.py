@@ -119,6 +119,8 @@ def check_with_plugin(scratch):
     long = (0x3c00 + np.arange(300)[:, None, None] * (np.arange(30)[:, None] % 5) + bits[:1].repeat(300, 0)[:, :1].repeat(30, 1) % 9).astype("<u2").view("f2")
     claim("trajectories of several blocks survive it, and are as small as their frequencies promise",
           same(latent.decode(latent.encode(long), long.shape), long) and len(latent.encode(long)) < long.nbytes / 8)
+    grid = (np.round(np.sin(np.arange(40)[:, None, None] / 9 + np.arange(20)) * 700).repeat(3, 1) / 256).astype(np.float16)
+    claim("so do multiples of a power of two, in less", same(latent.decode(latent.encode(grid), grid.shape), grid))
     check_both_codecs(expected, cache=os.path.join(scratch, "latents"))
     rewritten = zarr.create_array(os.path.join(scratch, "rewritten"), shape=SHAPE, chunks=(1, *SHAPE[1:]), shards=(4, *SHAPE[1:]),
                                   dtype="float16", serializer={"name": "ups.latent"})

@@ -12,6 +12,7 @@ MAX_ORDER, STORED = 2, 3
 LANES, FEW_LANES = 64, 16
 CONTEXTS, TOKENS, PLAIN_TOKENS = 32, 40, 16
 BITS, TOTAL, FLOOR = 10, 1 << 10, 1 << 16
+GRID_ZERO, MOST_GRID = 25, 40  # numbers may be coded as multiples of 2^(grid - 25)
 
 _BLOCK_VALUES, _FEW_VALUES = 256 * 1024, 32 * 1024
 _LOOKED_AT = 32  # the order is chosen by looking at one group of 64 series in so many
@@ -78,8 +79,32 @@ def _cost(counts):
     return max(int(n_log_n(counts.sum()) - n_log_n(counts).sum()), 0)
 
 
+def _find_grid(bits):
+    """The coarsest grid that all of a block's FP16 bits are on, within 32767 steps of 0; 0: none."""
+    exponent, fraction = (bits >> 10 & 31).astype(np.int64), (bits & 0x3FF).astype(np.int64)
+    if (bits == 0x8000).any() or (exponent == 31).any() or not bits.any():
+        return 0
+    fraction = np.where(exponent > 0, fraction | 0x400, fraction)
+    low = np.maximum(exponent, 1) - 25 + _bit_length(fraction & -fraction) - 1
+    lowest, highest = int(low[bits != 0].min()), int((exponent[bits != 0] - 15).max())
+    return 0 if highest - lowest > 14 else lowest + GRID_ZERO
+
+
+def _integers(bits, grid):
+    """What is predicted: places in the order of FP16 numbers, or multiples of the grid; uint16."""
+    if grid == 0:
+        return _ordered(bits)
+    return (bits.view(np.float16).astype(np.float64) * 2.0 ** (GRID_ZERO - grid)).astype(np.int16).view(np.uint16)
+
+
+def _from_integers(values, grid):
+    if grid == 0:
+        return _ordered(values)
+    return (values.view(np.int16) * 2.0 ** (grid - GRID_ZERO)).astype(np.float16).view(np.uint16)
+
+
 def choose_order(values):
-    """values: (time, series) of a block, mapped by _ordered. The order whose tokens promise the fewest bits."""
+    """values: (time, series) of a block, by _integers. The order whose tokens promise the fewest bits."""
     sample = values[:, np.arange(values.shape[1]) // LANES % _LOOKED_AT == 0]
     bits = []
     for order in range(min(MAX_ORDER + 1, values.shape[0])):
@@ -172,11 +197,12 @@ def encode(latents, order=None):
     """latents: float16, time on the first axis. Returns bytes."""
     times = latents.shape[0]
     bits = np.ascontiguousarray(latents, "<f2").view("<u2").reshape(times, -1)
-    values, series = _ordered(bits), bits.shape[1]
+    series = bits.shape[1]
     each = block_series(times, series)
     blocks = []
     for first in range(0, series, each):
-        block = values[:, first:first + each]
+        grid = _find_grid(bits[:, first:first + each])
+        block = _integers(bits[:, first:first + each], grid)
         lanes = FEW_LANES if block.size < _FEW_VALUES else LANES
         chosen = choose_order(block) if order is None else order
         codes = _zigzag(_residuals(block, chosen)).astype(np.int64)
@@ -189,7 +215,7 @@ def encode(latents, order=None):
         state, words = _encode_words(codes, shared, lanes)
         packed = table + state.astype("<u4").tobytes() + words.tobytes()
         raw = bits[:, first:first + each].tobytes()
-        blocks.append(bytes([chosen, lanes]) + packed if len(packed) < len(raw) else bytes([STORED, 0]) + raw)
+        blocks.append(bytes([chosen, lanes, grid]) + packed if len(packed) < len(raw) else bytes([STORED, 0, 0]) + raw)
     lengths = np.array([len(block) for block in blocks], "<u4")
     return b"".join([np.array([VERSION, each], "<u4").tobytes(), lengths.tobytes(), *blocks])
 
@@ -216,10 +242,10 @@ class _Stream:
     """A block's frequencies, states and words."""
 
     def __init__(self, block):
-        self.order, self.lanes = block[0], block[1]
-        if self.order > MAX_ORDER or self.lanes not in (LANES, FEW_LANES):
+        self.order, self.lanes, self.grid = block[:3]
+        if self.order > MAX_ORDER or self.lanes not in (LANES, FEW_LANES) or self.grid > MOST_GRID:
             raise ValueError(f"ups.latent: a block of order {self.order} and {self.lanes} lanes is not one of version {VERSION}")
-        frequencies, at = _read_frequencies(block, 2)
+        frequencies, at = _read_frequencies(block, 3)
         starts = np.cumsum(frequencies, axis=1) - frequencies
         self.token = np.array([np.repeat(np.arange(TOKENS), row) if row.any() else np.zeros(TOTAL, int) for row in frequencies])
         self.frequency = np.take_along_axis(frequencies, self.token, axis=1)
@@ -254,9 +280,9 @@ class _Stream:
 
 
 def _decode_block(block, times, count):
-    """→ integers in the order of the numbers (time, series)."""
-    if block[:2] == bytes([STORED, 0]):
-        return _ordered(np.frombuffer(block, "<u2", offset=2).reshape(times, count))
+    """→ FP16 bits (time, series)."""
+    if block[:3] == bytes([STORED, 0, 0]):
+        return np.frombuffer(block[3:], "<u2").reshape(times, count)
     stream, codes = _Stream(block), np.empty((times, count), np.int64)
     for first in range(0, count, stream.lanes):
         group = codes[:, first:first + stream.lanes]
@@ -269,7 +295,7 @@ def _decode_block(block, times, count):
     residuals = ((codes >> 1) ^ -(codes & 1)).astype(np.uint16)
     if stream.order == 2:
         residuals[1:] = np.cumsum(residuals[1:], axis=0, dtype=np.uint16)
-    return np.cumsum(residuals, axis=0, dtype=np.uint16) if stream.order else residuals
+    return _from_integers(np.cumsum(residuals, axis=0, dtype=np.uint16) if stream.order else residuals, stream.grid)
 
 
 def decode(data, shape):
@@ -277,5 +303,5 @@ def decode(data, shape):
     data, times = bytes(data), int(shape[0])
     out = np.empty((times, int(np.prod(shape[1:]))), np.uint16)
     for first, count, block in _blocks(data, shape):
-        out[:, first:first + count] = _ordered(_decode_block(block, times, count))
+        out[:, first:first + count] = _decode_block(block, times, count)
     return out.view(np.float16).reshape(shape)
