@@ -292,6 +292,15 @@ ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length,
     return ups_publish_commit(publication, error);
 }
 
+ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t length, ups_error *error) {
+    char *found = NULL;
+    size_t found_length;
+    bool there = ups_read_file(path, length, &found, &found_length, NULL) == UPS_OK && found_length == length &&
+                 memcmp(found, bytes, length) == 0;
+    free(found);
+    return there ? UPS_OK : ups_publish_bytes(path, bytes, length, error);
+}
+
 /* ---- directories ---- */
 
 struct ups_directory_publication {

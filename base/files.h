@@ -36,6 +36,8 @@ ups_status ups_sync_directory(const char *path, ups_error *error);
 
 /* All of the above for bytes already in memory. */
 ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length, ups_error *error);
+/* The same, unless a file of exactly these bytes is there: then nothing is written. */
+ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t length, ups_error *error);
 
 /* The same for a directory: a fresh one under a temporary name beside `path`, which the caller fills with files that
  * are synced themselves. Refused (UPS_ERR_ARGUMENT) when `path` is there already: what stands there may be dear. */

@@ -21,14 +21,24 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
                     problem.text);
 }
 
-ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error) {
+static ups_status publish(const char *path, const json_t *json,
+                          ups_status (*as)(const char *path, const void *bytes, size_t length, ups_error *error),
+                          ups_error *error) {
     char *text = json_dumps(json, JSON_INDENT(2) | JSON_ENCODE_ANY);
     if (!text) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write JSON", path);
     size_t length = strlen(text);
     text[length] = '\n'; /* takes the place of the NUL: the text is written by length */
-    ups_status status = ups_publish_bytes(path, text, length + 1, error);
+    ups_status status = as(path, text, length + 1, error);
     free(text);
     return status;
+}
+
+ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error) {
+    return publish(path, json, ups_publish_bytes, error);
+}
+
+ups_status ups_json_publish_once(const char *path, const json_t *json, ups_error *error) {
+    return publish(path, json, ups_publish_bytes_once, error);
 }
 
 static const char *type_name(const json_t *value) {

@@ -10,6 +10,7 @@
 ups_status ups_json_read(const char *path, json_t **json, ups_error *error);
 /* Publishes `json` atomically, indented by two, keys in the order of insertion, with a newline at the end. */
 ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error);
+ups_status ups_json_publish_once(const char *path, const json_t *json, ups_error *error); /* unless it is there so */
 
 /* Typed look-ups. `where` names the document in messages. A missing key or another type is UPS_ERR_FORMAT. Strings are
  * borrowed. */

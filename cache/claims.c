@@ -327,11 +327,10 @@ static ups_status enter(ups_claims *claims, ups_error *error) {
     return status;
 }
 
-ups_status ups_claims_join(const char *directory, const char *purpose, ups_claims_timing timing, ups_claims **result,
-                           ups_error *error) {
-    *result = NULL;
+/* One that has not entered. NULL: out of memory. */
+static ups_claims *create(const char *directory, const char *purpose, ups_claims_timing timing) {
     ups_claims *claims = calloc(1, sizeof *claims);
-    if (!claims) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build in it", directory);
+    if (!claims) return NULL;
     claims->timing.beat = timing.beat > 0 ? timing.beat : usual_beat;
     claims->timing.patience = timing.patience > 0 ? timing.patience : usual_patience;
     pthread_mutex_init(&claims->lock, NULL);
@@ -342,6 +341,24 @@ ups_status ups_claims_join(const char *directory, const char *purpose, ups_claim
     pthread_condattr_destroy(&monotonic);
     identify(&claims->self);
     snprintf(claims->purpose, sizeof claims->purpose, "%s", purpose);
+    claims->folder = join_path(directory, UPS_CLAIMS_FOLDER);
+    if (claims->folder) return claims;
+    destroy(claims);
+    return NULL;
+}
+
+void ups_claims_clear(const char *directory) {
+    ups_claims *claims = create(directory, "", (ups_claims_timing){0});
+    if (!claims) return;
+    clear_away(claims);
+    destroy(claims);
+}
+
+ups_status ups_claims_join(const char *directory, const char *purpose, ups_claims_timing timing, ups_claims **result,
+                           ups_error *error) {
+    *result = NULL;
+    ups_claims *claims = create(directory, purpose, timing);
+    if (!claims) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build in it", directory);
     uint64_t nonce[2];
     ups_status status = UPS_OK;
     if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
@@ -350,8 +367,7 @@ ups_status ups_claims_join(const char *directory, const char *purpose, ups_claim
     if (status == UPS_OK) {
         snprintf(claims->own, sizeof claims->own, RECORD_PREFIX "%016llx%016llx", (unsigned long long)nonce[0],
                  (unsigned long long)nonce[1]);
-        claims->folder = join_path(directory, UPS_CLAIMS_FOLDER);
-        claims->own_path = claims->folder ? join_path(claims->folder, claims->own) : NULL;
+        claims->own_path = join_path(claims->folder, claims->own);
         if (!claims->own_path) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build in it", directory);
     }
     if (status == UPS_OK) status = enter(claims, error);

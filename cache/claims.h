@@ -34,6 +34,9 @@ ups_status ups_claims_join(const char *directory, const char *purpose, ups_claim
                            ups_error *error);
 /* Gives all claims back, clears away what dead builders left, frees. NULL is fine. */
 void ups_claims_leave(ups_claims *claims);
+/* Clears away what dead builders of this host left in a group, without entering; what cannot be removed stays. A
+ * builder that is killed when all was done leaves its record, and nobody may come after it to build. */
+void ups_claims_clear(const char *directory);
 
 /* *ours: this builder holds `name` now (or did already); otherwise a living one does. Thread-safe. */
 ups_status ups_claims_take(ups_claims *claims, const char *name, bool *ours, ups_error *error);

@@ -58,6 +58,7 @@ json_t *ups_cache_attributes(const ups_cache_description *d, ups_cache_shape sha
         json_object_set_new(attributes, "zstd_level",
                             json_integer(d->codec.level ? d->codec.level : UPS_PORTABLE_DEFAULT_LEVEL));
     }
+    json_object_set_new(attributes, "max_abs_error", json_real(d->max_abs_error));
     json_object_set_new(attributes, "time_per_sample", json_boolean(d->time_per_sample));
     json_object_set_new(attributes, "parameters", parameters);
     json_object_set_new(attributes, "arrays", json_string(arrays));
@@ -180,7 +181,7 @@ static ups_status publish_latent_metadata(const char *directory, ups_cache_shape
     if (asprintf(&path, "%s/" UPS_CACHE_LATENT "/zarr.json", directory) < 0) path = NULL;
     if (!folder || !path || !document) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     if (status == UPS_OK) status = ups_make_directories(folder, error);
-    if (status == UPS_OK) status = ups_json_publish(path, document, error);
+    if (status == UPS_OK) status = ups_json_publish_once(path, document, error);
     json_decref(document);
     free(path);
     free(folder);

@@ -174,7 +174,7 @@ ups_status ups_small_publish_metadata(const char *directory, const ups_small_arr
     ups_status status =
         folder && path && document ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     if (status == UPS_OK) status = ups_make_directories(folder, error);
-    if (status == UPS_OK) status = ups_json_publish(path, document, error);
+    if (status == UPS_OK) status = ups_json_publish_once(path, document, error);
     json_decref(document);
     free(path);
     free(folder);
@@ -210,7 +210,7 @@ ups_status ups_small_publish_chunk(const char *directory, const ups_small_array 
         memcpy(bytes, rows, chunk_used_bytes(array, chunk));
         uint32_t crc = ups_crc32c(0, bytes, length);
         memcpy(bytes + length, &crc, CRC_BYTES);
-        status = ups_publish_bytes(path, bytes, length + CRC_BYTES, error);
+        status = ups_publish_bytes_once(path, bytes, length + CRC_BYTES, error);
     }
     free(bytes);
     free(path);

@@ -76,6 +76,27 @@ class Together(unittest.TestCase):
             self.runs.must("cache", "build", self.config)  # one killed when all was done leaves its record to the next
             self.assertEqual(tree(self.cache), self.alone)
 
+    def test_what_a_builder_killed_at_the_very_end_left_goes_when_the_cache_is_verified(self):
+        self.runs.must("cache", "build", self.config)
+        left = os.path.join(self.cache, "advection", "train", ".building")
+        os.mkdir(left)
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        with open(os.path.join(left, "builder-dead"), "w", encoding="utf-8") as file:
+            json.dump({"host": "here", "pid": dead.pid, "boot": boot, "pid_space": os.readlink("/proc/self/ns/pid"),
+                       "started": 1, "purpose": "x"}, file)
+        os.symlink("builder-dead", os.path.join(left, "shard-0"))
+        self.runs.must("cache", "verify", self.cache)
+        self.assertEqual(tree(self.cache), self.alone)
+
+    def test_a_build_of_what_is_there_writes_nothing_anew(self):
+        self.runs.must("cache", "build", self.config)
+        before = {name: os.stat(os.path.join(self.cache, name)).st_ino for name in self.alone}
+        self.runs.must("cache", "build", self.config)
+        self.assertEqual({name: os.stat(os.path.join(self.cache, name)).st_ino for name in self.alone}, before)
+
     def test_a_cache_under_construction_is_not_removed(self):
         self.runs.must("cache", "build", self.config)
         group = os.path.join(self.cache, "advection", "train", ".building")
