@@ -20,6 +20,7 @@ static const struct part {
     {"encoder_configuration", "encoder configuration", offsetof(ups_fingerprint, encoder_configuration)},
     {"normalisation", "normalisation", offsetof(ups_fingerprint, normalisation)},
     {"source", "source data", offsetof(ups_fingerprint, source)},
+    {"max_abs_error", "max_abs_error", offsetof(ups_fingerprint, max_abs_error)},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 
@@ -72,6 +73,10 @@ ups_status ups_fingerprint_source(const char *const *files, int64_t file_count, 
     free(buffer);
     ups_hash_hex(ups_hasher_finish(hasher), hex);
     return status;
+}
+
+void ups_fingerprint_bound(double max_abs_error, char words[33]) {
+    snprintf(words, 33, "%.17g", max_abs_error);
 }
 
 void ups_fingerprint_json(const json_t *document, char hex[33]) {

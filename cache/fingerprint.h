@@ -1,7 +1,7 @@
 /* What made a cache. A cache is only as good as the match between its maker and its reader: latents of another encoder
  * look like latents and train to nonsense. So each part of the maker is hashed on its own, kept with the cache, and
- * compared at opening; a refusal names the part. Hashes are XXH3-128 as 32 hex digits: they tell contents apart, they
- * are no protection against malice. */
+ * compared at opening; a refusal names the part. Hashes (of all but the last part, which is a number in words) are
+ * XXH3-128 as 32 hex digits: they tell contents apart, they are no protection against malice. */
 #ifndef UPS_CACHE_FINGERPRINT_H
 #define UPS_CACHE_FINGERPRINT_H
 
@@ -16,6 +16,7 @@ typedef struct ups_fingerprint {
     char encoder_configuration[33];
     char normalisation[33];
     char source[33];
+    char max_abs_error[33]; /* what latents may change when they are stored, beyond nothing: "0.001"; "0": FP16 alone */
 } ups_fingerprint;
 
 /* Identity of source files and of the samples taken from them (NULL: all). A file is known by its name without
@@ -23,6 +24,9 @@ typedef struct ups_fingerprint {
  * gigabytes would take longer than the build. */
 ups_status ups_fingerprint_source(const char *const *files, int64_t file_count, const int64_t *samples,
                                   int64_t sample_count, char hex[33], ups_error *error);
+
+/* The words for an error bound (statistics.h). */
+void ups_fingerprint_bound(double max_abs_error, char words[33]);
 
 /* Identity of a JSON document: the hash of its compact form with sorted keys. For configuration and normalisation. */
 void ups_fingerprint_json(const json_t *document, char hex[33]);

@@ -61,8 +61,25 @@ static void examine_lost(const float *values, const float *back, size_t n, lanes
     }
 }
 
-void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_cache_statistics *row,
-                     size_t *first_bad) {
+/* A piece to multiples of `step`, and what they are as floats. Those that are beyond the bound are marked as lost. */
+static void round_within(const float *values, size_t n, double bound, float step, ups_f16 *rounded, float *back) {
+    float multiples[PIECE];
+    for (size_t i = 0; i < n; i++) multiples[i] = rintf(values[i] / step) * step + 0.0F; /* never −0 */
+    ups_f32_to_f16(multiples, rounded, n);
+    ups_f16_to_f32(rounded, back, n);
+    for (size_t i = 0; i < n; i++) {
+        if (fabs((double)back[i] - (double)values[i]) <= bound) continue;
+        ups_f32_to_f16(&values[i], &rounded[i], 1);
+        ups_f16_to_f32(&rounded[i], &back[i], 1);
+        if (!(fabs((double)back[i] - (double)values[i]) <= bound)) back[i] = INFINITY;
+    }
+}
+
+void ups_cache_round(const float *values, size_t count, double max_abs_error, ups_f16 *rounded,
+                     ups_cache_statistics *row, size_t *first_bad) {
+    int exponent; /* 2 · bound = f · 2^exponent, f from 1/2 to below 1 */
+    frexp(2 * max_abs_error, &exponent);
+    float step = ldexpf(1.0F, exponent - 1);
     lanes l;
     for (size_t k = 0; k < LANES; k++) {
         l.minimum[k] = INFINITY;
@@ -75,8 +92,12 @@ void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_ca
     for (size_t start = 0; start < count; start += PIECE) {
         float back[PIECE];
         size_t n = count - start < PIECE ? count - start : PIECE, first;
-        ups_f32_to_f16(values + start, rounded + start, n);
-        ups_f16_to_f32(rounded + start, back, n);
+        if (max_abs_error > 0) {
+            round_within(values + start, n, max_abs_error, step, rounded + start, back);
+        } else {
+            ups_f32_to_f16(values + start, rounded + start, n);
+            ups_f16_to_f32(rounded + start, back, n);
+        }
         if (count_lost(back, n) == 0) {
             squares += measure(values + start, back, n, &l);
         } else {

@@ -10,7 +10,7 @@ typedef struct ups_cache_statistics {
     double minimum, maximum;     /* of the values before rounding; +Inf, −Inf when none is finite */
     double error_max, error_rms; /* of rounding to FP16, absolute */
     double non_finite;           /* NaN or Inf: how many */
-    double overflowing;          /* finite, but rounded to Inf (from ±65520 on): how many */
+    double overflowing;          /* finite, but rounded to Inf (from ±65520 on), or beyond the error bound: how many */
 } ups_cache_statistics;
 
 #define UPS_CACHE_STATISTICS_COLUMNS 6
@@ -20,8 +20,15 @@ static inline bool ups_cache_statistics_bad(const ups_cache_statistics *row) {
 }
 
 /* Rounds `count` values to FP16 and measures. *first_bad is the index of the first value that is lost; `count` when
- * none is. */
-void ups_cache_round(const float *values, size_t count, ups_f16 *rounded, ups_cache_statistics *row, size_t *first_bad);
+ * none is.
+ *
+ * max_abs_error 0: to the nearest FP16 number. Else every value that is not lost comes back within max_abs_error of what
+ * it was as float32, FP16's own rounding included: it goes to the nearest multiple of the largest power of two that is no
+ * more than twice the bound, so that neighbours in time often are the same number; or, where FP16 does not have that
+ * multiple to within the bound, to the nearest FP16 number. A value whose nearest FP16 number is farther away is lost:
+ * none of less than 2048 times the bound is. */
+void ups_cache_round(const float *values, size_t count, double max_abs_error, ups_f16 *rounded,
+                     ups_cache_statistics *row, size_t *first_bad);
 
 ups_small_array ups_cache_statistics_array(ups_cache_shape shape);
 json_t *ups_cache_statistics_columns(void); /* {"columns": […]}: attributes of the array; a new reference */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_FP16 65520 /* what is below is not rounded to Inf */
+
 void ups_writer_free_workspace(workspace *space) {
     if (!space) return;
     ups_chunk_encoder_destroy(space->encoder);
@@ -139,6 +141,9 @@ void ups_writer_describe_bad(const ups_cache_statistics *row, char *text, size_t
                  row->overflowing);
     } else if (row->non_finite > 0) {
         snprintf(text, size, "%.0f values are NaN or Inf", row->non_finite);
+    } else if (row->overflowing > 0 && row->maximum < MOST_FP16 && row->minimum > -MOST_FP16) {
+        snprintf(text, size, "FP16 cannot hold %.0f values to within max_abs_error (range %.4g to %.4g)",
+                 row->overflowing, row->minimum, row->maximum);
     } else if (row->overflowing > 0) {
         snprintf(text, size, "%.0f values are beyond FP16's ±65504 (range %.4g to %.4g)", row->overflowing,
                  row->minimum, row->maximum);
@@ -155,18 +160,19 @@ ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const 
     ups_chunk_shape shape = writer->shape.trajectory;
     ups_cache_statistics row;
     size_t count = ups_chunk_raw_bytes(shape) / sizeof(ups_f16), first_bad, length = 0;
-    ups_cache_round(latents, count, space->rounded, &row, &first_bad);
+    ups_cache_round(latents, count, writer->max_abs_error, space->rounded, &row, &first_bad);
     uint8_t *copy = NULL;
     if (first_bad < count && !writer->skip_bad) {
         char what[160];
         ups_writer_describe_bad(&row, what, sizeof what);
         int64_t frame = (int64_t)first_bad / (shape.tokens * shape.dim),
                 rest = (int64_t)first_bad % (shape.tokens * shape.dim);
-        status =
-            ups_fail(error, UPS_ERR_NUMERIC,
-                     "%s: its latents cannot be cached: %s, the first at frame %lld, token %lld, dim %lld. Mend the "
-                     "sample or the encoder, or set on_bad_sample: skip to leave such samples out",
-                     name, what, (long long)frame, (long long)(rest / shape.dim), (long long)(rest % shape.dim));
+        status = ups_fail(
+            error, UPS_ERR_NUMERIC,
+            "%s: its latents cannot be cached: %s, the first (%.7g) at frame %lld, token %lld, dim %lld. Mend the "
+            "sample or the encoder%s, or set on_bad_sample: skip to leave such samples out",
+            name, what, (double)latents[first_bad], (long long)frame, (long long)(rest / shape.dim),
+            (long long)(rest % shape.dim), writer->max_abs_error > 0 ? ", raise max_abs_error" : "");
     } else if (first_bad == count) {
         const uint8_t *bytes;
         status = ups_chunk_encode(space->encoder, space->rounded, &bytes, &length, error);

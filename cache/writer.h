@@ -31,6 +31,7 @@ typedef struct ups_cache_description {
     ups_fingerprint fingerprint;
     const json_t *source, *encoder, *normalisation; /* kept as they are in attributes.ups, for readers; NULL is fine */
     ups_chunk_codec codec;
+    double max_abs_error; /* what latents may change on their way into the cache: statistics.h; 0: FP16's rounding */
     int64_t samples_per_shard; /* 0: 16 to 512, about 64 MiB before compression */
     ups_on_bad_sample on_bad_sample;
     const int64_t
@@ -86,8 +87,8 @@ int64_t ups_cache_writer_done_count(ups_cache_writer *writer);
 const char *ups_cache_writer_directory(const ups_cache_writer *writer);
 
 /* `latents` (times, tokens, dim) float32; encoded on the calling thread. `name` says in messages what a person would
- * call the sample: "file.h5, sample 0007". NaN, Inf and values beyond FP16: UPS_ERR_NUMERIC, or the sample is recorded
- * as skipped where the description says so. Thread-safe. */
+ * call the sample: "file.h5, sample 0007". NaN, Inf, values beyond FP16 or the error bound: UPS_ERR_NUMERIC, or the
+ * sample is recorded as skipped where the description says so. Thread-safe. */
 ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
                                 ups_error *error);
 

@@ -166,6 +166,7 @@ ups_status ups_cache_writer_open(const char *directory, const ups_cache_descript
     writer->shape = (ups_cache_shape){d->samples, {d->times, d->tokens, d->dim}, d->samples_per_shard};
     if (!d->samples_per_shard) writer->shape.samples_per_shard = default_samples_per_shard(writer->shape.trajectory);
     writer->codec = d->codec;
+    writer->max_abs_error = d->max_abs_error;
     writer->skip_bad = d->on_bad_sample == UPS_BAD_SAMPLE_SKIP;
     writer->attributes = ups_cache_attributes(d, writer->shape);
     writer->state = calloc((size_t)d->samples, 1);

@@ -33,6 +33,7 @@ struct ups_cache_writer {
     char *directory; /* of the group */
     ups_cache_shape shape;
     ups_chunk_codec codec;
+    double max_abs_error;
     bool skip_bad;
     json_t *attributes;
     int64_t *source_samples;

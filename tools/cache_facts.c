@@ -79,6 +79,7 @@ json_t *ups_cache_group_facts(const ups_cache_group *group, const ups_cache_surv
         facts, "fp16_rounding_error",
         json_pack("{s:o, s:o}", "max", ups_json_number(totals->error_max), "rms", ups_json_number(totals->error_rms)));
     json_object_set_new(facts, "dead_channels", json_integer(measurement->dead));
+    json_object_set(facts, "max_abs_error", json_object_get(attributes, "max_abs_error"));
     json_object_set(facts, "fingerprint", json_object_get(attributes, "fingerprint"));
     json_object_set(facts, "source", json_object_get(attributes, "source"));
     json_object_set(facts, "encoder", json_object_get(attributes, "encoder"));

@@ -84,6 +84,9 @@ static void print_group(const json_t *facts) {
     if (ups_fact_integer(codec, "zstd_level") > 0) printf(", zstd level %lld", ups_fact_integer(codec, "zstd_level"));
     print_orders(codec);
     printf("\n");
+    if (ups_fact_real(facts, "max_abs_error") > 0)
+        printf("  error bound  latents were moved by at most %g (max_abs_error)\n",
+               ups_fact_real(facts, "max_abs_error"));
     if (json_is_number(json_array_get(range, 0))) {
         printf("  values       %.5g to %.5g; rounding to FP16 changed them by at most %.2g, rms %.2g\n",
                json_number_value(json_array_get(range, 0)), json_number_value(json_array_get(range, 1)),
@@ -185,6 +188,9 @@ static void print_table(const json_t *groups) {
         char extents[64], stored[24], orders[16], values[48] = "-", fields[24];
         snprintf(extents, sizeof extents, "%lldx%lldx%lld", ups_fact_integer(shape, "times"),
                  ups_fact_integer(shape, "tokens"), ups_fact_integer(shape, "dim"));
+        if (ups_fact_real(facts, "max_abs_error") > 0)
+            printf("  error bound  latents were moved by at most %g (max_abs_error)\n",
+                   ups_fact_real(facts, "max_abs_error"));
         if (json_is_number(json_array_get(range, 0))) {
             snprintf(values, sizeof values, "%.3g to %.3g", json_number_value(json_array_get(range, 0)),
                      json_number_value(json_array_get(range, 1)));

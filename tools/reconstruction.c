@@ -91,7 +91,7 @@ ups_status ups_reconstructor_check(ups_reconstructor *r, const ups_cache_group *
                         group->task, group->split);
     }
     if (r->checked_task == task && r->checked_split == (ups_split)split) return UPS_OK;
-    ups_fingerprint expected = {{0}, {0}, {0}, {0}};
+    ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
     UPS_TRY(
         ups_latents_fingerprint(r->session.config, &r->session.tasks->task[task], (ups_split)split, &expected, error));
     UPS_TRY(ups_fingerprint_compare(&expected, &group->fingerprint, group->directory, error));

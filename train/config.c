@@ -173,6 +173,7 @@ static const cyaml_schema_field_t cache_fields[] = {
     CHOICE("codec", ups_cache_config, codec, codecs),
     INTEGER("samples_per_shard", ups_cache_config, samples_per_shard),
     INTEGER("level", ups_cache_config, level),
+    REAL("max_abs_error", ups_cache_config, max_abs_error),
     BOOLEAN("fill", ups_cache_config, fill),
     CHOICE("on_bad_sample", ups_cache_config, on_bad_sample, bad_sample),
     CYAML_FIELD_END};
@@ -314,7 +315,9 @@ static const ups_config_rule rules[] = {
     RULE("cache.directory", "''", 0, 0, "where the cache lies; empty: output/cache"),
     RULE("cache.codec", "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader"),
     RULE("cache.samples_per_shard", "0", 0, 1e9, "trajectories a shard; 0: by size"),
-    RULE("cache.level", "1", 1, 19, "zstd level"),
+    RULE("cache.level", "1", 1, 19, "zstd level of a portable cache"),
+    RULE("cache.max_abs_error", "0", 0, 100,
+         "how far latents may be moved so that the cache is smaller; 0: not at all"),
     RULE("cache.fill", "false", 0, 0, "puts what training encodes as it goes into the cache"),
     RULE("cache.on_bad_sample", "stop", 0, 0,
          "a latent that is not finite or overflows FP16: stop, or skip and record it"),

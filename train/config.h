@@ -151,7 +151,8 @@ typedef struct ups_cache_config {
     ups_cache_codec codec;
     int64_t samples_per_shard;
     int64_t level;
-    bool fill; /* what training encodes as it goes is put into the cache */
+    float max_abs_error; /* 0: latents change by FP16's rounding alone */
+    bool fill;           /* what training encodes as it goes is put into the cache */
     ups_on_bad_sample on_bad_sample;
 } ups_cache_config;
 

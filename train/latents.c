@@ -46,6 +46,12 @@ ups_status ups_run_autoencoder_hash(const ups_run_config *config, char hex[33], 
     return status;
 }
 
+double ups_latents_error_bound(const ups_run_config *config) {
+    char digits[32]; /* what was written, not the float that is nearest */
+    snprintf(digits, sizeof digits, "%.6g", (double)config->cache.max_abs_error);
+    return strtod(digits, NULL);
+}
+
 ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
                                    ups_fingerprint *fingerprint, ups_error *error) {
     UPS_TRY(ups_run_autoencoder_hash(config, fingerprint->encoder_weights, error));
@@ -55,6 +61,7 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
     ups_fingerprint_json(normalisation, fingerprint->normalisation);
     json_decref(encoder);
     json_decref(normalisation);
+    ups_fingerprint_bound(ups_latents_error_bound(config), fingerprint->max_abs_error);
     return ups_fingerprint_source(task->source->files, task->source->file_count, task->samples[split],
                                   task->sample_count[split], fingerprint->source, error);
 }
@@ -81,7 +88,7 @@ bool ups_latents_encode(const ups_run_config *config, const ups_task *task, ups_
 
 ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
                             ups_error *error) {
-    ups_fingerprint expected = {{0}, {0}, {0}, {0}};
+    ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
     UPS_TRY(ups_latents_fingerprint(config, task, split, &expected, error));
     char *directory = group_directory(config, task, split);
     if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");

@@ -6,6 +6,9 @@
 #include "cache/fingerprint.h"
 #include "train/tasks.h"
 
+/* cache.max_abs_error as it was written. */
+double ups_latents_error_bound(const ups_run_config *config);
+
 /* What a cache of this task and split must have been made by: weights of output/autoencoder.safetensors, encoder,
  * normalisation, source. */
 ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
