@@ -6,6 +6,7 @@
  * Source: HDF5 File Format Specification 3.0, IV.A.1.a (version 1 object headers), IV.A.2.b (dataspace), .d (datatype),
  * .m (attribute), .q (continuation). Offsets and lengths are of 8 bytes, as all files have them today. */
 #include "pipeline/hdf5_object.h"
+#include "pipeline/hdf5_type_message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,6 @@ static bool count_elements(const uint8_t *bytes, uint64_t length, uint64_t *elem
 /* Version, flags, sizes of name, datatype and dataspace; then these three (in version 1 padded to 8 bytes); then the
  * value. */
 static bool sound_attribute(const uint8_t *bytes, uint64_t length) {
-    enum { MOST_TYPE_VERSION = 3, MOST_TYPE_CLASS = 10 };
     if (length < 8 || bytes[0] < 1 || bytes[0] > 3) return false;
     uint8_t version = bytes[0], flags = version == 1 ? 0 : bytes[1];
     uint64_t part[3], at = version == 3 ? 9 : 8, start[3];
@@ -53,8 +53,7 @@ static bool sound_attribute(const uint8_t *bytes, uint64_t length) {
     if (flags & 3) return true; /* datatype or dataspace is kept elsewhere: the value's size is not known here */
     uint64_t elements, size;
     if (part[1] < 8 || !count_elements(bytes + start[2], part[2], &elements)) return false;
-    uint8_t type = bytes[start[1]];
-    if (type >> 4 < 1 || type >> 4 > MOST_TYPE_VERSION || (type & 15) > MOST_TYPE_CLASS) return false;
+    if (!ups_hdf5_sound_type(bytes + start[1], part[1])) return false;
     return !__builtin_mul_overflow(elements, number(bytes + start[1] + 4, 4), &size) && size <= length - at;
 }
 

@@ -177,6 +177,39 @@ static void a_text_that_its_heap_does_not_hold_is_left_out(void **state) {
     free(bytes);
 }
 
+/* An enumeration is copied by its base type's size, wherever that leads. */
+static void an_enumeration_larger_than_its_message_is_an_error(void **state) {
+    const written_form contiguous = {.name = "contiguous"};
+    ups_source *source;
+    ups_error error = {0};
+    size_t length;
+    char *bytes;
+    write_compressible_file(scratch("said.h5"), &contiguous, 1, 2, 4, 4);
+    hid_t file = H5Fopen(scratch("said.h5"), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+    hid_t type = H5Tenum_create(H5T_STD_I8LE);
+    const int8_t values[2] = {0, 1};
+    H5Tenum_insert(type, "FALSE", &values[0]);
+    H5Tenum_insert(type, "TRUE", &values[1]);
+    hid_t attribute = H5Acreate2(file, "flag", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, &values[1]) >= 0);
+    H5Aclose(attribute);
+    H5Tclose(type);
+    H5Sclose(space);
+    assert_true(H5Fclose(file) >= 0);
+    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
+    assert_boundary(bytes, length, "not said");
+    char *name = memmem(bytes, length, "FALSE", 5);
+    assert_non_null(name);
+    const uint32_t sizes[] = {0, 2, 0x2f0001, UINT32_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        memcpy(name - 8, &sizes[i], 4);
+        assert_int_equal(ups_publish_bytes(scratch("said.h5"), bytes, length, &error), UPS_OK);
+        assert_int_equal(ups_layout_open(scratch("said.h5"), NULL, &source, &error), UPS_ERR_FORMAT);
+        assert_contains(error.message, "said.h5");
+    }
+    free(bytes);
+}
+
 /* Absurd sizes in damaged metadata make the HDF5 library ask for absurd memory, and cope with getting none. It also
  * forgets to free some of what it read before it saw the damage. */
 const char *__asan_default_options(void);
@@ -189,6 +222,7 @@ int main(void) {
         cmocka_unit_test(flipped_bits_give_errors_or_data_and_never_a_crash),
         cmocka_unit_test(a_file_cut_anywhere_is_an_error),
         cmocka_unit_test(a_text_that_its_heap_does_not_hold_is_left_out),
+        cmocka_unit_test(an_enumeration_larger_than_its_message_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
