@@ -34,14 +34,14 @@ size_t ups_sample_frame_bytes(const ups_sample *sample) {
     return (size_t)ups_sample_frame_elements(sample) * ups_dtype_size(sample->dtype);
 }
 
-/* Fills `pieces` with what the extents say, into one buffer that *memory receives. */
+/* Fills `pieces` with what the extents say, one behind the other, in `to`; where that is NULL in one buffer that
+ * *memory receives. */
 static ups_status read_extents(const ups_source *source, const ups_extent *extents, int64_t count, ups_piece *pieces,
-                               uint8_t **memory, ups_error *error) {
+                               uint8_t *to, uint8_t **memory, ups_error *error) {
     uint64_t total = 0;
     for (int64_t i = 0; i < count; i++) total += extents[i].length;
-    *memory = ups_aligned_alloc(64, total ? total : 1);
-    if (!*memory) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %llu stored bytes", (unsigned long long)total);
-    uint8_t *to = *memory;
+    if (!to) to = *memory = ups_aligned_alloc(64, total ? total : 1);
+    if (!to) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %llu stored bytes", (unsigned long long)total);
     int fd = -1;
     uint32_t opened = 0;
     ups_status status = UPS_OK;
@@ -85,8 +85,10 @@ ups_status ups_source_read(const ups_source *source, int64_t index, ups_frames f
         goto cleanup;
     }
     status = source->class->extents(source, index, frames, extents, &count, error);
-    if (status == UPS_OK) status = read_extents(source, extents, count, pieces, &memory, error);
-    if (status == UPS_OK) status = source->class->decode(source, index, frames, pieces, count, scratch, out, error);
+    bool straight = sample.as_stored && count > 0; /* what is read is what decode would write */
+    if (status == UPS_OK) status = read_extents(source, extents, count, pieces, straight ? out : NULL, &memory, error);
+    if (status == UPS_OK && !straight)
+        status = source->class->decode(source, index, frames, pieces, count, scratch, out, error);
 cleanup:
     ups_aligned_free(memory);
     ups_aligned_free(scratch);

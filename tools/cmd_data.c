@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "pipeline/io.h"
 #include "pipeline/layouts.h"
+#include "pipeline/pages.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/npy.h"
@@ -300,15 +301,16 @@ static int inspect(int argc, char **argv) {
 /* ---- dump ---------------------------------------------------------------------------------------------------------
  */
 
-/* Fetches all extents through the engine; pieces point into `memory`, which has room for each at its place. */
-static ups_status fetch(ups_io *io, const ups_extent *extents, int64_t count, uint8_t *memory, ups_piece *pieces,
-                        ups_error *error) {
+/* Fetches all extents through the engine, one behind the other (`packed`), or with ups_io_room for each; pieces point
+ * into `memory`. */
+static ups_status fetch(ups_io *io, const ups_extent *extents, int64_t count, bool packed, uint8_t *memory,
+                        ups_piece *pieces, ups_error *error) {
     enum { BATCH = 64 };
     ups_io_completion completions[BATCH];
     int64_t submitted = 0, done = 0;
     while (done < count) {
         while (submitted < count && ups_io_submit(io, extents[submitted], memory, (uint64_t)submitted)) {
-            memory += ups_io_room(extents[submitted].length);
+            memory += packed ? extents[submitted].length : ups_io_room(extents[submitted].length);
             submitted++;
         }
         int got = 0;
@@ -322,7 +324,8 @@ static ups_status fetch(ups_io *io, const ups_extent *extents, int64_t count, ui
     return UPS_OK;
 }
 
-/* Reads a whole trajectory into `out` as the loader would: extents, engine, decode. */
+/* Reads a whole trajectory into `out` as the loader would: extents, engine, decode. Bytes that are frames as they are
+ * go straight to `out`: a second copy, in memory that is new to the process, takes longer than the reading. */
 static ups_status read_sample(const ups_source *source, int64_t index, ups_frames frames, ups_io_engine engine,
                               void *out, ups_error *error) {
     ups_io_options options = {.engine = engine};
@@ -335,15 +338,19 @@ static ups_status read_sample(const ups_source *source, int64_t index, ups_frame
     int64_t count = 0;
     uint64_t bytes = UPS_IO_ALIGNMENT;
     ups_status status = UPS_OK;
+    ups_sample sample = {0};
     if (!extents || !pieces || !scratch) status = ups_fail(error, UPS_ERR_MEMORY, "no memory to read a trajectory");
+    if (status == UPS_OK) status = ups_source_describe(source, index, &sample, error);
     if (status == UPS_OK) status = source->class->extents(source, index, frames, extents, &count, error);
+    bool straight = sample.as_stored && count > 0;
     for (int64_t i = 0; i < count; i++) bytes += ups_io_room(extents[i].length);
-    if (status == UPS_OK && !(memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, bytes)))
+    if (status == UPS_OK && !straight && !(memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, bytes)))
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory for %llu stored bytes", (unsigned long long)bytes);
     if (status == UPS_OK) status = ups_io_open(source->files, source->file_count, &options, &io, error);
-    if (status == UPS_OK) status = fetch(io, extents, count, memory, pieces, error);
+    if (status == UPS_OK) status = fetch(io, extents, count, straight, straight ? out : memory, pieces, error);
     ups_io_close(io); /* before its buffers go */
-    if (status == UPS_OK) status = source->class->decode(source, index, frames, pieces, count, scratch, out, error);
+    if (status == UPS_OK && !straight)
+        status = source->class->decode(source, index, frames, pieces, count, scratch, out, error);
     ups_aligned_free(memory);
     ups_aligned_free(scratch);
     free(pieces);
@@ -367,12 +374,12 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
     int64_t shape[UPS_MAX_GRID_DIMS + 2];
     UPS_TRY(ups_source_describe(source, index, &sample, error));
     size_t bytes = (size_t)sample.times * ups_sample_frame_bytes(&sample);
-    void *out = ups_aligned_alloc(64, bytes);
+    void *out = ups_pages_alloc(bytes);
     if (!out) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the %zu bytes of sample %s", bytes, sample.name);
     ups_status status = read_sample(source, index, (ups_frames){0, sample.times}, engine, out, error);
     int rank = sample_shape(&sample, shape);
     if (status == UPS_OK) status = ups_npy_write(output, sample.dtype, rank, shape, out, error);
-    ups_aligned_free(out);
+    ups_pages_free(out);
     return status;
 }
 
