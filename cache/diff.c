@@ -2,6 +2,7 @@
 
 #include "base/cancel.h"
 #include "base/files.h"
+#include "base/threads.h"
 #include "cache/reader.h"
 #include <math.h>
 #include <stdlib.h>
@@ -77,15 +78,33 @@ static void compare_values(const ups_f16 *a, const ups_f16 *b, ups_chunk_shape s
     *squares += sum;
 }
 
-/* ---- one pair of samples after the other ---- */
+/* ---- pairs of samples, compared by threads and counted in order ---- */
+
+enum { LOT = 64 }; /* pairs that are compared before they are counted */
+
+/* Both caches' index of one place in the source; −1: not in this one. */
+typedef struct pair {
+    int64_t source, a, b;
+    int64_t reached; /* samples of the longer cache that are done with this one */
+} pair;
+
+typedef struct outcome {
+    bool surroundings; /* time grids or parameters differ */
+    bool in_a, in_b;   /* there are latents */
+    bool equal;
+    double squares;
+    ups_sample_difference difference;
+} outcome;
 
 typedef struct comparison {
     const ups_cache_group *a, *b;
-    ups_cache_reader *read_a, *read_b;
+    ups_cache_reader **read_a, **read_b; /* (threads) */
     const ups_diff_options *options;
-    ups_cache_difference *found;
     bool parameters; /* both have the same ones, so that values can be compared */
-    double squares;
+    const place *places_a, *places_b;
+    int64_t next_a, next_b; /* in these, what is to be matched next */
+    pair pairs[LOT];
+    outcome outcomes[LOT];
 } comparison;
 
 static bool same_parameters(const ups_cache_group *a, int64_t i, const ups_cache_group *b, int64_t j) {
@@ -126,59 +145,92 @@ static ups_status read_if_there(const ups_cache_group *group, ups_cache_reader *
     return ups_cache_read(reader, index, trajectory, error);
 }
 
-static ups_status compare_sample(comparison *c, place a, place b, ups_error *error) {
-    ups_cache_difference *found = c->found;
-    if (!same_times(c->a, a.index, c->b, b.index)) found->surroundings = true;
-    if (c->parameters && !same_parameters(c->a, a.index, c->b, b.index)) found->surroundings = true;
-    if (c->options->metadata_alone) return UPS_OK;
-    ups_cache_trajectory x, y;
-    UPS_TRY(read_if_there(c->a, c->read_a, a.index, &x, error));
-    UPS_TRY(read_if_there(c->b, c->read_b, b.index, &y, error));
-    found->only_a += x.present && !y.present;
-    found->only_b += y.present && !x.present;
+static ups_status compare_pair(void *context, int64_t index, int thread, ups_error *error) {
+    comparison *c = context;
+    const pair *p = &c->pairs[index];
+    outcome *out = &c->outcomes[index];
+    *out = (outcome){.difference = {.source_sample = p->source, .a = p->a, .b = p->b}};
+    if (p->a >= 0 && p->b >= 0) {
+        out->surroundings =
+            !same_times(c->a, p->a, c->b, p->b) || (c->parameters && !same_parameters(c->a, p->a, c->b, p->b));
+    }
+    if (c->options->metadata_alone) {
+        out->in_a = p->b < 0; /* what both have is not looked at, and counts on neither side */
+        out->in_b = p->a < 0;
+        return UPS_OK;
+    }
+    ups_cache_trajectory x = {0}, y = {0};
+    if (p->a >= 0) UPS_TRY(read_if_there(c->a, c->read_a[thread], p->a, &x, error));
+    if (p->b >= 0) UPS_TRY(read_if_there(c->b, c->read_b[thread], p->b, &y, error));
+    out->in_a = x.present;
+    out->in_b = y.present;
     if (!x.present || !y.present) return UPS_OK;
-    ups_chunk_shape shape = c->a->shape.trajectory;
+    const ups_chunk_shape shape = c->a->shape.trajectory;
+    out->equal = memcmp(x.latents, y.latents, ups_chunk_raw_bytes(shape)) == 0;
+    if (!out->equal) compare_values(x.latents, y.latents, shape, &out->difference, &out->squares);
+    return UPS_OK;
+}
+
+/* In the order of the source, so that sums and lists do not depend on threads. */
+static void count_outcome(const outcome *out, int64_t most_listed, ups_cache_difference *found, double *squares) {
+    found->surroundings |= out->surroundings;
+    found->only_a += out->in_a && !out->in_b;
+    found->only_b += out->in_b && !out->in_a;
+    if (!out->in_a || !out->in_b) return;
     found->common++;
-    if (memcmp(x.latents, y.latents, ups_chunk_raw_bytes(shape)) == 0) {
+    if (out->equal) {
         found->equal++;
-        return UPS_OK;
+        return;
     }
-    ups_sample_difference d = {.source_sample = a.source, .a = a.index, .b = b.index};
-    compare_values(x.latents, y.latents, shape, &d, &c->squares);
-    if (found->differing++ == 0 || d.max_abs > found->worst.max_abs) found->worst = d;
-    if (d.max_abs > found->max_abs) found->max_abs = d.max_abs;
-    if (found->list_count < c->options->list) found->list[found->list_count++] = d;
-    return UPS_OK;
+    const ups_sample_difference *d = &out->difference;
+    *squares += out->squares;
+    if (found->differing++ == 0 || d->max_abs > found->worst.max_abs) found->worst = *d;
+    if (d->max_abs > found->max_abs) found->max_abs = d->max_abs;
+    if (found->list_count < most_listed) found->list[found->list_count++] = *d;
 }
 
-/* A sample that only one side has in its array: counts when latents are there. */
-static ups_status count_alone(const ups_cache_group *group, ups_cache_reader *reader, int64_t index, bool metadata,
-                              int64_t *count, ups_error *error) {
-    if (metadata) {
-        (*count)++;
-        return UPS_OK;
+/* Matches up to LOT pairs; how many. */
+static int64_t match(comparison *c) {
+    const int64_t na = c->a->shape.samples, nb = c->b->shape.samples;
+    int64_t *i = &c->next_a, *j = &c->next_b, count = 0;
+    for (; count < LOT && (*i < na || *j < nb); count++) {
+        const place *a = *i < na ? &c->places_a[*i] : NULL, *b = *j < nb ? &c->places_b[*j] : NULL;
+        const bool has_a = a && (!b || a->source <= b->source), has_b = b && (!a || b->source <= a->source);
+        pair *p = &c->pairs[count];
+        *p = (pair){.source = has_a ? a->source : b->source, .a = has_a ? a->index : -1, .b = has_b ? b->index : -1};
+        *i += has_a;
+        *j += has_b;
+        p->reached = *i > *j ? *i : *j;
     }
-    ups_cache_trajectory trajectory;
-    UPS_TRY(read_if_there(group, reader, index, &trajectory, error));
-    *count += trajectory.present;
-    return UPS_OK;
+    return count;
 }
 
-static ups_status walk(comparison *c, const place *a, const place *b, ups_error *error) {
-    int64_t i = 0, j = 0, na = c->a->shape.samples, nb = c->b->shape.samples;
-    bool metadata = c->options->metadata_alone;
-    while (i < na || j < nb) {
+static ups_status walk(comparison *c, ups_pool *pool, ups_cache_difference *found, double *squares, ups_error *error) {
+    const int64_t na = c->a->shape.samples, nb = c->b->shape.samples;
+    for (int64_t count; (count = match(c)) > 0;) {
         if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "the comparison was interrupted");
-        if (j == nb || (i < na && a[i].source < b[j].source)) {
-            UPS_TRY(count_alone(c->a, c->read_a, a[i++].index, metadata, &c->found->only_a, error));
-        } else if (i == na || b[j].source < a[i].source) {
-            UPS_TRY(count_alone(c->b, c->read_b, b[j++].index, metadata, &c->found->only_b, error));
-        } else {
-            UPS_TRY(compare_sample(c, a[i++], b[j++], error));
-        }
-        if (c->options->progress) c->options->progress(c->options->context, i > j ? i : j, na > nb ? na : nb);
+        UPS_TRY(ups_pool_run(pool, count, compare_pair, c, error));
+        for (int64_t k = 0; k < count; k++) count_outcome(&c->outcomes[k], c->options->list, found, squares);
+        if (c->options->progress)
+            c->options->progress(c->options->context, c->pairs[count - 1].reached, na > nb ? na : nb);
     }
     return UPS_OK;
+}
+
+static ups_cache_reader **make_readers(const ups_cache_group *group, int threads) {
+    ups_cache_reader **readers = calloc((size_t)threads, sizeof(ups_cache_reader *));
+    bool fine = readers;
+    for (int t = 0; fine && t < threads; t++) fine = (readers[t] = ups_cache_reader_create(group)) != NULL;
+    return readers;
+}
+
+static bool all_there(ups_cache_reader *const *readers, int threads) {
+    return readers && readers[threads - 1];
+}
+
+static void destroy_readers(ups_cache_reader **readers, int threads) {
+    for (int t = 0; readers && t < threads; t++) ups_cache_reader_destroy(readers[t]);
+    free(readers);
 }
 
 ups_status ups_cache_diff(const ups_cache_group *a, const ups_cache_group *b, const ups_diff_options *options,
@@ -190,24 +242,38 @@ ups_status ups_cache_diff(const ups_cache_group *a, const ups_cache_group *b, co
     bool parameters = same_names(a, b);
     difference->surroundings = !parameters;
     if (difference->shape) return UPS_OK;
-    comparison c = {.a = a, .b = b, .options = options, .found = difference, .parameters = parameters};
-    c.read_a = ups_cache_reader_create(a);
-    c.read_b = ups_cache_reader_create(b);
+    ups_pool *pool = ups_pool_create(options->threads);
+    const int threads = pool ? ups_pool_threads(pool) : 0;
+    comparison *c = calloc(1, sizeof *c);
+    ups_cache_reader **read_a = make_readers(a, threads), **read_b = make_readers(b, threads);
     place *places_a = sorted_places(a), *places_b = sorted_places(b);
     difference->list = calloc((size_t)options->list + 1, sizeof *difference->list);
+    double squares = 0;
     ups_status status = UPS_OK;
-    if (!c.read_a || !c.read_b || !places_a || !places_b || !difference->list) {
+    if (!pool || !c || !all_there(read_a, threads) || !all_there(read_b, threads) || !places_a || !places_b ||
+        !difference->list) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s, %s: no memory to compare them", a->directory, b->directory);
+    } else {
+        *c = (comparison){.a = a,
+                          .b = b,
+                          .read_a = read_a,
+                          .read_b = read_b,
+                          .options = options,
+                          .parameters = parameters,
+                          .places_a = places_a,
+                          .places_b = places_b};
+        status = walk(c, pool, difference, &squares, error);
     }
-    if (status == UPS_OK) status = walk(&c, places_a, places_b, error);
     if (status == UPS_OK && difference->common > 0) {
         double values = (double)difference->common * (double)(ups_chunk_raw_bytes(x) / sizeof(ups_f16));
-        difference->rms = sqrt(c.squares / values);
+        difference->rms = sqrt(squares / values);
     }
     free(places_a);
     free(places_b);
-    ups_cache_reader_destroy(c.read_a);
-    ups_cache_reader_destroy(c.read_b);
+    destroy_readers(read_a, threads);
+    destroy_readers(read_b, threads);
+    free(c);
+    ups_pool_destroy(pool);
     if (status != UPS_OK) ups_cache_difference_free(difference);
     return status;
 }

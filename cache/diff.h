@@ -31,6 +31,7 @@ typedef struct ups_cache_difference {
 typedef struct ups_diff_options {
     int64_t list;        /* differing samples to keep */
     bool metadata_alone; /* no latents are read: common and below stay 0 */
+    int threads;         /* 0: as many as processors; what is found does not depend on it */
     void (*progress)(void *context, int64_t done, int64_t samples);
     void *context;
 } ups_diff_options;

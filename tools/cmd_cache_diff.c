@@ -10,10 +10,11 @@
 
 enum { EXIT_DIFFERENT = 1, EXIT_TROUBLE = 2 }; /* as diff(1) has them */
 
-enum { LIST, METADATA, OPTION_COUNT };
+enum { LIST, METADATA, THREADS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [LIST] = {"list", 'n', "N", "differing samples to name (default 10)"},
     [METADATA] = {"metadata", 'm', NULL, "compare what made them, shapes, times and conditions; read no latents"},
+    [THREADS] = {"threads", 't', "N", "threads (default: all processors)"},
 };
 
 static const ups_usage usage = {
@@ -30,7 +31,7 @@ static const ups_usage usage = {
     "  ups cache diff runs/a/cache runs/b/cache",
 };
 
-static const int64_t most_listed = 1000000;
+static const int64_t most_listed = 1000000, most_threads = 1024;
 
 typedef struct request {
     const char *directory[2];
@@ -208,13 +209,16 @@ int ups_cmd_cache_diff(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     request r = {.options = {.list = 10}};
+    int64_t threads = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == LIST) ups_arguments_integer(&arguments, 0, most_listed, &r.options.list);
         if (option == METADATA) r.options.metadata_alone = true;
+        if (option == THREADS) ups_arguments_integer(&arguments, 1, most_threads, &threads);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 2) return ups_command_usage_error(&arguments, "two directories were expected: A B");
     r.json = arguments.json;
+    r.options.threads = (int)threads;
     ups_error error;
     ups_status status = UPS_OK;
     for (int side = 0; side < 2 && status == UPS_OK; side++) {

@@ -17,7 +17,7 @@ typedef struct pair {
     ups_cache_group *a, *b;
 } pair;
 
-/* `change` moves one value of sample 4: frame 5, token 1, dim 2. */
+/* `change` moves one value of samples 4, 14, 24, …: frame 5, token 1, dim 2. */
 static void build(const char *root, const ups_cache_description *d, float change, int64_t skipped) {
     ups_cache_writer *writer;
     ups_error error;
@@ -27,7 +27,7 @@ static void build(const char *root, const ups_cache_description *d, float change
     for (int64_t i = 0; i < d->samples; i++) {
         int64_t source = d->source_samples ? d->source_samples[i] : i;
         fixture_latents(source, d->times, d->tokens, d->dim, latents);
-        if (source == 4) latents[(5 * d->tokens + 1) * d->dim + 2] += change;
+        if (source % 10 == 4) latents[(5 * d->tokens + 1) * d->dim + 2] += change;
         if (source == skipped)
             assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
         else
@@ -171,10 +171,46 @@ static void other_shapes_times_and_parameters_are_told_apart(void **state) {
     finish(&p, &found);
 }
 
+static void what_is_found_does_not_depend_on_threads(void **state) {
+    (void)state;
+    enum { MANY = 150, FEWER = 140, SHIFT = 20 }; /* more than are compared at once */
+    pair p = {.directory = fixture_directory()};
+    ups_cache_description d = fixture_description(MANY, TIMES, TOKENS, DIM, 40);
+    p.a = made(p.directory, "a", &d, 0, 33);
+    int64_t sources[FEWER];
+    for (int64_t i = 0; i < FEWER; i++) sources[i] = SHIFT + i;
+    d = fixture_description(FEWER, TIMES, TOKENS, DIM, 11);
+    d.source_samples = sources;
+    p.b = made(p.directory, "b", &d, 0.5f, 77);
+    ups_cache_difference first = {0};
+    for (int threads = 1; threads <= 7; threads += 3) {
+        ups_error error;
+        ups_diff_options options = {.list = 5, .threads = threads};
+        ups_cache_difference found;
+        if (ups_cache_diff(p.a, p.b, &options, &found, &error) != UPS_OK) fail_msg("%s", error.message);
+        assert_int_equal(found.common, MANY - SHIFT - 2);
+        assert_int_equal(found.differing, 13);
+        assert_int_equal(found.only_a, SHIFT + 1);
+        assert_int_equal(found.only_b, FEWER + SHIFT - MANY + 1);
+        assert_int_equal(found.list_count, 5);
+        for (int k = 0; k < 5; k++) assert_int_equal(found.list[k].source_sample, 24 + 10 * k);
+        if (threads == 1) {
+            first = found;
+            continue;
+        }
+        assert_memory_equal(&found.rms, &first.rms, sizeof first.rms);
+        assert_memory_equal(&found.max_abs, &first.max_abs, sizeof first.max_abs);
+        assert_memory_equal(found.list, first.list, 5 * sizeof *first.list);
+        ups_cache_difference_free(&found);
+    }
+    finish(&p, &first);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_latents_in_other_codecs_and_shards_are_the_same),
         cmocka_unit_test(one_value_in_one_sample_is_found_with_its_place_and_size),
+        cmocka_unit_test(what_is_found_does_not_depend_on_threads),
         cmocka_unit_test(samples_are_matched_by_their_place_in_the_source),
         cmocka_unit_test(the_part_of_the_fingerprint_that_differs_is_named),
         cmocka_unit_test(other_shapes_times_and_parameters_are_told_apart),
