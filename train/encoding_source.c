@@ -1,11 +1,13 @@
 #include "train/encoding_source.h"
 
-#include "base/half.h"
+#include "cache/statistics.h"
 #include "pipeline/convert.h"
+#include "train/latents.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define ALIGNMENT 64
+#define F16_NAN 0x7e00
 
 typedef struct encoding_source {
     ups_source base;
@@ -15,6 +17,7 @@ typedef struct encoding_source {
     ups_cache_fill *fill;   /* NULL: none */
     bool *whole;            /* (base.count) what the cache lacked at the beginning: read whole; NULL without `fill` */
     int64_t tokens, dim;
+    double max_abs_error;
 } encoding_source;
 
 static const encoding_source *self(const ups_source *source) {
@@ -148,6 +151,14 @@ static ups_status encode_frames(const encoding_source *s, int64_t index, ups_fra
     return UPS_OK;
 }
 
+/* A frame as the cache rounds it. */
+static void round_frame(const encoding_source *s, const float *latents, ups_f16 *rounded) {
+    ups_cache_statistics row;
+    size_t each = (size_t)(s->tokens * s->dim), first_bad;
+    ups_cache_round(latents, each, s->max_abs_error, rounded, &row, &first_bad);
+    if (first_bad < each) rounded[first_bad] = F16_NAN; /* infinite already, or beyond the error bound */
+}
+
 /* Frames as a cache would hold them, by one of two ways out: rounded to `half`, or `floats` with the values of that. */
 static ups_status decode_as(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
                             int64_t count, void *scratch, ups_f16 *half, float *floats, bool *finite,
@@ -166,7 +177,7 @@ static ups_status decode_as(const ups_source *source, int64_t index, ups_frames 
     *finite = true;
     for (int64_t i = 0; i < frames.count; i++) {
         ups_f16 *rounded = half ? half + i * each : frame;
-        ups_f32_to_f16(latents + i * each, rounded, (size_t)each);
+        round_frame(s, latents + i * each, rounded);
         if (floats) *finite &= ups_convert(rounded, UPS_F16, floats + i * each, UPS_F32, (size_t)each);
     }
     return UPS_OK;
@@ -191,7 +202,8 @@ static void close_source(ups_source *source) {
 
 static const ups_source_class encoding_class = {
     .kind = "encoded",
-    .not_finite = "latents of fields that are not finite, or beyond FP16's ±65504",
+    .not_finite = "latents of fields that are not finite, or that a cache could not hold (FP16's ±65504, "
+                  "cache.max_abs_error)",
     .describe = describe,
     .extents = extents,
     .decode = decode,
@@ -222,6 +234,7 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
     for (int64_t i = 0; fill && i < count; i++) s->whole[i] = !ups_cache_fill_has(fill, i);
     s->tokens = config->model.tokens;
     s->dim = config->model.dim;
+    s->max_abs_error = ups_latents_error_bound(config);
     s->base = (ups_source){.class = &encoding_class,
                            .count = count,
                            .file_count = task->source->file_count,

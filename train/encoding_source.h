@@ -2,6 +2,9 @@
  * on through the run's trained encoder and rounds to FP16. To a loader it looks as a group of the cache does (one grid
  * axis, the tokens; `dim` channels; FP16; sample i is the split's i-th), and gives the same numbers to the last bit.
  *
+ * Rounding is the cache's (cache/statistics.h), with cache.max_abs_error where that is set; values that a cache would
+ * refuse come out as NaN.
+ *
  * What may surprise: frames are encoded in blocks (frame_encoder.h), so a window of two frames costs eight or sixteen,
  * and a draw of a trajectory that stays in memory decoded costs nothing from the second on.
  *

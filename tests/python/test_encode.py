@@ -98,6 +98,35 @@ class Encode(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
         self.assert_trained_as_from_the_cache()
 
+    def test_an_error_bound_is_held_as_the_cache_holds_it(self):
+        bound = ("--set", "cache.max_abs_error=0.01")
+        self.runs.must("cache", "build", self.configuration, *bound)
+        self.train(*bound)
+        with open(os.path.join(self.folder, "operator.safetensors"), "rb") as file:
+            expected = file.read()
+        for options in (ENCODE, (*ENCODE, *NO_MEMORY)):
+            self.train("--restart", *bound, *options)
+            with open(os.path.join(self.folder, "operator.safetensors"), "rb") as file:
+                self.assertEqual(file.read(), expected)
+        with open(os.path.join(self.cached, "operator.safetensors"), "rb") as file:
+            self.assertNotEqual(file.read(), expected)
+
+    def test_a_plan_counts_encoders_and_what_waits_for_the_cache(self):
+        def plan(*options):
+            return json.loads(self.runs.must("train", self.configuration, "--plan", "--json", *options).stdout)["operator"]
+
+        self.assertFalse(plan()["encodes"])  # the cache stage comes before
+        self.assertTrue(plan("--stage", "operator")["encodes"])
+        filling = plan(*FILL)
+        self.assertGreater(filling["encoders"], 0)
+        self.assertEqual(filling["filling"], (10 * 9 + 10 * 2) * 8 * 8 * 2 + 20 * 32)  # FP16; half of the stores' alignment
+        self.assertEqual(plan(*ENCODE)["total"], filling["total"] - filling["filling"] - (filling["loader"] - plan(*ENCODE)["loader"])
+                         - (filling["validation_loader"] - plan(*ENCODE)["validation_loader"]))
+
+    def test_filling_where_a_cache_is_read_is_a_mistake_of_the_configuration(self):
+        said = self.refused("--set", "data.residency=stream", "--set", "cache.fill=true")
+        self.assertIn("cache.fill", said)
+
     # ---- the cache on the way ----
 
     def test_the_cache_filled_on_the_way_is_the_one_that_is_built(self):
