@@ -1,33 +1,62 @@
 #include "cache/export.h"
 
 #include "base/cancel.h"
+#include "base/threads.h"
 #include "cache/export_sink.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define F16_NAN 0x7e00
 
-ups_status ups_export_each(ups_export_sink *to, ups_error *error) {
-    const ups_cache_group *group = to->group;
+/* As many rows as there are threads are decoded together, then written in order. */
+typedef struct lot {
+    const ups_export_sink *to;
+    int64_t first;
+    ups_cache_reader **readers;         /* (threads): row first + k has reader k, whose buffer it lies in */
+    ups_cache_trajectory *trajectories; /* (threads) */
+} lot;
+
+static ups_status decode_row(void *context, int64_t index, int thread, ups_error *error) {
+    lot *rows = context;
+    const ups_export_sink *to = rows->to;
+    const size_t count = ups_chunk_raw_bytes(to->group->shape.trajectory) / sizeof(ups_f16);
+    ups_cache_trajectory *trajectory = &rows->trajectories[index];
+    UPS_TRY(ups_cache_read(rows->readers[index], ups_export_index(to, rows->first + index), trajectory, error));
+    for (size_t k = 0; k < count && !trajectory->present; k++) trajectory->latents[k] = F16_NAN;
+    return UPS_OK;
+}
+
+static ups_status export_lots(ups_export_sink *to, ups_pool *pool, lot *rows, ups_error *error) {
     const ups_export_request *request = to->request;
-    ups_cache_reader *reader = ups_cache_reader_create(group);
-    if (!reader) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to export it", group->directory);
-    size_t count = ups_chunk_raw_bytes(group->shape.trajectory) / sizeof(ups_f16);
-    ups_status status = UPS_OK;
-    for (int64_t i = 0; i < to->samples && status == UPS_OK; i++) {
-        if (ups_cancel_requested()) {
-            status =
-                ups_fail(error, UPS_ERR_CANCELLED, "the export was interrupted; nothing was left at %s", request->path);
-            break;
-        }
-        ups_cache_trajectory trajectory;
-        status = ups_cache_read(reader, ups_export_index(to, i), &trajectory, error);
-        if (status != UPS_OK) break;
-        for (size_t k = 0; k < count && !trajectory.present; k++) trajectory.latents[k] = F16_NAN;
-        status = to->write(to, i, &trajectory, error);
-        if (request->progress) request->progress(request->context, i + 1, to->samples);
+    const int64_t most = ups_pool_threads(pool);
+    for (int64_t done = 0; done < to->samples;) {
+        if (ups_cancel_requested())
+            return ups_fail(error, UPS_ERR_CANCELLED, "the export was interrupted; nothing was left at %s",
+                            request->path);
+        const int64_t count = to->samples - done < most ? to->samples - done : most;
+        rows->first = done;
+        UPS_TRY(ups_pool_run(pool, count, decode_row, rows, error));
+        for (int64_t k = 0; k < count; k++) UPS_TRY(to->write(to, done + k, &rows->trajectories[k], error));
+        done += count;
+        if (request->progress) request->progress(request->context, done, to->samples);
     }
-    ups_cache_reader_destroy(reader);
+    return UPS_OK;
+}
+
+ups_status ups_export_each(ups_export_sink *to, ups_error *error) {
+    ups_pool *pool = ups_pool_create(0);
+    const int threads = pool ? ups_pool_threads(pool) : 0;
+    lot rows = {.to = to,
+                .readers = calloc((size_t)threads + 1, sizeof(ups_cache_reader *)),
+                .trajectories = calloc((size_t)threads + 1, sizeof(ups_cache_trajectory))};
+    bool ready = pool && rows.readers && rows.trajectories;
+    for (int t = 0; ready && t < threads; t++) ready = (rows.readers[t] = ups_cache_reader_create(to->group)) != NULL;
+    ups_status status = ready ? export_lots(to, pool, &rows, error)
+                              : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to export it", to->group->directory);
+    for (int t = 0; rows.readers && t < threads; t++) ups_cache_reader_destroy(rows.readers[t]);
+    free(rows.readers);
+    free(rows.trajectories);
+    ups_pool_destroy(pool);
     return status;
 }
 

@@ -18,7 +18,7 @@ typedef struct ups_export_request {
     const char *path;       /* replaced when it is a file; a directory that is there already is refused */
     const int64_t *samples; /* (sample_count) indices to write, in this order; NULL: all */
     int64_t sample_count;
-    void (*progress)(void *context, int64_t done, int64_t samples); /* after each sample; may be NULL */
+    void (*progress)(void *context, int64_t done, int64_t samples); /* as rows are written; may be NULL */
     void *context;
 } ups_export_request;
 
