@@ -7,6 +7,7 @@
 #include "tests/pipeline/hdf5_writer.h"
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <ups.h>
 
 enum { SAMPLES = 10, TIMES = 9, TOKENS = 4, DIM = 16, FRAME = TOKENS * DIM, COUNT = TIMES * FRAME, POINTS = 64 };
@@ -305,6 +306,91 @@ static void waiting_ends_when_there_is_something_to_say(void **state) {
     ups_data_loader_close(loader);
 }
 
+typedef struct own_memory {
+    pthread_mutex_t lock; /* the last batch may be released by any thread */
+    int taken, given, fail_after;
+    size_t bytes;
+} own_memory;
+
+static void *take_own(void *context, size_t bytes) {
+    own_memory *own = context;
+    pthread_mutex_lock(&own->lock);
+    bool refused = own->taken == own->fail_after;
+    own->taken += !refused;
+    own->bytes = bytes;
+    pthread_mutex_unlock(&own->lock);
+    return refused ? NULL : aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+}
+
+static void give_own(void *context, void *memory) {
+    own_memory *own = context;
+    pthread_mutex_lock(&own->lock);
+    own->given++;
+    pthread_mutex_unlock(&own->lock);
+    free(memory);
+}
+
+static void batches_lie_in_the_callers_memory(void **state) {
+    own_memory own = {.lock = PTHREAD_MUTEX_INITIALIZER, .fail_after = -1};
+    ups_data_loader_options options = pairs();
+    options.slots = 3;
+    options.allocate = take_own;
+    options.release = give_own;
+    options.allocator_context = &own;
+    ups_data_loader *loader = open_one(cached, &options);
+    assert_int_equal(own.taken, 3);
+    assert_int_equal(own.bytes, 3 * 2 * FRAME * sizeof(float));
+    const ups_data_batch *batch = next(loader);
+    check_latents(batch, 1);
+    ups_data_loader_close(loader);
+    assert_int_equal(own.given, 2);
+    check_latents(batch, 1);
+    ups_data_loader_release(loader, batch);
+    assert_int_equal(own.given, 3);
+    own = (own_memory){.lock = PTHREAD_MUTEX_INITIALIZER, .fail_after = 2};
+    ups_data_task task = {.data = cached};
+    ups_data_error error;
+    assert_int_equal(ups_data_loader_open(&task, 1, &options, &loader, &error), UPS_DATA_ERR_MEMORY);
+    assert_contains(error.message, "no memory for 3 batches");
+    assert_int_equal(own.given, 2);
+    options.release = NULL;
+    assert_int_equal(ups_data_loader_open(&task, 1, &options, &loader, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "belong together");
+}
+
+static void a_damaged_sample_ends_the_run_and_is_named_again_and_again(void **state) {
+    ups_cache_description description = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
+    ups_error trouble;
+    assert_int_equal(fixture_build(scratch("damaged"), &description, 1, &trouble), UPS_OK);
+    FILE *file = fopen(scratch("damaged/waves/train/latent/c/1/0/0/0"), "r+b");
+    assert_non_null(file);
+    fseek(file, 60, SEEK_SET);
+    int byte = fgetc(file);
+    fseek(file, 60, SEEK_SET);
+    fputc(byte ^ 1, file);
+    fclose(file);
+    ups_data *data;
+    assert_int_equal(ups_data_open(scratch("damaged/waves/train"), &data, NULL), UPS_DATA_OK);
+    ups_data_loader_options options = pairs();
+    options.flags = UPS_DATA_SEQUENTIAL;
+    options.batch_size = 2;
+    ups_data_loader *loader = open_one(data, &options);
+    for (int b = 0; b < 2; b++) ups_data_loader_release(loader, next(loader)); /* samples 0 to 3 are sound */
+    for (int again = 0; again < 3; again++) {
+        const ups_data_batch *batch;
+        ups_data_error error;
+        assert_int_equal(ups_data_loader_wait(loader, 60), 1);
+        assert_int_equal(ups_data_loader_next(loader, &batch, &error), UPS_DATA_ERR_CHECKSUM);
+        assert_null(batch);
+        assert_contains(error.message, "damaged/waves/train/latent/c/1/0/0/0");
+        assert_contains(error.message, "sample 4");
+    }
+    assert_int_equal(ups_data_loader_seek(loader, 4, NULL), UPS_DATA_OK); /* samples 8 and 9 */
+    ups_data_loader_release(loader, next(loader));
+    ups_data_loader_close(loader);
+    ups_data_close(data);
+}
+
 static void several_tasks_are_mixed_by_weight(void **state) {
     const int64_t chosen[] = {1, 4};
     ups_data_task tasks[] = {{.data = cached, .name = "latents", .weight = 3},
@@ -444,6 +530,8 @@ int main(void) {
         cmocka_unit_test(who_holds_every_batch_is_told_and_not_left_waiting),
         cmocka_unit_test(another_thread_may_release),
         cmocka_unit_test(waiting_ends_when_there_is_something_to_say),
+        cmocka_unit_test(batches_lie_in_the_callers_memory),
+        cmocka_unit_test(a_damaged_sample_ends_the_run_and_is_named_again_and_again),
         cmocka_unit_test(several_tasks_are_mixed_by_weight),
         cmocka_unit_test(memory_is_bound),
         cmocka_unit_test(mistakes_are_sentences),

@@ -12,10 +12,23 @@
 
 /* ---- slots' memory ---------------------------------------------------------------------------------------------- */
 
+static void *take_memory(const ups_data_loader *loader, size_t bytes) {
+    const ups_loader_options *options = &loader->options;
+    return options->allocate ? options->allocate(options->allocator_context, bytes) : ups_pages_alloc(bytes);
+}
+
+static void give_memory(const ups_data_loader *loader, void *memory) {
+    const ups_loader_options *options = &loader->options;
+    if (options->release)
+        options->release(options->allocator_context, memory);
+    else
+        ups_pages_free(memory);
+}
+
 /* Called while the pipeline's loader opens: nobody else looks at the table, but for who releases older batches. */
 static void *allocate_slot(void *context, size_t bytes) {
     ups_data_loader *loader = context;
-    uint8_t *memory = ups_pages_alloc(bytes);
+    uint8_t *memory = take_memory(loader, bytes);
     if (!memory) return NULL;
     pthread_mutex_lock(&loader->lock);
     int64_t i = 0;
@@ -29,7 +42,7 @@ static void *allocate_slot(void *context, size_t bytes) {
     if (has_entry) loader->slots[i] = (slot_memory){.bytes = memory, .size = bytes};
     pthread_mutex_unlock(&loader->lock);
     if (has_entry) return memory;
-    ups_pages_free(memory);
+    give_memory(loader, memory);
     return NULL;
 }
 
@@ -43,8 +56,8 @@ static slot_memory *find_slot(ups_data_loader *loader, const void *address) {
     return NULL;
 }
 
-static void free_slot(slot_memory *slot) {
-    ups_pages_free(slot->bytes);
+static void free_slot(const ups_data_loader *loader, slot_memory *slot) {
+    give_memory(loader, slot->bytes);
     *slot = (slot_memory){0};
 }
 
@@ -53,7 +66,7 @@ static void release_slot(void *context, void *memory) {
     pthread_mutex_lock(&loader->lock);
     slot_memory *slot = find_slot(loader, memory);
     slot->orphaned = true;
-    if (slot->held == 0) free_slot(slot);
+    if (slot->held == 0) free_slot(loader, slot);
     pthread_mutex_unlock(&loader->lock);
 }
 
@@ -63,7 +76,7 @@ static void hold_slot(ups_data_loader *loader, const handed_out *entry, int64_t 
     for (int64_t w = 0; w < entry->public.windows && !slot; w++) slot = find_slot(loader, entry->window_values[w]);
     if (!slot) return;
     slot->held += by;
-    if (slot->held == 0 && slot->orphaned) free_slot(slot);
+    if (slot->held == 0 && slot->orphaned) free_slot(loader, slot);
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------------------------- */

@@ -33,9 +33,9 @@ typedef struct handed_out {
 } handed_out;
 
 struct ups_data_loader {
-    ups_loader_options options;
-    ups_loader_task *tasks; /* (task_count) with stores, names and samples of ours */
-    const ups_data **data;  /* (task_count) kept */
+    ups_loader_options options; /* its allocator is the caller's; slots get theirs through slot_memory */
+    ups_loader_task *tasks;     /* (task_count) with stores, names and samples of ours */
+    const ups_data **data;      /* (task_count) kept */
     int32_t task_count;
     int64_t parameter_count; /* P of the batches */
     int64_t epoch_batches;

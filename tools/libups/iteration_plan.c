@@ -39,6 +39,8 @@ static ups_status check(const ups_data_loader_options *given, ups_error *error) 
     if (given->slots == 1)
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "slots is 1; a batch to read into beside the one that is held takes 2");
+    if (!given->allocate != !given->release)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "allocate and release belong together; only one of them is set");
     if (given->temperature < 0 || given->temperature != given->temperature)
         return ups_fail(error, UPS_ERR_ARGUMENT, "temperature is %g; it is above 0", given->temperature);
     return UPS_OK;
@@ -81,6 +83,9 @@ static ups_status translate(const ups_data_loader_options *given, ups_loader_opt
         .direct = given->flags & UPS_DATA_DIRECT,
         .in_place = given->flags & UPS_DATA_IN_PLACE,
         .on_bad_sample = given->flags & UPS_DATA_SKIP_BAD ? UPS_BAD_SAMPLE_SKIP : UPS_BAD_SAMPLE_STOP,
+        .allocate = given->allocate,
+        .release = given->release,
+        .allocator_context = given->allocator_context,
     };
     if (options->batch % options->windows_per_draw == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT, "batch_size is %lld, which is no multiple of windows_per_sample, %lld",

@@ -189,11 +189,15 @@ typedef struct ups_data_loader_options {
     ups_data_residency residency; /* what stays in memory between one draw and the next */
     uint64_t memory; /* bytes that the loader and what it keeps may take; 0: no bound on the loader, half of the free
                         memory for UPS_DATA_RESIDENCY_AUTO */
+    void *(*allocate)(void *context, size_t bytes); /* memory of batches, aligned to 4096 bytes: pinned, say, for a GPU;
+                                                       NULL when there is none. NULL here: ordinary memory */
+    void (*release)(void *context, void *memory);   /* by whoever releases or closes last; any thread */
+    void *allocator_context;
 } ups_data_loader_options;
 #define UPS_DATA_LOADER_OPTIONS                                                                                        \
     {                                                                                                                  \
         sizeof(ups_data_loader_options), 0, 0, 0, 0, 0, 0, 0, UPS_DATA_F32, 0, UPS_DATA_PROPORTIONAL, 0.0, 0, 0, 0, 0, \
-            0, UPS_DATA_STREAM, 0                                                                                      \
+            0, UPS_DATA_STREAM, 0, NULL, NULL, NULL                                                                    \
     }
 
 typedef struct ups_data_loader ups_data_loader;

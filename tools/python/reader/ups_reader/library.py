@@ -74,7 +74,8 @@ class Options(Sized):
     _fields_ = [("size", c_size_t), ("seed", c_uint64), ("batch_size", c_int64), ("frames", c_int64), ("time_stride", c_int64),
                 ("windows_per_sample", c_int64), ("first_batch", c_int64), ("batches", c_int64), ("dtype", c_int),
                 ("flags", c_uint32), ("strategy", c_int), ("temperature", c_double), ("rank", c_int32), ("ranks", c_int32),
-                ("threads", c_int32), ("slots", c_int32), ("queue_depth", c_int32), ("residency", c_int), ("memory", c_uint64)]
+                ("threads", c_int32), ("slots", c_int32), ("queue_depth", c_int32), ("residency", c_int), ("memory", c_uint64),
+                ("allocate", c_void_p), ("release", c_void_p), ("allocator_context", c_void_p)]
 
 
 class CBatch(ctypes.Structure):
