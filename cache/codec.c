@@ -291,7 +291,7 @@ static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_
     for (int64_t s = 0; s < here; s += lanes) {
         int width = here - s < lanes ? (int)(here - s) : lanes;
         if (grid) {
-            bool ignored;
+            bool ignored = true;
             ups_rans_frames group = {UPS_F16, false, to.start, to.end, UPS_RANS_LANES, d->group};
             at = ups_rans_decode(d->tables, at, end, times, width, *order, group, state, &ignored);
             take_from_grid(d->group, width, grid, to, finite);
