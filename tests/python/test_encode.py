@@ -143,6 +143,15 @@ class Encode(unittest.TestCase):
         said = self.train("--restart", *FILL).stderr  # nothing is left to fill
         self.assertNotIn("on the way", said)
 
+    def test_a_build_beside_a_run_that_fills_does_not_disturb_it(self):
+        build = subprocess.Popen([UPS, "cache", "build", self.configuration, "--quiet"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.train(*FILL)
+        self.assertEqual((build.wait(PATIENCE), build.stderr.read()), (0, ""))
+        build.stderr.close()
+        self.assert_trained_as_from_the_cache()
+        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
+
     def test_runs_killed_while_they_fill_end_with_the_bytes_of_one_that_was_not(self):
         began = time.monotonic()
         self.train(*FILL)

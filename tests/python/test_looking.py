@@ -184,6 +184,10 @@ def check_pages_with_fields():
         claim("latents in the cache are those of the encoder now, but for rounding and the order of sums",
               all(group["decoded"]["latent_distance"] < 0.01 for group in facts))
         claim("looking changes nothing in the run", tree(made.path("run")) == before)
+        os.remove(made.path("run", "normalisation.json"))
+        again = json.loads(ups("inspect", cache, "--fields", "--json").stdout)
+        claim("fields are read back with the normalisation that the model brings; nothing is measured again",
+              all(group["decoded"]["latent_distance"] < 0.01 for group in again) and not os.path.exists(made.path("run", "normalisation.json")))
         check_stale(made, config, cache)
 
 
