@@ -318,7 +318,7 @@ def check_processes(scratch, path, values):
 
 WAIT = """
 import sys, ups_reader
-loader = ups_reader.open(sys.argv[1]).loader(batch_size=64, frames=2, threads=1)
+loader = ups_reader.open(sys.argv[1]).loader(batch_size=256, frames=2, threads=1)
 print("waiting", flush=True)
 try:
     for batch in loader:
@@ -329,8 +329,8 @@ except KeyboardInterrupt:
 
 
 def check_interrupt(scratch):
-    # One chunk of 60 MB that takes a hundredth of that on disk: every window decodes all of it, a batch takes seconds.
-    path = write_tensor(scratch + "/slow.hdf5", np.zeros((1, 240, 1 << 15), "f8"), chunks=(1, 240, 1 << 15), compression="gzip", shuffle=True)
+    # One chunk of 30 MB that takes a hundredth of that on disk: every window decodes all of it, a batch takes seconds.
+    path = write_tensor(scratch + "/slow.hdf5", np.zeros((1, 240, 1 << 14), "f8"), chunks=(1, 240, 1 << 14), compression="gzip", compression_opts=1)
     child = subprocess.Popen([sys.executable, "-c", WAIT, path], stdout=subprocess.PIPE, text=True)
     begun = child.stdout.readline()
     time.sleep(0.5)
