@@ -317,7 +317,8 @@ class Loader:
         keep = []
         for task, (name, data) in zip(tasks, self._data.items()):
             task.data = data._handle
-            task.name = os.path.basename(data.paths[0]).encode() if name is None else str(name).encode()
+            usual = data.attributes["task"] if data.attributes else os.path.basename(data.paths[0])
+            task.name = str(usual if name is None else name).encode()
             task.weight = self._weights.get(name, 0.0)
             chosen = self._samples[name]
             if chosen is not None:
