@@ -198,7 +198,7 @@ void ups_rans_decoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS
     for (int c = 0; c < UPS_RANS_CONTEXTS; c++) {
         uint32_t *slot = tables + c * UPS_RANS_TOTAL, *end = slot + UPS_RANS_TOTAL;
         if (c > 0 && tokens_in(frequencies[c]) == 0) {
-            memcpy(slot, slot - UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slot);
+            memcpy(slot, tables + (c - 1) * UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slot);
             continue;
         }
         for (uint32_t i = 0; i < UPS_RANS_USED_TOKENS; i++) {

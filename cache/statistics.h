@@ -22,11 +22,11 @@ static inline bool ups_cache_statistics_bad(const ups_cache_statistics *row) {
 /* Rounds `count` values to FP16 and measures. *first_bad is the index of the first value that is lost; `count` when
  * none is.
  *
- * max_abs_error 0: to the nearest FP16 number. Else every value that is not lost comes back within max_abs_error of what
- * it was as float32, FP16's own rounding included: it goes to the nearest multiple of the largest power of two that is no
- * more than twice the bound, so that neighbours in time often are the same number; or, where FP16 does not have that
- * multiple to within the bound, to the nearest FP16 number. A value whose nearest FP16 number is farther away is lost:
- * none of less than 2048 times the bound is. */
+ * max_abs_error 0: to the nearest FP16 number. Else every value that is not lost comes back within max_abs_error of
+ * what it was as float32, FP16's own rounding included: it goes to the nearest multiple of the largest power of two
+ * that is no more than twice the bound, so that neighbours in time often are the same number; or, where FP16 does not
+ * have that multiple to within the bound, to the nearest FP16 number. A value whose nearest FP16 number is farther away
+ * is lost: none of less than 2048 times the bound is. */
 void ups_cache_round(const float *values, size_t count, double max_abs_error, ups_f16 *rounded,
                      ups_cache_statistics *row, size_t *first_bad);
 
