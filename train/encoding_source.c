@@ -28,7 +28,7 @@ static const encoding_source *self(const ups_source *source) {
 
 /* Offsets into a decode's scratch. */
 typedef struct scratch_places {
-    size_t stored;  /* fields in the file's type; the raw source's own scratch lies before it */
+    size_t stored;  /* fields in the file's type, unless that is float32; the raw source's own scratch lies before */
     size_t fields;  /* the same as float32 */
     size_t latents; /* float32, not yet rounded */
     size_t frame;   /* FP16, one frame */
@@ -39,17 +39,13 @@ static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* Whether the raw source writes float32 by itself. */
-static bool decodes_floats(const ups_task *task) {
-    return task->source->class->decode_f32 || task->geometry.dtype == UPS_F32;
-}
-
 /* For decoding `fields` frames of fields and encoding `latents` of them, `raw` bytes of scratch given to the first. */
 static scratch_places place_scratch(const ups_task *task, int64_t latent_elements, size_t raw, int64_t fields,
                                     int64_t latents) {
     size_t values = (size_t)(fields * ups_sample_frame_elements(&task->geometry));
     scratch_places at = {.stored = aligned(raw)};
-    at.fields = at.stored + (decodes_floats(task) ? 0 : aligned(values * ups_dtype_size(task->geometry.dtype)));
+    at.fields =
+        at.stored + (task->geometry.dtype == UPS_F32 ? 0 : aligned(values * ups_dtype_size(task->geometry.dtype)));
     at.latents = at.fields + aligned(values * sizeof(float));
     at.frame = at.latents + aligned((size_t)(latents * latent_elements) * sizeof(float));
     at.end = at.frame + aligned((size_t)latent_elements * sizeof(ups_f16));
@@ -110,10 +106,7 @@ static ups_status decode_fields(const encoding_source *s, int64_t index, ups_fra
                                 ups_error *error) {
     const ups_source *raw = s->task->source;
     float *fields = (float *)(void *)(scratch + at->fields);
-    if (raw->class->decode_f32) {
-        return raw->class->decode_f32(raw, s->samples[index], span, pieces, count, scratch, fields, finite, error);
-    }
-    void *to = decodes_floats(s->task) ? (void *)fields : (void *)(scratch + at->stored);
+    void *to = s->task->geometry.dtype == UPS_F32 ? (void *)fields : (void *)(scratch + at->stored);
     UPS_TRY(raw->class->decode(raw, s->samples[index], span, pieces, count, scratch, to, error));
     size_t values = (size_t)(span.count * ups_sample_frame_elements(&s->task->geometry));
     *finite = ups_convert(to, s->task->geometry.dtype, fields, UPS_F32, values);

@@ -111,6 +111,27 @@ class Encode(unittest.TestCase):
         with open(os.path.join(self.cached, "operator.safetensors"), "rb") as file:
             self.assertNotEqual(file.read(), expected)
 
+    def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(self):
+        forms = {"double": {"dtype": ">f8"},
+                 "chunks": {"dtype": "<f8", "chunks": (1, 4, 9), "compression": "gzip", "shuffle": True},
+                 "library": {"dtype": "<f4", "chunks": (2, 9, 32), "scaleoffset": 4}}  # a filter that only HDF5 itself undoes
+        for name, form in forms.items():
+            with self.subTest(form=name):
+                path = os.path.join(self.runs.data, name + ".h5")
+                with h5py.File(os.path.join(self.runs.data, "advection.h5")) as given, h5py.File(path, "w") as made:
+                    for key in given:
+                        made.create_dataset(key, data=given[key][:], **(form if key == "tensor" else {}))
+                    made.attrs.update(given.attrs)
+                config = self.runs.config(name, CONFIG.replace("[advection.h5]", f"[{name}.h5]").replace("steps: 60", "steps: 12"))
+                self.runs.must("train", config)
+                model = self.runs.path(name, "operator.safetensors")
+                with open(model, "rb") as file:
+                    expected = file.read()
+                for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS)):
+                    self.runs.must("train", config, "--stage", "operator", "--restart", *options)
+                    with open(model, "rb") as file:
+                        self.assertEqual(file.read(), expected)
+
     def test_a_plan_counts_encoders_and_what_waits_for_the_cache(self):
         def plan(*options):
             return json.loads(self.runs.must("train", self.configuration, "--plan", "--json", *options).stdout)["operator"]
