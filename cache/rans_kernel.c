@@ -15,15 +15,18 @@
 #define KERNEL ups_rans_avx512
 #define NAME "avx512"
 #define VECTORS 1
+#define WIDE 8 /* lanes that plain loops take at once */
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define KERNEL ups_rans_avx2
 #define NAME "avx2"
 #define VECTORS 0
+#define WIDE 8
 #else
 #define KERNEL ups_rans_baseline
 #define NAME "baseline"
 #define VECTORS 0
+#define WIDE 4
 #endif
 
 #define PLAIN_TOKENS UPS_RANS_PLAIN_TOKENS
@@ -40,51 +43,50 @@ INLINE uint16_t zigzag(uint16_t residual) {
     return (uint16_t)((residual << 1) ^ (uint16_t) - (residual >> 15));
 }
 
-/* Eight lanes for any instruction set, as the compiler sees fit. Shorter groups are filled up with lanes that nobody
+/* WIDE lanes for any instruction set, as the compiler sees fit. Shorter groups are filled up with lanes that nobody
  * looks at. */
-#define EIGHT 8
-typedef uint32_t u32x8 __attribute__((vector_size(32)));
-typedef int32_t s32x8 __attribute__((vector_size(32)));
-typedef float f32x8 __attribute__((vector_size(32)));
-typedef uint16_t u16x8 __attribute__((vector_size(16)));
+typedef uint32_t wide_u32 __attribute__((vector_size(4 * WIDE)));
+typedef int32_t wide_s32 __attribute__((vector_size(4 * WIDE)));
+typedef float wide_f32 __attribute__((vector_size(4 * WIDE)));
+typedef uint16_t wide_u16 __attribute__((vector_size(2 * WIDE)));
 
-INLINE u32x8 load_eight(const uint32_t *from) {
-    u32x8 v;
+INLINE wide_u32 load_wide(const uint32_t *from) {
+    wide_u32 v;
     memcpy(&v, from, sizeof v);
     return v;
 }
 
-INLINE u32x8 load_eight_codes(const uint16_t *from) {
-    u16x8 v;
+INLINE wide_u32 load_wide_codes(const uint16_t *from) {
+    wide_u16 v;
     memcpy(&v, from, sizeof v);
-    return __builtin_convertvector(v, u32x8);
+    return __builtin_convertvector(v, wide_u32);
 }
 
-INLINE void store_eight(uint32_t *to, u32x8 v) {
+INLINE void store_wide(uint32_t *to, wide_u32 v) {
     memcpy(to, &v, sizeof v);
 }
 
-INLINE u32x8 below(u32x8 numbers, int32_t bound) { /* all ones where it is so; numbers below 2^31 */
-    return (u32x8)((s32x8)numbers < bound);
+INLINE wide_u32 below(wide_u32 numbers, int32_t bound) { /* all ones where it is so; numbers below 2^31 */
+    return (wide_u32)((wide_s32)numbers < bound);
 }
 
-INLINE u32x8 choose(u32x8 mask, u32x8 yes, u32x8 no) {
+INLINE wide_u32 choose(wide_u32 mask, wide_u32 yes, wide_u32 no) {
     return (yes & mask) | (no & ~mask);
 }
 
 /* Bits of numbers from 1 to 2^24: the exponent of a float. */
-INLINE u32x8 lengths_of(u32x8 numbers) {
-    return ((u32x8) __builtin_convertvector((s32x8)numbers, f32x8) >> 23) - 126;
+INLINE wide_u32 lengths_of(wide_u32 numbers) {
+    return ((wide_u32) __builtin_convertvector((wide_s32)numbers, wide_f32) >> 23) - 126;
 }
 
 /* `last` and `before`: codes of the same series one and two frames ago. */
-INLINE u32x8 eight_contexts(u32x8 last, u32x8 before) {
-    u32x8 sum = 2 * last + before;
+INLINE wide_u32 wide_contexts(wide_u32 last, wide_u32 before) {
+    wide_u32 sum = 2 * last + before;
     return choose(below(last | before, SMALL_CODES), sum + 2 * last, lengths_of(sum) + 13); /* the latter: 16 … 31 */
 }
 
-INLINE u32x8 eight_tokens(u32x8 codes, u32x8 *extra) {
-    u32x8 length = lengths_of(codes | PLAIN_TOKENS), small = below(codes, PLAIN_TOKENS);
+INLINE wide_u32 wide_tokens(wide_u32 codes, wide_u32 *extra) {
+    wide_u32 length = lengths_of(codes | PLAIN_TOKENS), small = below(codes, PLAIN_TOKENS);
     *extra = (length - 2) & ~small;
     return choose(small, codes, PLAIN_TOKENS - 10 + 2 * length + (codes >> *extra & 1));
 }
@@ -138,7 +140,7 @@ INLINE __m512i extra_bits_in(__m512i tokens) { /* of tokens from PLAIN_TOKENS on
 }
 #endif
 
-/* (context, token) of `width` codes as one number; `index` has room for a multiple of eight. */
+/* (context, token) of `width` codes as one number; `index` has room for a multiple of WIDE. */
 INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_t *before, int width, uint16_t *index) {
     int i = 0;
 #if VECTORS
@@ -148,16 +150,16 @@ INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_
         _mm256_storeu_si256((__m256i *)(index + i), _mm512_cvtepi32_epi16(both));
     }
 #endif
-    for (; i < width; i += EIGHT) {
-        uint16_t rows[3][EIGHT] = {{0}};
+    for (; i < width; i += WIDE) {
+        uint16_t rows[3][WIDE] = {{0}};
         const uint16_t *from[3] = {codes + i, last + i, before + i};
-        for (int r = 0; r < 3 && width - i < EIGHT; r++) {
+        for (int r = 0; r < 3 && width - i < WIDE; r++) {
             memcpy(rows[r], from[r], (size_t)(width - i) * sizeof *codes);
             from[r] = rows[r];
         }
-        u32x8 extra, token = eight_tokens(load_eight_codes(from[0]), &extra);
-        u32x8 context = eight_contexts(load_eight_codes(from[1]), load_eight_codes(from[2]));
-        u16x8 both = __builtin_convertvector(UPS_RANS_TOKENS * context + token, u16x8);
+        wide_u32 extra, token = wide_tokens(load_wide_codes(from[0]), &extra);
+        wide_u32 context = wide_contexts(load_wide_codes(from[1]), load_wide_codes(from[2]));
+        wide_u16 both = __builtin_convertvector(UPS_RANS_TOKENS * context + token, wide_u16);
         memcpy(index + i, &both, sizeof both);
     }
 }
@@ -183,12 +185,12 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
 #if defined(__AVX2__)
 /* Of a mask of eight lanes: in which place among the lanes of the mask each one is; and the lanes of the mask, at the
  * end of eight. */
-static uint8_t places[256][EIGHT], gathered_last[256][EIGHT];
+static uint8_t places[256][WIDE], gathered_last[256][WIDE];
 
 __attribute__((constructor)) static void fill_places(void) {
     for (int mask = 0; mask < 256; mask++) {
-        int count = 0, from = EIGHT - __builtin_popcount((unsigned)mask);
-        for (int i = 0; i < EIGHT; i++) {
+        int count = 0, from = WIDE - __builtin_popcount((unsigned)mask);
+        for (int i = 0; i < WIDE; i++) {
             places[mask][i] = (uint8_t)count;
             if (!(mask >> i & 1)) continue;
             gathered_last[mask][from + count] = (uint8_t)i;
@@ -197,7 +199,7 @@ __attribute__((constructor)) static void fill_places(void) {
     }
 }
 
-INLINE __m256i lanes_by(const uint8_t places_of[EIGHT]) {
+INLINE __m256i lanes_by(const uint8_t places_of[WIDE]) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)places_of));
 }
 #endif
@@ -207,16 +209,15 @@ INLINE __m256i lanes_by(const uint8_t places_of[EIGHT]) {
 INLINE uint16_t *push_words(const uint32_t *needs, int width, uint32_t *state, uint16_t *top) {
     int i = width - 1;
 #if defined(__AVX2__)
-    for (; i >= EIGHT - 1 && width % EIGHT == 0;
-         i -= EIGHT) { /* words of no lane may go below; they are written over */
-        __m256i x = _mm256_loadu_si256((const __m256i *)(state + i - EIGHT + 1));
-        __m256i shift = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(needs + i - EIGHT + 1)), 4);
+    for (; i >= WIDE - 1 && width % WIDE == 0; i -= WIDE) { /* words of no lane may go below; they are written over */
+        __m256i x = _mm256_loadu_si256((const __m256i *)(state + i - WIDE + 1));
+        __m256i shift = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(needs + i - WIDE + 1)), 4);
         int mask = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32(shift, 27)));
         __m256i last =
             _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), lanes_by(gathered_last[mask]));
         __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(last, last), 0x08);
-        _mm_storeu_si128((__m128i *)(top - EIGHT), _mm256_castsi256_si128(words));
-        _mm256_storeu_si256((__m256i *)(state + i - EIGHT + 1), _mm256_srlv_epi32(x, shift));
+        _mm_storeu_si128((__m128i *)(top - WIDE), _mm256_castsi256_si128(words));
+        _mm256_storeu_si256((__m256i *)(state + i - WIDE + 1), _mm256_srlv_epi32(x, shift));
         top -= __builtin_popcount((unsigned)mask);
     }
 #endif
@@ -230,13 +231,13 @@ INLINE uint16_t *push_words(const uint32_t *needs, int width, uint32_t *state, u
 
 /* state → (state / frequency) · 2^BITS + state mod frequency + start. Floats of 31 bits, the most that all instruction
  * sets convert. */
-INLINE u32x8 put_eight(u32x8 state, u32x8 frequency, u32x8 start) {
-    f32x8 estimate =
-        __builtin_convertvector((s32x8)(state >> 1), f32x8) * 2 / __builtin_convertvector((s32x8)frequency, f32x8);
-    u32x8 quotient = (u32x8) __builtin_convertvector(estimate, s32x8), rest = state - quotient * frequency;
-    u32x8 over = (u32x8)((s32x8)rest < 0);
+INLINE wide_u32 put_wide(wide_u32 state, wide_u32 frequency, wide_u32 start) {
+    wide_f32 estimate = __builtin_convertvector((wide_s32)(state >> 1), wide_f32) * 2 /
+                        __builtin_convertvector((wide_s32)frequency, wide_f32);
+    wide_u32 quotient = (wide_u32) __builtin_convertvector(estimate, wide_s32), rest = state - quotient * frequency;
+    wide_u32 over = (wide_u32)((wide_s32)rest < 0);
     quotient += over, rest += over & frequency;
-    u32x8 under = (u32x8)((s32x8)rest >= (s32x8)frequency);
+    wide_u32 under = (wide_u32)((wide_s32)rest >= (wide_s32)frequency);
     quotient -= under, rest -= under & frequency;
     return (quotient << BITS) + rest + start;
 }
@@ -248,25 +249,25 @@ INLINE uint16_t *encode_frame(const uint32_t *tables, const uint16_t *codes, con
     memcpy(row, codes, (size_t)width * sizeof *row);
     index_row(codes, last, before, width, index);
     for (int i = 0; i < width; i++) entries[i] = tables[index[i]];
-    for (int i = width; i % EIGHT; i++) entries[i] = 1;
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 extra, token = eight_tokens(load_eight_codes(row + i), &extra);
-        u32x8 high = load_eight(state + i) >> 16 >> (16 - extra); /* never a shift by 32 */
-        store_eight(needs + i, ~below(token, PLAIN_TOKENS) & (u32x8)(high != 0) & 1);
+    for (int i = width; i % WIDE; i++) entries[i] = 1;
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 extra, token = wide_tokens(load_wide_codes(row + i), &extra);
+        wide_u32 high = load_wide(state + i) >> 16 >> (16 - extra); /* never a shift by 32 */
+        store_wide(needs + i, ~below(token, PLAIN_TOKENS) & (wide_u32)(high != 0) & 1);
     }
     top = push_words(needs, width, state, top);
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 code = load_eight_codes(row + i), extra, x = load_eight(state + i);
-        eight_tokens(code, &extra);
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 code = load_wide_codes(row + i), extra, x = load_wide(state + i);
+        wide_tokens(code, &extra);
         x = x << extra | (code & ~(~(code & 0) << extra));
-        u32x8 frequency = load_eight(entries + i) & 0xffff;
-        store_eight(state + i, x);
-        store_eight(needs + i, (u32x8)(x >> (32 - BITS) >= frequency) & 1);
+        wide_u32 frequency = load_wide(entries + i) & 0xffff;
+        store_wide(state + i, x);
+        store_wide(needs + i, (wide_u32)(x >> (32 - BITS) >= frequency) & 1);
     }
     top = push_words(needs, width, state, top);
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 entry = load_eight(entries + i);
-        store_eight(state + i, put_eight(load_eight(state + i), entry & 0xffff, entry >> 16));
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 entry = load_wide(entries + i);
+        store_wide(state + i, put_wide(load_wide(state + i), entry & 0xffff, entry >> 16));
     }
     return top;
 }
@@ -355,7 +356,7 @@ typedef struct history {
 INLINE void gather(const uint32_t *tables, const uint32_t *slots, int width, uint32_t *entries) {
     int i = 0;
 #if defined(__AVX2__)
-    for (; i + EIGHT <= width; i += EIGHT) {
+    for (; i + WIDE <= width; i += WIDE) {
         __m256i at = _mm256_loadu_si256((const __m256i *)(slots + i));
         _mm256_storeu_si256((__m256i *)(entries + i), _mm256_i32gather_epi32((const int *)tables, at, 4));
     }
@@ -369,7 +370,7 @@ INLINE const uint8_t *take_words(const uint32_t *candidates, int width, const ui
                                  bool checked, uint32_t *state) {
     int i = 0;
 #if defined(__AVX2__)
-    for (; !checked && i + EIGHT <= width; i += EIGHT) {
+    for (; !checked && i + WIDE <= width; i += WIDE) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(state + i));
         __m256i candidate = _mm256_loadu_si256((const __m256i *)(candidates + i));
         __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
@@ -396,50 +397,50 @@ INLINE const uint8_t *take_words(const uint32_t *candidates, int width, const ui
 INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, const uint8_t *end, bool checked,
                                    int width, uint32_t *state, history *h) {
     uint32_t slots[LANES], entries[LANES], candidates[LANES];
-    for (int i = 0; i < width; i += EIGHT)
-        store_eight(slots + i, TOTAL * eight_contexts(load_eight(h->last + i), load_eight(h->before + i)) +
-                                   load_eight(state + i) % TOTAL);
+    for (int i = 0; i < width; i += WIDE)
+        store_wide(slots + i, TOTAL * wide_contexts(load_wide(h->last + i), load_wide(h->before + i)) +
+                                  load_wide(state + i) % TOTAL);
     gather(tables, slots, width, entries);
-    for (int i = width; i % EIGHT; i++) entries[i] = 0;
-    u32x8 any = {0};
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 entry = load_eight(entries + i), token = entry >> 21;
-        u32x8 x = (entry & 0x7ff) * (load_eight(state + i) >> BITS) + (entry >> 11 & 0x3ff);
-        store_eight(state + i, x);
-        store_eight(candidates + i, token * 0 + 1);
-        store_eight(h->before + i, load_eight(h->last + i));
-        store_eight(h->last + i, token);
+    for (int i = width; i % WIDE; i++) entries[i] = 0;
+    wide_u32 any = {0};
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 entry = load_wide(entries + i), token = entry >> 21;
+        wide_u32 x = (entry & 0x7ff) * (load_wide(state + i) >> BITS) + (entry >> 11 & 0x3ff);
+        store_wide(state + i, x);
+        store_wide(candidates + i, token * 0 + 1);
+        store_wide(h->before + i, load_wide(h->last + i));
+        store_wide(h->last + i, token);
         any |= ~below(token, PLAIN_TOKENS);
     }
     at = take_words(candidates, width, at, end, checked, state);
     uint32_t large = 0;
-    for (int i = 0; i < EIGHT; i++) large |= any[i];
+    for (int i = 0; i < WIDE; i++) large |= any[i];
     if (!large) return at;
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 token = load_eight(h->last + i), x = load_eight(state + i), is_large = ~below(token, PLAIN_TOKENS);
-        u32x8 extra = (token / 2 - (PLAIN_TOKENS / 2 - 3)) & is_large;
-        u32x8 code = ((token & 1) | 2) << extra | (x & ~(~(token & 0) << extra));
-        store_eight(h->last + i, choose(is_large, code, token));
-        store_eight(state + i, x >> extra);
-        store_eight(candidates + i, is_large & 1);
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 token = load_wide(h->last + i), x = load_wide(state + i), is_large = ~below(token, PLAIN_TOKENS);
+        wide_u32 extra = (token / 2 - (PLAIN_TOKENS / 2 - 3)) & is_large;
+        wide_u32 code = ((token & 1) | 2) << extra | (x & ~(~(token & 0) << extra));
+        store_wide(h->last + i, choose(is_large, code, token));
+        store_wide(state + i, x >> extra);
+        store_wide(candidates + i, is_large & 1);
     }
     return take_words(candidates, width, at, end, checked, state);
 }
 
 INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups_rans_frames *to) {
     ups_f16 bits[LANES];
-    u16x8 carry = {0};
-    for (int i = 0; i < width; i += EIGHT) {
-        u32x8 code = load_eight(h->last + i), residual = code >> 1 ^ -(code & 1);
-        u32x8 value = load_eight(h->value + i), slope = load_eight(h->slope + i);
+    wide_u16 carry = {0};
+    for (int i = 0; i < width; i += WIDE) {
+        wide_u32 code = load_wide(h->last + i), residual = code >> 1 ^ -(code & 1);
+        wide_u32 value = load_wide(h->value + i), slope = load_wide(h->slope + i);
         if (order == 0 || frame == 0)
             value = residual;
         else
             slope = order == 1 ? residual : slope + residual, value += slope;
-        store_eight(h->value + i, value);
-        store_eight(h->slope + i, slope);
-        u16x8 integer = __builtin_convertvector(value, u16x8);
-        u16x8 number = integer ^ ((integer >> 15) * 0x7fff);
+        store_wide(h->value + i, value);
+        store_wide(h->slope + i, slope);
+        wide_u16 integer = __builtin_convertvector(value, wide_u16);
+        wide_u16 number = integer ^ ((integer >> 15) * 0x7fff);
         carry |= (number & 0x7c00) + 0x0400;
         memcpy(bits + i, &number, sizeof number);
     }
@@ -449,13 +450,13 @@ INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups
         memcpy((ups_f16 *)to->out + at, bits, (size_t)width * sizeof *bits);
     else
         ups_f16_to_f32(bits, (float *)to->out + at, (size_t)width);
-    if (width % EIGHT) { /* the lanes that nobody looks at may hold anything */
+    if (width % WIDE) { /* the lanes that nobody looks at may hold anything */
         bool finite = true;
         for (int i = 0; i < width; i++) finite &= (bits[i] & 0x7c00) != 0x7c00;
         return finite;
     }
     uint16_t any = 0;
-    for (int i = 0; i < EIGHT; i++) any |= carry[i];
+    for (int i = 0; i < WIDE; i++) any |= carry[i];
     return !(any & 0x8000);
 }
 
@@ -466,7 +467,7 @@ INLINE const uint8_t *decode_plainly(const uint32_t *tables, const uint8_t *at, 
     uint32_t padded[LANES] = {0};
     memcpy(padded, state, (size_t)width * sizeof *padded);
     for (int64_t t = first; t < times; t++) {
-        if (end - at >= 4 * width + 2 * EIGHT) /* words are looked at before they are known to be needed */
+        if (end - at >= 4 * width + 2 * WIDE) /* words are looked at before they are known to be needed */
             at = decode_codes(tables, at, end, false, width, padded, h);
         else
             at = decode_codes(tables, at, end, true, width, padded, h);
