@@ -10,7 +10,6 @@
  *
  * Calls go to the kernel directly, so that it does not matter what else is preloaded or linked in (sanitizers). Writing
  * through stdio does not pass here: the C library calls itself. Standard streams are left alone, and so is reading. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

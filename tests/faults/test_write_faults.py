@@ -42,13 +42,14 @@ FAULTY = [("write", "+:ENOSPC", "No space left on device; make room"), ("write",
 
 
 # A descriptor whose data was synced, or that only held a lock, may be closed badly. What is published is looked after.
-COSTS_NOTHING = r"^close (?!.*\.ups-partial-)"
+# A shard that is whole under its name is taken as built; its directory is synced once more then.
+COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$"
 
 
 class WriteFaults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if os.access("/dev/shm", os.W_OK):
+        if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK):
             tempfile.tempdir = "/dev/shm"  # thousands of syncs; which file system it is does not matter here
         cls.runs = Runs(UPS, samples=6)
         cls.folder = cls.runs.path("place")  # all runs lie here, one after the other: config.yaml names it
@@ -157,6 +158,8 @@ class WriteFaults(unittest.TestCase):
         elif done.returncode != 0 or not re.search(may_succeed or COSTS_NOTHING, struck[0]):
             self.one_sentence(done, words, what)
         self.nothing_torn(what)
+        if self.look() == self.after:  # the fault met what comes after everything was in place
+            return
         done = self.runs.run(*again, "--quiet")
         self.assertEqual(done.returncode, 0, what + "then " + done.stderr)
         self.assertEqual(self.look(), self.after, what)
