@@ -79,11 +79,14 @@ static ups_status publish_shard(ups_cache_writer *writer, int64_t s, const pendi
         status = ups_shard_publish(path, (const uint8_t *const *)shard->bytes, shard->lengths,
                                    writer->shape.samples_per_shard, error);
     }
-    free(path);
+    *slash = '\0';
     if (status != UPS_OK) { /* another that took this one for dead may have built it, and swept our file away */
         bool whole = false;
-        if (ups_writer_shard_is_whole(writer, s, &whole, NULL) == UPS_OK && whole) status = UPS_OK;
+        if (ups_writer_shard_is_whole(writer, s, &whole, NULL) == UPS_OK && whole) {
+            status = ups_sync_directory(path, error); /* which may be what failed */
+        }
     }
+    free(path);
     if (status == UPS_OK) ups_writer_release_shard(writer, s);
     return status;
 }
