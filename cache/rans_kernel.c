@@ -427,6 +427,15 @@ INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, co
     return take_words(candidates, width, at, end, checked, state);
 }
 
+INLINE void put_floats(const ups_f16 *bits, int width, float *out) {
+    int i = 0;
+#if defined(__AVX2__)
+    for (; i + WIDE <= width; i += WIDE)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bits + i))));
+#endif
+    if (i < width) ups_f16_to_f32(bits + i, out + i, (size_t)(width - i));
+}
+
 INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups_rans_frames *to) {
     ups_f16 bits[LANES];
     wide_u16 carry = {0};
@@ -449,7 +458,7 @@ INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups
     if (to->dtype == UPS_F16)
         memcpy((ups_f16 *)to->out + at, bits, (size_t)width * sizeof *bits);
     else
-        ups_f16_to_f32(bits, (float *)to->out + at, (size_t)width);
+        put_floats(bits, width, (float *)to->out + at);
     if (width % WIDE) { /* the lanes that nobody looks at may hold anything */
         bool finite = true;
         for (int i = 0; i < width; i++) finite &= (bits[i] & 0x7c00) != 0x7c00;
