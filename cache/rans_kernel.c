@@ -427,11 +427,17 @@ INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, co
     return take_words(candidates, width, at, end, checked, state);
 }
 
-INLINE void put_floats(const ups_f16 *bits, int width, float *out) {
+/* `past_caches`: around them; `out` is aligned. */
+INLINE void put_floats(const ups_f16 *bits, int width, bool past_caches, float *out) {
     int i = 0;
 #if defined(__AVX2__)
-    for (; i + WIDE <= width; i += WIDE)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bits + i))));
+    for (; i + WIDE <= width; i += WIDE) {
+        __m256 floats = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bits + i)));
+        if (past_caches)
+            _mm256_stream_ps(out + i, floats);
+        else
+            _mm256_storeu_ps(out + i, floats);
+    }
 #endif
     if (i < width) ups_f16_to_f32(bits + i, out + i, (size_t)(width - i));
 }
@@ -458,7 +464,7 @@ INLINE bool put_frame(history *h, int width, int order, int64_t frame, const ups
     if (to->dtype == UPS_F16)
         memcpy((ups_f16 *)to->out + at, bits, (size_t)width * sizeof *bits);
     else
-        put_floats(bits, width, (float *)to->out + at);
+        put_floats(bits, width, to->past_caches, (float *)to->out + at);
     if (width % WIDE) { /* the lanes that nobody looks at may hold anything */
         bool finite = true;
         for (int i = 0; i < width; i++) finite &= (bits[i] & 0x7c00) != 0x7c00;
@@ -621,18 +627,24 @@ static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const ui
                              int order, ups_rans_frames to, uint32_t *state, bool *finite) {
     history h;
     int64_t done = 0;
+    to.past_caches &= width == LANES && (uintptr_t)to.out % 64 == 0 && to.stride % 32 == 0;
 #if VECTORS
     if (width == LANES || width == UPS_RANS_FEW_LANES) {
-        bool past_caches = to.past_caches && width == LANES && (uintptr_t)to.out % 64 == 0 && to.stride % 32 == 0;
-        target kind = (to.dtype == UPS_F16 ? TO_F16 : TO_F32) + past_caches;
+        target kind = (to.dtype == UPS_F16 ? TO_F16 : TO_F32) + to.past_caches;
         done = forms[width == LANES][order][kind](tables, &at, end, times, &to, state, &h, finite);
-        if (past_caches) _mm_sfence(); /* other threads see it once they are told of it */
     } else
 #endif
         for (int i = 0; i < LANES; i++) h.last[i] = h.before[i] = BEFORE_FIRST, h.value[i] = h.slope[i] = 0;
-    if (order == 2) return decode_plainly(tables, at, end, done, times, width, 2, &to, state, &h, finite);
-    if (order == 1) return decode_plainly(tables, at, end, done, times, width, 1, &to, state, &h, finite);
-    return decode_plainly(tables, at, end, done, times, width, 0, &to, state, &h, finite);
+    if (order == 2)
+        at = decode_plainly(tables, at, end, done, times, width, 2, &to, state, &h, finite);
+    else if (order == 1)
+        at = decode_plainly(tables, at, end, done, times, width, 1, &to, state, &h, finite);
+    else
+        at = decode_plainly(tables, at, end, done, times, width, 0, &to, state, &h, finite);
+#if defined(__AVX2__)
+    if (to.past_caches) _mm_sfence(); /* other threads see it once they are told of it */
+#endif
+    return at;
 }
 
 const ups_rans_kernel KERNEL = {NAME, residuals, count, encode, decode};
