@@ -261,7 +261,7 @@ def seed_hdf5():
                     write(f, form)
                 put("hdf5", f"{write.__name__}-{name}", path.read_bytes())
         for write in (tensor, seeds):
-            with h5py.File(path, "w", libver="latest") as f:
+            with h5py.File(path, "w", libver=("v110", "v110")) as f:
                 write(f, FORMS["gzip"])
             put("hdf5", f"{write.__name__}-latest", path.read_bytes())
 
