@@ -2,51 +2,24 @@
 #include "base/cancel.h"
 #include "base/files.h"
 #include "base/progress.h"
+#include "tests/base/testing.h"
 #include "tools/solvers/datagen.h"
 
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char directory[64];
-
 static int make_directory(void **state) {
-    strcpy(directory, "/tmp/ups-datagen-XXXXXX");
     ups_progress_enable(false);
     ups_cancel_reset();
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int entries(void) {
-    int count = 0;
-    DIR *stream = opendir(directory);
-    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) {
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
-    closedir(stream);
-    return count;
+    return make_scratch(state);
 }
 
 static int remove_directory(void **state) {
     ups_cancel_reset();
-    DIR *stream = opendir(directory);
-    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) unlinkat(dirfd(stream), entry->d_name, 0);
-    closedir(stream);
-    return rmdir(directory);
+    return remove_scratch(state);
 }
 
-static const char *in_directory(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return path;
+static int entries(void) {
+    return count_entries(scratch_directory, "") - 2; /* without . and .. */
 }
 
 static ups_datagen_request request_for(const char *solver, const char *path, int64_t samples, int threads) {
@@ -63,7 +36,7 @@ static ups_datagen_request request_for(const char *solver, const char *path, int
 static char *made(const char *solver, const char *name, int64_t samples, int threads, size_t *length) {
     ups_error error = {0};
     ups_datagen_result result;
-    const char *path = in_directory(name);
+    const char *path = scratch(name);
     ups_datagen_request request = request_for(solver, path, samples, threads);
     if (ups_datagen_run(&request, &result, &error) != UPS_OK) fail_msg("%s", error.message);
     char *bytes = NULL;
@@ -93,9 +66,9 @@ static void any_number_of_threads_writes_the_same_bytes(void **state) {
         free(many);
         free(together);
         free(alone);
-        unlink(in_directory("alone.h5"));
-        unlink(in_directory("together.h5"));
-        unlink(in_directory("many.h5"));
+        unlink(scratch("alone.h5"));
+        unlink(scratch("together.h5"));
+        unlink(scratch("many.h5"));
     }
 }
 
@@ -115,10 +88,10 @@ static void another_seed_writes_other_bytes(void **state) {
     ups_datagen_result result;
     size_t length, other_length;
     char *bytes = made("burgers1d", "a.h5", 3, 1, &length), *other = NULL;
-    ups_datagen_request request = request_for("burgers1d", in_directory("b.h5"), 3, 1);
+    ups_datagen_request request = request_for("burgers1d", scratch("b.h5"), 3, 1);
     request.setup.seed = 8;
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_OK);
-    assert_int_equal(ups_read_file(in_directory("b.h5"), 1 << 28, &other, &other_length, &error), UPS_OK);
+    assert_int_equal(ups_read_file(scratch("b.h5"), 1 << 28, &other, &other_length, &error), UPS_OK);
     assert_int_equal(length, other_length);
     assert_memory_not_equal(bytes, other, length);
     free(other);
@@ -128,7 +101,7 @@ static void another_seed_writes_other_bytes(void **state) {
 static void a_cancelled_run_leaves_nothing(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    ups_datagen_request request = request_for("advection1d", in_directory("x.h5"), 1000, 2);
+    ups_datagen_request request = request_for("advection1d", scratch("x.h5"), 1000, 2);
     ups_cancel_request();
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_ERR_CANCELLED);
     assert_int_equal(entries(), 0);
@@ -137,7 +110,7 @@ static void a_cancelled_run_leaves_nothing(void **state) {
 static void an_existing_file_is_refused_untouched_unless_it_may_be_replaced(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    const char *path = in_directory("x.h5");
+    const char *path = scratch("x.h5");
     assert_int_equal(ups_publish_bytes(path, "mine", 4, &error), UPS_OK);
     ups_datagen_request request = request_for("darcy2d", path, 2, 1);
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_ERR_ARGUMENT);
@@ -162,17 +135,15 @@ static void an_existing_file_is_refused_untouched_unless_it_may_be_replaced(void
 static void what_cannot_be_a_file_is_refused_before_any_work(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    char missing[128];
-    snprintf(missing, sizeof missing, "%s/missing/x.h5", directory);
-    ups_datagen_request request = request_for("advection1d", missing, 1, 1);
+    ups_datagen_request request = request_for("advection1d", scratch("missing/x.h5"), 1, 1);
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, missing));
+    assert_non_null(strstr(error.message, scratch("missing/x.h5")));
 
-    request = request_for("advection1d", directory, 1, 1);
+    request = request_for("advection1d", scratch_directory, 1, 1);
     request.replace = true;
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_ERR_ARGUMENT);
 
-    request = request_for("advection1d", in_directory("x.h5"), INT64_C(1) << 32, 1); /* 6 TB; 4 PB with more steps */
+    request = request_for("advection1d", scratch("x.h5"), INT64_C(1) << 32, 1); /* 6 TB; 4 PB with more steps */
     request.setup.steps = 30000;
     assert_int_equal(ups_datagen_run(&request, &result, &error), UPS_ERR_IO);
     assert_non_null(strstr(error.message, "no room"));

@@ -4,57 +4,28 @@
 #include "base/progress.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "tests/base/testing.h"
 #include "tools/solvers/datagen.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char directory[64];
-
 static int make_directory(void **state) {
-    strcpy(directory, "/tmp/ups-resume-XXXXXX");
     ups_progress_enable(false);
     ups_cancel_reset();
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int entries(void) {
-    int count = 0;
-    DIR *stream = opendir(directory);
-    for (struct dirent *entry; (entry = readdir(stream)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(stream);
-    return count;
+    return make_scratch(state);
 }
 
 static int remove_directory(void **state) {
     ups_cancel_reset();
-    DIR *stream = opendir(directory);
-    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) unlinkat(dirfd(stream), entry->d_name, 0);
-    closedir(stream);
-    return rmdir(directory);
+    return remove_scratch(state);
 }
 
-/* A path in the directory; four calls may be in use at once. */
-static const char *in_directory(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-    return path;
+static int entries(void) {
+    return count_entries(scratch_directory, "") - 2; /* without . and .. */
 }
 
 /* Samples of some milliseconds each, half a second in all. */
@@ -113,7 +84,7 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     static const char *const solvers[] = {"burgers1d", "diffreact2d"}; /* one array; a group a sample */
     const ups_random stream = ups_random_stream(1, UPS_RANDOM_TEST, 0);
     for (int s = 0; s < 2; s++) {
-        const char *whole = in_directory("whole.h5"), *killed = in_directory("killed.h5");
+        const char *whole = scratch("whole.h5"), *killed = scratch("killed.h5");
         ups_datagen_request request = request_for(solvers[s], whole, 2);
         must_run(&request);
         request.path = killed;
@@ -156,22 +127,22 @@ static void interrupt(const ups_datagen_request *request) {
     ups_error error = {0};
     ups_datagen_result result;
     pthread_t canceller;
-    char journal[] = "/tmp/ups-resume-XXXXXX/.x.h5.ups-journal";
-    memcpy(journal, directory, strlen(directory));
+    char *journal = strdup(scratch(".x.h5.ups-journal"));
     assert_int_equal(pthread_create(&canceller, NULL, cancel_later, journal), 0);
     const ups_status status = ups_datagen_run(request, &result, &error);
     pthread_join(canceller, NULL);
+    free(journal);
     ups_cancel_reset();
     assert_int_equal(status, UPS_ERR_CANCELLED);
     assert_non_null(strstr(error.message, "the same command continues, --restart begins again"));
 }
 
 static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(void **state) {
-    ups_datagen_request request = request_for("diffreact2d", in_directory("whole.h5"), 2);
+    ups_datagen_request request = request_for("diffreact2d", scratch("whole.h5"), 2);
     request.samples = 120;
     must_run(&request);
     const char *whole = request.path;
-    request.path = in_directory("x.h5");
+    request.path = scratch("x.h5");
     interrupt(&request);
     assert_false(ups_path_exists(request.path));
     assert_int_equal(entries(), 3);
@@ -183,7 +154,7 @@ static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(vo
 static void other_settings_do_not_continue_a_run(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
     request.samples = 120;
     interrupt(&request);
 
@@ -206,16 +177,16 @@ static void other_settings_do_not_continue_a_run(void **state) {
 
 static void a_torn_journal_is_believed_as_far_as_it_holds(void **state) {
     ups_error error = {0};
-    ups_datagen_request request = request_for("diffreact2d", in_directory("whole.h5"), 2);
+    ups_datagen_request request = request_for("diffreact2d", scratch("whole.h5"), 2);
     request.samples = 120;
     must_run(&request);
     const char *whole = request.path;
-    request.path = in_directory("x.h5");
+    request.path = scratch("x.h5");
     interrupt(&request);
 
-    char journal[128], *text;
+    char journal[300], *text;
     size_t length;
-    snprintf(journal, sizeof journal, "%s/.x.h5.ups-journal", directory);
+    snprintf(journal, sizeof journal, "%s/.x.h5.ups-journal", scratch_directory);
     read_all(journal, &text, &length);
     const char *first_line = strchr(text, '\n') + 1;
     const int64_t lines = (int64_t)(length - (size_t)(first_line - text)) / 20;
@@ -228,10 +199,10 @@ static void a_torn_journal_is_believed_as_far_as_it_holds(void **state) {
 }
 
 static void a_run_whose_data_is_gone_begins_again(void **state) {
-    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
     request.samples = 120;
     interrupt(&request);
-    assert_int_equal(unlink(in_directory(".x.h5.ups-unfinished")), 0);
+    assert_int_equal(unlink(scratch(".x.h5.ups-unfinished")), 0);
     request.samples = 3;
     assert_int_equal(must_run(&request).continued, 0);
     assert_int_equal(entries(), 1);
@@ -240,10 +211,10 @@ static void a_run_whose_data_is_gone_begins_again(void **state) {
 static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 2);
+    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
     request.samples = 120;
     interrupt(&request);
-    assert_int_equal(truncate(in_directory(".x.h5.ups-unfinished"), 5000), 0);
+    assert_int_equal(truncate(scratch(".x.h5.ups-unfinished"), 5000), 0);
     assert_int_not_equal(ups_datagen_run(&request, &result, &error), UPS_OK);
     assert_non_null(strstr(error.message, "--restart"));
     request.restart = true;
@@ -255,7 +226,7 @@ static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **sta
 static void two_processes_do_not_make_one_file(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    ups_datagen_request request = request_for("diffreact2d", in_directory("x.h5"), 1);
+    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 1);
     request.samples = 2000;
     const pid_t child = fork();
     if (child == 0) _exit(ups_datagen_run(&request, &result, &error) == UPS_OK ? 0 : 1);
