@@ -57,12 +57,10 @@ ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_ta
     int64_t times = task->geometry.times, each = config->model.tokens * config->model.dim;
     if (frames > times) frames = times;
     int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times && !filling ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
-    ups_source_limits raw = ups_source_window_limits(task->source, span);
-    scratch_places at = place_scratch(task, each, raw.scratch_bytes, span, filling ? times : frames);
-    return (ups_source_limits){.extents = raw.extents,
-                               .stored_bytes = raw.stored_bytes,
-                               .decoded_bytes = (uint64_t)(frames * each) * sizeof(ups_f16),
-                               .scratch_bytes = at.end};
+    ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
+    made.decoded_bytes = (uint64_t)(frames * each) * sizeof(ups_f16);
+    made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, filling ? times : frames).end;
+    return made;
 }
 
 static void limits(const ups_source *source, int64_t frames, ups_source_limits *of) {
