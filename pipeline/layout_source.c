@@ -15,9 +15,15 @@ typedef struct layout_source {
     const char *
         *names; /* (members): name of each member's first sample; those of one member lie NAME_ROOM bytes apart */
     ups_layout_file *files;
+    ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
+    int64_t shared_count;
+    uint64_t shared_bytes; /* at most */
 } layout_source;
 
 enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
+
+#define MOST_SHARED ((uint64_t)256 << 20) /* bytes of decoded chunks that a source keeps for other samples */
+#define MOST_PLACES ((int64_t)1 << 16)    /* of them: smaller chunks cost more to find than to decode */
 
 /* ---- the source ---------------------------------------------------------------------------------------------------
  */
@@ -213,6 +219,7 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
 
 void ups_layout_source_close(ups_source *head) {
     layout_source *source = (layout_source *)head;
+    for (int64_t i = 0; i < source->shared_count; i++) ups_shared_chunks_destroy(source->shared[i]);
     for (int64_t i = 0; i < head->file_count; i++) {
         if (source->files[i].close) source->files[i].close(source->files[i].handle);
     }
@@ -279,7 +286,7 @@ static void bound_part(const ups_layout_part *part, int64_t times, int64_t frame
 
 void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
     const layout_source *source = (const layout_source *)head;
-    *limits = (ups_source_limits){0};
+    *limits = (ups_source_limits){.shared_bytes = source->shared_bytes};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
@@ -291,6 +298,55 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
         if (one.stored_bytes > limits->stored_bytes) limits->stored_bytes = one.stored_bytes;
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
         if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
+    }
+}
+
+/* ---- chunks that span samples -------------------------------------------------------------------------------------
+ */
+
+/* Places that a part's array wants: two rows of chunks, so that a pass through the samples goes from one to the next
+ * while the first is still in use. 0: its chunks do not span samples, or need no decoding. */
+static int64_t wanted_places(const ups_layout_part *part) {
+    const ups_stored_array *array = part->array;
+    const ups_filters *filters = &array->filters;
+    if (!part->by_sample || array->storage != UPS_STORAGE_CHUNKED || array->chunk_shape[0] < 2) return 0;
+    if (filters->compressor_position < 0 && filters->shuffle_position < 0 && filters->fletcher32_position < 0) return 0;
+    int64_t row = 1;
+    for (int axis = 1; axis < array->rank; axis++) row *= array->chunk_grid[axis];
+    return array->chunk_grid[0] > 1 ? 2 * row : row;
+}
+
+static bool is_first_of_its_parts(const layout_source *source, int64_t member) {
+    return member == 0 || source->members[member].parts != source->members[member - 1].parts;
+}
+
+/* Gives arrays whose chunks span samples a place for decoded ones, if all of them fit: two rows of which only a part is
+ * kept would be decoded again and again. */
+static void share_chunks(layout_source *source) {
+    uint64_t bytes = 0;
+    int64_t count = 0;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        for (int p = 0; is_first_of_its_parts(source, m) && p < source->members[m].part_count; p++) {
+            const ups_layout_part *part = &source->members[m].parts[p];
+            int64_t places = wanted_places(part);
+            uint64_t each = ups_array_chunk_bytes(part->array);
+            if (places > MOST_PLACES || (uint64_t)places > MOST_SHARED / (each + 1)) return;
+            bytes += (uint64_t)places * each;
+            count += places > 0;
+        }
+    }
+    if (count == 0 || bytes > MOST_SHARED) return;
+    source->shared = UPS_ARENA_ARRAY(source->arena, ups_shared_chunks *, count);
+    source->shared_bytes = bytes;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        for (int p = 0; is_first_of_its_parts(source, m) && p < source->members[m].part_count; p++) {
+            const ups_layout_part *part = &source->members[m].parts[p];
+            ups_stored_array *array = (ups_stored_array *)part->array; /* ours: it lies in our arena */
+            int64_t places = wanted_places(part);
+            if (places == 0 || array->shared) continue;
+            array->shared = ups_shared_chunks_create(ups_array_chunk_bytes(array), places);
+            if (array->shared) source->shared[source->shared_count++] = array->shared; /* else each sample by itself */
+        }
     }
 }
 
@@ -404,6 +460,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     collect_parameters(source);
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
+    share_chunks(source);
     ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;

@@ -114,9 +114,10 @@ typedef struct ups_loader_memory {
     uint64_t read;             /* a sample as it is stored, with room for gaps and alignment */
     int64_t reads;             /* samples being read or decoded, at most */
     uint64_t scratch, staging; /* of a decode thread */
+    uint64_t shared;           /* decoded chunks that the sources keep for other samples */
     int64_t extents;           /* of a read, at most */
     uint64_t tables;           /* of extents and windows */
-    uint64_t total;            /* bytes of all slots, reads, threads and tables; stores are their owner's */
+    uint64_t total;            /* bytes of all of these; stores are their owner's */
 } ups_loader_memory;
 
 /* The memory that a loader with these options takes, known before there is one. */

@@ -62,6 +62,7 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
         memory.scratch = larger(memory.scratch, limits->scratch_bytes);
         if (limits->extents > memory.extents) memory.extents = limits->extents;
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
+        memory.shared = sum(memory.shared, load->limits.shared_bytes);
     }
     memory.read = ups_io_room(memory.read);
     int64_t most = options.slots * (options.batch / options.windows_per_draw), least = options.decode_threads + 2;
@@ -74,8 +75,9 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     memory.tables =
         sum(product((uint64_t)memory.reads, sum(sizeof(ups_job), product((uint64_t)memory.extents, of_extent))),
             product((uint64_t)options.slots * (uint64_t)options.batch, sizeof(ups_window)));
-    memory.total = sum(sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)), memory.tables),
-                       sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
-                           product((uint64_t)options.decode_threads, of_thread)));
+    memory.total =
+        sum(memory.shared, sum(sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)), memory.tables),
+                               sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
+                                   product((uint64_t)options.decode_threads, of_thread))));
     return memory;
 }

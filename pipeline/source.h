@@ -66,6 +66,7 @@ typedef struct ups_source_limits {
     uint64_t stored_bytes;  /* their lengths, summed */
     uint64_t decoded_bytes; /* a whole trajectory, decoded */
     uint64_t scratch_bytes; /* working memory of one decode call */
+    uint64_t shared_bytes;  /* what the source itself keeps of decoded bytes for later calls, at most */
 } ups_source_limits;
 
 typedef struct ups_source ups_source;

@@ -74,10 +74,14 @@ static bool walk_next(const ups_stored_array *array, chunk_walk *walk) {
     return false;
 }
 
+static int64_t chunk_number(const ups_stored_array *array, const int64_t *at) {
+    int64_t number = 0;
+    for (int axis = 0; axis < array->rank; axis++) number = number * array->chunk_grid[axis] + at[axis];
+    return number;
+}
+
 static const ups_stored_chunk *chunk_at(const ups_stored_array *array, const int64_t *at) {
-    int64_t index = 0;
-    for (int axis = 0; axis < array->rank; axis++) index = index * array->chunk_grid[axis] + at[axis];
-    return &array->chunks[index];
+    return &array->chunks[chunk_number(array, at)];
 }
 
 /* ---- extents ------------------------------------------------------------------------------------------------------
@@ -370,10 +374,72 @@ static ups_status decode_contiguous(const ups_stored_array *array, const ups_reg
     return UPS_OK;
 }
 
+/* Undoes the filters of a chunk that is given whole; *decoded points into scratch, or is what was given. */
+static ups_status undo_filters(const ups_stored_array *array, const int64_t *at, const uint8_t *stored,
+                               uint8_t *scratch, const uint8_t **decoded, ups_error *error) {
+    const ups_stored_chunk *chunk = chunk_at(array, at);
+    ups_status status = ups_filters_undo(&array->filters, chunk->mask, stored, chunk->length,
+                                         ups_array_chunk_bytes(array), scratch, decoded, error);
+    if (status != UPS_OK) name_chunk(array, at, chunk, error);
+    return status;
+}
+
+/* Decodes a chunk into the place that was taken for it, and says so. */
+static ups_status fill_shared(const ups_stored_array *array, const int64_t *at, const uint8_t *stored, uint8_t *scratch,
+                              uint8_t *place, ups_error *error) {
+    const uint8_t *decoded;
+    ups_status status = undo_filters(array, at, stored, scratch, &decoded, error);
+    if (status == UPS_OK) memcpy(place, decoded, ups_array_chunk_bytes(array));
+    ups_shared_chunks_filled(array->shared, chunk_number(array, at), status == UPS_OK);
+    return status;
+}
+
+/* Fills places of the region's chunks that nobody else is filling: threads whose samples lie in the same chunks share
+ * the work this way before each takes what it needs. */
+static ups_status fill_untaken(const ups_stored_array *array, const ups_region *region, const ups_piece *pieces,
+                               int64_t count, uint8_t *scratch, ups_error *error) {
+    int64_t used = 0;
+    chunk_walk walk;
+    walk_begin(array, region, &walk);
+    do {
+        const ups_stored_chunk *chunk = chunk_at(array, walk.at);
+        if (chunk->offset == UPS_OFFSET_UNWRITTEN) continue;
+        if (used == count) return UPS_OK; /* told by whoever takes them */
+        const ups_piece *piece = &pieces[used++];
+        uint8_t *place;
+        if (piece->length != chunk->length) continue;
+        int64_t number = chunk_number(array, walk.at);
+        ups_shared_chunk taken = ups_shared_chunks_take(array->shared, number, false, &place);
+        if (taken == UPS_SHARED_THERE) ups_shared_chunks_release(array->shared, number);
+        if (taken == UPS_SHARED_FILL) UPS_TRY(fill_shared(array, walk.at, piece->bytes, scratch, place, error));
+    } while (walk_next(array, &walk));
+    return UPS_OK;
+}
+
+/* Places the region's part of a chunk that is given whole, from where decoded chunks are shared if it is there. */
+static ups_status place_whole(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                              const int64_t *at, const uint8_t *stored, uint8_t *scratch, uint8_t *out,
+                              ups_error *error) {
+    int64_t number = chunk_number(array, at);
+    uint8_t *place = NULL;
+    ups_shared_chunk taken = UPS_SHARED_REFUSED;
+    if (array->shared) taken = ups_shared_chunks_take(array->shared, number, true, &place);
+    if (taken == UPS_SHARED_FILL) { /* it had to make room since it was filled, or its filling failed */
+        UPS_TRY(fill_shared(array, at, stored, scratch, place, error));
+        taken = ups_shared_chunks_take(array->shared, number, true, &place);
+        if (taken == UPS_SHARED_FILL) ups_shared_chunks_filled(array->shared, number, false);
+    }
+    const uint8_t *decoded = place;
+    if (taken != UPS_SHARED_THERE) UPS_TRY(undo_filters(array, at, stored, scratch, &decoded, error));
+    place_chunk(array, region, strides, at, decoded, 0, 1, out);
+    if (taken == UPS_SHARED_THERE) ups_shared_chunks_release(array->shared, number);
+    return UPS_OK;
+}
+
 static ups_status decode_chunks(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
                                 const ups_piece *pieces, int64_t count, uint8_t *scratch, uint8_t *out, int64_t *used,
                                 ups_error *error) {
-    uint64_t chunk_bytes = ups_array_chunk_bytes(array);
+    if (array->shared) UPS_TRY(fill_untaken(array, region, pieces, count, scratch, error));
     chunk_walk walk;
     walk_begin(array, region, &walk);
     do {
@@ -387,17 +453,11 @@ static ups_status decode_chunks(const ups_stored_array *array, const ups_region 
         if (*used >= count || pieces[*used].length != extent.length)
             return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
                             array->name);
-        const uint8_t *decoded = pieces[*used].bytes;
-        if (extent.length == chunk->length) {
-            ups_status status = ups_filters_undo(&array->filters, chunk->mask, pieces[*used].bytes, chunk->length,
-                                                 chunk_bytes, scratch, &decoded, error);
-            if (status != UPS_OK) {
-                name_chunk(array, walk.at, chunk, error);
-                return status;
-            }
-        }
-        place_chunk(array, region, strides, walk.at, decoded, first, 1, out);
-        ++*used;
+        const uint8_t *stored = pieces[(*used)++].bytes;
+        if (extent.length == chunk->length)
+            UPS_TRY(place_whole(array, region, strides, walk.at, stored, scratch, out, error));
+        else
+            place_chunk(array, region, strides, walk.at, stored, first, 1, out);
     } while (walk_next(array, &walk));
     return UPS_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "pipeline/filters.h"
 #include "pipeline/packing.h"
+#include "pipeline/shared_chunks.h"
 #include "pipeline/source.h"
 
 #define UPS_ARRAY_MAX_RANK 8 /* sample, time, three of a grid, two of a tensor, and one to spare */
@@ -48,6 +49,7 @@ typedef struct ups_stored_array {
     int64_t chunk_shape[UPS_ARRAY_MAX_RANK],
         chunk_grid[UPS_ARRAY_MAX_RANK]; /* chunked: elements of one, chunks along each axis */
     ups_stored_chunk *chunks;           /* (chunk_grid), row-major */
+    ups_shared_chunks *shared;          /* where decoded chunks are kept for other samples; NULL: nowhere */
     ups_filters filters;
     /* Gives elements of `dtype`; `packing` is then applied to them, and its number is that type. */
     ups_status (*read_through)(const struct ups_stored_array *array, const ups_region *region, void *out,
