@@ -2,6 +2,9 @@
  * on through the run's trained encoder and rounds to FP16. To a loader it looks as a group of the cache does (one grid
  * axis, the tokens; `dim` channels; FP16; sample i is the split's i-th), and gives the same numbers to the last bit.
  *
+ * Samples that a cache leaves out since they are not finite are there, and are treated as a loader treats bad samples;
+ * so only without any does a run that goes on with a cache draw as it did before.
+ *
  * Rounding is the cache's (cache/statistics.h), with cache.max_abs_error where that is set; values that a cache would
  * refuse come out as NaN.
  *
