@@ -1,7 +1,7 @@
 /* HDF5 1.10 takes an attribute apart without asking whether its parts lie within the object's header: a damaged size
  * makes it read whatever lies behind in memory, or beyond memory; and where it does refuse one, it frees the list of
- * them before it is filled. So headers without a checksum of their own are walked first. What else may be wrong with a
- * header is left to the library, which does look.
+ * them before it is filled. So headers without a checksum of their own are walked first, and all attributes decoded one
+ * by one before the library lists them. What else may be wrong with a header is left to the library, which does look.
  *
  * Source: HDF5 File Format Specification 3.0, IV.A.1.a (version 1 object headers), IV.A.2.b (dataspace), .d (datatype),
  * .m (attribute), .q (continuation). Offsets and lengths are of 8 bytes, as all files have them today. */
@@ -119,10 +119,19 @@ static bool trustworthy(const ups_hdf5_file *file, const char *name) {
 
 #endif
 
+/* Looking for one that is not there decodes all of them, without the list that is freed too early. */
+static bool decodable(hid_t object) {
+    return H5Aexists(object, "ups: no attribute has this name") >= 0;
+}
+
 hid_t ups_hdf5_open_for_attributes(const ups_hdf5_file *file, const char *name) {
     const char *path = *name ? name : "/";
-    if (trustworthy(file, path)) return H5Oopen(file->id, path, H5P_DEFAULT);
+    bool sound = trustworthy(file, path);
+    hid_t object = sound ? H5Oopen(file->id, path, H5P_DEFAULT) : H5I_INVALID_HID;
+    if (object < 0 && sound) return object;
+    if (object >= 0 && decodable(object)) return object;
+    if (object >= 0) H5Oclose(object);
     H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_ATTR, H5E_BADVALUE,
-             "an attribute goes beyond its object's header");
+             "one of its attributes is damaged");
     return H5I_INVALID_HID;
 }
