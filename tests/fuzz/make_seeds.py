@@ -15,6 +15,7 @@ import numpy as np
 
 make_cache, out = sys.argv[1], pathlib.Path(sys.argv[2])
 random = np.random.default_rng(1)
+OLDEST = ("earliest", "v110")  # as most files are: without checksums, which keep a fuzzer out
 
 
 def put(target, name, data):
@@ -257,13 +258,33 @@ def seed_hdf5():
         for write in (tensor, darcy, seeds, compressible, incompressible, well):
             forms = FORMS if write in (tensor, compressible) else {"plain": {}, "lzf": FORMS["lzf"]}
             for name, form in forms.items():
-                with h5py.File(path, "w") as f:
+                with h5py.File(path, "w", libver=OLDEST) as f:
                     write(f, form)
                 put("hdf5", f"{write.__name__}-{name}", path.read_bytes())
         for write in (tensor, seeds):
             with h5py.File(path, "w", libver=("v110", "v110")) as f:
                 write(f, FORMS["gzip"])
             put("hdf5", f"{write.__name__}-latest", path.read_bytes())
+
+
+def damaged(name, write, damage):
+    """A small sound file, damaged by hand: what made HDF5 1.10 crash."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "x.h5"
+        with h5py.File(path, "w", libver=OLDEST) as f:
+            write(f)
+        data = bytearray(path.read_bytes())
+    damage(data)
+    put("hdf5", name, bytes(data))
+
+
+def seed_damaged_hdf5():
+    # version 1: 8 bytes of sizes, the name padded to 8, the datatype, the dataspace (in 8 bytes), the value
+    def space_size(data):
+        at = data.index(b"eta\0")
+        data[at - 2:at] = struct.pack("<H", 40)
+
+    damaged("damaged-attribute-value", lambda f: compressible(f, {}), space_size)
 
 
 def classic(f, unlimited=True):
@@ -297,7 +318,7 @@ def seed_netcdf():
         for name, form in FORMS.items():
             if name == "swapped":
                 continue
-            with h5py.File(path, "w") as f:
+            with h5py.File(path, "w", libver=OLDEST) as f:
                 u = f.create_dataset("u", **shaped(form, random.random((3, 4))))
                 for axis, (label, length) in enumerate((("time", 3), ("x", 4))):
                     small(f, label, np.arange(length, dtype="f4")).make_scale(label)
@@ -306,5 +327,5 @@ def seed_netcdf():
             put("netcdf4", f"scales-{name}", path.read_bytes())
 
 
-for seed in (seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_netcdf):
+for seed in (seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_damaged_hdf5, seed_netcdf):
     seed()
