@@ -1,5 +1,6 @@
 #include "pipeline/hdf5_driver.h"
 
+#include "base/files.h"
 #include "pipeline/filters.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -119,14 +120,14 @@ static bool sound_heap(const noting_file *file, haddr_t address) {
     enum { HEADER = 16, MOST = 1 << 24 };
     uint8_t header[HEADER];
     uint64_t size;
-    if (pread(file->fd, header, HEADER, (off_t)address) != HEADER) return false;
+    if (ups_read_at(file->fd, "", address, header, HEADER, NULL) != UPS_OK) return false;
     memcpy(&size, header + 8, sizeof size);
     if (size < HEADER || size > MOST || address > file->end_of_file || size > file->end_of_file - address) return false;
     uint64_t at = HEADER;
     while (at + HEADER <= size) {
         uint16_t index;
         uint64_t object;
-        if (pread(file->fd, header, HEADER, (off_t)(address + at)) != HEADER) return false;
+        if (ups_read_at(file->fd, "", address + at, header, HEADER, NULL) != UPS_OK) return false;
         memcpy(&index, header, sizeof index);
         memcpy(&object, header + 8, sizeof object);
         if (index == 0) { /* its size counts the header; one of 0 would keep the library here for ever */

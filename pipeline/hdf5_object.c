@@ -6,6 +6,8 @@
  * Source: HDF5 File Format Specification 3.0, IV.A.1.a (version 1 object headers), IV.A.2.b (dataspace), .d (datatype),
  * .m (attribute), .q (continuation). Offsets and lengths are of 8 bytes, as all files have them today. */
 #include "pipeline/hdf5_object.h"
+
+#include "base/files.h"
 #include "pipeline/hdf5_type_message.h"
 
 #include <stdlib.h>
@@ -82,7 +84,8 @@ static bool sound_messages(header_walk *walk, const uint8_t *bytes, uint64_t len
 
 static bool sound_header(int fd, uint64_t base, uint64_t address) {
     uint8_t prefix[PREFIX];
-    if (pread(fd, prefix, PREFIX, (off_t)address) != PREFIX || prefix[0] != 1) return true; /* others have checksums */
+    if (ups_read_at(fd, "", address, prefix, PREFIX, NULL) != UPS_OK || prefix[0] != 1)
+        return true; /* others have checksums */
     header_walk walk = {.chunks = {{address + PREFIX, number(prefix + 8, 4)}}, .count = 1};
     bool sound = true;
     for (int c = 0; c < walk.count && sound; c++) {

@@ -6,6 +6,7 @@
  * Source: HDF5 File Format Specification 3.0, III.E (global heaps), IV.B (variable-length data). */
 #include "pipeline/hdf5_text.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ static bool read_exactly(const ups_hdf5_file *file, uint8_t *to, uint64_t bytes,
     if (offset > file->bytes || bytes > file->bytes - offset) return false;
     while (bytes) {
         ssize_t got = pread(file->fd, to, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return false;
         to += got;
         offset += (uint64_t)got;

@@ -17,7 +17,8 @@ static ups_status explain_foreign(const char *path, int fd, uint64_t bytes, ups_
     static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     uint8_t start[8];
     for (uint64_t offset = 0; offset + 8 <= bytes; offset = offset ? offset * 2 : 512) {
-        if (pread(fd, start, 8, (off_t)offset) == 8 && memcmp(start, signature, 8) == 0) return UPS_OK;
+        UPS_TRY(ups_read_at(fd, path, offset, start, sizeof start, error));
+        if (memcmp(start, signature, sizeof start) == 0) return UPS_OK;
     }
     return ups_fail(
         error, UPS_ERR_FORMAT,

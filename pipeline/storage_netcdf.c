@@ -28,7 +28,8 @@ bool ups_netcdf_is_classic(const char *path) {
     char start[3];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
-    bool classic = pread(fd, start, sizeof start, 0) == sizeof start && memcmp(start, "CDF", sizeof start) == 0;
+    bool classic =
+        ups_read_at(fd, path, 0, start, sizeof start, NULL) == UPS_OK && memcmp(start, "CDF", sizeof start) == 0;
     close(fd);
     return classic;
 }
