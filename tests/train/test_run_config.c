@@ -156,6 +156,7 @@ static void values_out_of_range_are_told_the_range(void **state) {
         {"operator.losses.rollout.every=0", {"every", "1"}},
         {"operator.losses.rollout.weight=-1", {"weight", "0"}},
         {"cache.level=40", {"cache.level", "19"}},
+        {"cache.max_abs_error=-0.1", {"cache.max_abs_error", "0"}},
         {"device.threads=-1", {"device.threads", "0"}},
         {"operator.optimizer.learning_rate=.nan", {"learning_rate"}},
     };
