@@ -210,6 +210,59 @@ static void an_enumeration_larger_than_its_message_is_an_error(void **state) {
     free(bytes);
 }
 
+/* Opens damaged bytes, which must be refused. */
+static void assert_refused(const char *bytes, size_t length, const char *part) {
+    ups_source *source;
+    ups_error error = {0};
+    FILE *file = fopen(scratch("said.h5"), "wb");
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    fclose(file);
+    assert_int_equal(ups_layout_open(scratch("said.h5"), NULL, &source, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "said.h5");
+    assert_contains(error.message, part);
+}
+
+/* Name, datatype and dataspace of an attribute: three sizes of two bytes just before the name. */
+static void an_attribute_whose_parts_do_not_fit_is_an_error(void **state) {
+    const written_form contiguous = {.name = "contiguous"};
+    char *bytes;
+    size_t length;
+    write_compressible_file(scratch("said.h5"), &contiguous, 1, 2, 4, 4);
+    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
+    char *name = memmem(bytes, length, "eta", 4);
+    assert_non_null(name);
+    for (int part = 1; part <= 3; part++) {
+        char *size = name - 8 + 2 * part, whole[2];
+        memcpy(whole, size, 2);
+        memcpy(size, "\xf0\x7f", 2);
+        assert_refused(bytes, length, "attribute");
+        memcpy(size, whole, 2);
+    }
+    free(bytes);
+}
+
+#if H5_VERSION_GE(1, 12, 0)
+typedef H5O_info1_t object_info;
+#else
+typedef H5O_info_t object_info;
+#endif
+
+/* As a newer library writes them, or damage leaves them. */
+static void a_dataset_that_the_library_cannot_open_is_named(void **state) {
+    const written_form contiguous = {.name = "contiguous"};
+    object_info info;
+    char *bytes;
+    size_t length;
+    write_tensor_file(scratch("said.h5"), &contiguous, 2, 3, 5);
+    hid_t file = H5Fopen(scratch("said.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(H5Oget_info_by_name1(file, "tensor", &info, H5P_DEFAULT) >= 0);
+    assert_true(H5Fclose(file) >= 0);
+    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
+    bytes[info.addr] = 77; /* the version of its header */
+    assert_refused(bytes, length, "'tensor', which this machine's HDF5 library cannot open");
+    free(bytes);
+}
+
 /* Absurd sizes in damaged metadata make the HDF5 library ask for absurd memory, and cope with getting none. It also
  * forgets to free some of what it read before it saw the damage. */
 const char *__asan_default_options(void);
@@ -223,6 +276,8 @@ int main(void) {
         cmocka_unit_test(a_file_cut_anywhere_is_an_error),
         cmocka_unit_test(a_text_that_its_heap_does_not_hold_is_left_out),
         cmocka_unit_test(an_enumeration_larger_than_its_message_is_an_error),
+        cmocka_unit_test(an_attribute_whose_parts_do_not_fit_is_an_error),
+        cmocka_unit_test(a_dataset_that_the_library_cannot_open_is_named),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
