@@ -4,9 +4,11 @@
 
 #include "pipeline/hdf5_driver.h"
 #include <netcdf.h>
+#include <sys/stat.h>
 
 typedef struct library_variable {
     const char *path, *name;
+    struct stat opened; /* the file, when its variables were listed */
 } library_variable;
 
 const char *ups_netcdf_library_version(void) {
@@ -32,10 +34,25 @@ static int read_region(const ups_stored_array *array, const ups_region *region, 
     return result;
 }
 
+/* The library reads zeros beyond the end of a file that lost its end. */
+static bool has_changed(const library_variable *variable) {
+    const struct stat *then = &variable->opened;
+    struct stat now;
+    return stat(variable->path, &now) != 0 || now.st_size != then->st_size || now.st_ino != then->st_ino ||
+           now.st_mtim.tv_sec != then->st_mtim.tv_sec || now.st_mtim.tv_nsec != then->st_mtim.tv_nsec;
+}
+
 static ups_status read_through(const ups_stored_array *array, const ups_region *region, void *out, ups_error *error) {
     ups_hdf5_enter();
     int result = read_region(array, region, out);
     ups_hdf5_leave();
+    const library_variable *variable = array->library;
+    if (has_changed(variable)) {
+        return ups_fail(error, UPS_ERR_STALE,
+                        "%s: was changed while it was being read; what was read from it is not used. Start again once "
+                        "nothing writes to it",
+                        variable->path);
+    }
     if (result == NC_NOERR) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "variable '%s' cannot be read by the NetCDF library (%s); the file is damaged", array->name,
@@ -45,7 +62,8 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
 ups_status ups_netcdf_leave_to_library(const char *path, const char *name, const char *remark, ups_arena *arena,
                                        ups_stored_array *array, ups_error *error) {
     library_variable *variable = UPS_ARENA_NEW(arena, library_variable);
-    *variable = (library_variable){ups_arena_strdup(arena, path), ups_arena_strdup(arena, name)};
+    *variable = (library_variable){.path = ups_arena_strdup(arena, path), .name = ups_arena_strdup(arena, name)};
+    if (stat(path, &variable->opened) != 0) return ups_fail_errno(error, "%s: cannot be looked at", path);
     array->storage = UPS_STORAGE_LIBRARY;
     array->swapped = false;
     array->remark = remark;
