@@ -22,6 +22,7 @@ __attribute__((constructor)) static void choose_kernel(void) {
         forms[form_count++] = &ups_rans_avx2;
 #endif
     forms[form_count++] = &ups_rans_baseline;
+    for (int i = 0; i < form_count; i++) forms[i]->prepare();
     kernel = forms[0];
     for (int i = 1; i < LOGARITHMS; i++) logarithms[i] = (uint32_t)lround(65536 * log2(i));
 }

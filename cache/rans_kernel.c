@@ -167,7 +167,7 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
  * end of eight. */
 static uint8_t places[256][WIDE], gathered_last[256][WIDE];
 
-__attribute__((constructor)) static void fill_places(void) {
+static void prepare(void) {
     for (int mask = 0; mask < 256; mask++) {
         int count = 0, from = WIDE - __builtin_popcount((unsigned)mask);
         for (int i = 0; i < WIDE; i++) {
@@ -182,6 +182,8 @@ __attribute__((constructor)) static void fill_places(void) {
 INLINE __m256i lanes_by(const uint8_t places_of[WIDE]) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)places_of));
 }
+#else
+static void prepare(void) {}
 #endif
 
 /* The low words of those of `width` states that need it go below `top`, and they are shifted: without branches, since
@@ -432,4 +434,4 @@ static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const ui
     return at;
 }
 
-const ups_rans_kernel KERNEL = {NAME, residuals, count, encode, decode};
+const ups_rans_kernel KERNEL = {NAME, prepare, residuals, count, encode, decode};

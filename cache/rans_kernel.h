@@ -6,6 +6,7 @@
 
 typedef struct ups_rans_kernel {
     const char *name;
+    void (*prepare)(void); /* once, before any other; on a processor that has these instructions */
     void (*residuals)(const ups_f16 *latents, int64_t stride, int64_t times, int64_t series, int order,
                       uint16_t *codes);
     void (*count)(const uint16_t *codes, int64_t times, int64_t series, ups_rans_histogram counts);
