@@ -236,6 +236,8 @@ static const struct edit {
     {"latent/zarr.json", "sharding_indexed", "bytes", UPS_ERR_FORMAT},
     {"latent/zarr.json", "\"codecs\"", "\"codec\"", UPS_ERR_FORMAT},
     {"latent/zarr.json", "\"version\": 3", "\"version\": true", UPS_ERR_FORMAT},
+    {"latent/zarr.json", "\"version\": 3", "\"zstd_level\": 1", UPS_ERR_UNSUPPORTED}, /* the format before */
+    {"latent/zarr.json", "\"version\": 3", "\"version\": 4", UPS_ERR_UNSUPPORTED},
     {"latent/zarr.json", "\"end\"", "\"start\"", UPS_ERR_FORMAT},
     {"latent/zarr.json", "\"crc32c\"", "\"crc32\"", UPS_ERR_FORMAT},
     {"time/zarr.json", "float64", "float32", UPS_ERR_FORMAT},
