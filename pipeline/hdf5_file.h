@@ -4,12 +4,14 @@
 
 #include "pipeline/hdf5_driver.h"
 #include "pipeline/storage_hdf5.h"
+#include <time.h>
 
 struct ups_hdf5_file {
     char *path;
     int fd;   /* for reading what was mapped; negative once settled */
     hid_t id; /* the library's; negative once settled */
     uint64_t bytes;
+    struct timespec modified; /* at opening */
     bool through_library;
     bool needed; /* an array reads through the library */
     ups_hdf5_note note;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- reading through the library ----------------------------------------------------------------------------------
  */
@@ -33,12 +34,25 @@ static herr_t read_region(const ups_stored_array *array, hid_t file, const ups_r
     return result;
 }
 
+/* The library reads zeros beyond the end of a file that lost its end. */
+static bool has_changed(const ups_hdf5_file *file) {
+    struct stat now;
+    return stat(file->path, &now) != 0 || (uint64_t)now.st_size != file->bytes ||
+           now.st_mtim.tv_sec != file->modified.tv_sec || now.st_mtim.tv_nsec != file->modified.tv_nsec;
+}
+
 static ups_status read_through(const ups_stored_array *array, const ups_region *region, void *out, ups_error *error) {
     ups_hdf5_file *file = array->library;
     char reason[300] = "";
     ups_hdf5_enter();
     herr_t result = read_region(array, file->id, region, out, reason);
     ups_hdf5_leave();
+    if (has_changed(file)) {
+        return ups_fail(error, UPS_ERR_STALE,
+                        "%s: was changed while it was being read; what was read from it is not used. Start again once "
+                        "nothing writes to it",
+                        file->path);
+    }
     if (result >= 0) return UPS_OK;
     return ups_fail(
         error, UPS_ERR_FORMAT,

@@ -36,6 +36,7 @@ static ups_status open_descriptor(ups_hdf5_file *file, ups_error *error) {
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0) return ups_fail_errno(error, "%s cannot be opened for reading", file->path);
     file->bytes = (uint64_t)status.st_size;
+    file->modified = status.st_mtim;
     if (file->bytes == 0)
         return ups_fail(error, UPS_ERR_FORMAT, "%s is empty (0 bytes): copy or generate it again", file->path);
     return explain_foreign(file->path, file->fd, file->bytes, error);

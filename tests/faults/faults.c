@@ -1,15 +1,15 @@
-/* Preloaded into a program, it makes the program's writing fail: the nth of some calls, on some paths, in some way.
+/* Preloaded into a program, it makes the program's writing and reading fail: the nth of some calls, on some paths.
  *
  *   UPS_FAULT=CALLS:N[+]:OUTCOME[:PART]
  *     CALLS    names of `calls` below, joined by commas
  *     N        the how-manieth of them fails, from 1; with + all after it too, as on a disk that is full
- *     OUTCOME  an error's name (ENOSPC), `short` (a write that takes half), `kill` (SIGKILL instead of the call), or
- *              `none`: they are only reported
+ *     OUTCOME  an error's name (ENOSPC), `short` (half of the bytes), `cut` (the file loses its second half just before
+ *              the call), `kill` (SIGKILL instead of the call), or `none`: they are only reported
  *     PART     only paths that hold this text count
  *   UPS_FAULT_REPORT=FILE gets a line "CALL PATH" when the call is reached.
  *
- * Calls go to the kernel directly, so that it does not matter what else is preloaded or linked in (sanitizers). Writing
- * through stdio does not pass here: the C library calls itself. Standard streams are left alone, and so is reading. */
+ * Calls go to the kernel directly, so that it does not matter what else is preloaded or linked in (sanitizers). What
+ * goes through stdio or io_uring does not pass here. Standard streams are left alone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,9 +25,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WRITE, SYNC, RENAME, OPEN, SPACE, MKDIR, LINK, CLOSE, UNLINK, CALLS };
-static const char *const calls[CALLS] = {"write", "sync", "rename", "open",  "space",
-                                         "mkdir", "link", "close",  "unlink"};
+enum { WRITE, SYNC, RENAME, OPEN, SPACE, MKDIR, LINK, CLOSE, UNLINK, READ, CALLS };
+static const char *const calls[CALLS] = {"write", "sync", "rename", "open",   "space",
+                                         "mkdir", "link", "close",  "unlink", "read"};
 
 static const struct {
     const char *name;
@@ -39,7 +39,7 @@ static const struct {
 static struct {
     bool wanted[CALLS];
     long nth;
-    bool from_then_on, shortened, kill, none;
+    bool from_then_on, shortened, cut, kill, none;
     int error;
     const char *part, *report;
 } fault;
@@ -61,12 +61,13 @@ static void read_calls(char *list) {
 
 static void read_outcome(const char *outcome) {
     fault.shortened = strcmp(outcome, "short") == 0;
+    fault.cut = strcmp(outcome, "cut") == 0;
     fault.kill = strcmp(outcome, "kill") == 0;
     fault.none = strcmp(outcome, "none") == 0;
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         if (strcmp(errors[i].name, outcome) == 0) fault.error = errors[i].number;
     }
-    if (!fault.shortened && !fault.kill && !fault.none && fault.error == 0)
+    if (!fault.shortened && !fault.cut && !fault.kill && !fault.none && fault.error == 0)
         misused("an outcome of that name is not known");
 }
 
@@ -96,6 +97,11 @@ static void report(int call, const char *path) {
     syscall(SYS_close, fd);
 }
 
+static void cut(const char *path) {
+    struct stat entry;
+    if (stat(path, &entry) == 0 && S_ISREG(entry.st_mode)) syscall(SYS_truncate, path, entry.st_size / 2);
+}
+
 /* Whether this call is the one. */
 static bool strikes(int call, const char *path) {
     if (!fault.wanted[call] || (fault.part && !strstr(path, fault.part))) return false;
@@ -103,7 +109,8 @@ static bool strikes(int call, const char *path) {
     if (number != fault.nth && !(fault.from_then_on && number > fault.nth)) return false;
     report(call, path);
     if (fault.kill) kill(getpid(), SIGKILL);
-    return !fault.none;
+    if (fault.cut) cut(path);
+    return !fault.none && !fault.cut;
 }
 
 static bool strikes_descriptor(int call, int fd) {
@@ -188,6 +195,36 @@ int close(int fd) {
     bool struck = (flags & O_ACCMODE) != O_RDONLY && strikes_descriptor(CLOSE, fd);
     int closed = (int)syscall(SYS_close, fd);
     return struck && closed == 0 ? fail() : closed;
+}
+
+/* ---- reading ---- */
+
+ssize_t read(int fd, void *bytes, size_t length) {
+    if (strikes_descriptor(READ, fd)) {
+        if (!fault.shortened) return fail();
+        if (length > 1) length /= 2;
+    }
+    return syscall(SYS_read, fd, bytes, length);
+}
+
+ssize_t pread(int fd, void *bytes, size_t length, off_t offset) {
+    if (strikes_descriptor(READ, fd)) {
+        if (!fault.shortened) return fail();
+        if (length > 1) length /= 2;
+    }
+    return syscall(SYS_pread64, fd, bytes, length, offset);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) {
+    return pread(fd, bytes, length, offset);
+}
+
+ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
+    if (strikes_descriptor(READ, fd)) {
+        if (!fault.shortened) return fail();
+        if (count > 1) count /= 2;
+    }
+    return syscall(SYS_preadv, fd, parts, count, offset, 0);
 }
 
 /* ---- names ---- */
