@@ -27,6 +27,19 @@ static bool is_directory(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* The directory that `path` is an entry of. */
+static ups_status sync_parent(const char *path, ups_error *error) {
+    const char *end = path + strlen(path);
+    while (end > path + 1 && end[-1] == '/') end--;
+    while (end > path && end[-1] != '/') end--;
+    while (end > path + 1 && end[-1] == '/') end--;
+    char *parent = end == path ? strdup(".") : strndup(path, (size_t)(end - path));
+    if (!parent) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to create the directory", path);
+    ups_status status = ups_sync_directory(parent, error);
+    free(parent);
+    return status;
+}
+
 ups_status ups_make_directories(const char *path, ups_error *error) {
     char *prefix = strdup(path);
     if (!prefix) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to create the directory", path);
@@ -42,6 +55,7 @@ ups_status ups_make_directories(const char *path, ups_error *error) {
                                                  "%s: cannot be created: %s is a file, not a directory", path, prefix)
                                       : ups_fail_errno(error, "%s: the directory cannot be created", prefix);
         }
+        if (reason == 0) status = sync_parent(prefix, error);
         if (i < length) prefix[i] = '/';
     }
     free(prefix);
@@ -154,13 +168,17 @@ struct ups_publication {
 
 static const char marker[] = ".ups-partial-";
 
-/* Tells in temporary names where process ids mean the same: on one host, in one container. */
+/* Tells in temporary names where process ids mean the same: on one host since it was started, in one container. */
 static uint32_t place_tag(void) {
-    char name[HOST_NAME_MAX + 1 + 64] = "";
-    gethostname(name, HOST_NAME_MAX);
-    size_t length = strlen(name);
-    ssize_t space = readlink("/proc/self/ns/pid", name + length, sizeof name - length);
-    return (uint32_t)ups_hash_bytes(name, length + (space > 0 ? (size_t)space : 0)).low;
+    char place[HOST_NAME_MAX + 1 + 64 + 64] = "";
+    gethostname(place, HOST_NAME_MAX);
+    size_t length = strlen(place);
+    int boot = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = boot >= 0 ? read(boot, place + length, 64) : -1;
+    if (boot >= 0) close(boot);
+    length += got > 0 ? (size_t)got : 0;
+    got = readlink("/proc/self/ns/pid", place + length, 64);
+    return (uint32_t)ups_hash_bytes(place, length + (got > 0 ? (size_t)got : 0)).low;
 }
 
 static unsigned long long drawn_process_tag;
@@ -370,8 +388,10 @@ ups_status ups_remove_tree(const char *path, ups_error *error) {
         if (entry->fts_info == FTS_D) continue; /* on the way down */
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS) {
             errno = entry->fts_errno;
-            status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
-        } else if ((entry->fts_info == FTS_DP ? rmdir(entry->fts_path) : unlink(entry->fts_path)) != 0) {
+            if (errno != ENOENT || entry->fts_level == FTS_ROOTLEVEL) /* below, another may be removing it as well */
+                status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
+        } else if ((entry->fts_info == FTS_DP ? rmdir(entry->fts_path) : unlink(entry->fts_path)) != 0 &&
+                   errno != ENOENT) {
             status = ups_fail_errno(error, "%s: cannot be removed", entry->fts_path);
         }
     }
@@ -423,6 +443,14 @@ static ups_status remove_entry(const char *directory, int descriptor, const char
     return status;
 }
 
+/* Another host's, or of this one before it was started anew: nobody can be asked, but nobody writes nothing for so long
+ * either. */
+static bool is_old(int descriptor, const char *name) {
+    enum { DAY = 24 * 60 * 60 };
+    struct stat info;
+    return fstatat(descriptor, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && time(NULL) - info.st_mtime > DAY;
+}
+
 /* Those of files whose temporary names begin with `prefix`; NULL: of all. */
 static ups_status remove_partials(const char *directory, const char *prefix, ups_error *error) {
     DIR *stream = opendir(directory);
@@ -430,7 +458,9 @@ static ups_status remove_partials(const char *directory, const char *prefix, ups
     ups_status status = UPS_OK;
     for (struct dirent *entry; status == UPS_OK && (entry = readdir(stream));) {
         if (prefix && strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
-        if (ups_partial_owner_of(entry->d_name) != UPS_PARTIAL_ABANDONED) continue;
+        ups_partial_owner owner = ups_partial_owner_of(entry->d_name);
+        bool foreign = owner == UPS_PARTIAL_FOREIGN && is_old(dirfd(stream), entry->d_name);
+        if (owner != UPS_PARTIAL_ABANDONED && !foreign) continue;
         status = remove_entry(directory, dirfd(stream), entry->d_name, error);
     }
     closedir(stream);

@@ -93,10 +93,19 @@ static ups_status publish_shard(ups_cache_writer *writer, int64_t s, const pendi
 
 static bool allocate_pending(ups_cache_shape shape, pending_shard *shard) {
     size_t n = (size_t)shape.samples_per_shard;
-    shard->bytes = calloc(n, sizeof *shard->bytes);
-    shard->lengths = calloc(n, sizeof *shard->lengths);
-    shard->rows = calloc(n, sizeof *shard->rows);
-    return shard->bytes && shard->lengths && shard->rows;
+    uint8_t **bytes = calloc(n, sizeof *bytes);
+    size_t *lengths = calloc(n, sizeof *lengths);
+    ups_cache_statistics *rows = calloc(n, sizeof *rows);
+    if (!bytes || !lengths || !rows) {
+        free(bytes);
+        free(lengths);
+        free(rows);
+        return false;
+    }
+    shard->bytes = bytes;
+    shard->lengths = lengths;
+    shard->rows = rows;
+    return true;
 }
 
 /* Takes ownership of `bytes` (NULL: the sample is left out), and publishes the shard when this was its last. */

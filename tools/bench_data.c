@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "cache/fingerprint.h"
 #include "cache/writer.h"
 #include <ftw.h>
 #include <math.h>
@@ -107,6 +108,7 @@ ups_status ups_bench_make_latents(const char *directory, int64_t samples, bool p
     char *parts[] = {description.fingerprint.encoder_weights, description.fingerprint.encoder_configuration,
                      description.fingerprint.normalisation, description.fingerprint.source};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i][32] = '\0';
+    ups_fingerprint_bound(0, description.fingerprint.max_abs_error);
     ups_cache_writer *writer = NULL;
     *group = NULL;
     UPS_TRY(ups_cache_writer_open(directory, &description, &writer, error));

@@ -13,7 +13,6 @@
 #include "tools/encode_workers.h"
 #include "train/batches.h"
 #include "train/latents_writer.h"
-#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -333,26 +332,6 @@ ups_status ups_encode_run(const ups_stage_request *request,
 
 /* ---- removal --------------------------------------------------------------------------------------------------- */
 
-static ups_status remove_tree(const char *path, ups_error *error) {
-    DIR *listing = opendir(path);
-    if (!listing) return ups_fail_errno(error, "%s: cannot be listed", path);
-    ups_status status = UPS_OK;
-    for (struct dirent *entry; status == UPS_OK && (entry = readdir(listing));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        char *child = NULL;
-        if (asprintf(&child, "%s/%s", path, entry->d_name) < 0)
-            status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-        else if (entry->d_type == DT_DIR)
-            status = remove_tree(child, error);
-        else if (unlink(child) != 0)
-            status = ups_fail_errno(error, "%s: cannot be removed", child);
-        free(child);
-    }
-    closedir(listing);
-    if (status == UPS_OK && rmdir(path) != 0) status = ups_fail_errno(error, "%s: cannot be removed", path);
-    return status;
-}
-
 /* Nobody else may be building in a group that is to be removed. */
 static ups_status check_unused(const char *group, ups_error *error) {
     ups_claims *claims;
@@ -383,7 +362,7 @@ ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
                 status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
             } else if (ups_path_exists(metadata)) { /* nothing that is not a cache is removed */
                 status = check_unused(group, error);
-                if (status == UPS_OK) status = remove_tree(group, error);
+                if (status == UPS_OK) status = ups_remove_tree_at_once(group, error);
             }
             free(group);
             free(metadata);

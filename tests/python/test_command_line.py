@@ -87,6 +87,15 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((done.returncode, [entry["config"] for entry in found[1:]]), (1, good))
         self.assertIn("/no/such.yaml", found[0]["error"])
 
+    def test_every_bench_runs_without_any_input_and_answers_with_figures(self):
+        for bench in (["loader", "-n", "2", "-e", "1"], ["loader", "-n", "2", "-e", "1", "--portable"], ["codec", "-n", "1"],
+                      ["io", "-s", "1", "-n", "1", "--seconds", "0.02"], ["encode", "--points", "64", "--frames", "2", "--runs", "1"],
+                      ["step", "--batch", "1", "--steps", "1"]):
+            with self.subTest(bench):
+                done = ups("bench", *bench, "--json")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertTrue(json.loads(done.stdout))
+
     def test_the_version_is_one_line(self):
         self.assertRegex(ups("--version").stdout, r"^ups \d+\.\d+\.\d+\n$")
 
