@@ -150,9 +150,14 @@ static void end_filling(ups_cache_fill *f, const ups_error *why) {
 
 void ups_cache_fill_put(ups_cache_fill *f, int64_t sample, const char *name, const float *latents) {
     ups_error error;
-    if (!latents && f->config->data.on_bad_sample == UPS_BAD_SAMPLE_STOP) return; /* as a build, which would end here */
-    ups_status status = latents ? ups_cache_writer_put(f->writer, sample, name, latents, &error)
-                                : ups_cache_writer_skip(f->writer, sample, &error);
+    ups_status status;
+    if (latents)
+        status = ups_cache_writer_put(f->writer, sample, name, latents, &error);
+    else if (f->config->data.on_bad_sample == UPS_BAD_SAMPLE_SKIP)
+        status = ups_cache_writer_skip(f->writer, sample, &error);
+    else /* as a build, which ends here */
+        status = ups_fail(&error, UPS_ERR_NUMERIC,
+                          "sample %s holds NaN or infinite values; `on_bad_sample: skip` leaves it out", name);
     if (status != UPS_OK)
         end_filling(f, &error);
     else if (note_put(f, sample))

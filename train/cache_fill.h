@@ -29,7 +29,7 @@ bool ups_cache_fill_has(ups_cache_fill *fill, int64_t sample); /* it needs no pu
 /* Whether the sample's whole trajectory is to be put; then it is the caller's to put, or to give up. */
 bool ups_cache_fill_wants(ups_cache_fill *fill, int64_t sample);
 /* `latents` (times, tokens, dim) before rounding; NULL: its fields are not finite, and it is left out as a build with
- * `on_bad_sample: skip` leaves it out (with `stop`, it is not put). `name` for messages. */
+ * `on_bad_sample: skip` leaves it out; with `stop`, where a build stops, filling ends. `name` for messages. */
 void ups_cache_fill_put(ups_cache_fill *fill, int64_t sample, const char *name, const float *latents);
 void ups_cache_fill_give_up(ups_cache_fill *fill, int64_t sample);
 

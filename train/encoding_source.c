@@ -165,10 +165,11 @@ static ups_status decode_as(const ups_source *source, int64_t index, ups_frames 
     float *latents, *room = (float *)(void *)((uint8_t *)scratch + at.latents);
     UPS_TRY(encode_frames(s, index, frames, span, fields, sound, room, &latents, error));
     ups_f16 *frame = (ups_f16 *)(void *)((uint8_t *)scratch + at.frame);
-    *finite = true;
+    *finite = sound;
     for (int64_t i = 0; i < frames.count; i++) {
         ups_f16 *rounded = half ? half + i * each : frame;
         round_frame(s, latents + i * each, rounded);
+        if (!sound) rounded[0] = F16_NAN; /* the encoder may make something finite of what is not */
         if (floats) *finite &= ups_convert(rounded, UPS_F16, floats + i * each, UPS_F32, (size_t)each);
     }
     return UPS_OK;

@@ -8,6 +8,9 @@
 #include "tools/solvers/datagen.h"
 #include "train/encoding_source.h"
 #include "train/latents.h"
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
 
 enum { TIMES = 21, TASKS = 2 };
 
@@ -268,6 +271,97 @@ static void a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else(voi
     ups_cache_fill_close(fill);
 }
 
+/* ---- fields that are not finite --------------------------------------------------------------------------------- */
+
+enum { BAD_SAMPLE = 3, BAD_FRAME = 1 };
+
+/* Exchanges the first value of a frame in the file with *value. */
+static void exchange_value(float *value) {
+    const ups_task *task = &session.tasks->task[0];
+    ups_error error;
+    int64_t count = 0;
+    ups_extent *extents = calloc((size_t)task->source->limits.extents, sizeof *extents);
+    ok(task->source->class->extents(task->source, task->samples[UPS_SPLIT_TRAIN][BAD_SAMPLE],
+                                    (ups_frames){BAD_FRAME, 1}, extents, &count, &error),
+       &error);
+    float there;
+    int fd = open(task->source->files[extents[0].file], O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, &there, sizeof there, (off_t)extents[0].offset), sizeof there);
+    assert_int_equal(pwrite(fd, value, sizeof *value, (off_t)extents[0].offset), sizeof *value);
+    close(fd);
+    *value = there;
+    free(extents);
+}
+
+static bool holds_nan(ups_frames frames) {
+    ups_error error;
+    uint16_t *latents = malloc(TIMES * 8 * 16 * sizeof *latents);
+    ok(ups_source_read(encoded[0], BAD_SAMPLE, frames, latents, &error), &error);
+    int64_t with_nan = 0;
+    for (int64_t t = 0; t < frames.count; t++) {
+        bool found = false;
+        for (int64_t i = 0; i < 8 * 16; i++) found |= (latents[t * 8 * 16 + i] & 0x7fff) > 0x7c00;
+        with_nan += found;
+    }
+    free(latents);
+    assert_true(with_nan == 0 || with_nan == frames.count);
+    return with_nan > 0;
+}
+
+/* Whether a loader skips the first frame of the sample. */
+static bool loader_skips_first_frame(void) {
+    const int64_t samples[] = {BAD_SAMPLE};
+    ups_loader_task task = {.name = "advection", .source = encoded[0], .samples = samples, .sample_count = 1};
+    ups_loader_options options = {.batch = 1,
+                                  .window = 1,
+                                  .dtype = UPS_F32,
+                                  .sequential = true,
+                                  .batch_count = 1,
+                                  .decode_threads = 1,
+                                  .on_bad_sample = UPS_BAD_SAMPLE_SKIP};
+    ups_error error;
+    ups_loader *loader;
+    const ups_batch *batch;
+    ok(ups_loader_open(&options, &task, 1, &loader, &error), &error);
+    ok(ups_loader_next(loader, &batch, &error), &error);
+    bool skipped = batch->window[0].sample == UPS_NO_SAMPLE;
+    ups_loader_release(loader, batch);
+    ups_loader_close(loader);
+    return skipped;
+}
+
+/* The frame beside it in the block has latents that are finite: no frame's depend on another's fields. */
+static void frames_read_beside_one_that_is_not_finite_are_bad_as_in_a_build(void **state) {
+    float value = NAN;
+    assert_false(holds_nan((ups_frames){0, 1}));
+    assert_false(loader_skips_first_frame());
+    exchange_value(&value);
+    assert_true(holds_nan((ups_frames){0, 1}));
+    assert_true(holds_nan((ups_frames){0, TIMES}));
+    assert_false(holds_nan((ups_frames){TIMES - 1, 1})); /* of another block */
+    assert_true(loader_skips_first_frame());
+    exchange_value(&value);
+    assert_false(holds_nan((ups_frames){0, 1}));
+}
+
+static void a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever(void **state) {
+    ups_error error;
+    ups_source *source;
+    ups_cache_fill *fill = begin_filling(UINT64_MAX);
+    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
+    uint16_t *latents = malloc(TIMES * 8 * 16 * sizeof *latents);
+    float value = NAN;
+    exchange_value(&value);
+    ok(ups_source_read(source, BAD_SAMPLE, (ups_frames){TIMES - 1, 1}, latents, &error), &error);
+    exchange_value(&value);
+    assert_true((latents[0] & 0x7fff) > 0x7c00); /* the whole sample was read */
+    assert_false(ups_cache_fill_wants(fill, 0));
+    assert_false(ups_cache_fill_wants(fill, 9));
+    free(latents);
+    ups_source_close(source);
+    ups_cache_fill_close(fill);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
@@ -276,6 +370,8 @@ int main(void) {
         cmocka_unit_test(windows_of_every_sample_in_any_order_complete_the_cache),
         cmocka_unit_test(no_more_shards_are_begun_than_fit_into_what_is_allowed),
         cmocka_unit_test(a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else),
+        cmocka_unit_test(frames_read_beside_one_that_is_not_finite_are_bad_as_in_a_build),
+        cmocka_unit_test(a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever),
     };
     return cmocka_run_group_tests(tests, make_run, remove_run);
 }
