@@ -28,8 +28,11 @@ struct ups_frame_encoder {
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
 
+/* Blocks are as long as each other, so that the last one, which is full, has little to do twice: 9 frames are two
+ * blocks of 5. */
 static int64_t block_frames(const ups_task *task) {
-    return task->geometry.times < UPS_ENCODER_BLOCK ? task->geometry.times : UPS_ENCODER_BLOCK;
+    int64_t blocks = (task->geometry.times + UPS_ENCODER_BLOCK - 1) / UPS_ENCODER_BLOCK;
+    return (task->geometry.times + blocks - 1) / blocks;
 }
 
 /* First frame of the block that encodes frame t. The last block is moved back so that it is full; frames that two

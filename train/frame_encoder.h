@@ -33,7 +33,7 @@ ups_encoder_shares ups_frame_encoder_share(size_t each, int processors);
 /* The frames whose fields are needed to encode `wanted`: the blocks that these lie in. Not longer than `wanted.count`
  * and two blocks less two frames. */
 ups_frames ups_frame_encoder_span(const ups_task *task, ups_frames wanted);
-#define UPS_ENCODER_BLOCK 8 /* frames; all of a trajectory that has fewer */
+#define UPS_ENCODER_BLOCK 8 /* frames at most: as few as make all blocks of a task alike */
 
 /* `fields` (the span's frames, elements) as stored; `latents` (wanted.count, tokens, dim). */
 ups_status ups_frame_encoder_run(ups_frame_encoder *encoder, const ups_task *task, ups_frames wanted,
