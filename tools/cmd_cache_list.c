@@ -21,7 +21,8 @@ static const ups_usage usage = {
     "lists all latent caches below directories, with their sizes",
     options,
     OPTION_COUNT,
-    "DIR defaults to the current directory. The state is complete, unfinished, other format (made by another version "
+    "DIR defaults to the current directory. Sizes are of all files of a cache; ups cache inspect says what its latents "
+    "alone take.\nThe state is complete, unfinished, other format (made by another version "
     "of\n"
     "ups) or broken; ups cache verify looks closer, ups cache prune removes what can go.\n\n"
     "Example:\n"

@@ -5,6 +5,7 @@
 #include "cache/claims.h"
 #include "cache/group.h"
 #include "cache/verify.h"
+#include "tools/cache_facts.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/repair.h"
@@ -63,8 +64,9 @@ static json_t *report_facts(const char *directory, const ups_verify_report *repo
 }
 
 static void print_report(const char *directory, const ups_verify_report *report) {
-    printf("%s: %lld shards, %lld samples, %.1f MB: ", directory, (long long)report->shards, (long long)report->samples,
-           (double)report->bytes / 1e6);
+    char size[24];
+    printf("%s: %lld shard%s, %lld samples, %s of shards: ", directory, (long long)report->shards,
+           report->shards == 1 ? "" : "s", (long long)report->samples, ups_size_text(report->bytes, size));
     if (report->finding_count == 0) {
         printf("sound\n");
         return;
