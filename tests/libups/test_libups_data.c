@@ -232,6 +232,47 @@ static void structs_are_filled_as_far_as_the_caller_knows_them(void **state) {
     ups_data_close(data);
 }
 
+static void parameters_of_many_samples_are_told_at_once(void **state) {
+    ups_data *data = open_data(cache_path);
+    double values[SAMPLES][2];
+    ups_data_error error;
+    assert_int_equal(ups_data_parameters(data, 0, SAMPLES, values[0], sizeof values, NULL), UPS_DATA_OK);
+    for (int i = 0; i < SAMPLES; i++) {
+        ups_data_sample sample = UPS_DATA_SAMPLE;
+        assert_int_equal(ups_data_describe_sample(data, i, &sample, NULL), UPS_DATA_OK);
+        assert_memory_equal(values[i], sample.parameters, sizeof *values);
+        assert_true(fabs(values[i][0] - 0.1 * i) < 1e-12);
+    }
+    assert_true(isnan(values[3][1]));
+    assert_int_equal(ups_data_parameters(data, 4, 2, values[0], 2 * sizeof *values, NULL), UPS_DATA_OK);
+    assert_true(fabs(values[1][0] - 0.5) < 1e-12);
+    assert_int_equal(ups_data_parameters(data, SAMPLES, 0, NULL, 0, NULL), UPS_DATA_OK);
+    assert_int_equal(ups_data_parameters(data, 4, 4, values[0], sizeof values, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "7 samples, numbered from 0; parameters of 4 from sample 4 on");
+    assert_int_equal(ups_data_parameters(data, INT64_MAX, 4, values[0], sizeof values, NULL), UPS_DATA_ERR_ARGUMENT);
+    assert_int_equal(ups_data_parameters(data, -1, 1, values[0], sizeof values, NULL), UPS_DATA_ERR_ARGUMENT);
+    assert_int_equal(ups_data_parameters(data, 0, 2, values[0], 31, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "room for 31 bytes");
+    assert_int_equal(ups_data_parameters(data, 0, 2, NULL, 32, &error), UPS_DATA_ERR_ARGUMENT);
+    ups_data_close(data);
+}
+
+static void nowhere_to_write_to_is_a_sentence(void **state) {
+    ups_data *data = open_data(cache_path);
+    ups_data_error error;
+    assert_int_equal(ups_data_describe(data, NULL, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "ups_data_info to be filled in is NULL");
+    assert_int_equal(ups_data_describe_sample(data, 0, NULL, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "ups_data_sample to be filled in is NULL");
+    assert_int_equal(ups_data_read(data, 0, 0, 1, UPS_DATA_F16, NULL, COUNT * sizeof(ups_f16), &error),
+                     UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "values is NULL");
+    ups_data_close(data);
+    assert_int_equal(ups_data_open_files(NULL, 1, &data, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "list of paths is NULL");
+    assert_null(data);
+}
+
 static void header_and_library_are_of_one_version(void **state) {
     assert_int_equal(ups_data_version(), UPS_DATA_VERSION);
     assert_string_equal(ups_data_status_name(UPS_DATA_ERR_CHECKSUM), "checksum");
@@ -247,6 +288,8 @@ int main(void) {
         cmocka_unit_test(several_files_are_one_data_set),
         cmocka_unit_test(what_cannot_be_opened_is_a_sentence),
         cmocka_unit_test(what_cannot_be_read_is_a_sentence),
+        cmocka_unit_test(parameters_of_many_samples_are_told_at_once),
+        cmocka_unit_test(nowhere_to_write_to_is_a_sentence),
         cmocka_unit_test(structs_are_filled_as_far_as_the_caller_knows_them),
         cmocka_unit_test(a_changed_byte_is_a_checksum_error),
     };

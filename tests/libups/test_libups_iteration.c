@@ -391,6 +391,52 @@ static void a_damaged_sample_ends_the_run_and_is_named_again_and_again(void **st
     ups_data_close(data);
 }
 
+static void no_options_are_the_defaults(void **state) {
+    ups_data_task task = {.data = cached};
+    ups_data_loader *loader;
+    ups_data_error error;
+    if (ups_data_loader_open(&task, 1, NULL, &loader, &error) != UPS_DATA_OK) fail_msg("%s", error.message);
+    for (int b = 0; b < 3; b++) {
+        const ups_data_batch *batch = next(loader);
+        assert_int_equal(batch->windows, 1);
+        assert_int_equal(batch->frames, TIMES);
+        check_latents(batch, 1);
+        ups_data_loader_release(loader, batch);
+    }
+    assert_int_equal(ups_data_loader_describe(loader, NULL, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "ups_data_loader_statistics to be filled in is NULL");
+    ups_data_loader_close(loader);
+    assert_int_equal(ups_data_loader_open(NULL, 1, NULL, &loader, &error), UPS_DATA_ERR_ARGUMENT);
+    assert_contains(error.message, "list of tasks is NULL");
+}
+
+/* What is left of the loader after the batch's second release is not taken for unused: `other` is still held. */
+static void a_batch_released_twice_is_released_once(void **state) {
+    ups_data_loader_options options = pairs();
+    options.slots = 3;
+    ups_data_loader *loader = open_one(cached, &options), *another = open_one(cached, &options);
+    const ups_data_batch *twice = next(loader), *other = next(loader), *foreign = next(another);
+    for (int again = 0; again < 3; again++) ups_data_loader_release(loader, twice);
+    ups_data_loader_release(loader, foreign);
+    check_latents(other, 1);
+    check_latents(foreign, 1);
+    const ups_data_batch *more[] = {next(loader), next(loader)};
+    assert_int_equal(more[0]->index, 2);
+    assert_int_equal(more[1]->index, 3);
+    check_latents(other, 1);
+    ups_data_loader_release(loader, more[0]);
+    ups_data_loader_close(loader);
+    for (int again = 0; again < 3; again++) ups_data_loader_release(loader, more[0]);
+    check_latents(other, 1);
+    check_latents(more[1], 1);
+    ups_data_loader_release(loader, other);
+    ups_data_loader_release(loader, other);
+    check_latents(more[1], 1);
+    ups_data_loader_release(loader, more[1]);
+    ups_data_loader_release(another, foreign);
+    ups_data_loader_close(another);
+}
+
 static void several_tasks_are_mixed_by_weight(void **state) {
     const int64_t chosen[] = {1, 4};
     ups_data_task tasks[] = {{.data = cached, .name = "latents", .weight = 3},
@@ -532,6 +578,8 @@ int main(void) {
         cmocka_unit_test(waiting_ends_when_there_is_something_to_say),
         cmocka_unit_test(batches_lie_in_the_callers_memory),
         cmocka_unit_test(a_damaged_sample_ends_the_run_and_is_named_again_and_again),
+        cmocka_unit_test(no_options_are_the_defaults),
+        cmocka_unit_test(a_batch_released_twice_is_released_once),
         cmocka_unit_test(several_tasks_are_mixed_by_weight),
         cmocka_unit_test(memory_is_bound),
         cmocka_unit_test(mistakes_are_sentences),

@@ -35,14 +35,15 @@ ups_data_status ups_data_fail(ups_data_error *error, const ups_error *inner) {
 }
 
 ups_status ups_data_take(const char *name, void *own, size_t own_size, const void *given, ups_error *error) {
-    size_t size;
-    memcpy(&size, given, sizeof size);
+    size_t size = own_size;
+    if (given) memcpy(&size, given, sizeof size);
     if (size < sizeof size)
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s.size is %zu: set it to sizeof(%s), as the initialiser does", name,
                         size, name);
     memset(own, 0, own_size);
-    memcpy(own, given, size < own_size ? size : own_size);
+    if (given) memcpy(own, given, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
+    if (!given) return UPS_OK;
     const unsigned char *byte = given;
     for (size_t i = own_size; i < size; i++) {
         if (byte[i] == 0) continue;
@@ -54,6 +55,8 @@ ups_status ups_data_take(const char *name, void *own, size_t own_size, const voi
 }
 
 ups_status ups_data_give(const char *name, void *given, const void *own, size_t own_size, ups_error *error) {
+    if (!given)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the %s to be filled in is NULL: pass the address of one", name);
     size_t size;
     memcpy(&size, given, sizeof size);
     if (size < sizeof size)

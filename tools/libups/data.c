@@ -9,6 +9,7 @@
 #include "pipeline/layouts.h"
 #include "tools/libups/handles.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,10 @@ ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups
     pthread_once(&settled, settle_in);
     *data = NULL;
     ups_error inner;
+    if (!paths) {
+        ups_fail(&inner, UPS_ERR_ARGUMENT, "the list of paths is NULL");
+        return ups_data_fail(error, &inner);
+    }
     ups_status status = count == 1 && paths[0] && is_directory(paths[0]) ? open_cache(paths[0], data, &inner)
                                                                          : open_files(paths, count, data, &inner);
     return status == UPS_OK ? UPS_DATA_OK : ups_data_fail(error, &inner);
@@ -177,6 +182,35 @@ ups_data_status ups_data_describe_sample(const ups_data *data, int64_t index, up
     return UPS_DATA_OK;
 }
 
+static ups_status copy_parameters(const ups_data *data, int64_t first, int64_t count, double *values, size_t bytes,
+                                  ups_error *error) {
+    const ups_source *source = data->source;
+    size_t row = (size_t)source->parameter_count;
+    if (first < 0 || count < 0 || first > source->count - count)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s has %lld samples, numbered from 0; parameters of %lld from sample %lld on were asked for",
+                        data->path, (long long)source->count, (long long)count, (long long)first);
+    if (row == 0 || count == 0) return UPS_OK;
+    if (!values || bytes / (row * sizeof *values) < (size_t)count)
+        return ups_fail(
+            error, UPS_ERR_ARGUMENT,
+            "%s: %zu parameters of %lld samples take %zu bytes a sample; there is room for %zu bytes in all",
+            data->path, row, (long long)count, row * sizeof *values, values ? bytes : 0);
+    for (int64_t i = 0; i < count; i++, values += row) {
+        ups_sample sample;
+        UPS_TRY(ups_source_describe(source, first + i, &sample, error));
+        for (size_t p = 0; p < row; p++) values[p] = sample.parameters ? sample.parameters[p] : NAN;
+    }
+    return UPS_OK;
+}
+
+ups_data_status ups_data_parameters(const ups_data *data, int64_t first, int64_t count, double *values, size_t bytes,
+                                    ups_data_error *error) {
+    ups_error inner;
+    if (copy_parameters(data, first, count, values, bytes, &inner) != UPS_OK) return ups_data_fail(error, &inner);
+    return UPS_DATA_OK;
+}
+
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static ups_status read_converted(const ups_data *data, int64_t index, ups_frames frames, const ups_sample *sample,
@@ -209,6 +243,10 @@ static ups_status read_frames(const ups_data *data, int64_t index, ups_frames fr
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "sample %s has %lld frames, numbered from 0; %lld from frame %lld on were asked for",
                         sample.name, (long long)sample.times, (long long)frames.count, (long long)frames.start);
+    if (!values && frames.count > 0)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "there is no memory to read %lld frames of sample %s into: values is NULL",
+                        (long long)frames.count, sample.name);
     size_t frame = (size_t)ups_sample_frame_elements(&sample) * ups_dtype_size(dtype);
     if (bytes / frame < (size_t)frames.count)
         return ups_fail(error, UPS_ERR_ARGUMENT,

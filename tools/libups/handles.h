@@ -24,10 +24,11 @@ const ups_data *ups_data_keep(const ups_data *data);
 ups_data_status ups_data_fail(ups_data_error *error, const ups_error *inner);
 
 /* Copies what the caller gave, of the size the caller knows, into the library's own struct, zeroed beyond it. What a
- * newer caller has set beyond the library's is refused: it would be ignored. */
+ * newer caller has set beyond the library's is refused: it would be ignored. NULL is all defaults. */
 ups_status ups_data_take(const char *name, void *own, size_t own_size, const void *given, ups_error *error);
 
-/* Copies the library's struct out, as much of it as the caller knows; `given` begins with its size. */
+/* Copies the library's struct out, as much of it as the caller knows; `given` begins with its size, and is refused
+ * where it is NULL. */
 ups_status ups_data_give(const char *name, void *given, const void *own, size_t own_size, ups_error *error);
 
 bool ups_data_dtype_known(ups_data_dtype dtype, ups_dtype *inner);

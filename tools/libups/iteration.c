@@ -120,6 +120,7 @@ static void destroy(ups_data_loader *loader) {
     }
     pthread_mutex_destroy(&loader->lock);
     free(loader->held);
+    free(loader->shapes);
     free(loader->slots);
     free(loader->tasks);
     free((void *)loader->data);
@@ -179,7 +180,8 @@ static ups_status copy_task(ups_data_loader *loader, int32_t k, const ups_data_t
 }
 
 static ups_status copy_tasks(ups_data_loader *loader, const ups_data_task *given, int32_t count, ups_error *error) {
-    if (count < 1 || count > UPS_SAMPLER_MAX_TASKS || !given)
+    if (!given) return ups_fail(error, UPS_ERR_ARGUMENT, "the list of tasks is NULL");
+    if (count < 1 || count > UPS_SAMPLER_MAX_TASKS)
         return ups_fail(error, UPS_ERR_ARGUMENT, "%d tasks; 1 to %d can be loaded together", count,
                         UPS_SAMPLER_MAX_TASKS);
     loader->tasks = calloc((size_t)count, sizeof *loader->tasks);
@@ -194,6 +196,38 @@ static ups_status make_entries(ups_data_loader *loader, ups_error *error) {
     loader->held = calloc((size_t)loader->options.slots, sizeof *loader->held);
     if (!loader->held) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %d slots", loader->options.slots);
     for (int32_t s = 0; s < loader->options.slots; s++) UPS_TRY(make_entry(loader, &loader->held[s], error));
+    return UPS_OK;
+}
+
+static ups_status shape_sample(const ups_source *source, int64_t index, frame_shape *shape, ups_error *error) {
+    ups_sample sample;
+    int64_t axes[UPS_DATA_MAX_RANK];
+    int grid_axis[UPS_DATA_MAX_RANK], channel_axis;
+    UPS_TRY(ups_source_describe(source, index, &sample, error));
+    *shape = (frame_shape){.rank = ups_data_axes(&sample, axes, grid_axis, &channel_axis) - 1};
+    memcpy(shape->axis, axes + 1, (size_t)shape->rank * sizeof *shape->axis);
+    return UPS_OK;
+}
+
+static bool same_shape(const frame_shape *a, const frame_shape *b) {
+    return a->rank == b->rank && memcmp(a->axis, b->axis, (size_t)a->rank * sizeof *a->axis) == 0;
+}
+
+/* Once, so that batches are shaped without asking every window's source. A task's frames are equal in size, which the
+ * pipeline's loader has seen to, but 8 × 6 and 6 × 8 are both 48. */
+static ups_status shape_tasks(ups_data_loader *loader, ups_error *error) {
+    loader->shapes = calloc((size_t)loader->task_count, sizeof *loader->shapes);
+    if (!loader->shapes) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %d tasks", loader->task_count);
+    for (int32_t k = 0; k < loader->task_count; k++) {
+        const ups_loader_task *task = &loader->tasks[k];
+        task_shape *shape = &loader->shapes[k];
+        for (int64_t i = 0; i < task->sample_count && !shape->varies; i++) {
+            frame_shape its;
+            UPS_TRY(shape_sample(task->source, task->samples ? task->samples[i] : i, &its, error));
+            if (i == 0) shape->first = its;
+            shape->varies = !same_shape(&its, &shape->first);
+        }
+    }
     return UPS_OK;
 }
 
@@ -219,7 +253,8 @@ static ups_status open_all(ups_data_loader *loader, const ups_data_task *tasks, 
     UPS_TRY(copy_tasks(loader, tasks, count, error));
     UPS_TRY(ups_iteration_plan(loader, &options, error));
     UPS_TRY(make_entries(loader, error));
-    return start(loader, options.first_batch, error);
+    UPS_TRY(start(loader, options.first_batch, error));
+    return shape_tasks(loader, error);
 }
 
 ups_data_status ups_data_loader_open(const ups_data_task *tasks, int32_t task_count,
@@ -253,39 +288,31 @@ ups_data_status ups_data_loader_seek(ups_data_loader *loader, int64_t batch, ups
 
 /* ---- batches ---------------------------------------------------------------------------------------------------- */
 
-/* A sample's shape without time; returns its rank, 0 when there is no such sample. */
-static int frame_shape(const ups_data_loader *loader, int32_t task, int64_t index, int64_t *shape) {
-    ups_sample sample;
-    int64_t axes[UPS_DATA_MAX_RANK];
-    int grid_axis[UPS_DATA_MAX_RANK], channel_axis;
-    if (ups_source_describe(loader->tasks[task].source, index, &sample, NULL) != UPS_OK) return 0;
-    int rank = ups_data_axes(&sample, axes, grid_axis, &channel_axis) - 1;
-    memcpy(shape, axes + 1, (size_t)rank * sizeof *shape);
-    return rank;
+/* The shape of one window's frames: its task's, or where those differ its sample's. */
+static frame_shape window_shape(const ups_data_loader *loader, const ups_window *window) {
+    const task_shape *task = &loader->shapes[window->task];
+    frame_shape own = task->first;
+    if (task->varies) (void)shape_sample(loader->tasks[window->task].source, window->sample, &own, NULL);
+    return own;
 }
 
 /* (B, W, …) where the samples of all windows have frames of one shape; else (B, W, E). */
 static void shape_batch(const ups_data_loader *loader, const ups_batch *batch, handed_out *entry) {
-    int64_t *frame = entry->shape + 2, its[UPS_DATA_MAX_RANK];
-    const int64_t *samples = loader->tasks[0].samples;
-    int rank = 0;
+    frame_shape shape = {0};
     bool alike = true;
     for (int64_t w = 0; w < batch->windows && alike; w++) {
         const ups_window *window = &batch->window[w];
         if (window->sample == UPS_NO_SAMPLE) continue;
-        int its_rank = frame_shape(loader, window->task, window->sample, its);
-        alike = rank == 0 || (its_rank == rank && memcmp(frame, its, (size_t)rank * sizeof *frame) == 0);
-        rank = its_rank;
-        memcpy(frame, its, (size_t)rank * sizeof *frame);
+        frame_shape its = window_shape(loader, window);
+        alike = shape.rank == 0 || same_shape(&its, &shape);
+        shape = its;
     }
-    if (rank == 0 && loader->task_count == 1) rank = frame_shape(loader, 0, samples ? samples[0] : 0, frame);
-    if (!alike || rank == 0) {
-        rank = 1;
-        frame[0] = batch->frame_elements;
-    }
+    if (shape.rank == 0 && loader->task_count == 1) shape = loader->shapes[0].first; /* every sample was skipped */
+    if (!alike || shape.rank == 0) shape = (frame_shape){.rank = 1, .axis = {batch->frame_elements}};
     entry->shape[0] = batch->windows;
     entry->shape[1] = batch->frames;
-    entry->public.rank = rank + 2;
+    memcpy(entry->shape + 2, shape.axis, (size_t)shape.rank * sizeof *shape.axis);
+    entry->public.rank = shape.rank + 2;
     entry->public.shape = entry->shape;
 }
 
@@ -363,10 +390,21 @@ ups_data_status ups_data_loader_next(ups_data_loader *loader, const ups_data_bat
     return next(loader, batch, &inner) == UPS_OK ? UPS_DATA_OK : ups_data_fail(error, &inner);
 }
 
+/* The entry of a batch that is held; NULL: it is none of this loader's, or was released already. */
+static handed_out *find_held(const ups_data_loader *loader, const ups_data_batch *batch) {
+    for (int32_t s = 0; s < loader->options.slots; s++)
+        if (&loader->held[s].public == batch) return loader->held[s].inner ? &loader->held[s] : NULL;
+    return NULL;
+}
+
 void ups_data_loader_release(ups_data_loader *loader, const ups_data_batch *batch) {
     if (!batch) return;
-    handed_out *entry = (handed_out *)batch;
     pthread_mutex_lock(&loader->lock);
+    handed_out *entry = find_held(loader, batch);
+    if (!entry) {
+        pthread_mutex_unlock(&loader->lock);
+        return;
+    }
     bool returns = loader->inner && entry->generation == loader->generation;
     hold_slot(loader, entry, -1);
     /* Within the lock, so that the loader is not closed meanwhile. */

@@ -32,11 +32,23 @@ typedef struct handed_out {
     double *dt, *parameters; /* (batch_size, parameter_count) the latter */
 } handed_out;
 
+/* A sample's shape without time. */
+typedef struct frame_shape {
+    int rank;
+    int64_t axis[UPS_DATA_MAX_RANK];
+} frame_shape;
+
+typedef struct task_shape {
+    frame_shape first; /* of the task's first sample … */
+    bool varies;       /* … and not of all of them */
+} task_shape;
+
 struct ups_data_loader {
     ups_loader_options options; /* its allocator is the caller's; slots get theirs through slot_memory */
     ups_loader_task *tasks;     /* (task_count) with stores, names and samples of ours */
     const ups_data **data;      /* (task_count) kept */
     int32_t task_count;
+    task_shape *shapes;      /* (task_count) */
     int64_t parameter_count; /* P of the batches */
     int64_t epoch_batches;
     uint64_t memory, kept;

@@ -18,10 +18,12 @@
  *  - Pointers in what is handed out are borrowed from the handle it came from.
  *  - A data set may be used by many threads at once, a loader by one at a time; ups_data_loader_release by any.
  *  - After fork() a loader belongs to the parent alone, since its threads did not follow. A data set may be opened and
- *    read in both.
+ *    read in both: to that end fork() waits, once a data set was opened, until no thread is within HDF5 for this
+ * library (opening a file of some thousand datasets takes a second or so; waiting for batches does not count). What
+ * spawns without fork handlers, posix_spawn or vfork, does not wait.
  *  - HDF5 files are opened under a lock of this library's own: a program that uses the same copy of the HDF5 library
  *    itself must not do so in another thread while a data set is being opened, nor while one is read that needs HDF5
- * for its reading (rare: a storage form that cannot be read by extents).
+ *    for its reading (rare: a storage form that cannot be read by extents).
  */
 #ifndef UPS_H
 #define UPS_H
@@ -128,6 +130,11 @@ typedef struct ups_data_sample {
 UPS_DATA_API ups_data_status ups_data_describe_sample(const ups_data *data, int64_t index, ups_data_sample *sample,
                                                       ups_data_error *error);
 
+/* The parameters of samples [first, first + count) at once: (count, parameter_count), NaN where a sample has none of a
+ * name; `bytes` is what `values` has room for. */
+UPS_DATA_API ups_data_status ups_data_parameters(const ups_data *data, int64_t first, int64_t count, double *values,
+                                                 size_t bytes, ups_data_error *error);
+
 /* Reads frames [first, first + frames) of a sample into `values`, C order, in the sample's shape but for time. Any type
  * becomes float32, and each type itself; `bytes` is what `values` has room for. Checksums are checked. */
 UPS_DATA_API ups_data_status ups_data_read(const ups_data *data, int64_t index, int64_t first, int64_t frames,
@@ -202,6 +209,7 @@ typedef struct ups_data_loader_options {
 
 typedef struct ups_data_loader ups_data_loader;
 
+/* `options` may be NULL: whole trajectories one at a time, shuffled, without end. */
 UPS_DATA_API ups_data_status ups_data_loader_open(const ups_data_task *tasks, int32_t task_count,
                                                   const ups_data_loader_options *options, ups_data_loader **loader,
                                                   ups_data_error *error);
@@ -234,6 +242,9 @@ typedef struct ups_data_batch {
  * failure is repeated by every later call. */
 UPS_DATA_API ups_data_status ups_data_loader_next(ups_data_loader *loader, const ups_data_batch **batch,
                                                   ups_data_error *error);
+
+/* Gives a batch back; NULL is fine. Once only: a second time is passed over while the loader or another of its batches
+ * is there and the place was not taken by a later batch, but no program should count on it. */
 UPS_DATA_API void ups_data_loader_release(ups_data_loader *loader, const ups_data_batch *batch);
 
 /* Waits for at most so many seconds until ups_data_loader_next has something to say at once; 1 when it has, 0 when not
