@@ -123,6 +123,18 @@ def check_fields(scratch):
         batch = next(iter(data.loader(batch_size=2, frames=2, seed=1)))
         claim("and stay so in batches", batch.values.shape == (2, 2, 4, 8, 6)
               and all(np.array_equal(batch.values[w], expected[s, t : t + 2]) for w, (s, t) in enumerate(zip(batch.samples, batch.starts))))
+    path = scratch + "/grids.hdf5"
+    with h5py.File(path, "w") as f:
+        for k, grid in enumerate([(8, 6), (6, 8), (8, 6)]):
+            group = f.create_group(f"{k:04d}")
+            group["data"] = rng.normal(size=(4, *grid, 2)).astype("f4")
+            for name, points in (("t", 4), ("x", grid[0]), ("y", grid[1])):
+                group["grid/" + name] = np.linspace(0, 1, points, dtype="f4")
+    with h5py.File(path) as f, ups_reader.open(path) as data:
+        for size, shapes in ((1, [(8, 6, 2), (6, 8, 2), (8, 6, 2)]), (2, [(96,), (8, 6, 2)])):
+            batches = list(data.loader(batch_size=size, frames=2, shuffle=False))
+            claim(f"batches of {size} have their samples' grid where they share one", [b.values.shape[2:] for b in batches] == shapes
+                  and all(np.array_equal(v.ravel(), f[f"{s:04d}/data"][:2].ravel()) for b in batches for v, s in zip(b.values, b.samples)))
     paths = [write_tensor(f"{scratch}/part{k}.hdf5", np.full((2, 3, 4), k, "f4"), beta=k) for k in range(3)]
     with ups_reader.open(paths) as data:
         claim("several files are one data set, each with its parameters", [data[i][0, 0, 0] for i in range(6)] == [0, 0, 1, 1, 2, 2]
@@ -191,7 +203,7 @@ def check_batches(path, values):
         claim("memory is bound, and what is kept counted", facts["memory"] + facts["kept"] <= 2 << 20 and facts["residency"] == "ram" and facts["kept"] > 0, facts)
 
 
-def check_lifetimes(path, values):
+def check_lifetimes(scratch, path, values):
     data = ups_reader.open(path)
     loader = data.loader(batch_size=4, frames=2, seed=2)
     kept = [(b.samples, b.starts, b.values) for _ in range(20) for b in loader]
@@ -221,6 +233,27 @@ def check_lifetimes(path, values):
     gc.collect()
     claim("windows in place outlive everything too, and cannot be written", windows.shape == SHAPE[1:] and not windows.flags.writeable
           and any(np.array_equal(windows, value) for value in values))
+    path = write_tensor(scratch + "/one_chunk.hdf5", np.arange(240 << 13, dtype="f8").reshape(1, 240, 1 << 13), chunks=(1, 240, 1 << 13), compression="gzip", compression_opts=1)
+    expected, found = np.arange(240 << 13, dtype="f8").reshape(240, 1 << 13, 1), []
+
+    def read_beside(begun):
+        begun.set()
+        try:
+            found.append(same(data[0], expected))
+        except ValueError:  # closed before it came to read
+            pass
+
+    for _ in range(20):  # until some had begun, which takes luck on a busy machine
+        data, begun = ups_reader.open(path), threading.Event()
+        reader = threading.Thread(target=read_beside, args=(begun,))
+        reader.start()
+        begun.wait()
+        time.sleep(0.005)  # decoding takes longer
+        data.close()
+        reader.join()
+        if len(found) == 4:
+            break
+    claim("closing takes nothing away under a read in another thread", found and all(found), found)
     claim("a data set that was closed says so", "was closed" in str(raises(ValueError, lambda: data[0])))
 
 
@@ -369,7 +402,7 @@ def main():
         path, values = check_cache(scratch)
         check_fields(scratch)
         check_batches(path, values)
-        check_lifetimes(path, values)
+        check_lifetimes(scratch, path, values)
         check_mistakes(scratch, path)
         check_processes(scratch, path, values)
         check_interrupt(scratch)

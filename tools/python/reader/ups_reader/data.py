@@ -48,6 +48,31 @@ def _doubles(pointer, count):
     return np.array(pointer[:count], np.float64) if pointer else None
 
 
+class _Opened:
+    """The library's data set, of one process. It is closed when the last reference is dropped: whoever is within a call of
+    the library keeps one, so that closing in another thread takes nothing away under it."""
+
+    def __init__(self, paths):
+        self.library, self.owner = c.library(), os.getpid()
+        names = (ctypes.c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
+        handle = ctypes.c_void_p()
+        self.library.open_files(names, len(paths), ctypes.byref(handle))
+        self.handle = handle.value
+        closing = weakref.finalize(self, _close, self.library, self.handle, self.owner)
+        closing.atexit = False  # a daemon thread may be reading until the process ends
+
+    def describe(self):
+        info = c.Info()
+        self.library.describe(self.handle, ctypes.byref(info))
+        return info
+
+    def describe_sample(self, index):
+        """Its pointers are good as long as this object."""
+        sample = c.CSample()
+        self.library.describe_sample(self.handle, index, ctypes.byref(sample))
+        return sample
+
+
 class Data:
     """A sequence of trajectories. `data[i]` is one of them, `data[i, 3:10]` some of its frames, in the type they are stored in.
 
@@ -57,9 +82,8 @@ class Data:
     def __init__(self, paths):
         self.paths = tuple(os.path.abspath(os.fspath(path)) for path in paths)
         self._parameters = None
-        self._open()
-        info = c.Info()
-        self._library.describe(self._handle, ctypes.byref(info))
+        self._opened = _Opened(self.paths)
+        info = self._opened.describe()
         self.kind = info.kind.decode()
         self.channels = info.channels
         self.channel_names = _texts(info.channel_names, info.channels)
@@ -68,27 +92,18 @@ class Data:
         self.attributes = json.loads(info.attributes) if info.attributes else None
         self._count = info.count
 
-    def _open(self):
-        self._library = c.library()
-        self._owner = os.getpid()
-        paths = (ctypes.c_char_p * len(self.paths))(*(os.fsencode(path) for path in self.paths))
-        handle = ctypes.c_void_p()
-        self._library.open_files(paths, len(self.paths), ctypes.byref(handle))
-        self._handle_value = handle.value
-        self._finalizer = weakref.finalize(self, _close, self._library, handle.value, self._owner)
-
-    @property
-    def _handle(self):
-        if self._handle_value is None:
+    def _use(self):
+        """What is open in this process, to be kept while it is used."""
+        opened = self._opened
+        if opened is None:
             raise ValueError(f"{self.paths[0]} was closed")
-        if self._owner != os.getpid():
-            self._open()  # the parent's is not ours to close
-        return self._handle_value
+        if opened.owner != os.getpid():
+            self._opened = opened = _Opened(self.paths)  # the parent's is not ours to close
+        return opened
 
     def close(self):
-        """Loaders that were made of it go on."""
-        self._finalizer()
-        self._handle_value = None
+        """Loaders that were made of it go on, and so do reads in other threads that have begun."""
+        self._opened = None
 
     def __enter__(self):
         return self
@@ -111,14 +126,10 @@ class Data:
             raise IndexError(f"{self.paths[0]} has {len(self)} samples; there is no sample {index}")
         return index % len(self)
 
-    def _describe(self, index):
-        sample = c.CSample()
-        self._library.describe_sample(self._handle, index, ctypes.byref(sample))
-        return sample
-
     def sample(self, index):
         """Name, shape, axes, time grid, coordinates and parameters of one sample."""
-        s = self._describe(self._index(index))
+        index, opened = self._index(index), self._use()
+        s = opened.describe_sample(index)
         axes = tuple(s.axes[a].decode() for a in range(s.rank))
         found = {axes[a]: _doubles(s.coordinates[a], s.shape[a]) for a in range(s.rank) if s.coordinates[a]}
         values = s.parameters[: len(self.parameter_names)] if s.parameters else ()
@@ -147,19 +158,16 @@ class Data:
     def parameters(self):
         """(samples) values of each parameter by name, NaN where a sample has none."""
         if self._parameters is None:
-            names = self.parameter_names
-            rows = np.full((len(self), len(names)), np.nan)
-            for i in range(len(self) if names else 0):
-                pointer = self._describe(i).parameters
-                if pointer:
-                    rows[i] = pointer[: len(names)]
+            names, opened = self.parameter_names, self._use()
+            rows = np.empty((len(self), len(names)))
+            opened.library.parameters(opened.handle, 0, len(self), rows.ctypes.data, rows.nbytes)
             self._parameters = {name: rows[:, k] for k, name in enumerate(names)}
         return self._parameters
 
     def read(self, index, frames=slice(None), dtype=None, out=None):
         """Frames of one sample, (frames, …), as `dtype` (float32, or as stored); into `out` where that is given."""
-        index = self._index(index)
-        s = self._describe(index)
+        index, opened = self._index(index), self._use()
+        s = opened.describe_sample(index)
         first, stop, step = frames.indices(s.shape[0])
         chosen = range(first, stop, step)
         low, count = (min(chosen), max(chosen) - min(chosen) + 1) if chosen else (0, 0)
@@ -171,7 +179,7 @@ class Data:
             raise ValueError(f"out has shape {out.shape} and type {out.dtype}; {(len(chosen), *frame)} {dtype} is wanted")
         straight = step == 1 and out is not None and out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative
         into = out if straight else np.empty((count, *frame), dtype)
-        self._library.read(self._handle, index, low, count, CODES[dtype], into.ctypes.data, into.nbytes)
+        opened.library.read(opened.handle, index, low, count, CODES[dtype], into.ctypes.data, into.nbytes)
         if straight:
             return out
         found = into if step == 1 else into[::step] if step > 0 else into[::-1][::-step]
@@ -190,7 +198,7 @@ class Data:
         if isinstance(frames, slice):
             found = self.read(index, frames)
             return found[(slice(None), *rest)] if rest else found
-        times = self._describe(self._index(index)).shape[0]
+        times = self._use().describe_sample(self._index(index)).shape[0]
         frame = operator.index(frames)
         if not -times <= frame < times:
             raise IndexError(f"sample {index} of {self.paths[0]} has {times} frames; there is no frame {frame}")

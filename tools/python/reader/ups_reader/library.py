@@ -102,6 +102,7 @@ _PROTOTYPES = {
     "close": (None, [c_void_p]),
     "describe": (STATUS, [c_void_p, POINTER(Info)]),
     "describe_sample": (STATUS, [c_void_p, c_int64, POINTER(CSample)]),
+    "parameters": (STATUS, [c_void_p, c_int64, c_int64, c_void_p, c_size_t]),
     "read": (STATUS, [c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p, c_size_t]),
     "loader_open": (STATUS, [POINTER(CTask), c_int32, POINTER(Options), POINTER(c_void_p)]),
     "loader_close": (None, [c_void_p]),

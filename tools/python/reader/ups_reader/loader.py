@@ -314,9 +314,11 @@ class Loader:
         if workers > 1 and own["threads"] == 0:
             own["threads"] = max(1, len(os.sched_getaffinity(0)) // workers)
         tasks = (c.CTask * len(self._data))()
-        keep = []
+        keep = []  # what tasks point to, until the loader has its own
         for task, (name, data) in zip(tasks, self._data.items()):
-            task.data = data._handle
+            opened = data._use()
+            keep.append(opened)
+            task.data = opened.handle
             usual = data.attributes["task"] if data.attributes else os.path.basename(data.paths[0])
             task.name = str(usual if name is None else name).encode()
             task.weight = self._weights.get(name, 0.0)
