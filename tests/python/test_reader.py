@@ -203,7 +203,7 @@ def check_batches(path, values):
         claim("memory is bound, and what is kept counted", facts["memory"] + facts["kept"] <= 2 << 20 and facts["residency"] == "ram" and facts["kept"] > 0, facts)
 
 
-def check_lifetimes(scratch, path, values):
+def check_lifetimes(path, values):
     data = ups_reader.open(path)
     loader = data.loader(batch_size=4, frames=2, seed=2)
     kept = [(b.samples, b.starts, b.values) for _ in range(20) for b in loader]
@@ -233,27 +233,18 @@ def check_lifetimes(scratch, path, values):
     gc.collect()
     claim("windows in place outlive everything too, and cannot be written", windows.shape == SHAPE[1:] and not windows.flags.writeable
           and any(np.array_equal(windows, value) for value in values))
-    path = write_tensor(scratch + "/one_chunk.hdf5", np.arange(240 << 13, dtype="f8").reshape(1, 240, 1 << 13), chunks=(1, 240, 1 << 13), compression="gzip", compression_opts=1)
-    expected, found = np.arange(240 << 13, dtype="f8").reshape(240, 1 << 13, 1), []
-
-    def read_beside(begun):
-        begun.set()
-        try:
-            found.append(same(data[0], expected))
-        except ValueError:  # closed before it came to read
-            pass
-
-    for _ in range(20):  # until some had begun, which takes luck on a busy machine
-        data, begun = ups_reader.open(path), threading.Event()
-        reader = threading.Thread(target=read_beside, args=(begun,))
-        reader.start()
-        begun.wait()
-        time.sleep(0.005)  # decoding takes longer
-        data.close()
-        reader.join()
-        if len(found) == 4:
-            break
-    claim("closing takes nothing away under a read in another thread", found and all(found), found)
+    library, data, events, found = ups_reader.library.library(), ups_reader.open(path), [], []
+    read, close, begun, go_on = library.read, library.close, threading.Event(), threading.Event()
+    library.read = lambda *arguments: (begun.set(), go_on.wait(60), read(*arguments), events.append("read"))
+    library.close = lambda handle: (events.append("close"), close(handle))
+    reader = threading.Thread(target=lambda: found.append(data[0]))
+    reader.start()
+    begun.wait(60)
+    data.close()
+    go_on.set()
+    reader.join()
+    library.read, library.close = read, close
+    claim("closing takes nothing away under a read in another thread", events == ["read", "close"] and same(found[0], values[0]), events)
     claim("a data set that was closed says so", "was closed" in str(raises(ValueError, lambda: data[0])))
 
 
@@ -402,7 +393,7 @@ def main():
         path, values = check_cache(scratch)
         check_fields(scratch)
         check_batches(path, values)
-        check_lifetimes(scratch, path, values)
+        check_lifetimes(path, values)
         check_mistakes(scratch, path)
         check_processes(scratch, path, values)
         check_interrupt(scratch)

@@ -147,7 +147,8 @@ def _raising(function):
 
 def _candidates():
     here = os.path.dirname(os.path.abspath(__file__))
-    for folder in (here, os.path.join(sys.prefix, "lib"), os.path.join(site.getuserbase(), "lib")):
+    places = (os.path.join(prefix, lib) for prefix in (sys.prefix, site.getuserbase()) for lib in ("lib", "lib64"))
+    for folder in (here, *places):
         for name in (SONAME, "libups.so"):
             path = os.path.join(folder, name)
             if os.path.exists(path):
