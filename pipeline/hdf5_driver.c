@@ -53,6 +53,8 @@ typedef struct noting_file {
     dev_t device;
     ino_t inode;
     haddr_t end_of_allocation, end_of_file;
+    uint64_t largest_heap;               /* bytes of names of the groups seen so far */
+    uint64_t names_bytes, names_address; /* of the latest */
     ups_hdf5_note *note;
 } noting_file;
 
@@ -93,9 +95,11 @@ static int noting_compare(const H5FD_t *first, const H5FD_t *second) {
     return a->note == b->note ? 0 : (uintptr_t)a->note < (uintptr_t)b->note ? -1 : 1; /* two openings stay two files */
 }
 
-/* No H5FD_FEAT_DATA_SIEVE: the sieve buffer of HDF5 1.10 is overrun by shapes that a damaged file claims. */
+/* No H5FD_FEAT_DATA_SIEVE: the sieve buffer of HDF5 1.10 is overrun by shapes that a damaged file claims. No
+ * H5FD_FEAT_ACCUMULATE_METADATA: after a failed read its accumulator is a null pointer that it copies from; and so
+ * every block of metadata is read as a whole, which end_names counts on. */
 static herr_t noting_query(const H5FD_t *head, unsigned long *flags) {
-    *flags = H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
     return 0;
 }
 
@@ -141,6 +145,56 @@ static bool sound_heap(const noting_file *file, haddr_t address) {
     return true;
 }
 
+/* The names of a group lie in its local heap, and entries of its symbol table nodes say where. HDF5 1.10 follows them
+ * wherever they lead. So the heap's last byte, which in a sound heap is the NUL of a name, its padding or part of a
+ * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused; the library
+ * reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names (8 bytes), 8
+ * unused, their address (8). They are read with it where they follow it, and else next. (HDF5 File Format Specification
+ * III.D.)
+ */
+static void end_names(noting_file *file, haddr_t address, uint8_t *block, size_t size) {
+    enum { HEADER = 32, LEAST_USER_BLOCK = 512 };
+    if (size >= HEADER && memcmp(block, "HEAP", 4) == 0) {
+        memcpy(&file->names_bytes, block + 8, 8);
+        memcpy(&file->names_address, block + 24, 8);
+        if (file->names_bytes > file->largest_heap && file->names_bytes <= file->end_of_file)
+            file->largest_heap = file->names_bytes;
+        if (file->names_bytes > 0 && file->names_bytes <= size - HEADER) block[HEADER + file->names_bytes - 1] = 0;
+        return;
+    }
+    haddr_t before = address - file->names_address; /* addresses count from behind a user block, a power of two */
+    if (size > 0 && size == file->names_bytes && (before & (before - 1)) == 0 &&
+        (before == 0 || before >= LEAST_USER_BLOCK))
+        block[size - 1] = 0;
+}
+
+/* "SNOD", version, an unused byte, how many entries (2 bytes); entries of 40 bytes: the name's place (8), the object's
+ * address (8), what is in the last 16 bytes (4; 2: a soft link, whose text's place begins them), 4 unused, these 16.
+ * (III.B, III.C.) */
+static bool sound_node(const noting_file *file, const uint8_t *node, size_t size) {
+    enum { HEADER = 8, ENTRY = 40, SOFT_LINK = 2 };
+    uint16_t count;
+    memcpy(&count, node + 6, sizeof count);
+    for (size_t at = HEADER; count > 0 && at + ENTRY <= size; count--, at += ENTRY) {
+        uint64_t name;
+        uint32_t kind, text;
+        memcpy(&name, node + at, sizeof name);
+        memcpy(&kind, node + at + 16, sizeof kind);
+        memcpy(&text, node + at + 24, sizeof text);
+        if (name >= file->largest_heap || (kind == SOFT_LINK && text >= file->largest_heap)) return false;
+    }
+    return true;
+}
+
+/* Whether what was read can be given to the library. */
+static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t address, uint8_t *block, size_t size) {
+    enum { SHORTEST = 16 };
+    if (type == H5FD_MEM_LHEAP) end_names(file, address, block, size);
+    if (size < SHORTEST) return true;
+    if (memcmp(block, "GCOL", 4) == 0) return sound_heap(file, address);
+    return type != H5FD_MEM_BTREE || memcmp(block, "SNOD", 4) != 0 || sound_node(file, block, size);
+}
+
 static herr_t noting_read(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, void *buffer) {
     noting_file *file = (noting_file *)head;
     if (type == H5FD_MEM_DRAW && file->note && file->note->armed) {
@@ -150,7 +204,7 @@ static herr_t noting_read(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t
         return 0;
     }
     const haddr_t start = address;
-    const bool whole_header = size >= 16;
+    const size_t whole = size;
     char *to = buffer;
     while (size) {
         ssize_t got = pread(file->fd, to, size, (off_t)address);
@@ -164,8 +218,7 @@ static herr_t noting_read(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t
         address += (haddr_t)got;
         size -= (size_t)got;
     }
-    if (whole_header && memcmp(buffer, "GCOL", 4) == 0 && !sound_heap(file, start)) return -1;
-    return 0;
+    return sound_block(file, type, start, buffer, whole) ? 0 : -1;
 }
 
 static herr_t noting_write(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
