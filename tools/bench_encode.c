@@ -156,7 +156,7 @@ static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     ups_error error = {0};
     ups_session session;
     const ups_task *task = NULL;
-    ups_encoder_rate apart, fused;
+    ups_encoder_rate apart = {0}, fused = {0};
     ups_status status = ups_session_open(plan->config, plan->overrides, plan->override_count, true, &session, &error);
     if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
     if (status == UPS_OK)
