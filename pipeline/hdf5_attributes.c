@@ -1,5 +1,6 @@
 /* Attributes of an HDF5 file's objects: all the simple ones in turn, or one by its name. Every call of the library
  * stands under its lock. */
+#include "base/log.h"
 #include "pipeline/hdf5_object.h"
 #include "pipeline/hdf5_text.h"
 
@@ -23,29 +24,34 @@ static hid_t text_type(hid_t stored, size_t *bytes) {
 
 typedef struct attribute_walk {
     const ups_hdf5_file *file;
+    const char *object;
     ups_hdf5_attribute_visitor visit;
     void *context;
 } attribute_walk;
 
 static void visit_text(const attribute_walk *walk, hid_t attribute, hid_t type, const char *name) {
     char *text = NULL;
+    bool fine;
     if (H5Tis_variable_str(type) > 0) {
-        if (ups_hdf5_read_texts(walk->file, attribute, 1, LONGEST_TEXT, &text) && text)
-            walk->visit(walk->context, name, 0, text);
+        fine = ups_hdf5_read_texts(walk->file, attribute, 1, LONGEST_TEXT, &text);
     } else {
         size_t bytes;
         hid_t memory_type = text_type(type, &bytes);
-        text = bytes < LONGEST_TEXT ? calloc(1, bytes) : NULL;
-        if (text && H5Aread(attribute, memory_type, text) >= 0) walk->visit(walk->context, name, 0, text);
+        text = bytes <= LONGEST_TEXT ? calloc(1, bytes) : NULL;
+        fine = text && H5Aread(attribute, memory_type, text) >= 0;
         H5Tclose(memory_type);
     }
+    if (fine && text) walk->visit(walk->context, name, 0, text);
+    if (!fine)
+        ups_log(UPS_LOG_WARNING, "%s: attribute '%s' of '/%s' is left out: its text is damaged, or longer than 1 MiB",
+                walk->file->path, name, walk->object);
     free(text);
 }
 
 static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context) {
     const attribute_walk *walk = context;
     hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
-    if (attribute < 0) return -1;
+    if (attribute < 0) return 0;
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     if (type >= 0 && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) {
         H5T_class_t class = H5Tget_class(type);
@@ -62,15 +68,18 @@ static herr_t visit_attribute(hid_t object, const char *name, const H5A_info_t *
 
 ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_attribute_visitor visit, void *context,
                                ups_error *error) {
-    attribute_walk walk = {file, visit, context};
+    attribute_walk walk = {file, name, visit, context};
     char reason[300] = "";
     ups_hdf5_enter();
     hid_t object = ups_hdf5_open_for_attributes(file, name);
-    herr_t result = object < 0 ? -1 : H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_attribute, &walk);
-    if (result < 0) ups_hdf5_reason(reason);
-    if (object >= 0) H5Oclose(object);
+    if (object >= 0) {
+        ups_hdf5_each_attribute(file, object, visit_attribute, &walk);
+        H5Oclose(object);
+    } else {
+        ups_hdf5_reason(reason);
+    }
     ups_hdf5_leave();
-    if (result < 0)
+    if (object < 0)
         return ups_fail(error, UPS_ERR_FORMAT, "%s: the attributes of '/%s' cannot be read (%s); the file is damaged",
                         file->path, name, reason);
     return UPS_OK;
@@ -146,13 +155,13 @@ static bool read_attribute(const ups_hdf5_file *file, hid_t attribute, ups_arena
 ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name, const char *name, ups_arena *arena,
                                    ups_hdf5_attribute *out, ups_error *error) {
     *out = (ups_hdf5_attribute){0};
-    char reason[300] = "its type is neither text nor number";
+    char reason[600] = "its type is neither text nor number";
     ups_hdf5_enter();
     hid_t object = ups_hdf5_open_for_attributes(file, object_name);
     htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
     hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
     bool fine = exists == 0 || (attribute >= 0 && read_attribute(file, attribute, arena, out));
-    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_reason(reason);
+    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_undecodable(reason);
     if (attribute >= 0) H5Aclose(attribute);
     if (object >= 0) H5Oclose(object);
     ups_hdf5_leave();

@@ -13,7 +13,8 @@ struct ups_hdf5_file {
     uint64_t bytes;
     struct timespec modified; /* at opening */
     bool through_library;
-    bool needed; /* an array reads through the library */
+    bool needed;        /* an array reads through the library */
+    bool told_left_out; /* that attributes cannot be decoded: said once a file */
     ups_hdf5_note note;
 };
 

@@ -1,30 +1,24 @@
 /* An attribute holds, of a text of variable length, where it lies: its length, a global heap's address and an index in
  * it. HDF5 1.10 follows the index without looking whether the heap has so many objects, and reads past its own tables.
- * So the library is asked for the reference alone, by a conversion that leaves its 16 bytes as they are, and the heap
- * is looked into here.
+ * So the library is asked for the reference alone, by a conversion that leaves its bytes as they are, and the heap is
+ * looked into here; unless the attribute lies in another file than the one that was opened (behind an external link).
  *
- * Source: HDF5 File Format Specification 3.0, III.E (global heaps), IV.B (variable-length data). */
+ * Source: HDF5 File Format Specification 3.0, IV.B (variable-length data). */
 #include "pipeline/hdf5_text.h"
 
-#include <errno.h>
+#include "base/files.h"
+#include "pipeline/hdf5_bytes.h"
+#include "pipeline/hdf5_object.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { REFERENCE = 16, HEADER = 16, LARGEST_HEAP = 1 << 24 };
 
 static const char reference_name[] = "ups heap reference";
-
-static uint64_t number(const uint8_t *bytes, int count) {
-    uint64_t value = 0;
-    for (int i = 0; i < count; i++) value |= (uint64_t)bytes[i] << 8 * i;
-    return value;
-}
 
 /* The library's conversion of stored references to `reference_name`: they stay what they are. */
 static herr_t keep_references(hid_t stored, hid_t wanted, H5T_cdata_t *about, size_t count, size_t stride,
                               size_t background_stride, void *buffer, void *background, hid_t transfer) {
-    if (about->command == H5T_CONV_CONV) return H5Tget_size(stored) == REFERENCE ? 0 : -1;
+    if (about->command == H5T_CONV_CONV) return H5Tget_size(stored) == H5Tget_size(wanted) ? 0 : -1;
     if (about->command == H5T_CONV_FREE) return 0;
     char *tag = H5Tget_class(wanted) == H5T_OPAQUE ? H5Tget_tag(wanted) : NULL;
     bool ours = tag && strcmp(tag, reference_name) == 0;
@@ -33,88 +27,74 @@ static herr_t keep_references(hid_t stored, hid_t wanted, H5T_cdata_t *about, si
     return ours ? 0 : -1;
 }
 
-static bool read_references(hid_t attribute, uint8_t *references) {
-    hid_t wanted = H5Tcreate(H5T_OPAQUE, REFERENCE), stored = H5Aget_type(attribute);
-    bool fine = wanted >= 0 && stored >= 0 && H5Tset_tag(wanted, reference_name) >= 0 &&
-                H5Tregister(H5T_PERS_SOFT, reference_name, stored, wanted, keep_references) >= 0;
-    if (fine) {
-        fine = H5Aread(attribute, wanted, references) >= 0;
-        H5Tunregister(H5T_PERS_SOFT, reference_name, stored, wanted, keep_references);
-    }
+static bool read_references(hid_t attribute, size_t size, uint8_t *references) {
+    static bool registered; /* within the lock; stays for the process, and touches no type but the one of this name */
+    hid_t wanted = H5Tcreate(H5T_OPAQUE, size), stored = H5Aget_type(attribute);
+    bool fine = wanted >= 0 && stored >= 0 && H5Tset_tag(wanted, reference_name) >= 0;
+    if (fine && !registered)
+        registered = H5Tregister(H5T_PERS_SOFT, reference_name, stored, wanted, keep_references) >= 0;
+    fine = fine && H5Aread(attribute, wanted, references) >= 0;
     if (stored >= 0) H5Tclose(stored);
     if (wanted >= 0) H5Tclose(wanted);
     return fine;
 }
 
-static uint64_t base_address(const ups_hdf5_file *file) {
-    hsize_t bytes = 0;
-    hid_t creation = H5Fget_create_plist(file->id);
-    if (creation >= 0) {
-        H5Pget_userblock(creation, &bytes);
-        H5Pclose(creation);
-    }
-    return bytes;
-}
-
-static bool read_exactly(const ups_hdf5_file *file, uint8_t *to, uint64_t bytes, uint64_t offset) {
-    if (offset > file->bytes || bytes > file->bytes - offset) return false;
-    while (bytes) {
-        ssize_t got = pread(file->fd, to, bytes, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
-        to += got;
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
-    }
-    return true;
-}
-
-/* Where object `index` of a heap of `size` bytes begins, and its length in *bytes; 0 when there is none. */
-static uint64_t find_object(const uint8_t *heap, uint64_t size, uint64_t index, uint64_t *bytes) {
-    for (uint64_t at = HEADER; at + HEADER <= size;) {
-        const uint64_t found = number(heap + at, 2), room = size - at - HEADER;
-        *bytes = number(heap + at + 8, 8);
-        if (found == 0 || *bytes > room) return 0; /* the free rest, which is last */
-        if (found == index) return at + HEADER;
-        at += HEADER + (*bytes + 7) / 8 * 8;
-    }
-    return 0;
-}
-
 /* The text that a reference stands for, to be freed; NULL when it cannot be had. */
-static char *fetch(const ups_hdf5_file *file, uint64_t base, const uint8_t *reference, uint64_t longest) {
-    const uint64_t length = number(reference, 4), index = number(reference + 12, 4);
-    uint64_t address = number(reference + 4, 8), bytes;
-    uint8_t header[HEADER];
-    if (length > longest || address > file->bytes) return NULL;
-    address += base;
-    if (!read_exactly(file, header, HEADER, address) || memcmp(header, "GCOL", 4) != 0) return NULL;
-    const uint64_t size = number(header + 8, 8);
-    uint8_t *heap = size >= HEADER && size <= LARGEST_HEAP ? malloc(size) : NULL;
-    char *text = NULL;
-    if (heap && read_exactly(file, heap, size, address)) {
-        const uint64_t at = find_object(heap, size, index, &bytes);
-        if (at != 0 && length <= bytes) text = strndup((const char *)heap + at, length);
+static char *fetch(const ups_hdf5_file *file, const ups_hdf5_sizes *sizes, const uint8_t *reference, uint64_t longest) {
+    const uint64_t length = ups_hdf5_number(reference, 4), heap = ups_hdf5_number(reference + 4, sizes->address);
+    const uint64_t index = ups_hdf5_number(reference + 4 + sizes->address, 4);
+    uint64_t offset, bytes;
+    if (length > longest || heap > file->bytes || index == 0 ||
+        !ups_hdf5_find_in_heap(file->fd, file->bytes, sizes, sizes->base + heap, index, &offset, &bytes) ||
+        length > bytes)
+        return NULL;
+    char *text = calloc(1, length + 1);
+    if (text && ups_read_at(file->fd, file->path, offset, text, length, NULL) == UPS_OK) return text;
+    free(text);
+    return NULL;
+}
+
+static bool fetch_all(const ups_hdf5_file *file, const ups_hdf5_sizes *sizes, hid_t attribute, int64_t count,
+                      uint64_t longest, char **texts) {
+    const size_t size = 8 + (size_t)sizes->address;
+    uint8_t *references = calloc((size_t)count, size);
+    bool fine = references && read_references(attribute, size, references);
+    for (int64_t i = 0; fine && i < count; i++) {
+        const uint8_t *reference = references + (size_t)i * size;
+        if (ups_hdf5_number(reference + 4, sizes->address) == 0) continue; /* never written */
+        texts[i] = fetch(file, sizes, reference, longest);
+        fine = texts[i] != NULL;
     }
-    free(heap);
-    return text;
+    free(references);
+    return fine;
+}
+
+static bool read_by_library(hid_t attribute, int64_t count, uint64_t longest, char **texts) {
+    char **found = calloc((size_t)count, sizeof *found);
+    hid_t type = H5Aget_type(attribute), wanted = H5Tcopy(H5T_C_S1);
+    bool fine = found && type >= 0 && H5Tset_size(wanted, H5T_VARIABLE) >= 0 &&
+                H5Tset_cset(wanted, H5Tget_cset(type)) >= 0 && H5Aread(attribute, wanted, found) >= 0;
+    for (int64_t i = 0; fine && i < count; i++) {
+        if (!found[i]) continue;
+        texts[i] = strlen(found[i]) <= longest ? strdup(found[i]) : NULL;
+        fine = texts[i] != NULL;
+    }
+    for (int64_t i = 0; found && i < count; i++) H5free_memory(found[i]);
+    free(found);
+    if (type >= 0) H5Tclose(type);
+    H5Tclose(wanted);
+    return fine;
 }
 
 bool ups_hdf5_read_texts(const ups_hdf5_file *file, hid_t attribute, int64_t count, uint64_t longest, char **texts) {
     memset(texts, 0, (size_t)count * sizeof *texts);
-    uint8_t *references = calloc((size_t)count, REFERENCE);
-    bool fine = references && read_references(attribute, references);
-    const uint64_t base = base_address(file);
-    for (int64_t i = 0; fine && i < count; i++) {
-        const uint8_t *reference = references + i * REFERENCE;
-        if (number(reference + 4, 8) == 0) continue; /* never written */
-        texts[i] = fetch(file, base, reference, longest);
-        fine = texts[i] != NULL;
-    }
+    const ups_hdf5_sizes sizes = ups_hdf5_sizes_of(file->id);
+    bool fine = sizes.address && ups_hdf5_is_of(file, attribute)
+                    ? fetch_all(file, &sizes, attribute, count, longest, texts)
+                    : read_by_library(attribute, count, longest, texts);
     for (int64_t i = 0; !fine && i < count; i++) {
         free(texts[i]);
         texts[i] = NULL;
     }
-    free(references);
     return fine;
 }

@@ -157,7 +157,7 @@ static void read_attributes(const description *to, hid_t object, int64_t *count,
     int number = H5Aget_num_attrs(object);
     attribute_list attributes = {.to = to, .room = number > 0 ? number : 0};
     attributes.list = UPS_ARENA_ARRAY(to->arena, ups_netcdf_attribute, attributes.room + 1);
-    H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, take_attribute, &attributes);
+    ups_hdf5_each_attribute(to->file, object, take_attribute, &attributes);
     *count = attributes.count;
     *list = attributes.list;
 }

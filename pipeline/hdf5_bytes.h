@@ -1,0 +1,31 @@
+/* What UPS reads of an HDF5 file's own structures beside the library: numbers, their sizes, and global heaps. */
+#ifndef UPS_PIPELINE_HDF5_BYTES_H
+#define UPS_PIPELINE_HDF5_BYTES_H
+
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A little-endian number of `count` ≤ 8 bytes. */
+static inline uint64_t ups_hdf5_number(const uint8_t *bytes, int count) {
+    uint64_t value = 0;
+    for (int i = 0; i < count; i++) value |= (uint64_t)bytes[i] << 8 * i;
+    return value;
+}
+
+/* How a file writes addresses and lengths: nearly always in 8 bytes each, but its writer may have chosen others
+ * (H5Pset_sizes). */
+typedef struct ups_hdf5_sizes {
+    int address, length; /* bytes of one; 0 of both: not known, or more than UPS takes */
+    uint64_t base;       /* bytes before the HDF5 file proper (a user block); addresses count from there */
+} ups_hdf5_sizes;
+
+/* Call within the lock. */
+ups_hdf5_sizes ups_hdf5_sizes_of(hid_t file);
+
+/* Whether a global heap collection, at `address` from the start of the file of `end` bytes, is what it says; and where
+ * its object `index` lies. With index 0 all of it is looked at. (Texts of variable length live there.) */
+bool ups_hdf5_find_in_heap(int fd, uint64_t end, const ups_hdf5_sizes *sizes, uint64_t address, uint64_t index,
+                           uint64_t *offset, uint64_t *bytes);
+
+#endif
