@@ -19,8 +19,7 @@
  *  - A data set may be used by many threads at once, a loader by one at a time; ups_data_loader_release by any.
  *  - After fork() a loader belongs to the parent alone, since its threads did not follow. A data set may be opened and
  *    read in both: to that end fork() waits, once a data set was opened, until no thread is within HDF5 for this
- * library (opening a file of some thousand datasets takes a second or so; waiting for batches does not count). What
- * spawns without fork handlers, posix_spawn or vfork, does not wait.
+ *    library. That is as long as opening a file takes, or one read that needs HDF5. posix_spawn and vfork do not wait.
  *  - HDF5 files are opened under a lock of this library's own: a program that uses the same copy of the HDF5 library
  *    itself must not do so in another thread while a data set is being opened, nor while one is read that needs HDF5
  *    for its reading (rare: a storage form that cannot be read by extents).
