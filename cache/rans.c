@@ -1,5 +1,6 @@
 #include "cache/rans.h"
 
+#include "base/instruction_sets.h"
 #include "cache/rans_kernel.h"
 #include <math.h>
 #include <string.h>
@@ -15,11 +16,8 @@ static const ups_rans_kernel *kernel;
 
 __attribute__((constructor)) static void choose_kernel(void) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq"))
-        forms[form_count++] = &ups_rans_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && ups_half_path_runs_here(UPS_HALF_F16C))
-        forms[form_count++] = &ups_rans_avx2;
+    if (ups_runs_x86_64_v4()) forms[form_count++] = &ups_rans_avx512;
+    if (ups_runs_x86_64_v3()) forms[form_count++] = &ups_rans_avx2;
 #endif
     forms[form_count++] = &ups_rans_baseline;
     for (int i = 0; i < form_count; i++) forms[i]->prepare();

@@ -1,6 +1,7 @@
 /* See machine.h. A capability is tried, not guessed from version numbers: a ring is set up, a file is opened with
  * O_DIRECT, the kernel is asked for AMX, the driver for its GPUs. */
 #include "tools/machine.h"
+#include "base/instruction_sets.h"
 #include "base/threads.h"
 #include "pipeline/io.h"
 #include "pipeline/netcdf_library.h"
@@ -97,12 +98,13 @@ static bool amx_granted(void) {
 
 static void examine_vector_units(ups_findings *findings) {
     const char *group = "Processor";
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-        advise(add(findings, group, "vector units", UPS_FINDING_NOTE, "no AVX2: kernels fall back to SSE"),
+    if (!ups_runs_x86_64_v3()) {
+        advise(add(findings, group, "vector units", UPS_FINDING_NOTE,
+                   "no AVX2, or not all of x86-64-v3: kernels fall back to SSE"),
                "use a processor of 2013 or later; a virtual machine may need its CPU type set to 'host'");
         return;
     }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    if (ups_runs_x86_64_v4()) {
         add(findings, group, "vector units", UPS_FINDING_OK, "AVX2, AVX-512");
     } else {
         add(findings, group, "vector units", UPS_FINDING_OK, "AVX2; no AVX-512");

@@ -5,6 +5,7 @@
  * kernels run. */
 #include "model/cpu/device.h"
 #include "base/arena.h"
+#include "base/instruction_sets.h"
 #include "base/threads.h"
 #include "model/cpu/kernels.h"
 #include <cpuid.h>
@@ -25,13 +26,9 @@ static bool amx_permitted(void) {
 }
 
 static bool runs_here(const ups_cpu_variant *variant) {
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512cd");
-    if (variant == &ups_cpu_amx) return avx512 && amx_permitted();
-    if (variant == &ups_cpu_avx512) return avx512;
-    if (variant == &ups_cpu_avx2) return avx2;
+    if (variant == &ups_cpu_amx) return ups_runs_x86_64_v4() && amx_permitted();
+    if (variant == &ups_cpu_avx512) return ups_runs_x86_64_v4();
+    if (variant == &ups_cpu_avx2) return ups_runs_x86_64_v3();
     return true;
 }
 

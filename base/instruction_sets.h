@@ -1,0 +1,12 @@
+/* Whether what is compiled for a level of x86-64 runs on this processor, under this system: everything that the level
+ * lets a compiler use is there (System V ABI, AMD64 supplement, "Micro-Architecture Levels"), and the system keeps the
+ * registers. All of it is asked for, since a hypervisor may hide any part. False on other processors. */
+#ifndef UPS_BASE_INSTRUCTION_SETS_H
+#define UPS_BASE_INSTRUCTION_SETS_H
+
+#include <stdbool.h>
+
+bool ups_runs_x86_64_v3(void); /* AVX2, BMI, F16C, FMA, LZCNT, MOVBE */
+bool ups_runs_x86_64_v4(void); /* and AVX-512 F, BW, CD, DQ, VL */
+
+#endif
