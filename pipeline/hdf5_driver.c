@@ -2,6 +2,8 @@
 
 #include "base/files.h"
 #include "pipeline/filters.h"
+#include "pipeline/hdf5_bytes.h"
+#include "pipeline/storage_hdf5.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,8 +23,6 @@ static void *outer_report_context;
 
 void ups_hdf5_enter(void) {
     pthread_mutex_lock(&library_lock);
-    H5dont_atexit(); /* at exit HDF5 1.10 writes to standard error about files that were damaged; all of ours are closed
-                      */
     H5Eget_auto2(H5E_DEFAULT, &outer_report, &outer_report_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
@@ -30,6 +30,10 @@ void ups_hdf5_enter(void) {
 void ups_hdf5_leave(void) {
     H5Eset_auto2(H5E_DEFAULT, outer_report, outer_report_context);
     pthread_mutex_unlock(&library_lock);
+}
+
+void ups_hdf5_quiet_at_exit(void) {
+    H5dont_atexit();
 }
 
 static herr_t take_innermost(unsigned depth, const H5E_error2_t *entry, void *context) {
@@ -53,6 +57,7 @@ typedef struct noting_file {
     dev_t device;
     ino_t inode;
     haddr_t end_of_allocation, end_of_file;
+    ups_hdf5_sizes sizes;                /* once the superblock has been read */
     uint64_t largest_heap;               /* bytes of names of the groups seen so far */
     uint64_t names_bytes, names_address; /* of the latest */
     ups_hdf5_note *note;
@@ -116,82 +121,58 @@ static haddr_t noting_get_end_of_file(const H5FD_t *head, H5FD_mem_t type) {
     return ((const noting_file *)head)->end_of_file;
 }
 
-/* Whether a global heap collection (where variable-length strings live) is what it says. HDF5 1.10 copies its objects
- * without checking their sizes. Layout: "GCOL", version, 3 unused bytes, the collection's size; then objects: index (2
- * bytes), count (2), unused (4), size (8), data padded to 8; index 0 is the free rest. (HDF5 File Format Specification
- * III.E; sizes of 8 bytes, as all files have today.) */
-static bool sound_heap(const noting_file *file, haddr_t address) {
-    enum { HEADER = 16, MOST = 1 << 24 };
-    uint8_t header[HEADER];
-    uint64_t size;
-    if (ups_read_at(file->fd, "", address, header, HEADER, NULL) != UPS_OK) return false;
-    memcpy(&size, header + 8, sizeof size);
-    if (size < HEADER || size > MOST || address > file->end_of_file || size > file->end_of_file - address) return false;
-    uint64_t at = HEADER;
-    while (at + HEADER <= size) {
-        uint16_t index;
-        uint64_t object;
-        if (ups_read_at(file->fd, "", address + at, header, HEADER, NULL) != UPS_OK) return false;
-        memcpy(&index, header, sizeof index);
-        memcpy(&object, header + 8, sizeof object);
-        if (index == 0) { /* its size counts the header; one of 0 would keep the library here for ever */
-            if (object < HEADER || object > size - at) return false;
-            at += object;
-            continue;
-        }
-        if (object > size - at - HEADER) return false;
-        at += HEADER + (object + 7) / 8 * 8;
-    }
-    return true;
+/* The superblock: signature, version; of versions 0 and 1 four more and an unused byte; then how many bytes an address
+ * has, and a length. It lies behind the user block. (HDF5 File Format Specification 3.0, II.) */
+static void take_sizes(noting_file *file, haddr_t start, const uint8_t *block) {
+    const uint8_t *sizes = block + (block[8] < 2 ? 13 : 9);
+    if (sizes[0] <= 8 && sizes[1] <= 8) file->sizes = (ups_hdf5_sizes){sizes[0], sizes[1], start};
 }
 
 /* The names of a group lie in its local heap, and entries of its symbol table nodes say where. HDF5 1.10 follows them
  * wherever they lead. So the heap's last byte, which in a sound heap is the NUL of a name, its padding or part of a
  * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused; the library
- * reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names (8 bytes), 8
- * unused, their address (8). They are read with it where they follow it, and else next. (HDF5 File Format Specification
- * III.D.)
- */
-static void end_names(noting_file *file, haddr_t address, uint8_t *block, size_t size) {
-    enum { HEADER = 32, LEAST_USER_BLOCK = 512 };
-    if (size >= HEADER && memcmp(block, "HEAP", 4) == 0) {
-        memcpy(&file->names_bytes, block + 8, 8);
-        memcpy(&file->names_address, block + 24, 8);
-        if (file->names_bytes > file->largest_heap && file->names_bytes <= file->end_of_file)
-            file->largest_heap = file->names_bytes;
-        if (file->names_bytes > 0 && file->names_bytes <= size - HEADER) block[HEADER + file->names_bytes - 1] = 0;
-        return;
-    }
-    haddr_t before = address - file->names_address; /* addresses count from behind a user block, a power of two */
-    if (size > 0 && size == file->names_bytes && (before & (before - 1)) == 0 &&
-        (before == 0 || before >= LEAST_USER_BLOCK))
+ * reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names, another
+ * length, their address; padded to 8 bytes. They are read with it where they follow it, and else next. (III.D.) */
+static void end_names(noting_file *file, haddr_t start, uint8_t *block, size_t size) {
+    const int length = file->sizes.length, address = file->sizes.address;
+    const size_t header = (8 + 2 * (size_t)length + (size_t)address + 7) / 8 * 8;
+    if (size >= header && memcmp(block, "HEAP", 4) == 0) {
+        const uint64_t bytes = ups_hdf5_number(block + 8, length);
+        file->names_bytes = bytes;
+        file->names_address = file->sizes.base + ups_hdf5_number(block + 8 + 2 * length, address);
+        if (bytes > file->largest_heap && bytes <= file->end_of_file) file->largest_heap = bytes;
+        if (bytes > 0 && bytes <= size - header) block[header + bytes - 1] = 0;
+    } else if (size > 0 && size == file->names_bytes && start == file->names_address) {
         block[size - 1] = 0;
+    }
 }
 
-/* "SNOD", version, an unused byte, how many entries (2 bytes); entries of 40 bytes: the name's place (8), the object's
- * address (8), what is in the last 16 bytes (4; 2: a soft link, whose text's place begins them), 4 unused, these 16.
- * (III.B, III.C.) */
+/* "SNOD", version, an unused byte, how many entries (2 bytes). An entry: the name's place, the object's address, what
+ * is in the last 16 bytes (4; 2: a soft link, whose text's place begins them), 4 unused, these 16. (III.B, III.C.) */
 static bool sound_node(const noting_file *file, const uint8_t *node, size_t size) {
-    enum { HEADER = 8, ENTRY = 40, SOFT_LINK = 2 };
-    uint16_t count;
-    memcpy(&count, node + 6, sizeof count);
-    for (size_t at = HEADER; count > 0 && at + ENTRY <= size; count--, at += ENTRY) {
-        uint64_t name;
-        uint32_t kind, text;
-        memcpy(&name, node + at, sizeof name);
-        memcpy(&kind, node + at + 16, sizeof kind);
-        memcpy(&text, node + at + 24, sizeof text);
+    enum { HEADER = 8, SOFT_LINK = 2 };
+    const size_t kind_at = (size_t)file->sizes.length + (size_t)file->sizes.address, entry = kind_at + 24;
+    uint64_t count = ups_hdf5_number(node + 6, 2);
+    for (size_t at = HEADER; count > 0 && at + entry <= size; count--, at += entry) {
+        const uint64_t name = ups_hdf5_number(node + at, file->sizes.length);
+        const uint64_t kind = ups_hdf5_number(node + at + kind_at, 4),
+                       text = ups_hdf5_number(node + at + kind_at + 8, 4);
         if (name >= file->largest_heap || (kind == SOFT_LINK && text >= file->largest_heap)) return false;
     }
     return true;
 }
 
 /* Whether what was read can be given to the library. */
-static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t address, uint8_t *block, size_t size) {
+static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8_t *block, size_t size) {
     enum { SHORTEST = 16 };
-    if (type == H5FD_MEM_LHEAP) end_names(file, address, block, size);
+    uint64_t offset, bytes;
+    if (size >= SHORTEST && type == H5FD_MEM_SUPER && memcmp(block, "\x89HDF\r\n\x1a\n", 8) == 0)
+        take_sizes(file, start, block);
+    if (file->sizes.length == 0) return true;
+    if (type == H5FD_MEM_LHEAP) end_names(file, start, block, size);
     if (size < SHORTEST) return true;
-    if (memcmp(block, "GCOL", 4) == 0) return sound_heap(file, address);
+    if (memcmp(block, "GCOL", 4) == 0)
+        return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes);
     return type != H5FD_MEM_BTREE || memcmp(block, "SNOD", 4) != 0 || sound_node(file, block, size);
 }
 

@@ -12,6 +12,11 @@
 
 typedef struct ups_hdf5_file ups_hdf5_file;
 
+/* For programs that are UPS alone, before anything else: the library then does not close at exit what is still open, of
+ * which HDF5 1.10 complains on standard error where files were damaged. In a program that uses HDF5 itself it would
+ * lose what that has not closed. */
+void ups_hdf5_quiet_at_exit(void);
+
 /* Opens a file for mapping. With `through_library` every array will be read by the library. UPS_ERR_IO when it cannot
  * be opened at all, UPS_ERR_FORMAT when it is empty, truncated or no HDF5; the sentence says which, and what to do. */
 ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file **file, ups_error *error);

@@ -1,6 +1,7 @@
 /* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file cmd_X.c, a prototype in commands.h
  * and a line here. */
 #include "base/cancel.h"
+#include "pipeline/storage_hdf5.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/openmp_wait.h"
@@ -65,5 +66,6 @@ int main(int argc, char **argv) {
         return UPS_EXIT_OK;
     }
     ups_cancel_install();
+    ups_hdf5_quiet_at_exit();
     return ups_command_dispatch(&ups, argc, argv);
 }
