@@ -21,10 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS_AHEAD 2                                     /* trajectories being read while the workers are busy */
 #define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
 #define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
-#define BATCH_BYTES (1 << 20)                             /* of fields that are handed over together, about */
 #define BATCHES_EACH 4                                    /* for every worker, of what is taken at once, at least */
 static const double take_seconds = 8;                     /* worth of trajectories taken at once */
 static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
@@ -41,6 +39,7 @@ typedef struct split_build {
     double looked;               /* when others were last looked at */
     int64_t encoded;             /* trajectories, by this process */
     double seconds;              /* that it took */
+    ups_encode_plan plan;        /* of workers and loaders */
     ups_encode_workers *workers; /* while there is something to encode */
     ups_encode_times times;      /* of workers */
     ups_encode_stages stages;    /* of reading */
@@ -119,21 +118,24 @@ static void close_lot(split_build *b, lot *l) {
 /* Small trajectories travel together: handing one over costs more than encoding it. But there are to be some batches
  * for every worker. */
 static int64_t trajectories_together(const split_build *b, int64_t count) {
-    size_t bytes = (size_t)b->task->geometry.times * ups_sample_frame_bytes(&b->task->geometry);
-    int64_t fitting = bytes > 0 ? BATCH_BYTES / (int64_t)bytes : 1;
-    int64_t fair = count / (BATCHES_EACH * ups_encode_workers_count(b->workers));
-    int64_t together = fitting < fair ? fitting : fair;
+    int64_t fair = count / (BATCHES_EACH * b->plan.workers);
+    int64_t together = b->plan.batch < fair ? b->plan.batch : fair;
     return together > 1 ? together : 1;
 }
 
 static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
     ups_loader_options options = ups_sequential_loader_options(b->request->config);
-    int held = ups_encode_workers_count(b->workers) + 2; /* by workers, in their queue, in the reader's hands */
-    options.slots = options.slots > held + SLOTS_AHEAD ? options.slots : held + SLOTS_AHEAD;
+    options.slots = b->plan.slots;
+    options.decode_threads = b->plan.decode_threads;
     options.batch = l->of.batch = trajectories_together(b, l->count);
     ups_loader_task task = {
         .name = b->task->name, .source = b->task->source, .samples = l->samples, .sample_count = l->count};
     return ups_loader_open(&options, &task, 1, &l->of.loader, error);
+}
+
+static ups_status start_workers(split_build *b, ups_error *error) {
+    UPS_TRY(ups_encode_plan_make(b->request, b->task, &b->plan, error));
+    return ups_encode_workers_start(b->request, b->task, &b->plan, b->writer, &b->workers, error);
 }
 
 /* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
@@ -148,7 +150,7 @@ static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
         l->of.samples = l->taken;
         l->samples = l->taken + room;
         for (int64_t i = 0; i < l->count; i++) l->samples[i] = b->task->samples[b->split][l->taken[i]];
-        if (!b->workers) status = ups_encode_workers_start(b->request, b->task, b->writer, &b->workers, error);
+        if (!b->workers) status = start_workers(b, error);
         if (status == UPS_OK) status = open_loader(b, l, error);
         if (status == UPS_OK) {
             *result = l;
@@ -183,29 +185,32 @@ static ups_status hand_over(split_build *b, lot *l, lot **before, ups_error *err
     }
 }
 
+/* Waits until the workers are done with a lot, and closes it. */
+static void end_lot(split_build *b, lot **l) {
+    if (!*l) return;
+    ups_encode_workers_finished(b->workers, &(*l)->of, true);
+    close_lot(b, *l);
+    *l = NULL;
+}
+
 /* Takes and encodes until nothing is left to take. While the workers are at the end of one lot, the next is taken and
- * read. */
+ * read, if both fit into memory. */
 static ups_status encode_untaken(split_build *b, ups_error *error) {
     ups_status status = UPS_OK;
     lot *before = NULL;
     while (status == UPS_OK && !b->failed) {
         lot *next;
         double began = ups_now();
+        if (!b->plan.overlapping) end_lot(b, &before);
         status = take_lot(b, &next, error);
         if (status != UPS_OK || !next) break;
         status = hand_over(b, next, &before, error);
-        if (before) {
-            ups_encode_workers_finished(b->workers, &before->of, true);
-            close_lot(b, before);
-        }
+        end_lot(b, &before);
         before = next;
         b->seconds += ups_now() - began;
     }
     double began = ups_now();
-    if (before) {
-        ups_encode_workers_finished(b->workers, &before->of, true);
-        close_lot(b, before);
-    }
+    end_lot(b, &before);
     b->seconds += ups_now() - began;
     ups_error first;
     ups_status failed = ups_encode_workers_stop(b->workers, &b->times, &first);

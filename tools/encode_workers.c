@@ -99,10 +99,6 @@ bool ups_encode_workers_finished(ups_encode_workers *workers, const ups_encode_l
     return finished;
 }
 
-int ups_encode_workers_count(const ups_encode_workers *workers) {
-    return workers->count;
-}
-
 ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times *times, ups_error *error) {
     if (!workers) return UPS_OK;
     if (workers->queue) ups_queue_close(workers->queue);
@@ -127,29 +123,13 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
     return status;
 }
 
-static size_t latent_bytes(const ups_stage_request *request, const ups_task *task) {
-    const ups_model_config *model = &request->config->model;
-    return (size_t)(task->geometry.times * model->tokens * model->dim) * sizeof(float);
-}
-
-/* How many workers, and on how many processors each. */
-static ups_status share_processors(const ups_stage_request *request, const ups_task *task, ups_encoder_shares *shares,
-                                   ups_error *error) {
-    size_t each = 0, fields = (size_t)(task->geometry.times * ups_sample_frame_elements(&task->geometry));
-    UPS_TRY(ups_frame_encoder_measure(request, task, &each, error));
-    each += latent_bytes(request, task) + fields * sizeof(float);
-    *shares = ups_frame_encoder_share(each, request->device->threads);
-    shares->count += shares->threads == 1; /* one may wait for the disk */
-    return UPS_OK;
-}
-
 static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *error) {
     worker *w = &all->workers[all->count++];
     w->all = all;
-    w->trajectory = ups_aligned_alloc(64, latent_bytes(all->request, all->task));
+    w->trajectory = ups_aligned_alloc(64, ups_encode_latent_bytes(all->request, all->task));
     if (!w->trajectory) {
         return ups_fail(error, UPS_ERR_MEMORY, "cache: no memory for a trajectory of %zu bytes",
-                        latent_bytes(all->request, all->task));
+                        ups_encode_latent_bytes(all->request, all->task));
     }
     UPS_TRY(ups_frame_encoder_open(all->request, all->task, threads, &w->encoder, error));
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
@@ -159,22 +139,19 @@ static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *
     return UPS_OK;
 }
 
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, ups_cache_writer *writer,
-                                    ups_encode_workers **result, ups_error *error) {
+ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+                                    ups_cache_writer *writer, ups_encode_workers **result, ups_error *error) {
     *result = NULL;
     ups_encode_workers *all = calloc(1, sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     *all = (ups_encode_workers){.request = request, .task = task, .writer = writer};
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->released, NULL);
-    ups_encoder_shares shares = {0};
-    ups_status status = share_processors(request, task, &shares, error);
+    ups_status status = UPS_OK;
     all->queue = ups_queue_create(sizeof(loaded_batch), 1);
-    all->workers = calloc((size_t)shares.count + 1, sizeof *all->workers);
-    if (status == UPS_OK && (!all->queue || !all->workers)) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    }
-    while (status == UPS_OK && all->count < shares.count) status = start_worker(all, shares.threads, error);
+    all->workers = calloc((size_t)plan->workers + 1, sizeof *all->workers);
+    if (!all->queue || !all->workers) status = ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    while (status == UPS_OK && all->count < plan->workers) status = start_worker(all, plan->threads, error);
     if (status != UPS_OK) {
         ups_encode_workers_stop(all, &(ups_encode_times){0}, NULL);
         return status;

@@ -3,19 +3,18 @@
  * One more than there are processors, since now and then one waits for the disk. Copies, not one encoder on all
  * processors: trajectories are many, and threads that never wait for each other keep all processors busy.
  *
- * Encoders that would take more memory than a few GiB together are fewer, each on several processors. */
+ * Where they would take too much memory together they are fewer, each on several processors (encode_memory.h). */
 #ifndef UPS_TOOLS_ENCODE_WORKERS_H
 #define UPS_TOOLS_ENCODE_WORKERS_H
 
 #include "cache/writer.h"
-#include "train/stage.h"
+#include "tools/encode_memory.h"
 
 typedef struct ups_encode_workers ups_encode_workers;
 
-/* All arguments are borrowed until stop. */
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, ups_cache_writer *writer,
-                                    ups_encode_workers **workers, ups_error *error);
-int ups_encode_workers_count(const ups_encode_workers *workers);
+/* As many as the plan says. The others are borrowed until stop. */
+ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+                                    ups_cache_writer *writer, ups_encode_workers **workers, ups_error *error);
 
 /* Trajectories that come from one loader, in batches of whole ones. */
 typedef struct ups_encode_lot {

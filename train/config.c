@@ -176,6 +176,7 @@ static const cyaml_schema_field_t cache_fields[] = {
     REAL("max_abs_error", ups_cache_config, max_abs_error),
     BOOLEAN("fill", ups_cache_config, fill),
     CHOICE("on_bad_sample", ups_cache_config, on_bad_sample, bad_sample),
+    REAL("memory_limit", ups_cache_config, memory_limit),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t evaluation_fields[] = {
     LIST("horizons", ups_evaluation_config, horizons, horizon_count, &integer_value, 1),
@@ -321,6 +322,7 @@ static const ups_config_rule rules[] = {
     RULE("cache.fill", "false", 0, 0, "puts what training encodes as it goes into the cache"),
     RULE("cache.on_bad_sample", "stop", 0, 0,
          "a latent that is not finite or overflows FP16: stop, or skip and record it"),
+    RULE("cache.memory_limit", "0", 0, 1e6, "GiB that building it may plan for; 0: half of what is free"),
     TRAINING_RULES("operator", "20000", "16", "0.001"),
     RULE("operator.rollout_steps", "4", 2, MOST_ROLLOUT_STEPS, "steps of the rollout loss"),
     LOSS_RULES("operator.losses.one_step", "1", "latent after one step, mean squared"),

@@ -154,6 +154,7 @@ typedef struct ups_cache_config {
     float max_abs_error; /* 0: latents change by FP16's rounding alone */
     bool fill;           /* what training encodes as it goes is put into the cache */
     ups_on_bad_sample on_bad_sample;
+    double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
 } ups_cache_config;
 
 typedef struct ups_evaluation_config {

@@ -9,6 +9,7 @@
 #include "tools/session.h"
 #include "tools/solvers/datagen.h"
 #include "train/evaluate.h"
+#include "train/latents.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -295,6 +296,78 @@ static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_th
     check_all("bf16");
 }
 
+/* ---- the cache's build ------------------------------------------------------------------------------------------- */
+
+/* Builds the cache of a split, within so many GiB; what it took at most, 0 where that is not watched. */
+static long build_within(double gib, ups_session *session, ups_status expected, ups_error *error) {
+    session->config->cache.memory_limit = gib;
+    ups_error removing;
+    ok(ups_encode_remove(session->config, &removing), &removing);
+    ups_encode_report report;
+#ifdef WATCHES_ALLOCATIONS
+    long before = atomic_load(&alive);
+    atomic_store(&most_alive, before);
+#endif
+    ups_status status = ups_encode_split(&session->request, &session->tasks->task[0], UPS_SPLIT_TRAIN,
+                                         (ups_encode_options){0}, &report, error);
+    if (status != expected) fail_msg("%s", error->message);
+#ifdef WATCHES_ALLOCATIONS
+    return atomic_load(&most_alive) - before;
+#else
+    return 0;
+#endif
+}
+
+/* Bytes of all that the cache of that split holds. */
+static char *read_latents(ups_session *session, size_t *bytes) {
+    ups_error error;
+    ups_source *source;
+    const ups_task *task = &session->tasks->task[0];
+    ok(ups_latents_open(session->config, task, UPS_SPLIT_TRAIN, &source, &error), &error);
+    size_t each = (size_t)task->geometry.times * 32 * 32 * sizeof(uint16_t);
+    char *all = malloc(*bytes = each * (size_t)source->count);
+    for (int64_t i = 0; i < source->count; i++)
+        ok(ups_source_read(source, i, (ups_frames){0, task->geometry.times}, all + (size_t)i * each, &error), &error);
+    ups_source_close(source);
+    return all;
+}
+
+static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **state) {
+    const double mib = 1.0 / 1024;
+    ups_session session;
+    ups_error error;
+    size_t bytes, same;
+    generate("advection1d", "long.h5", 1024, 512); /* 2 MiB a trajectory */
+    const char *override = "tasks[0].files=[long.h5]";
+    char text[4096];
+    snprintf(text, sizeof text, configuration, scratch("long"), "bf16", scratch_directory);
+    write_text(scratch("long.yaml"), text);
+    ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &error), &error);
+    session.config->autoencoder.training.steps = 2;
+    ok(ups_stage_autoencoder_run(&session.request, &error), &error);
+    long taken = build_within(0, &session, UPS_OK, &error);
+    char *expected = read_latents(&session, &bytes);
+    for (double limit = 24; limit >= 12; limit /= 2) {
+        long most = build_within(limit * mib, &session, UPS_OK, &error);
+        char *found = read_latents(&session, &same);
+        assert_int_equal(same, bytes);
+        assert_memory_equal(found, expected, bytes);
+        free(found);
+        print_message("    cache within %.0f MiB: %.1f MiB taken\n", limit, (double)most / (1 << 20));
+        assert_true((double)most * 0x1p-20 <= limit + 2); /* with what waits for its shard, and the codec */
+    }
+    print_message("    cache without a limit: %.1f MiB taken\n", (double)taken / (1 << 20));
+#ifdef WATCHES_ALLOCATIONS
+    assert_true(taken > 26 << 20);
+#endif
+    build_within(3 * mib, &session, UPS_ERR_MEMORY, &error);
+    assert_contains(error.message, "512 frames of 1024 values");
+    assert_contains(error.message, "0.003 GiB may be used");
+    assert_contains(error.message, "cache.memory_limit");
+    free(expected);
+    ups_session_close(&session);
+}
+
 /* ---- models in use ---------------------------------------------------------------------------------------------- */
 
 static void
@@ -339,6 +412,7 @@ int main(void) {
         cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
         cmocka_unit_test(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included),
         cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
+        cmocka_unit_test(a_cache_is_built_within_the_memory_it_may_take_or_not_at_all),
         cmocka_unit_test(
             a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with),
         cmocka_unit_test(files_of_another_pde_do_not_fit_a_trained_model),
