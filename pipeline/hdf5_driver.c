@@ -130,21 +130,24 @@ static void take_sizes(noting_file *file, haddr_t start, const uint8_t *block) {
 
 /* The names of a group lie in its local heap, and entries of its symbol table nodes say where. HDF5 1.10 follows them
  * wherever they lead. So the heap's last byte, which in a sound heap is the NUL of a name, its padding or part of a
- * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused; the library
- * reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names, another
- * length, their address; padded to 8 bytes. They are read with it where they follow it, and else next. (III.D.) */
-static void end_names(noting_file *file, haddr_t start, uint8_t *block, size_t size) {
+ * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused, as are heaps
+ * larger than the file; the library reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes,
+ * the size of the names, another length, their address; padded to 8 bytes. They are read with it where they follow it,
+ * and else next. (III.D.) */
+static bool end_names(noting_file *file, haddr_t start, uint8_t *block, size_t size) {
     const int length = file->sizes.length, address = file->sizes.address;
     const size_t header = (8 + 2 * (size_t)length + (size_t)address + 7) / 8 * 8;
     if (size >= header && memcmp(block, "HEAP", 4) == 0) {
         const uint64_t bytes = ups_hdf5_number(block + 8, length);
         file->names_bytes = bytes;
         file->names_address = file->sizes.base + ups_hdf5_number(block + 8 + 2 * length, address);
-        if (bytes > file->largest_heap && bytes <= file->end_of_file) file->largest_heap = bytes;
+        if (bytes > file->end_of_file) return false;
+        if (bytes > file->largest_heap) file->largest_heap = bytes;
         if (bytes > 0 && bytes <= size - header) block[header + bytes - 1] = 0;
     } else if (size > 0 && size == file->names_bytes && start == file->names_address) {
         block[size - 1] = 0;
     }
+    return true;
 }
 
 /* "SNOD", version, an unused byte, how many entries (2 bytes). An entry: the name's place, the object's address, what
@@ -169,7 +172,7 @@ static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8
     if (size >= SHORTEST && type == H5FD_MEM_SUPER && memcmp(block, "\x89HDF\r\n\x1a\n", 8) == 0)
         take_sizes(file, start, block);
     if (file->sizes.length == 0) return true;
-    if (type == H5FD_MEM_LHEAP) end_names(file, start, block, size);
+    if (type == H5FD_MEM_LHEAP && !end_names(file, start, block, size)) return false;
     if (size < SHORTEST) return true;
     if (memcmp(block, "GCOL", 4) == 0)
         return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes);
