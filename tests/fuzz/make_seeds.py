@@ -284,7 +284,17 @@ def seed_damaged_hdf5():
         at = data.index(b"eta\0")
         data[at - 2:at] = struct.pack("<H", 40)
 
+    def heap_size(data):
+        at = data.index(b"HEAP") + 8
+        data[at:at + 8] = struct.pack("<Q", 1 << 31)
+
+    def name_offset(data):
+        at = data.index(b"SNOD") + 8
+        data[at:at + 8] = struct.pack("<Q", 1 << 40)
+
     damaged("damaged-attribute-value", lambda f: compressible(f, {}), space_size)
+    damaged("damaged-heap-size", lambda f: tensor(f, {}), heap_size)
+    damaged("damaged-name-offset", lambda f: tensor(f, {}), name_offset)
 
 
 def classic(f, unlimited=True):
