@@ -48,17 +48,18 @@ static patches patches_of(const ups_op_attributes *a) {
     return p;
 }
 
-/* The grid point that is point `inside` of patch `cell`; beyond the end of an axis, its last point. */
-static inline int64_t patch_point(const patches *p, int64_t cell, int64_t inside) {
-    int64_t point = 0, stride = 1;
+/* Where a patch begins on each axis. */
+static inline void corner_of(const patches *p, int64_t cell, int64_t corner[3]) {
     for (int axis = 2; axis >= 0; axis--) {
-        int64_t at = cell % p->cells[axis] * p->patch[axis] + inside % p->patch[axis];
+        corner[axis] = cell % p->cells[axis] * p->patch[axis];
         cell /= p->cells[axis];
-        inside /= p->patch[axis];
-        point += ups_min(at, p->grid[axis] - 1) * stride;
-        stride *= p->grid[axis];
     }
-    return point;
+}
+
+/* The grid point before the line (z, y) of a patch: line + x is on it. Beyond the end of an axis is its last point. */
+static inline int64_t line_of(const patches *p, const int64_t corner[3], int64_t z, int64_t y) {
+    int64_t line = ups_min(corner[0] + z, p->grid[0] - 1) * p->grid[1] + ups_min(corner[1] + y, p->grid[1] - 1);
+    return line * p->grid[2];
 }
 
 static ups_status patchify_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
@@ -66,16 +67,21 @@ static ups_status patchify_forward(ups_device *device, const ups_op_call *call, 
     const float *statistics = call->inputs[1].data;
     patches p = patches_of(a);
     int64_t batch = call->inputs[0].shape.size[0], width = p.patch_points * p.channels;
+    const ups_tensor fields = call->inputs[0], tokens = call->output;
 #pragma omp parallel for num_threads(ups_threads_for(device, batch *p.count *width)) schedule(static)
     for (int64_t row = 0; row < batch * p.count; row++) {
-        int64_t field = row / p.count * p.points * p.channels;
-        for (int64_t inside = 0; inside < p.patch_points; inside++) {
-            int64_t point = patch_point(&p, row % p.count, inside);
+        int64_t field = row / p.count * p.points * p.channels, corner[3], out = row * width;
+        corner_of(&p, row % p.count, corner);
+        for (int64_t zy = 0; zy < p.patch[0] * p.patch[1]; zy++, out += p.patch[2] * p.channels) {
+            int64_t line = line_of(&p, corner, zy / p.patch[1], zy % p.patch[1]);
             for (int64_t c = 0; c < p.channels; c++) {
-                float v =
-                    element(&call->inputs[0], field + field_at(a->channels_first, p.points, p.channels, point, c));
-                v = (v - mean_of(statistics, c)) * inverse_std_of(statistics, c);
-                set_element(&call->output, row * width + inside * p.channels + c, v);
+                float mean = mean_of(statistics, c), inverse_std = inverse_std_of(statistics, c);
+                int64_t from = field + field_at(a->channels_first, p.points, p.channels, line + corner[2], c);
+                int64_t step = a->channels_first ? 1 : p.channels, there = p.grid[2] - corner[2];
+                for (int64_t x = 0; x < p.patch[2]; x++) {
+                    float v = element(&fields, from + ups_min(x, there - 1) * step);
+                    set_element(&tokens, out + x * p.channels + c, (v - mean) * inverse_std);
+                }
             }
         }
     }
@@ -112,13 +118,17 @@ static ups_status patchify_backward(ups_device *device, const ups_op_call *call,
         float *sum = (float *)call->workspace + omp_get_thread_num() * size;
         memset(sum, 0, (size_t)size * sizeof(float));
         for (int64_t cell = 0; cell < p.count; cell++) {
-            int64_t row = sample * p.count + cell;
-            for (int64_t inside = 0; inside < p.patch_points; inside++) {
-                int64_t point = patch_point(&p, cell, inside);
-                for (int64_t c = 0; c < p.channels; c++) {
-                    float d = element(&call->output_gradient, row * width + inside * p.channels + c);
-                    sum[field_at(a->channels_first, p.points, p.channels, point, c)] +=
-                        d * inverse_std_of(statistics, c);
+            int64_t corner[3], from = (sample * p.count + cell) * width;
+            corner_of(&p, cell, corner);
+            for (int64_t zy = 0; zy < p.patch[0] * p.patch[1]; zy++, from += p.patch[2] * p.channels) {
+                int64_t line = line_of(&p, corner, zy / p.patch[1], zy % p.patch[1]);
+                for (int64_t x = 0; x < p.patch[2]; x++) {
+                    int64_t point = line + ups_min(corner[2] + x, p.grid[2] - 1);
+                    for (int64_t c = 0; c < p.channels; c++) {
+                        float d = element(&call->output_gradient, from + x * p.channels + c);
+                        sum[field_at(a->channels_first, p.points, p.channels, point, c)] +=
+                            d * inverse_std_of(statistics, c);
+                    }
                 }
             }
         }
