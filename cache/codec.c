@@ -250,20 +250,26 @@ static bool decode_stored(const uint8_t *bytes, size_t length, int64_t times, in
     return true;
 }
 
-/* What put_on_grid made of a group, back to numbers in their place. */
-static void take_from_grid(const ups_f16 *group, int width, int grid, ups_rans_frames to, bool *finite) {
+/* What put_on_grid made of a group, back to numbers in their place. False where FP16 does not have one of them: no
+ * encoder made that. They are whole multiples of FP16's smallest number, so it has those that are below 65536 and of no
+ * more than 11 bits. */
+static bool take_from_grid(const ups_f16 *group, int width, int grid, ups_rans_frames to) {
+    const uint32_t beyond_eleven_bits = 0x1fff, magnitude = 0x7fffffff, too_large = 0x47800000;
     float scale = ldexpf(1.0F, grid - GRID_ZERO), values[UPS_RANS_LANES];
+    uint32_t wrong = 0;
     for (int64_t t = 0; t < to.end - to.start; t++, group += UPS_RANS_LANES) {
-        for (int i = 0; i < width; i++) values[i] = (float)(int16_t)ups_rans_ordered(group[i]) * scale;
-        if (to.dtype == UPS_F32) {
-            for (int i = 0; i < width; i++) *finite &= fabsf(values[i]) < 65520; /* what FP16 can hold */
-            memcpy((float *)to.out + t * to.stride, values, (size_t)width * sizeof *values);
-            continue;
+        for (int i = 0; i < width; i++) {
+            uint32_t bits;
+            values[i] = (float)(int16_t)ups_rans_ordered(group[i]) * scale;
+            memcpy(&bits, &values[i], sizeof bits);
+            wrong |= (bits & beyond_eleven_bits) | ((bits & magnitude) >= too_large);
         }
-        ups_f16 *row = (ups_f16 *)to.out + t * to.stride;
-        ups_f32_to_f16(values, row, (size_t)width);
-        for (int i = 0; i < width; i++) *finite &= (row[i] & 0x7c00) != 0x7c00;
+        if (to.dtype == UPS_F32)
+            memcpy((float *)to.out + t * to.stride, values, (size_t)width * sizeof *values);
+        else
+            ups_f32_to_f16(values, (ups_f16 *)to.out + t * to.stride, (size_t)width);
     }
+    return wrong == 0;
 }
 
 /* False: damaged. */
@@ -294,7 +300,7 @@ static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_
             bool ignored = true;
             ups_rans_frames group = {UPS_F16, false, to.start, to.end, UPS_RANS_LANES, d->group};
             at = ups_rans_decode(d->tables, at, end, times, width, *order, group, state, &ignored);
-            take_from_grid(d->group, width, grid, to, finite);
+            if (!take_from_grid(d->group, width, grid, to)) return false;
         } else {
             at = ups_rans_decode(d->tables, at, end, times, width, *order, to, state, finite);
         }

@@ -105,6 +105,12 @@ ups_status ups_fingerprint_from_json(const json_t *object, const char *where, up
     }
     for (size_t i = 0; i < PART_COUNT; i++) {
         const char *hex;
+        if (!json_object_get(object, parts[i].key)) {
+            return ups_fail(error, UPS_ERR_STALE,
+                            "%s: the cache's fingerprint has no '%s', as those of earlier versions: build the cache "
+                            "again",
+                            where, parts[i].key);
+        }
         UPS_TRY(ups_json_string(object, parts[i].key, where, &hex, error));
         if (strlen(hex) > 32) {
             return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is not a hash of 32 hex digits", where, parts[i].key);

@@ -1,6 +1,7 @@
 /* Opening a group to build in it: entering its builders, laying out or extending what is there, finding the shards
  * that are complete. */
 #include "base/files.h"
+#include "cache/codec.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
 #include <errno.h>
@@ -72,6 +73,12 @@ static ups_status check_description(const ups_cache_description *d, ups_error *e
                         "2^40 values in each",
                         d->task, d->split, (long long)d->samples, (long long)d->times, (long long)d->tokens,
                         (long long)d->dim);
+    }
+    if (!d->codec.portable && d->times > UPS_LATENT_MOST_TIMES) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s/%s: trajectories of %lld frames cannot be made with the codec `latent`, which has at most "
+                        "%lld: take `cache.codec: portable`",
+                        d->task, d->split, (long long)d->times, (long long)UPS_LATENT_MOST_TIMES);
     }
     if (d->samples_per_shard > UPS_CACHE_MAX_SAMPLES_PER_SHARD) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s/%s: shards of %lld samples cannot be made; at most %d", d->task,

@@ -114,6 +114,44 @@ static void headers_and_tables_that_are_not_ours_are_refused(void **state) {
     free(encoded);
 }
 
+/* A block on a grid, as whose numbers its bytes are read once another grid, or another order, is written over its own:
+ * 2047 steps are a number that FP16 has, sums of many are not, nor is 2047 · 2^15. */
+static void blocks_on_a_grid_whose_numbers_fp16_does_not_have_are_refused(void **state) {
+    enum { TIMES = 40, SERIES = 64, BLOCK = 12, GRID = BLOCK + 2 };
+    static ups_f16 latents[TIMES * SERIES], out[TIMES * SERIES];
+    static float floats[TIMES * SERIES];
+    ups_random stream = ups_random_stream(5, UPS_RANDOM_TEST, 0);
+    for (int i = 0; i < TIMES * SERIES; i++) {
+        float value = (float)((int)(ups_random_u32(stream, (uint64_t)i) % 4095) - 2047) / 1024;
+        ups_f32_to_f16(&value, &latents[i], 1);
+    }
+    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
+    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES));
+    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    size_t length = ups_latent_encode(encoder, latents, encoded);
+    assert_int_equal(encoded[BLOCK], 0);      /* its order */
+    assert_int_equal(encoded[GRID], 25 - 10); /* of 1/1024 */
+    ups_error error;
+    for (int t = 0; t < 4; t++) {
+        bool changes_grid = t & 1, as_floats = t & 2, finite;
+        encoded[GRID] = changes_grid ? 40 : 25 - 10;
+        encoded[BLOCK] = changes_grid ? 0 : 1;
+        assert_int_equal(ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch,
+                                           as_floats ? UPS_F32 : UPS_F16, as_floats ? (void *)floats : (void *)out,
+                                           &finite, NULL, &error),
+                         UPS_ERR_FORMAT);
+        assert_non_null(strstr(error.message, "is damaged"));
+    }
+    encoded[GRID] = 25 - 10;
+    encoded[BLOCK] = 0;
+    assert_int_equal(
+        ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, out, NULL, NULL, &error), UPS_OK);
+    assert_memory_equal(out, latents, sizeof latents);
+    ups_latent_encoder_destroy(encoder);
+    ups_aligned_free(scratch);
+    free(encoded);
+}
+
 typedef struct encoded_chunk {
     ups_chunk_codec codec;
     ups_chunk_shape shape;
@@ -238,6 +276,7 @@ int main(void) {
         cmocka_unit_test(trajectories_of_many_blocks_come_back),
         cmocka_unit_test(a_trajectory_has_the_bytes_of_the_format_document),
         cmocka_unit_test(headers_and_tables_that_are_not_ours_are_refused),
+        cmocka_unit_test(blocks_on_a_grid_whose_numbers_fp16_does_not_have_are_refused),
         cmocka_unit_test(chunks_come_back_whole_and_in_part_with_both_codecs),
         cmocka_unit_test(every_single_bit_flip_in_a_chunk_is_found),
         cmocka_unit_test(chunks_forged_with_a_right_crc_do_no_harm),

@@ -219,6 +219,7 @@ static const struct edit {
     {"zarr.json", "\"fingerprint\"", "\"f\"", UPS_ERR_FORMAT},
     {"zarr.json", "\"format\": 3", "\"format\": 2", UPS_ERR_STALE},
     {"zarr.json", "\"format\": 3", "\"format\": \"2\"", UPS_ERR_FORMAT},
+    {"zarr.json", "\"max_abs_error\"", "\"bound\"", UPS_ERR_STALE}, /* as caches had none once */
     {"zarr.json", "\"encoder_weights\": \"", "\"encoder_weights\": \"00000000", UPS_ERR_FORMAT},
     {"zarr.json", "\"complete\": true", "\"complete\": 1", UPS_ERR_FORMAT},
     {"zarr.json", "\"complete\": true", "\"complete\": false", UPS_ERR_FORMAT},

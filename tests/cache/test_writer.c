@@ -125,6 +125,20 @@ static void a_resumed_build_asks_only_for_what_is_missing(void **state) {
     fixture_remove(directory);
 }
 
+/* The codec writes a block's length in 32 bits. */
+static void trajectories_of_more_frames_than_the_codec_can_hold_are_refused_before_anything_is_made(void **state) {
+    char *directory = fixture_directory();
+    ups_cache_description d = usual();
+    d.times = 33554432;
+    d.tokens = d.dim = 1;
+    ups_error error;
+    ups_cache_writer *writer;
+    assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "33554432 frames"));
+    assert_non_null(strstr(error.message, "at most 33554431: take `cache.codec: portable`"));
+    fixture_remove(directory);
+}
+
 static void a_cache_of_another_encoder_is_not_continued_and_the_part_is_named(void **state) {
     char *directory = fixture_directory();
     ups_cache_description d = usual();
@@ -369,6 +383,7 @@ int main(void) {
         cmocka_unit_test(samples_may_come_in_any_order),
         cmocka_unit_test(cache_build_killed_at_any_point_resumes_to_the_same_bytes),
         cmocka_unit_test(a_resumed_build_asks_only_for_what_is_missing),
+        cmocka_unit_test(trajectories_of_more_frames_than_the_codec_can_hold_are_refused_before_anything_is_made),
         cmocka_unit_test(a_cache_of_another_encoder_is_not_continued_and_the_part_is_named),
         cmocka_unit_test(shards_that_nobody_can_vouch_for_are_not_adopted),
         cmocka_unit_test(a_bad_sample_stops_the_build_with_file_sample_and_place),

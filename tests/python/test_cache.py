@@ -121,6 +121,15 @@ def check_with_plugin(scratch):
           same(latent.decode(latent.encode(long), long.shape), long) and len(latent.encode(long)) < long.nbytes / 8)
     grid = (np.round(np.sin(np.arange(40)[:, None, None] / 9 + np.arange(20)) * 700).repeat(3, 1) / 256).astype(np.float16)
     claim("so do multiples of a power of two, in less", same(latent.decode(latent.encode(grid), grid.shape), grid))
+    wide = ((np.random.default_rng(1).integers(0, 4095, (40, 1, 64)) - 2047) / 1024).astype(np.float16)
+    for what, place, byte in (("a coarser grid", 14, 40), ("another order", 12, 1)):
+        damaged = bytearray(latent.encode(wide))
+        damaged[place] = byte
+        try:
+            latent.decode(damaged, wide.shape)
+            claim(f"numbers that FP16 does not have, by {what}, are refused", False, "they were read")
+        except ValueError as problem:
+            claim(f"numbers that FP16 does not have, by {what}, are refused", "FP16" in str(problem), str(problem))
     check_both_codecs(expected, cache=os.path.join(scratch, "latents"))
     rewritten = zarr.create_array(os.path.join(scratch, "rewritten"), shape=SHAPE, chunks=(1, *SHAPE[1:]), shards=(4, *SHAPE[1:]),
                                   dtype="float16", serializer={"name": "ups.latent"})

@@ -100,7 +100,10 @@ def _integers(bits, grid):
 def _from_integers(values, grid):
     if grid == 0:
         return _ordered(values)
-    return (values.view(np.int16) * 2.0 ** (grid - GRID_ZERO)).astype(np.float16).view(np.uint16)
+    numbers = values.view(np.int16) * 2.0 ** (grid - GRID_ZERO)
+    if (np.abs(numbers) >= 65520).any() or (numbers.astype(np.float16) != numbers).any():
+        raise ValueError("ups.latent: a block is damaged: FP16 does not have its numbers")
+    return numbers.astype(np.float16).view(np.uint16)
 
 
 def choose_order(values):
@@ -266,6 +269,8 @@ class _Stream:
         here, contexts = self.state[:len(last)], _contexts(last, before)
         slot = here & TOTAL - 1
         token = self.token[contexts, slot]
+        if not self.frequency[contexts, slot].all():
+            raise ValueError("ups.latent: a block is damaged: a context has no frequencies")
         here[:] = self.frequency[contexts, slot] * (here >> BITS) + self.offset[contexts, slot]
         self._refill(here)
         codes, large = token.copy(), np.flatnonzero(token >= PLAIN_TOKENS)
