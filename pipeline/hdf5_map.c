@@ -2,6 +2,7 @@
  * library once, under its lock; what comes out needs no library. What cannot be said that way is left to the library,
  * with a remark why. */
 #include "pipeline/hdf5_file.h"
+#include "pipeline/hdf5_object.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -346,6 +347,7 @@ static ups_status map_storage(mapping *map) {
         remark = "a storage layout that only the HDF5 library knows";
     }
     if (!direct) remark = "a number type that only the HDF5 library knows";
+    if (!ups_hdf5_is_of(map->file, map->dataset)) remark = "a dataset of another file, behind an external link";
     if (map->file->through_library) remark = "asked for";
     if (remark) {
         leave_to_library(map, remark);

@@ -413,6 +413,113 @@ def check_inspect(folder):
           and facts["boundary"] == "wall in theta, periodic in phi", facts)
 
 
+# ---- attributes of every kind -----------------------------------------------------------------------------------------
+
+def nested(depth):
+    dtype = np.dtype("f4")
+    for _ in range(depth):
+        dtype = np.dtype([("part", dtype)])
+    return np.zeros(1, dtype)
+
+
+def add_attributes(o):
+    """What h5py can write, beside what UPS looks for."""
+    o.attrs["flag"] = True
+    o.attrs["flags"] = np.array([True, False])
+    o.attrs["record"] = np.zeros(3, dtype=[("a", "i4"), ("s", "S5"), ("grid", "f4", (2, 3)), ("within", [("q", ">i2"), ("z", "?")])])
+    o.attrs["deep"] = nested(20)
+    o.attrs["deeper"] = nested(300)
+    o.attrs["complex"] = 1 + 2j
+    o.attrs["names"] = ["a", "", "ccc"]
+    o.attrs["empty"] = h5py.Empty("S10")
+    o.attrs["nothing"] = np.zeros((0, 3))
+    o.attrs["raw"] = np.void(b"abcdefghijk")
+    o.attrs["root"] = o.file.ref
+    o.attrs.create("colour", 2, dtype=h5py.enum_dtype({"RED": 1, "GREENISH": 2}, "i4"))
+    o.attrs.create("ragged", np.array([np.arange(3), np.arange(2)], dtype=object), dtype=h5py.vlen_dtype("i4"))
+    for i in range(20):  # beyond 8, newer formats keep attributes elsewhere
+        o.attrs[f"list {i}"] = np.full(3, i)
+
+
+def low_level_file(path, sizes, libver):
+    """Addresses and lengths of other widths than 8 bytes."""
+    bounds = {"earliest": (h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST), "v110": (h5py.h5f.LIBVER_V110,) * 2}[libver]
+    creation, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    creation.set_sizes(*sizes)
+    access.set_libver_bounds(*bounds)
+    return h5py.File(h5py.h5f.create(path.encode(), h5py.h5f.ACC_TRUNC, creation, access))
+
+
+def check_valid_attributes(folder):
+    """Whatever else a valid file says about itself, its data are read; and what UPS looks for is found, or missed aloud."""
+    path = os.path.join(folder, "attributes.hdf5")
+
+    def check(text, may_be_later=False):
+        with h5py.File(path) as f:
+            expected = expect_compressible(f, 1)
+        done = ups("inspect", "--json", path)
+        facts = json.loads(done.stdout)[0] if done.returncode == 0 else {}
+        found = dump(path, 1)
+        told = "attributes.hdf5" in done.stderr and "left out" in done.stderr and "a later HDF5 wrote it" in done.stderr
+        knows = facts.get("boundary") == "outgoing" and facts.get("parameters") == {"M": [0.5] * 2, "eta": [0.01] * 2, "zeta": [0.02] * 2}
+        claim(text, same(found, expected) and (knows and not done.stderr or may_be_later and told),
+              (facts.get("boundary"), facts.get("parameters"), done.stderr))
+
+    def write_file(f, add=None):
+        write_compressible(f, (2, 3, 8, 6))
+        f.attrs["bc"] = "trans"
+        for o in (f, f["density"], f["x-coordinate"]) if add else ():
+            add(o)
+
+    for libver in ("earliest", "v108", "v110", "v112", "v114", "latest"):
+        for block in (0, 512):
+            try:
+                f = h5py.File(path, "w", libver=(libver, "latest" if libver in ("earliest", "latest") else libver), userblock_size=block)
+            except ValueError:  # a format that this h5py does not know
+                continue
+            with f:
+                write_file(f, add_attributes)
+            check(f"attributes of every kind, file format {libver}, user block of {block}", may_be_later=libver > "v110" or libver == "latest")
+    for sizes, libver in itertools.product([(4, 4), (8, 4), (4, 8)], ["earliest", "v110"]):
+        with low_level_file(path, sizes, libver) as f:
+            write_file(f, add_attributes)
+        check(f"attributes of every kind, addresses of {sizes[0]} bytes and lengths of {sizes[1]}, file format {libver}")
+    with h5py.File(path, "w") as f:
+        write_file(f)
+        for i in range(300):  # each in a part of the header of its own
+            f.attrs[f"note {i}"] = f"text {i}"
+            f.flush()
+    check("300 attributes added one by one")
+    with h5py.File(path, "w", libver="v110") as f:
+        write_file(f)
+        f.attrs["long"] = "x" * (17 << 20)
+    done = ups("inspect", path)
+    claim("a text of 17 MiB is left out, and said to be", done.returncode == 0 and "'long'" in done.stderr and "boundary   outgoing" in done.stdout,
+          done.stdout + done.stderr)
+
+
+def check_well_formats(folder):
+    """The Well's truth values are enumerations, which newer formats write in newer ways."""
+    path, links = os.path.join(folder, "well_format.hdf5"), os.path.join(folder, "well_links.hdf5")
+    for libver in ("v108", "v110", "latest"):
+        with h5py.File(path, "w", libver=libver) as f:
+            write_well(f, 2, 4, (9, 6), by_sample=True)
+        with h5py.File(path) as f:
+            expected = expect_well(f, 1)
+        found = dump(path, 1)
+        later = libver == "latest" and isinstance(found, str) and "a later HDF5 wrote it" in found and "well_format.hdf5" in found
+        claim(f"The Well, file format {libver}: equals h5py, or the sentence says what to do", same(found, expected) or later,
+              difference(found, expected))
+    with h5py.File(path, "w") as f, h5py.File(links, "w") as g:
+        write_well(f, 2, 4, (9, 6), by_sample=True, periodic=(True, False))
+        g.attrs.update(f.attrs)
+        for name in f:
+            g[name] = f[name] if isinstance(f[name], h5py.Dataset) else h5py.ExternalLink(path, name)
+    facts = inspect(links)
+    claim("The Well behind external links: texts are those of the other file",
+          isinstance(facts, dict) and facts["boundary"] == "periodic in x, wall in y" and facts["fields"][0] == "pressure", facts)
+
+
 def check_many_files(folder):
     names = []
     for nu in (0.01, 0.1, 1.0):
@@ -550,6 +657,8 @@ with tempfile.TemporaryDirectory() as scratch:
     check_bit_for_bit(scratch)
     check_names(scratch)
     check_inspect(scratch)
+    check_valid_attributes(scratch)
+    check_well_formats(scratch)
     check_many_files(scratch)
     check_broken(scratch)
     check_long_flow(scratch)
