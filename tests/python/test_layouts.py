@@ -515,9 +515,12 @@ def check_well_formats(folder):
         g.attrs.update(f.attrs)
         for name in f:
             g[name] = f[name] if isinstance(f[name], h5py.Dataset) else h5py.ExternalLink(path, name)
-    facts = inspect(links)
+    with h5py.File(path) as f:
+        expected = expect_well(f, 1)
+    facts, found = inspect(links), dump(links, 1)
     claim("The Well behind external links: texts are those of the other file",
           isinstance(facts, dict) and facts["boundary"] == "periodic in x, wall in y" and facts["fields"][0] == "pressure", facts)
+    claim("The Well behind external links: fields are those of the other file", same(found, expected), difference(found, expected))
 
 
 def check_many_files(folder):
