@@ -107,11 +107,13 @@ static void write_axis(hid_t where, const char *name, int64_t count) {
 
 static hid_t create_file(const char *path, const written_form *form) {
     H5dont_atexit(); /* or HDF5 complains at exit about files that were damaged on purpose */
-    hid_t list = H5Pcreate(H5P_FILE_ACCESS);
-    if (form->latest) H5Pset_libver_bounds(list, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list);
+    hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
+    if (form->latest) H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    if (form->narrow) H5Pset_sizes(creation, 4, 4);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
     assert_true(file >= 0);
-    H5Pclose(list);
+    H5Pclose(access);
+    H5Pclose(creation);
     return file;
 }
 

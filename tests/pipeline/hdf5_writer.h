@@ -9,7 +9,8 @@
 typedef struct written_form {
     const char *name;
     bool chunked, gzip, shuffle, fletcher32, compact, big_endian, float64, latest;
-    bool lzf; /* chunks written by hand, as streams of runs */
+    bool lzf;    /* chunks written by hand, as streams of runs */
+    bool narrow; /* addresses and lengths of 4 bytes */
 } written_form;
 
 /* A value that tells where it stands. */

@@ -10,6 +10,7 @@
 static const written_form forms[] = {
     {.name = "contiguous"},
     {.name = "contiguous, latest format", .latest = true},
+    {.name = "contiguous, addresses of 4 bytes", .narrow = true},
     {.name = "chunked", .chunked = true},
     {.name = "gzip + shuffle", .chunked = true, .gzip = true, .shuffle = true},
     {.name = "gzip, latest format", .chunked = true, .gzip = true, .latest = true},
