@@ -1,6 +1,7 @@
 #include "tests/fuzz/fuzz_source.h"
 
 #include "pipeline/layouts.h"
+#include "pipeline/storage_hdf5.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,7 @@ void fuzz_read_simulation(const uint8_t *bytes, size_t length, bool through_libr
     ups_layout_options options = {.through_library = through_library};
     ups_error error = {0};
     ups_source *source;
+    ups_hdf5_quiet_at_exit();
     if (!fuzz_accepted(ups_layout_open(fuzz_file(bytes, length), &options, &source, &error), &error)) {
         FUZZ_CHECK(source == NULL);
         return;

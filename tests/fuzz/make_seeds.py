@@ -160,8 +160,8 @@ def seed_texts():
 def seed_run_files():
     weights = "0123456789abcdef" * 2
     put("run_files", "state", b"\0" + json.dumps({"autoencoder": {"steps": 5, "weights": weights}, "cache": {"steps": 0, "weights": ""}}).encode())
-    sampling = {"strategy": "balanced", "draws_per_step": 4, "tasks": ["one", "two"], "average_losses": [None, 0.5],
-                "phases": [{"draw": 0, "shares": [65536, 0]}, {"draw": 300, "shares": [40000, 25536]}]}
+    sampling = {"strategy": "proportional", "draws_per_step": 4, "tasks": ["one", "two"], "average_losses": [None, 0.5],
+                "phases": [{"draw": 0, "shares": [4096, 0]}, {"draw": 300, "shares": [3000, 1096]}]}
     latest = {"format": 1, "step": 100, "seed": 42, "batch_size": 8, "running_loss": 0.5, "file": "step-00000100.safetensors", "sampling": sampling}
     put("run_files", "latest", b"\1" + json.dumps(latest).encode())
     put("run_files", "sampling", b"\2" + json.dumps(sampling).encode())
