@@ -87,6 +87,11 @@ static ups_status read_npy(const char *path, latents *data, ups_error *error) {
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: is not an NPY file of float16 latents (sample, time, token, dim)",
                           path);
     }
+    if (status == UPS_OK &&
+        (double)shape[1] * (double)shape[2] * (double)shape[3] * sizeof(ups_f16) > (double)MOST_BYTES) {
+        status = ups_fail(error, UPS_ERR_FORMAT, "%s: trajectories of %lld × %lld × %lld are larger than this can hold",
+                          path, shape[1], shape[2], shape[3]);
+    }
     if (status == UPS_OK) {
         data->samples = shape[0];
         data->shape = (ups_chunk_shape){shape[1], shape[2], shape[3]};
