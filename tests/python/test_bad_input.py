@@ -493,6 +493,13 @@ class BadInput(unittest.TestCase):
         self.refused(["train", config], re.escape(f"{config}:{line}"), "model.dimension", "dim")
         self.refused(["train", self.runs.path("absent.yaml")], "absent.yaml", "No such file")
 
+    def test_latents_larger_than_any_memory_are_refused(self):
+        path = self.runs.path("latents.npy")
+        header = "{'descr': '<f2', 'fortran_order': False, 'shape': (1, 4294967296, 4294967296, 1), }\n".encode()
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(64))
+        self.refused(["bench", "codec", path], "latents.npy", "larger than")
+
 
 if __name__ == "__main__":
     unittest.main()
