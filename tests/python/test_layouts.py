@@ -475,7 +475,7 @@ def check_valid_attributes(folder):
         for block in (0, 512):
             try:
                 f = h5py.File(path, "w", libver=(libver, "latest" if libver in ("earliest", "latest") else libver), userblock_size=block)
-            except ValueError:  # a format that this h5py does not know
+            except (KeyError, ValueError):  # a format that this h5py does not know
                 continue
             with f:
                 write_file(f, add_attributes)
