@@ -12,7 +12,9 @@
 /* A block holds this many values: enough that its frequencies and states cost nothing (1 %), few enough that an
  * encoder's codes stay in a second-level cache. */
 #define BLOCK_VALUES (256 * 1024)
-#define FEW_VALUES (32 * 1024) /* below, fewer lanes */
+/* A block of fewer values and fewer coded bytes has fewer lanes, whose states would be more than a fiftieth of it. */
+#define FEW_VALUES (32 * 1024)
+#define FEW_BYTES (8 * 1024)
 #define PAST_CACHES_BYTES (1024 * 1024)
 
 /* The order is chosen by looking at one group of series in so many, and at the first. */
@@ -47,8 +49,9 @@ static int64_t block_count(int64_t series, int64_t per_block) {
     return (series + per_block - 1) / per_block;
 }
 
-static int lanes_for(int64_t times, int64_t series) {
-    return times * series < FEW_VALUES ? UPS_RANS_FEW_LANES : UPS_RANS_LANES;
+static int lanes_for(int64_t values, ups_rans_histogram counts) {
+    bool few = values < FEW_VALUES && ups_rans_bits_in_contexts(counts) < 8 * FEW_BYTES;
+    return few ? UPS_RANS_FEW_LANES : UPS_RANS_LANES;
 }
 
 size_t ups_latent_bound(int64_t times, int64_t series) {
@@ -147,7 +150,7 @@ static uint8_t *store_block(const ups_f16 *latents, int64_t stride, int64_t time
 /* `here` series from `latents` on become a block at `out`; returns its end. */
 static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents, int64_t here, uint8_t *out) {
     int64_t times = encoder->times, stride = encoder->series;
-    int grid = find_grid(latents, stride, times, here), lanes = lanes_for(times, here);
+    int grid = find_grid(latents, stride, times, here);
     const ups_f16 *coded = latents;
     if (grid) {
         put_on_grid(latents, stride, times, here, grid, encoder->on_grid);
@@ -158,6 +161,7 @@ static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents
     memset(encoder->counts, 0, sizeof encoder->counts);
     ups_rans_count(encoder->codes, times, here, encoder->counts);
     ups_rans_merge(encoder->counts);
+    int lanes = lanes_for(times * here, encoder->counts);
     ups_rans_normalise(encoder->counts);
     ups_rans_encoder_tables(encoder->counts, encoder->tables);
     uint32_t state[UPS_RANS_LANES];
@@ -292,7 +296,7 @@ static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_
     memcpy(state, at + table_bytes, state_bytes);
     at += table_bytes + state_bytes;
     if ((end - at) % 2) return false;
-    ups_rans_decoder_tables(d->frequencies, d->tables);
+    ups_rans_decoder_tables(d->frequencies, ups_rans_first_context(times), d->tables);
     size_t size = to.dtype == UPS_F16 ? sizeof(ups_f16) : sizeof(float);
     for (int64_t s = 0; s < here; s += lanes) {
         int width = here - s < lanes ? (int)(here - s) : lanes;

@@ -73,14 +73,25 @@ static uint64_t cost(const uint32_t counts[UPS_RANS_TOKENS]) {
     return all > sum ? all - sum : 0;
 }
 
+static uint64_t extra_bits(ups_rans_histogram counts) {
+    uint64_t bits = 0;
+    for (int c = 0; c < UPS_RANS_CONTEXTS; c++)
+        for (int i = UPS_RANS_PLAIN_TOKENS; i < UPS_RANS_USED_TOKENS; i++)
+            bits += counts[c][i] * (uint64_t)((i - UPS_RANS_PLAIN_TOKENS) / 2 + 3);
+    return bits;
+}
+
 uint64_t ups_rans_bits(ups_rans_histogram counts) {
     uint32_t together[UPS_RANS_TOKENS] = {0};
-    uint64_t extra = 0;
     for (int c = 0; c < UPS_RANS_CONTEXTS; c++)
         for (int i = 0; i < UPS_RANS_TOKENS; i++) together[i] += counts[c][i];
-    for (int i = UPS_RANS_PLAIN_TOKENS; i < UPS_RANS_USED_TOKENS; i++)
-        extra += together[i] * (uint64_t)((i - UPS_RANS_PLAIN_TOKENS) / 2 + 3);
-    return (cost(together) >> 16) + extra;
+    return (cost(together) >> 16) + extra_bits(counts);
+}
+
+uint64_t ups_rans_bits_in_contexts(ups_rans_histogram counts) {
+    uint64_t bits = extra_bits(counts);
+    for (int c = 0; c < UPS_RANS_CONTEXTS; c++) bits += cost(counts[c]) >> 16;
+    return bits;
 }
 
 static int tokens_in(const uint32_t counts[UPS_RANS_TOKENS]) {
@@ -193,19 +204,26 @@ void ups_rans_encoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS
     }
 }
 
-void ups_rans_decoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS_RANS_DECODER_ENTRIES]) {
-    for (int c = 0; c < UPS_RANS_CONTEXTS; c++) {
-        uint32_t *slot = tables + c * UPS_RANS_TOTAL, *end = slot + UPS_RANS_TOTAL;
-        if (c > 0 && tokens_in(frequencies[c]) == 0) {
-            memcpy(slot, tables + (c - 1) * UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slot);
-            continue;
-        }
-        for (uint32_t i = 0; i < UPS_RANS_USED_TOKENS; i++) {
-            uint32_t f = frequencies[c][i], entry = i << 21 | f;
-            for (uint32_t k = 0; k < f; k++) slot[k] = entry | k << 11;
-            slot += f;
-        }
-        memset(slot, 0,
-               (size_t)(end - slot) * sizeof *slot); /* what damaged words may lead to, all the same each time */
+/* One context: frequencies to entries. */
+static void fill_slots(const uint32_t frequencies[UPS_RANS_TOKENS], uint32_t slots[UPS_RANS_TOTAL]) {
+    uint32_t *slot = slots;
+    for (uint32_t i = 0; i < UPS_RANS_USED_TOKENS; i++) {
+        uint32_t f = frequencies[i], entry = i << 21 | f;
+        for (uint32_t k = 0; k < f; k++) slot[k] = entry | k << 11;
+        slot += f;
+    }
+    /* what damaged words may lead to, all the same each time */
+    memset(slot, 0, (size_t)(slots + UPS_RANS_TOTAL - slot) * sizeof *slot);
+}
+
+void ups_rans_decoder_tables(ups_rans_histogram frequencies, int first, uint32_t tables[UPS_RANS_DECODER_ENTRIES]) {
+    int from = first; /* whose table this context has */
+    while (from > 0 && tokens_in(frequencies[from]) == 0) from--;
+    for (int c = first; c < UPS_RANS_CONTEXTS; c++) {
+        uint32_t *slots = tables + (size_t)c * UPS_RANS_TOTAL;
+        if (c > first && tokens_in(frequencies[c]) == 0)
+            memcpy(slots, slots - UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slots);
+        else
+            fill_slots(frequencies[c > first ? c : from], slots);
     }
 }

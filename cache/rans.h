@@ -68,6 +68,9 @@ void ups_rans_count(const uint16_t *codes, int64_t times, int64_t series, ups_ra
  * order is best. */
 uint64_t ups_rans_bits(ups_rans_histogram counts);
 
+/* Likewise with contexts: what these tokens become, to a byte or so in a hundred. */
+uint64_t ups_rans_bits_in_contexts(ups_rans_histogram counts);
+
 /* A context that is too rare or too like the one before it to be worth a table gives its counts to that one. */
 void ups_rans_merge(ups_rans_histogram counts);
 
@@ -82,8 +85,14 @@ void ups_rans_normalise(ups_rans_histogram counts);
 size_t ups_rans_write_frequencies(ups_rans_histogram frequencies, uint8_t *out);
 size_t ups_rans_read_frequencies(const uint8_t *bytes, size_t length, ups_rans_histogram frequencies);
 
+/* The first context that series of so many times come to: those of static latents come to few. */
+static inline int ups_rans_first_context(int64_t times) {
+    return times == 1 ? 31 : times == 2 ? 29 : 0; /* 13 + the bits of 3 · 65535, and of 65535 */
+}
+
+/* Tables of contexts before `first` are left as they are. */
 void ups_rans_encoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS_RANS_ENCODER_ENTRIES]);
-void ups_rans_decoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS_RANS_DECODER_ENTRIES]);
+void ups_rans_decoder_tables(ups_rans_histogram frequencies, int first, uint32_t tables[UPS_RANS_DECODER_ENTRIES]);
 
 #define UPS_RANS_SLACK 8
 

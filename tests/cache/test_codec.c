@@ -114,6 +114,32 @@ static void headers_and_tables_that_are_not_ours_are_refused(void **state) {
     free(encoded);
 }
 
+/* Static latents, whose tables are made in part only: what promises less than 8 KiB has few lanes, other blocks many. */
+static void lanes_are_chosen_by_what_a_block_promises(void **state) {
+    enum { SERIES = 4096, LANES = 8 + 4 + 1 };
+    static ups_f16 latents[2 * SERIES], out[2 * SERIES];
+    for (int64_t times = 1; times <= 2; times++) {
+        for (int bits = 5; bits <= 13; bits += 4) { /* and one for the sign */
+            ups_random stream = ups_random_stream(7, UPS_RANDOM_TEST, (uint32_t)bits);
+            for (int i = 0; i < times * SERIES; i++)
+                latents[i] = (ups_f16)(ups_random_u32(stream, (uint64_t)i) >> (32 - bits));
+            uint8_t *encoded = malloc(ups_latent_bound(times, SERIES));
+            void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(times));
+            memset(scratch, 0xa5, ups_latent_scratch_bytes(times));
+            ups_latent_encoder *encoder = ups_latent_encoder_create(times, SERIES);
+            size_t length = ups_latent_encode(encoder, latents, encoded);
+            assert_int_equal(encoded[LANES], times * SERIES * (bits + 1) < 8 * 8192 ? 16 : 64);
+            assert_int_equal(ups_latent_decode(encoded, length, times, SERIES, 0, times, scratch, UPS_F16, out, NULL,
+                                               NULL, NULL),
+                             UPS_OK);
+            assert_memory_equal(out, latents, (size_t)(times * SERIES) * sizeof *out);
+            ups_latent_encoder_destroy(encoder);
+            ups_aligned_free(scratch);
+            free(encoded);
+        }
+    }
+}
+
 /* A block on a grid, as whose numbers its bytes are read once another grid, or another order, is written over its own:
  * 2047 steps are a number that FP16 has, sums of many are not, nor is 2047 · 2^15. */
 static void blocks_on_a_grid_whose_numbers_fp16_does_not_have_are_refused(void **state) {
@@ -276,6 +302,7 @@ int main(void) {
         cmocka_unit_test(trajectories_of_many_blocks_come_back),
         cmocka_unit_test(a_trajectory_has_the_bytes_of_the_format_document),
         cmocka_unit_test(headers_and_tables_that_are_not_ours_are_refused),
+        cmocka_unit_test(lanes_are_chosen_by_what_a_block_promises),
         cmocka_unit_test(blocks_on_a_grid_whose_numbers_fp16_does_not_have_are_refused),
         cmocka_unit_test(chunks_come_back_whole_and_in_part_with_both_codecs),
         cmocka_unit_test(every_single_bit_flip_in_a_chunk_is_found),

@@ -115,7 +115,7 @@ static void every_form_makes_the_same_of_words_that_nobody_encoded(void **state)
                 frequencies[c][i] =
                     round % 3 == 0 && c % 2 ? 0 : ups_random_u32(stream, round * 2000 + c * 40 + i) % 99;
         ups_rans_normalise(frequencies);
-        ups_rans_decoder_tables(frequencies, tables);
+        ups_rans_decoder_tables(frequencies, 0, tables);
         for (int i = 0; i < WORDS; i++) words[i] = (uint16_t)ups_random_u32(stream, 1000000 + round * WORDS + i);
         size_t bytes = round % 4 == 0 ? sizeof words : ups_random_u32(stream, 9000000 + round) % sizeof words;
         int width = widths[round % 5], order = (int)(round % (UPS_RANS_MAX_ORDER + 1));

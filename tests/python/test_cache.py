@@ -121,6 +121,9 @@ def check_with_plugin(scratch):
           same(latent.decode(latent.encode(long), long.shape), long) and len(latent.encode(long)) < long.nbytes / 8)
     grid = (np.round(np.sin(np.arange(40)[:, None, None] / 9 + np.arange(20)) * 700).repeat(3, 1) / 256).astype(np.float16)
     claim("so do multiples of a power of two, in less", same(latent.decode(latent.encode(grid), grid.shape), grid))
+    static = np.random.default_rng(2).integers(0, 65536, (2, 4096), dtype=np.uint16)
+    lanes = [latent.encode((static >> 16 - n).astype("<u2").view("f2"))[13] for n in (5, 9, 13)]
+    claim("lanes are chosen by what a block promises", lanes == [16, 64, 64], str(lanes))
     wide = ((np.random.default_rng(1).integers(0, 4095, (40, 1, 64)) - 2047) / 1024).astype(np.float16)
     for what, place, byte in (("a coarser grid", 14, 40), ("another order", 12, 1)):
         damaged = bytearray(latent.encode(wide))

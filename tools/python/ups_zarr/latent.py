@@ -14,7 +14,7 @@ CONTEXTS, TOKENS, PLAIN_TOKENS = 32, 40, 16
 BITS, TOTAL, FLOOR = 10, 1 << 10, 1 << 16
 GRID_ZERO, MOST_GRID = 25, 40  # numbers may be coded as multiples of 2^(grid - 25)
 
-_BLOCK_VALUES, _FEW_VALUES = 256 * 1024, 32 * 1024
+_BLOCK_VALUES, _FEW_VALUES, _FEW_BYTES = 256 * 1024, 32 * 1024, 8 * 1024
 _LOOKED_AT = 32  # the order is chosen by looking at one group of 64 series in so many
 _BEFORE_FIRST = 65535  # the codes that stand before the first frame
 
@@ -206,12 +206,13 @@ def encode(latents, order=None):
     for first in range(0, series, each):
         grid = _find_grid(bits[:, first:first + each])
         block = _integers(bits[:, first:first + each], grid)
-        lanes = FEW_LANES if block.size < _FEW_VALUES else LANES
         chosen = choose_order(block) if order is None else order
         codes = _zigzag(_residuals(block, chosen)).astype(np.int64)
-        contexts, tokens, _ = _with_contexts(codes)
+        contexts, tokens, extra = _with_contexts(codes)
         counts = np.bincount((contexts * TOKENS + tokens).ravel(), minlength=CONTEXTS * TOKENS).reshape(CONTEXTS, TOKENS)
         _merge(counts)
+        promised = sum(_cost(row) >> 16 for row in counts) + int(extra.sum())
+        lanes = FEW_LANES if block.size < _FEW_VALUES and promised < 8 * _FEW_BYTES else LANES
         frequencies = np.array([_normalise(row) if row.any() else row for row in counts])
         table, own = _write_frequencies(frequencies), frequencies.any(axis=1)
         shared = frequencies[np.maximum.accumulate(np.where(own, np.arange(CONTEXTS), 0))]
