@@ -4,15 +4,18 @@
 #include <string.h>
 
 #define PIECE 4096 /* values rounded and compared at a time: stays in L1 */
-#define LANES 16   /* kept apart and joined at the end, so that the compiler may use vectors */
+#define LANES UPS_ROUNDING_LANES
 
 _Static_assert(sizeof(ups_cache_statistics) == UPS_CACHE_STATISTICS_COLUMNS * sizeof(double),
                "a row is stored as it lies in memory");
 
-typedef struct lanes {
-    float minimum[LANES], maximum[LANES], error[LANES]; /* of everything so far */
-    float squares[LANES]; /* of this piece: 4096 squares of 11-bit quantities, which float is exact enough to sum */
-} lanes;
+ups_cache_rounding ups_cache_rounding_begin(double max_abs_error) {
+    int exponent; /* 2 · bound = f · 2^exponent, f from 1/2 to below 1 */
+    frexp(2 * max_abs_error, &exponent);
+    ups_cache_rounding r = {.max_abs_error = max_abs_error, .step = ldexpf(1.0F, exponent - 1)};
+    for (size_t k = 0; k < LANES; k++) r.minimum[k] = INFINITY, r.maximum[k] = -INFINITY;
+    return r;
+}
 
 /* The values of a piece that are lost: NaN, Inf, or rounded to Inf. */
 static size_t count_lost(const float *back, size_t n) {
@@ -25,96 +28,83 @@ static size_t count_lost(const float *back, size_t n) {
     return lost;
 }
 
-static void measure_one(const float *value, const float *back, lanes *l, size_t lane) {
-    float error = fabsf(*back - *value);
-    l->minimum[lane] = *value < l->minimum[lane] ? *value : l->minimum[lane];
-    l->maximum[lane] = *value > l->maximum[lane] ? *value : l->maximum[lane];
-    l->error[lane] = error > l->error[lane] ? error : l->error[lane];
-    l->squares[lane] += error * error;
+static void measure_one(float value, float back, ups_cache_rounding *r, float *squares, size_t lane) {
+    float error = fabsf(back - value);
+    r->minimum[lane] = value < r->minimum[lane] ? value : r->minimum[lane];
+    r->maximum[lane] = value > r->maximum[lane] ? value : r->maximum[lane];
+    r->error[lane] = error > r->error[lane] ? error : r->error[lane];
+    squares[lane] += error * error;
 }
 
-/* A piece of which nothing is lost; the sum of its squared errors. */
-static double measure(const float *values, const float *back, size_t n, lanes *l) {
-    for (size_t k = 0; k < LANES; k++) l->squares[k] = 0;
+/* A piece of which nothing is lost: 4096 squares of 11-bit quantities, which float is exact enough to sum. */
+static void measure(const float *values, const float *back, size_t n, ups_cache_rounding *rounding) {
+    ups_cache_rounding r = *rounding; /* so that the compiler keeps it in registers */
+    float squares[LANES] = {0};
     size_t whole = n / LANES * LANES;
-    for (size_t i = 0; i < whole; i += LANES) {
-        for (size_t k = 0; k < LANES; k++) measure_one(&values[i + k], &back[i + k], l, k);
-    }
-    for (size_t i = whole; i < n; i++) measure_one(&values[i], &back[i], l, i - whole);
-    double sum = 0;
-    for (size_t k = 0; k < LANES; k++) sum += (double)l->squares[k];
-    return sum;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t k = 0; k < LANES; k++) measure_one(values[i + k], back[i + k], &r, squares, k);
+    for (size_t i = whole; i < n; i++) measure_one(values[i], back[i], &r, squares, i - whole);
+    for (size_t k = 0; k < LANES; k++) r.squares += (double)squares[k];
+    *rounding = r;
 }
 
-/* A piece of which something is lost: its extremes, and how much of what. */
-static void examine_lost(const float *values, const float *back, size_t n, lanes *l, ups_cache_statistics *row,
-                         size_t *first) {
-    *first = n;
+/* A piece of which something is lost: its extremes, and how much of what. `back` is Inf where a value is lost. */
+static void examine_lost(const float *values, const float *back, size_t n, ups_cache_rounding *r) {
     ups_f32_range_result range = ups_f32_range(values, n);
-    row->non_finite += (double)range.non_finite;
-    if (range.minimum < l->minimum[0]) l->minimum[0] = range.minimum;
-    if (range.maximum > l->maximum[0]) l->maximum[0] = range.maximum;
+    r->non_finite += (double)range.non_finite;
+    if (range.minimum < r->minimum[0]) r->minimum[0] = range.minimum;
+    if (range.maximum > r->maximum[0]) r->maximum[0] = range.maximum;
     for (size_t i = 0; i < n; i++) {
         if (isfinite(back[i])) continue;
-        if (*first == n) *first = i;
-        if (isfinite(values[i])) row->overflowing++;
+        if (r->lost++ == 0) r->first_lost = r->count + i, r->lost_value = values[i];
+        if (isfinite(values[i])) r->overflowing++;
     }
 }
 
-/* A piece to multiples of `step`, and what they are as floats. Those that are beyond the bound are marked as lost. */
-static void round_within(const float *values, size_t n, double bound, float step, ups_f16 *rounded, float *back) {
+/* A piece to multiples of the step, and what they are as floats. Those that are beyond the bound are marked as lost. */
+static void round_within(const ups_cache_rounding *r, const float *values, size_t n, ups_f16 *rounded, float *back) {
     float multiples[PIECE];
-    for (size_t i = 0; i < n; i++) multiples[i] = rintf(values[i] / step) * step + 0.0F; /* never −0 */
+    for (size_t i = 0; i < n; i++) multiples[i] = rintf(values[i] / r->step) * r->step + 0.0F; /* never −0 */
     ups_f32_to_f16(multiples, rounded, n);
     ups_f16_to_f32(rounded, back, n);
     for (size_t i = 0; i < n; i++) {
-        if (fabs((double)back[i] - (double)values[i]) <= bound) continue;
+        if (fabs((double)back[i] - (double)values[i]) <= r->max_abs_error) continue;
         ups_f32_to_f16(&values[i], &rounded[i], 1);
         ups_f16_to_f32(&rounded[i], &back[i], 1);
-        if (!(fabs((double)back[i] - (double)values[i]) <= bound)) back[i] = INFINITY;
+        if (!(fabs((double)back[i] - (double)values[i]) <= r->max_abs_error)) back[i] = INFINITY;
     }
 }
 
-void ups_cache_round(const float *values, size_t count, double max_abs_error, ups_f16 *rounded,
-                     ups_cache_statistics *row, size_t *first_bad) {
-    int exponent; /* 2 · bound = f · 2^exponent, f from 1/2 to below 1 */
-    frexp(2 * max_abs_error, &exponent);
-    float step = ldexpf(1.0F, exponent - 1);
-    lanes l;
-    for (size_t k = 0; k < LANES; k++) {
-        l.minimum[k] = INFINITY;
-        l.maximum[k] = -INFINITY;
-        l.error[k] = 0;
-    }
-    *row = (ups_cache_statistics){0};
-    *first_bad = count;
-    double squares = 0;
-    for (size_t start = 0; start < count; start += PIECE) {
+void ups_cache_rounding_add(ups_cache_rounding *r, const float *values, size_t count, ups_f16 *rounded) {
+    for (size_t start = 0, n; start < count; start += n, r->count += n) {
         float back[PIECE];
-        size_t n = count - start < PIECE ? count - start : PIECE, first;
-        if (max_abs_error > 0) {
-            round_within(values + start, n, max_abs_error, step, rounded + start, back);
+        n = count - start < PIECE ? count - start : PIECE;
+        if (r->max_abs_error > 0) {
+            round_within(r, values + start, n, rounded + start, back);
         } else {
             ups_f32_to_f16(values + start, rounded + start, n);
             ups_f16_to_f32(rounded + start, back, n);
         }
-        if (count_lost(back, n) == 0) {
-            squares += measure(values + start, back, n, &l);
-        } else {
-            examine_lost(values + start, back, n, &l, row, &first);
-            if (*first_bad == count) *first_bad = start + first;
-        }
+        if (count_lost(back, n) == 0)
+            measure(values + start, back, n, r);
+        else
+            examine_lost(values + start, back, n, r);
     }
-    for (size_t k = 1; k < LANES; k++) {
-        l.minimum[0] = fminf(l.minimum[0], l.minimum[k]);
-        l.maximum[0] = fmaxf(l.maximum[0], l.maximum[k]);
-        l.error[0] = fmaxf(l.error[0], l.error[k]);
+}
+
+ups_cache_statistics ups_cache_rounding_end(const ups_cache_rounding *r) {
+    float minimum = INFINITY, maximum = -INFINITY, error = 0;
+    for (size_t k = 0; k < LANES; k++) {
+        minimum = fminf(minimum, r->minimum[k]);
+        maximum = fmaxf(maximum, r->maximum[k]);
+        error = fmaxf(error, r->error[k]);
     }
-    row->minimum = l.minimum[0];
-    row->maximum = l.maximum[0];
-    if (*first_bad < count) return; /* of a sample that is left out there is no rounding error */
-    row->error_max = l.error[0];
-    row->error_rms = count ? sqrt(squares / (double)count) : 0;
+    ups_cache_statistics row = {
+        .minimum = minimum, .maximum = maximum, .non_finite = r->non_finite, .overflowing = r->overflowing};
+    if (r->lost > 0) return row; /* of a sample that is left out there is no rounding error */
+    row.error_max = error;
+    row.error_rms = r->count ? sqrt(r->squares / (double)r->count) : 0;
+    return row;
 }
 
 ups_small_array ups_cache_statistics_array(ups_cache_shape shape) {

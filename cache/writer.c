@@ -10,25 +10,26 @@
 
 #define MOST_FP16 65520 /* what is below is not rounded to Inf */
 
-void ups_writer_free_workspace(workspace *space) {
-    if (!space) return;
-    ups_chunk_encoder_destroy(space->encoder);
-    free(space->rounded);
-    free(space);
+void ups_writer_free_putting(ups_cache_putting *putting) {
+    if (!putting) return;
+    ups_chunk_encoder_destroy(putting->encoder);
+    free(putting->rounded);
+    free(putting);
 }
 
-static workspace *create_workspace(const ups_cache_writer *writer) {
-    workspace *space = calloc(1, sizeof *space);
-    if (!space) return NULL;
-    space->encoder = ups_chunk_encoder_create(writer->codec, writer->shape.trajectory);
-    space->rounded = malloc(ups_chunk_raw_bytes(writer->shape.trajectory));
-    if (space->encoder && space->rounded) return space;
-    ups_writer_free_workspace(space);
+static ups_cache_putting *create_putting(const ups_cache_writer *writer) {
+    ups_cache_putting *putting = calloc(1, sizeof *putting);
+    if (!putting) return NULL;
+    putting->encoder = ups_chunk_encoder_create(writer->codec, writer->shape.trajectory);
+    putting->rounded = malloc(ups_chunk_raw_bytes(writer->shape.trajectory));
+    if (putting->encoder && putting->rounded) return putting;
+    ups_writer_free_putting(putting);
     return NULL;
 }
 
-/* Marks the sample as this thread's, and hands out a workspace. */
-static ups_status claim(ups_cache_writer *writer, int64_t sample, workspace **space, ups_error *error) {
+ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **result,
+                                  ups_error *error) {
+    *result = NULL;
     if (sample < 0 || sample >= writer->shape.samples) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: sample %lld was put into a cache of %lld", writer->directory,
                         (long long)sample, (long long)writer->shape.samples);
@@ -36,22 +37,33 @@ static ups_status claim(ups_cache_writer *writer, int64_t sample, workspace **sp
     pthread_mutex_lock(&writer->mutex);
     bool open = writer->state[sample] == SAMPLE_OPEN;
     if (open) writer->state[sample] = SAMPLE_CLAIMED;
-    *space = writer->idle;
-    if (open && *space) writer->idle = (*space)->next;
+    ups_cache_putting *putting = writer->idle;
+    if (open && putting) writer->idle = putting->next;
     pthread_mutex_unlock(&writer->mutex);
     if (!open) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: sample %lld was put twice", writer->directory, (long long)sample);
     }
-    if (!*space) *space = create_workspace(writer);
-    return *space ? UPS_OK : ups_writer_no_memory(writer, error);
+    if (!putting && !(putting = create_putting(writer))) return ups_writer_no_memory(writer, error);
+    putting->sample = sample;
+    putting->frames = 0;
+    putting->rounding = ups_cache_rounding_begin(writer->max_abs_error);
+    *result = putting;
+    return UPS_OK;
 }
 
-static void give_back(ups_cache_writer *writer, workspace *space) {
-    if (!space) return;
+static void give_back(ups_cache_writer *writer, ups_cache_putting *putting) {
     pthread_mutex_lock(&writer->mutex);
-    space->next = writer->idle;
-    writer->idle = space;
+    putting->next = writer->idle;
+    writer->idle = putting;
     pthread_mutex_unlock(&writer->mutex);
+}
+
+void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_putting *putting) {
+    if (!putting) return;
+    pthread_mutex_lock(&writer->mutex);
+    writer->state[putting->sample] = SAMPLE_OPEN;
+    pthread_mutex_unlock(&writer->mutex);
+    give_back(writer, putting);
 }
 
 /* A process that was suspended may wake in a group that has become another: extended, or replaced. */
@@ -164,45 +176,64 @@ void ups_writer_describe_bad(const ups_cache_statistics *row, char *text, size_t
     }
 }
 
-ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
-                                ups_error *error) {
-    workspace *space = NULL;
-    ups_status status = claim(writer, sample, &space, error);
-    if (status != UPS_OK) return status;
+void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_putting *putting, const float *latents,
+                          int64_t frames) {
+    const size_t each = (size_t)(writer->shape.trajectory.tokens * writer->shape.trajectory.dim);
+    for (int64_t i = 0; i < frames; i++, putting->frames++) {
+        ups_cache_rounding_add(&putting->rounding, latents + (size_t)i * each, each,
+                               putting->rounded + (size_t)putting->frames * each);
+    }
+}
+
+/* That a sample has values which FP16 does not. */
+static ups_status fail_lost(const ups_cache_writer *writer, const ups_cache_putting *putting,
+                            const ups_cache_statistics *row, const char *name, ups_error *error) {
+    char what[160];
     ups_chunk_shape shape = writer->shape.trajectory;
-    ups_cache_statistics row;
-    size_t count = ups_chunk_raw_bytes(shape) / sizeof(ups_f16), first_bad, length = 0;
-    ups_cache_round(latents, count, writer->max_abs_error, space->rounded, &row, &first_bad);
+    int64_t at = (int64_t)putting->rounding.first_lost, frame = shape.tokens * shape.dim;
+    ups_writer_describe_bad(row, what, sizeof what);
+    return ups_fail(error, UPS_ERR_NUMERIC,
+                    "%s: its latents cannot be cached: %s, the first (%.7g) at frame %lld, token %lld, dim %lld. Mend "
+                    "the sample or the encoder%s, or set on_bad_sample: skip to leave such samples out",
+                    name, what, (double)putting->rounding.lost_value, (long long)(at / frame),
+                    (long long)(at % frame / shape.dim), (long long)(at % shape.dim),
+                    writer->max_abs_error > 0 ? ", raise max_abs_error" : "");
+}
+
+ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_putting *putting, const char *name,
+                                ups_error *error) {
+    const int64_t sample = putting->sample, times = writer->shape.trajectory.times;
+    const ups_cache_statistics row = ups_cache_rounding_end(&putting->rounding);
+    ups_status status = UPS_OK;
     uint8_t *copy = NULL;
-    if (first_bad < count && !writer->skip_bad) {
-        char what[160];
-        ups_writer_describe_bad(&row, what, sizeof what);
-        int64_t frame = (int64_t)first_bad / (shape.tokens * shape.dim),
-                rest = (int64_t)first_bad % (shape.tokens * shape.dim);
-        status = ups_fail(
-            error, UPS_ERR_NUMERIC,
-            "%s: its latents cannot be cached: %s, the first (%.7g) at frame %lld, token %lld, dim %lld. Mend the "
-            "sample or the encoder%s, or set on_bad_sample: skip to leave such samples out",
-            name, what, (double)latents[first_bad], (long long)frame, (long long)(rest / shape.dim),
-            (long long)(rest % shape.dim), writer->max_abs_error > 0 ? ", raise max_abs_error" : "");
-    } else if (first_bad == count) {
+    size_t length = 0;
+    if (putting->frames != times) {
+        status = ups_fail(error, UPS_ERR_ARGUMENT, "%s: %lld frames were put where a trajectory has %lld", name,
+                          (long long)putting->frames, (long long)times);
+    } else if (!ups_cache_statistics_bad(&row)) {
         const uint8_t *bytes;
-        status = ups_chunk_encode(space->encoder, space->rounded, &bytes, &length, error);
+        status = ups_chunk_encode(putting->encoder, putting->rounded, &bytes, &length, error);
         if (status == UPS_OK && !(copy = malloc(length))) status = ups_writer_no_memory(writer, error);
         if (status == UPS_OK) memcpy(copy, bytes, length);
+    } else if (!writer->skip_bad) {
+        status = fail_lost(writer, putting, &row, name, error);
     }
-    give_back(writer, space);
-    if (status != UPS_OK) {
-        free(copy);
-        return status;
-    }
-    return deliver(writer, sample, copy, length, &row, error);
+    give_back(writer, putting);
+    return status == UPS_OK ? deliver(writer, sample, copy, length, &row, error) : status;
+}
+
+ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
+                                ups_error *error) {
+    ups_cache_putting *putting;
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &putting, error));
+    ups_cache_writer_add(writer, putting, latents, writer->shape.trajectory.times);
+    return ups_cache_writer_end(writer, putting, name, error);
 }
 
 ups_status ups_cache_writer_skip(ups_cache_writer *writer, int64_t sample, ups_error *error) {
-    workspace *space = NULL;
-    UPS_TRY(claim(writer, sample, &space, error));
-    give_back(writer, space);
+    ups_cache_putting *putting;
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &putting, error));
+    give_back(writer, putting);
     ups_cache_statistics row = {.minimum = INFINITY, .maximum = -INFINITY};
     return deliver(writer, sample, NULL, 0, &row, error);
 }

@@ -92,6 +92,18 @@ const char *ups_cache_writer_directory(const ups_cache_writer *writer);
 ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
                                 ups_error *error);
 
+/* The same in parts, as frames come: begin, add × frames in their order, end; or abandon, after which the sample may be
+ * put again. Begin is thread-safe, what it gives is one thread's, and end or abandon take it back. A sample put twice or
+ * that there is not: UPS_ERR_ARGUMENT; end says what put says. */
+typedef struct ups_cache_putting ups_cache_putting;
+ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **putting,
+                                  ups_error *error);
+void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_putting *putting, const float *latents,
+                          int64_t frames);
+ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_putting *putting, const char *name,
+                                ups_error *error);
+void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_putting *putting); /* NULL is fine */
+
 /* Leaves a sample out because its source could not be read: recorded as skipped. Thread-safe. */
 ups_status ups_cache_writer_skip(ups_cache_writer *writer, int64_t sample, ups_error *error);
 

@@ -29,8 +29,8 @@ void ups_cache_writer_close(ups_cache_writer *writer) {
     if (!writer) return;
     ups_claims_leave(writer->claims);
     while (writer->idle) {
-        workspace *next = writer->idle->next;
-        ups_writer_free_workspace(writer->idle);
+        ups_cache_putting *next = writer->idle->next;
+        ups_writer_free_putting(writer->idle);
         writer->idle = next;
     }
     for (int64_t i = 0; writer->shards && i < ups_cache_shard_count(writer->shape); i++) {

@@ -14,12 +14,14 @@
 
 typedef enum sample_state { SAMPLE_OPEN, SAMPLE_CLAIMED, SAMPLE_DONE } sample_state;
 
-/* What one encoding thread needs; a free list hands them out. */
-typedef struct workspace {
+/* A trajectory on its way into the cache, and what encoding it needs; a free list hands them out. */
+struct ups_cache_putting {
+    int64_t sample, frames; /* that are here */
     ups_chunk_encoder *encoder;
-    ups_f16 *rounded;
-    struct workspace *next;
-} workspace;
+    ups_cache_rounding rounding;
+    ups_f16 *rounded; /* (times, tokens, dim) */
+    struct ups_cache_putting *next;
+};
 
 typedef struct pending_shard {
     int64_t missing;            /* samples not yet put */
@@ -40,7 +42,7 @@ struct ups_cache_writer {
     int64_t extended_from;
     ups_claims *claims;
     pthread_mutex_t mutex; /* guards all below */
-    workspace *idle;
+    ups_cache_putting *idle;
     unsigned char *state; /* (samples) */
     int64_t done;
     double publishing, publishing_processor; /* seconds */
@@ -49,7 +51,7 @@ struct ups_cache_writer {
 };
 
 ups_status ups_writer_no_memory(const ups_cache_writer *writer, ups_error *error);
-void ups_writer_free_workspace(workspace *space); /* NULL is fine */
+void ups_writer_free_putting(ups_cache_putting *putting); /* NULL is fine */
 void ups_writer_free_pending(ups_cache_shape shape, pending_shard *shard);
 
 /* The claim on the group's documents: waits until it is ours. UPS_ERR_CANCELLED. */

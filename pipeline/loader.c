@@ -165,7 +165,8 @@ static ups_status make_ring(ups_loader *loader, ups_error *error) {
                              .slot_bytes = loader->memory.slot,
                              .allocate = options->allocate,
                              .release = options->release,
-                             .context = options->allocator_context};
+                             .context = options->allocator_context,
+                             .pages = options->pages};
     UPS_TRY(ups_ring_create(&ring, options->first_batch, &loader->ring, error));
     loader->batches = UPS_ARENA_ARRAY(loader->arena, ups_batch, options->slots);
     loader->windows = UPS_ARENA_ARRAY(loader->arena, ups_window, options->slots * options->batch);
@@ -181,7 +182,7 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     }
     const uint64_t room = loader->memory.read;
     const int64_t count = loader->memory.reads;
-    loader->read_memory = ups_pages_alloc((size_t)count * room);
+    loader->read_memory = ups_pages_take(loader->options.pages, (size_t)count * room);
     if (!loader->read_memory)
         return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld reads of up to %.1f MiB", (long long)count,
                         (double)room / (1 << 20));
@@ -210,8 +211,8 @@ static ups_status start_threads(ups_loader *loader, ups_error *error) {
     for (int i = 0; i < loader->options.decode_threads; i++) {
         ups_decoder *decoder = &loader->decoders[i];
         decoder->loader = loader;
-        decoder->scratch = ups_pages_alloc(scratch);
-        decoder->staging = staging ? ups_pages_alloc(staging) : NULL;
+        decoder->scratch = ups_pages_take(loader->options.pages, scratch);
+        decoder->staging = staging ? ups_pages_take(loader->options.pages, staging) : NULL;
         if (!decoder->scratch || (staging && !decoder->staging))
             return ups_fail(error, UPS_ERR_MEMORY, "no memory for %d decode threads of %.1f MiB; fewer need less",
                             loader->options.decode_threads, (double)(staging + scratch) / (1 << 20));
@@ -270,13 +271,13 @@ void ups_loader_close(ups_loader *loader) {
     for (int i = 0; i < loader->decoders_running; i++) pthread_join(loader->decoders[i].thread, NULL);
     for (int64_t i = 0; i < loader->job_count; i++) ups_job_settle(loader, &loader->jobs[i], UPS_CLAIM_DROPPED);
     for (int i = 0; loader->decoders && i < loader->options.decode_threads; i++) {
-        ups_pages_free(loader->decoders[i].scratch);
-        ups_pages_free(loader->decoders[i].staging);
+        ups_pages_give(loader->options.pages, loader->decoders[i].scratch);
+        ups_pages_give(loader->options.pages, loader->decoders[i].staging);
     }
     ups_io_close(loader->io);
     ups_ring_destroy(loader->ring);
     ups_sampler_destroy(loader->sampler);
-    ups_pages_free(loader->read_memory);
+    ups_pages_give(loader->options.pages, loader->read_memory);
     while (loader->bad) {
         ups_bad_record *record = loader->bad;
         loader->bad = record->next;

@@ -16,6 +16,7 @@
 #define UPS_PIPELINE_LOADER_H
 
 #include "pipeline/io.h"
+#include "pipeline/pages.h"
 #include "pipeline/residency.h"
 #include "pipeline/sampler.h"
 #include "pipeline/source.h"
@@ -61,6 +62,7 @@ typedef struct ups_loader_options {
     void *(*allocate)(void *context, size_t bytes); /* slot memory, 4096-byte aligned; NULL: ordinary memory */
     void (*release)(void *context, void *memory);
     void *allocator_context;
+    ups_pages_store *pages; /* where other memory comes from, and goes to for the next loader; NULL: to the system */
     ups_io_fault fault; /* NULL but in tests: see pipeline/io.h */
     void *fault_context;
 } ups_loader_options;

@@ -1,7 +1,6 @@
 #include "pipeline/ring.h"
 
 #include "base/threads.h"
-#include "pipeline/pages.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -22,13 +21,13 @@ struct ups_ring {
 
 static void *take_memory(const ups_ring_options *options) {
     return options->allocate ? options->allocate(options->context, options->slot_bytes)
-                             : ups_pages_alloc(options->slot_bytes);
+                             : ups_pages_take(options->pages, options->slot_bytes);
 }
 
 static void give_memory(const ups_ring_options *options, void *memory) {
     if (!memory) return;
     if (!options->allocate)
-        ups_pages_free(memory);
+        ups_pages_give(options->pages, memory);
     else if (options->release)
         options->release(options->context, memory);
 }

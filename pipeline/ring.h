@@ -7,6 +7,7 @@
 #define UPS_PIPELINE_RING_H
 
 #include "base/error.h"
+#include "pipeline/pages.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ typedef struct ups_ring_options {
     void *(*allocate)(void *context, size_t bytes); /* 4096-byte aligned; NULL: ordinary memory on huge pages */
     void (*release)(void *context, void *memory);
     void *context;
+    ups_pages_store *pages; /* where ordinary memory comes from; NULL is fine */
 } ups_ring_options;
 
 typedef struct ups_slot {

@@ -41,6 +41,7 @@ typedef struct split_build {
     double seconds;              /* that it took */
     ups_encode_plan plan;        /* of workers and loaders */
     ups_encode_workers *workers; /* while there is something to encode */
+    ups_pages_store *pages;      /* of the loaders of lots, which follow each other */
     ups_encode_times times;      /* of workers */
     ups_encode_stages stages;    /* of reading */
     double began;
@@ -125,6 +126,7 @@ static int64_t trajectories_together(const split_build *b, int64_t count) {
 
 static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
     ups_loader_options options = ups_sequential_loader_options(b->request->config);
+    options.pages = b->pages;
     options.slots = b->plan.slots;
     options.decode_threads = b->plan.decode_threads;
     options.batch = l->of.batch = trajectories_together(b, l->count);
@@ -263,9 +265,11 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
     if (!report->was_whole) {
         char title[128];
         snprintf(title, sizeof title, "cache %s/%s", task->name, report->split);
+        b.pages = ups_pages_store_create();
         b.progress = ups_progress_begin(title, "trajectories", state.samples, state.done);
         status = build(&b, options.wait, error);
         ups_progress_end(b.progress);
+        ups_pages_store_destroy(b.pages);
     }
     report->whole = status == UPS_OK && is_whole(&b);
     if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);

@@ -10,9 +10,10 @@
 #define SLOTS_AHEAD 2         /* trajectories being read while the workers are busy */
 #define LEAST_SLOTS 2         /* one trajectory is read while another is encoded */
 
-size_t ups_encode_latent_bytes(const ups_stage_request *request, const ups_task *task) {
+/* A trajectory's latents, rounded and, no larger, compressed. */
+static size_t latent_bytes(const ups_stage_request *request, const ups_task *task) {
     const ups_model_config *model = &request->config->model;
-    return (size_t)(task->geometry.times * model->tokens * model->dim) * sizeof(float);
+    return (size_t)(task->geometry.times * model->tokens * model->dim) * 2 * sizeof(uint16_t);
 }
 
 static uint64_t memory_limit(const ups_run_config *config) {
@@ -25,7 +26,7 @@ static uint64_t memory_limit(const ups_run_config *config) {
 typedef struct sizes {
     int processors;
     ups_encoder_shares shares; /* of encoders, where fields leave room for all */
-    uint64_t encoder;          /* with a trajectory of latents */
+    uint64_t encoder;          /* with a trajectory of latents, rounded and compressed */
     ups_loader_options options;
     ups_loader_load load;
 } sizes;
@@ -33,7 +34,7 @@ typedef struct sizes {
 static ups_status find_sizes(const ups_stage_request *request, const ups_task *task, sizes *s, ups_error *error) {
     size_t encoder = 0;
     UPS_TRY(ups_frame_encoder_measure(request, task, &encoder, error));
-    encoder += ups_encode_latent_bytes(request, task);
+    encoder += latent_bytes(request, task);
     *s = (sizes){.processors = request->device->threads,
                  .shares = ups_frame_encoder_share(encoder, request->device->threads),
                  .encoder = encoder,

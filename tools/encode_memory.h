@@ -23,6 +23,4 @@ typedef struct ups_encode_plan {
 ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task *task, ups_encode_plan *plan,
                                 ups_error *error);
 
-size_t ups_encode_latent_bytes(const ups_stage_request *request, const ups_task *task); /* a trajectory as float32 */
-
 #endif

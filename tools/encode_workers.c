@@ -13,7 +13,7 @@ typedef struct loaded_batch {
 typedef struct worker {
     struct ups_encode_workers *all;
     ups_frame_encoder *encoder;
-    float *trajectory; /* (times, tokens, dim) */
+    ups_cache_putting *putting; /* the trajectory at work */
     ups_encode_times times;
     pthread_t thread;
 } worker;
@@ -38,24 +38,38 @@ static bool has_failed(ups_encode_workers *all) {
     return failed;
 }
 
-/* Window `w` of a batch: a whole trajectory. */
+static void put_frames(void *context, const float *latents, int64_t count) {
+    worker *w = context;
+    double began = ups_now(), used = ups_thread_seconds();
+    ups_cache_writer_add(w->all->writer, w->putting, latents, count);
+    double took = ups_now() - began, took_used = ups_thread_seconds() - used;
+    w->times.put += took, w->times.put_processor += took_used;
+    w->times.encode -= took, w->times.encode_processor -= took_used;
+}
+
+/* Window `window` of a batch: a whole trajectory. */
 static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window, ups_error *error) {
-    ups_encode_workers *all = w->all;
+    ups_cache_writer *writer = w->all->writer;
+    const ups_task *task = w->all->task;
     const ups_batch *batch = item->batch;
     int64_t sample = item->lot->samples[batch->index * item->lot->batch + window];
-    if (batch->window[window].sample == UPS_NO_SAMPLE) return ups_cache_writer_skip(all->writer, sample, error);
+    if (batch->window[window].sample == UPS_NO_SAMPLE) return ups_cache_writer_skip(writer, sample, error);
     ups_sample source;
-    UPS_TRY(ups_source_describe(all->task->source, batch->window[window].sample, &source, error));
+    UPS_TRY(ups_source_describe(task->source, batch->window[window].sample, &source, error));
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &w->putting, error));
     double began = ups_now(), used = ups_thread_seconds();
-    UPS_TRY(ups_frame_encoder_run(w->encoder, all->task, (ups_frames){0, batch->frames}, batch->window[window].frames,
-                                  w->trajectory, error));
+    ups_status status =
+        ups_frame_encoder_stream(w->encoder, task, batch->window[window].frames, put_frames, w, error);
     double encoded = ups_now(), used_encoded = ups_thread_seconds();
-    UPS_TRY(ups_cache_writer_put(all->writer, sample, source.name, w->trajectory, error));
+    if (status == UPS_OK)
+        status = ups_cache_writer_end(writer, w->putting, source.name, error);
+    else
+        ups_cache_writer_abandon(writer, w->putting);
     w->times.encode += encoded - began;
     w->times.encode_processor += used_encoded - used;
     w->times.put += ups_now() - encoded;
     w->times.put_processor += ups_thread_seconds() - used_encoded;
-    return UPS_OK;
+    return status;
 }
 
 static void *work(void *context) {
@@ -105,7 +119,6 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
     for (int i = 0; i < workers->running; i++) pthread_join(workers->workers[i].thread, NULL);
     for (int i = 0; workers->workers && i < workers->count; i++) {
         ups_frame_encoder_close(workers->workers[i].encoder);
-        ups_aligned_free(workers->workers[i].trajectory);
         const ups_encode_times *of = &workers->workers[i].times;
         times->encode += of->encode;
         times->encode_processor += of->encode_processor;
@@ -126,11 +139,6 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
 static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *error) {
     worker *w = &all->workers[all->count++];
     w->all = all;
-    w->trajectory = ups_aligned_alloc(64, ups_encode_latent_bytes(all->request, all->task));
-    if (!w->trajectory) {
-        return ups_fail(error, UPS_ERR_MEMORY, "cache: no memory for a trajectory of %zu bytes",
-                        ups_encode_latent_bytes(all->request, all->task));
-    }
     UPS_TRY(ups_frame_encoder_open(all->request, all->task, threads, &w->encoder, error));
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
         return ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");

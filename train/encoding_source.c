@@ -144,10 +144,9 @@ static ups_status encode_frames(const encoding_source *s, int64_t index, ups_fra
 
 /* A frame as the cache rounds it. */
 static void round_frame(const encoding_source *s, const float *latents, ups_f16 *rounded) {
-    ups_cache_statistics row;
-    size_t each = (size_t)(s->tokens * s->dim), first_bad;
-    ups_cache_round(latents, each, s->max_abs_error, rounded, &row, &first_bad);
-    if (first_bad < each) rounded[first_bad] = F16_NAN; /* infinite already, or beyond the error bound */
+    ups_cache_rounding rounding = ups_cache_rounding_begin(s->max_abs_error);
+    ups_cache_rounding_add(&rounding, latents, (size_t)(s->tokens * s->dim), rounded);
+    if (rounding.lost > 0) rounded[rounding.first_lost] = F16_NAN; /* infinite already, or beyond the error bound */
 }
 
 /* Frames as a cache would hold them, by one of two ways out: rounded to `half`, or `floats` with the values of that. */

@@ -23,7 +23,7 @@ struct ups_frame_encoder {
     task_encoder *tasks; /* (count); one runs at a time, in the same arena */
     int count;
     int64_t latent_elements;
-    float *block; /* latents of a block of which not all are wanted */
+    float *block; /* latents of a block that are handed on, or of which not all are wanted */
 };
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
@@ -47,26 +47,63 @@ ups_frames ups_frame_encoder_span(const ups_task *task, ups_frames wanted) {
     return (ups_frames){first, block_of(task, wanted.start + wanted.count - 1) + block_frames(task) - first};
 }
 
-ups_status ups_frame_encoder_run(ups_frame_encoder *e, const ups_task *task, ups_frames wanted, const float *fields,
-                                 float *latents, ups_error *error) {
+/* Frames that one run of the graph gives: of those wanted from `t` on, [t, next) lie in the block that begins at
+ * `block`. */
+typedef struct piece {
+    int64_t block, t, next;
+} piece;
+
+static piece find_piece(const ups_task *task, int64_t t, int64_t end) {
+    const int64_t frames = block_frames(task), last = task->geometry.times - frames;
+    piece p = {.block = block_of(task, t), .t = t};
+    p.next = p.block + frames;
+    if (p.block < last && p.next > last) p.next = last; /* from there on they are the last block's */
+    if (p.next > end) p.next = end;
+    return p;
+}
+
+static const task_encoder *encoder_of(const ups_frame_encoder *e, const ups_task *task) {
     const task_encoder *of = e->tasks;
     while (of->task != task) of++;
-    const int64_t frames = block_frames(task), last = task->geometry.times - frames, each = e->latent_elements;
-    const int64_t span = block_of(task, wanted.start), end = wanted.start + wanted.count;
-    const size_t block_bytes = (size_t)(frames * each) * sizeof *latents;
+    return of;
+}
+
+/* The block that begins with `fields` to `latents`. */
+static ups_status encode_block(const ups_frame_encoder *e, const task_encoder *of, const float *fields, float *latents,
+                               ups_error *error) {
+    const int64_t frames = block_frames(of->task);
     ups_step_run_options options = {.loss_scale = 1};
-    for (int64_t t = wanted.start, next; t < end; t = next) {
-        int64_t block = block_of(task, t);
-        next = block + frames;
-        if (block < last && next > last) next = last; /* from there on they are the last block's */
-        if (next > end) next = end;
-        UPS_TRY(ups_step_upload(of->step, of->field, fields + (block - span) * of->frame_elements,
-                                (size_t)(frames * of->frame_elements) * sizeof *fields, error));
-        UPS_TRY(ups_step_run(of->step, &options, error));
+    UPS_TRY(
+        ups_step_upload(of->step, of->field, fields, (size_t)(frames * of->frame_elements) * sizeof *fields, error));
+    UPS_TRY(ups_step_run(of->step, &options, error));
+    size_t bytes = (size_t)(frames * e->latent_elements) * sizeof *latents;
+    return ups_step_download(of->step, of->latents, latents, bytes, error);
+}
+
+ups_status ups_frame_encoder_run(ups_frame_encoder *e, const ups_task *task, ups_frames wanted, const float *fields,
+                                 float *latents, ups_error *error) {
+    const task_encoder *of = encoder_of(e, task);
+    const int64_t frames = block_frames(task), each = e->latent_elements;
+    const int64_t span = block_of(task, wanted.start), end = wanted.start + wanted.count;
+    piece p;
+    for (int64_t t = wanted.start; t < end; t = p.next) {
+        p = find_piece(task, t, end);
         float *to = latents + (t - wanted.start) * each;
-        bool whole = t == block && next == block + frames;
-        UPS_TRY(ups_step_download(of->step, of->latents, whole ? to : e->block, block_bytes, error));
-        if (!whole) memcpy(to, e->block + (t - block) * each, (size_t)((next - t) * each) * sizeof *to);
+        bool whole = t == p.block && p.next == p.block + frames;
+        UPS_TRY(encode_block(e, of, fields + (p.block - span) * of->frame_elements, whole ? to : e->block, error));
+        if (!whole) memcpy(to, e->block + (t - p.block) * each, (size_t)((p.next - t) * each) * sizeof *to);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, const float *fields,
+                                    ups_latents_taker *take, void *context, ups_error *error) {
+    const task_encoder *of = encoder_of(e, task);
+    piece p;
+    for (int64_t t = 0; t < task->geometry.times; t = p.next) {
+        p = find_piece(task, t, task->geometry.times);
+        UPS_TRY(encode_block(e, of, fields + p.block * of->frame_elements, e->block, error));
+        take(context, e->block + (t - p.block) * e->latent_elements, p.next - t);
     }
     return UPS_OK;
 }

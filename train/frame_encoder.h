@@ -39,4 +39,10 @@ ups_frames ups_frame_encoder_span(const ups_task *task, ups_frames wanted);
 ups_status ups_frame_encoder_run(ups_frame_encoder *encoder, const ups_task *task, ups_frames wanted,
                                  const float *fields, float *latents, ups_error *error);
 
+/* A whole trajectory, whose latents are handed to `take` as they come, a block or less at a time in the order of
+ * frames, while they are in a near cache: (count, tokens, dim), valid during the call. */
+typedef void ups_latents_taker(void *context, const float *latents, int64_t count);
+ups_status ups_frame_encoder_stream(ups_frame_encoder *encoder, const ups_task *task, const float *fields,
+                                    ups_latents_taker *take, void *context, ups_error *error);
+
 #endif

@@ -30,11 +30,15 @@ static void every_value_that_is_kept_is_within_the_bound_and_the_others_cannot_b
     values[77] = NAN, values[78] = INFINITY, values[79] = -0.0F;
     for (size_t b = 0; b < sizeof bounds / sizeof bounds[0]; b++) {
         ups_cache_statistics row;
-        size_t first_bad, lost = 0, first = N;
+        ups_cache_rounding rounding;
+        size_t lost = 0, first = N;
         double largest = 0;
         for (size_t start = 0; start < N; start += N / 2) { /* the second half without NaN and Inf */
-            ups_cache_round(values + start, N / 2, bounds[b], rounded + start, &row, &first_bad);
-            if (start == 0) assert_true(row.non_finite == 2 && first_bad <= 77);
+            rounding = ups_cache_rounding_begin(bounds[b]);
+            for (size_t part = 0; part < N / 2; part += N / 8)
+                ups_cache_rounding_add(&rounding, values + start + part, N / 8, rounded + start + part);
+            row = ups_cache_rounding_end(&rounding);
+            if (start == 0) assert_true(row.non_finite == 2 && rounding.first_lost <= 77);
         }
         ups_f16_to_f32(rounded, back, N);
         for (size_t i = N / 2; i < N; i++) {
@@ -49,7 +53,8 @@ static void every_value_that_is_kept_is_within_the_bound_and_the_others_cannot_b
             if (possible && error > largest) largest = error;
         }
         assert_true(row.overflowing == (double)lost);
-        assert_int_equal(first_bad, lost ? first : N / 2);
+        assert_int_equal(rounding.lost, lost);
+        if (lost) assert_true(rounding.first_lost == first && rounding.lost_value == values[N / 2 + first]);
         assert_true(lost > 0 || row.error_max == largest);
     }
     free(values);
