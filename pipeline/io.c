@@ -40,7 +40,8 @@ static uint64_t round_up(uint64_t bytes) {
 }
 
 uint64_t ups_io_room(uint64_t length) {
-    return round_up(length) + 2 * UPS_IO_ALIGNMENT;
+    const uint64_t most = round_down(UINT64_MAX);
+    return length > most - 2 * UPS_IO_ALIGNMENT ? most : round_up(length) + 2 * UPS_IO_ALIGNMENT;
 }
 
 /* Thousands of shards are ordinary, 1024 descriptors the ordinary soft limit. */

@@ -74,7 +74,8 @@ int ups_io_queue_depth(const ups_io *io);
 int ups_io_in_flight(const ups_io *io); /* submitted and not yet reaped */
 
 /* Bytes a buffer must have to receive an extent of `length` bytes, whichever its offset; a multiple of
- * UPS_IO_ALIGNMENT. Without `direct`, extent.length bytes at any address do. */
+ * UPS_IO_ALIGNMENT, and for an absurd length the largest there is. Without `direct`, extent.length bytes at any address
+ * do. */
 uint64_t ups_io_room(uint64_t length);
 
 /* Tells the engine where buffers will lie, so that the kernel pins them once instead of at each read. Best effort:

@@ -1,5 +1,6 @@
 #include "pipeline/loader.h"
 
+#include "base/sizes.h"
 #include "base/threads.h"
 #include "pipeline/convert.h"
 #include "pipeline/loader_state.h"
@@ -182,12 +183,13 @@ static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     }
     const uint64_t room = loader->memory.read;
     const int64_t count = loader->memory.reads;
-    loader->read_memory = ups_pages_take(loader->options.pages, (size_t)count * room);
+    const uint64_t all = ups_size_product((uint64_t)count, room);
+    loader->read_memory = ups_pages_take(loader->options.pages, all);
     if (!loader->read_memory)
         return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld reads of up to %.1f MiB", (long long)count,
                         (double)room / (1 << 20));
     /* Pages that the kernel copies into need no pinning; those that a disk writes into do. */
-    if (loader->options.direct) ups_io_register_buffers(loader->io, loader->read_memory, (uint64_t)count * room);
+    if (loader->options.direct) ups_io_register_buffers(loader->io, loader->read_memory, all);
     loader->job_count = count;
     loader->jobs = UPS_ARENA_ARRAY(loader->arena, ups_job, count);
     for (int64_t i = count - 1; i >= 0; i--) {
@@ -284,7 +286,7 @@ void ups_loader_close(ups_loader *loader) {
         free(record->line);
         free(record);
     }
-    free(loader->bad_known);
+    for (int32_t k = 0; loader->tasks && k < loader->task_count; k++) free(loader->tasks[k].reported);
     ups_arena_destroy(loader->report);
     ups_arena_destroy(loader->arena);
     pthread_mutex_destroy(&loader->lock);

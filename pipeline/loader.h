@@ -63,7 +63,7 @@ typedef struct ups_loader_options {
     void (*release)(void *context, void *memory);
     void *allocator_context;
     ups_pages_store *pages; /* where other memory comes from, and goes to for the next loader; NULL: to the system */
-    ups_io_fault fault; /* NULL but in tests: see pipeline/io.h */
+    ups_io_fault fault;     /* NULL but in tests: see pipeline/io.h */
     void *fault_context;
 } ups_loader_options;
 

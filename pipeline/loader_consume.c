@@ -22,32 +22,32 @@ static ups_bad_record *take_bad(ups_loader *loader, int64_t batch) {
     return record;
 }
 
-static bool is_known(const ups_loader *loader, const ups_bad_record *record) {
-    for (int64_t i = 0; i < loader->bad_count; i++)
-        if (loader->bad_known[i].task == record->task && loader->bad_known[i].index == record->index) return true;
-    return false;
+/* Whether the sample is met for the first time; a task's table is made with its first bad sample. Without memory for
+ * one, each of its bad windows is reported. */
+static bool is_new(ups_loader_task_state *task, int64_t sample) {
+    if (!task->reported) task->reported = calloc((size_t)task->task.source->count, sizeof *task->reported);
+    if (!task->reported) return true;
+    bool known = task->reported[sample];
+    task->reported[sample] = true;
+    return !known;
 }
 
 /* Makes room for one more line. Old arrays of lines stay in the arena, since a caller may hold them. */
-static bool grow_report(ups_loader *loader) {
-    if (loader->bad_count < loader->bad_room) return true;
+static void grow_report(ups_loader *loader) {
+    if (loader->bad_count < loader->bad_room) return;
     int64_t room = loader->bad_room ? 2 * loader->bad_room : 16;
-    ups_bad_record *known = realloc(loader->bad_known, (size_t)room * sizeof *known);
-    if (!known) return false;
-    loader->bad_known = known;
     const char **lines = UPS_ARENA_ARRAY(loader->report, const char *, room);
     if (loader->bad_count) memcpy(lines, loader->bad_lines, (size_t)loader->bad_count * sizeof *lines);
     loader->bad_lines = lines;
     loader->bad_room = room;
-    return true;
 }
 
 /* Reports what was skipped for this batch, in the order in which it was drawn, whichever thread found it. */
 static void report_bad(ups_loader *loader, int64_t batch) {
     ups_bad_record *record;
     while ((record = take_bad(loader, batch))) {
-        if (!is_known(loader, record) && grow_report(loader)) {
-            loader->bad_known[loader->bad_count] = *record;
+        if (is_new(&loader->tasks[record->task], record->index)) {
+            grow_report(loader);
             loader->bad_lines[loader->bad_count++] = ups_arena_strdup(loader->report, record->line);
         }
         free(record->line);

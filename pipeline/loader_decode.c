@@ -30,12 +30,6 @@ static ups_job *take_fetched(ups_loader *loader) {
     return job;
 }
 
-static uint8_t *part_memory(const ups_loader *loader, const ups_job *job) {
-    const ups_loader_task_state *task = &loader->tasks[job->task];
-    size_t window = (size_t)(task->frames * task->frame_elements) * ups_dtype_size(loader->options.dtype);
-    return (uint8_t *)job->slot->data + (size_t)(job->part * loader->options.windows_per_draw) * window;
-}
-
 /* The frames decoded are the frames handed out. */
 static bool one_window_of_all(const ups_loader *loader, const ups_job *job) {
     return loader->options.windows_per_draw == 1 && job->frames.count == loader->tasks[job->task].frames;
@@ -56,7 +50,7 @@ static bool place_windows(const ups_loader *loader, const ups_job *job, const ui
     bool together = task->stride == 1; /* a window's frames are neighbours */
     int64_t pieces = together ? 1 : task->frames;
     size_t piece = together ? (size_t)task->frames : 1;
-    uint8_t *out = part_memory(loader, job);
+    uint8_t *out = ups_job_memory(loader, job);
     bool finite = true;
     for (int64_t w = 0; w < options->windows_per_draw; w++)
         for (int64_t i = 0; i < pieces; i++) {
@@ -79,7 +73,7 @@ static char *describe_bad(const ups_loader *loader, const ups_job *job) {
     const ups_loader_task_state *task = &loader->tasks[job->task];
     const ups_window *window = ups_job_windows(loader, job);
     size_t elements = (size_t)task->frame_elements, bytes = elements * ups_dtype_size(loader->options.dtype);
-    const uint8_t *at = part_memory(loader, job);
+    const uint8_t *at = ups_job_memory(loader, job);
     size_t nan = 0, infinite = 0;
     int64_t first = INT64_MAX;
     for (int64_t w = 0; w < loader->options.windows_per_draw; w++)
@@ -186,10 +180,10 @@ static ups_status decode_as_wanted(ups_decoder *decoder, ups_job *job, uint8_t *
 static ups_status decode(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
     const ups_source *source = loader->tasks[job->task].task.source;
-    uint8_t *target = decodes_in_place(loader, job) ? part_memory(loader, job) : decoder->staging;
+    uint8_t *target = decodes_in_place(loader, job) ? ups_job_memory(loader, job) : decoder->staging;
     if (one_window_of_all(loader, job)) {
         bool finite;
-        job->status = decode_as_wanted(decoder, job, part_memory(loader, job), &finite);
+        job->status = decode_as_wanted(decoder, job, ups_job_memory(loader, job), &finite);
         if (job->status != UPS_OK) return ups_job_failed(loader, job);
         return finite ? UPS_OK : handle_bad(decoder, job, target);
     }

@@ -1,4 +1,5 @@
 /* How much memory a loader takes: one place for the loader, which allocates it, and for plans made before it opens. */
+#include "base/sizes.h"
 #include "base/threads.h"
 #include "pipeline/io.h"
 #include "pipeline/loader_state.h"
@@ -32,17 +33,6 @@ static uint64_t staging_bytes(const ups_loader_options *options, const ups_loade
     return gathers || load->dtype != options->dtype ? limits_of(options, load)->decoded_bytes : 0;
 }
 
-/* Sizes that a file claims may be absurd: sums and products end at UINT64_MAX, which no allocator grants. */
-static uint64_t product(uint64_t a, uint64_t b) {
-    uint64_t result;
-    return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
-}
-
-static uint64_t sum(uint64_t a, uint64_t b) {
-    uint64_t result;
-    return __builtin_add_overflow(a, b, &result) ? UINT64_MAX : result;
-}
-
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -53,31 +43,34 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     ups_loader_memory memory = {.scratch = 64, .extents = 1};
     for (int32_t k = 0; k < count; k++) {
         const ups_loader_load *load = &loads[k];
-        uint64_t values = product((uint64_t)load->frames, (uint64_t)load->frame_elements);
-        uint64_t window = product(values, ups_dtype_size(options.dtype));
-        memory.slot = larger(memory.slot, product(window, (uint64_t)options.batch));
+        uint64_t values = ups_size_product((uint64_t)load->frames, (uint64_t)load->frame_elements);
+        uint64_t window = ups_size_product(values, ups_dtype_size(options.dtype));
+        memory.slot = larger(memory.slot, ups_size_product(window, (uint64_t)options.batch));
         const ups_source_limits *limits = limits_of(&options, load);
-        memory.read =
-            larger(memory.read, sum(limits->stored_bytes, product((uint64_t)limits->extents, ROOM_PER_EXTENT)));
+        memory.read = larger(memory.read, ups_size_sum(limits->stored_bytes,
+                                                       ups_size_product((uint64_t)limits->extents, ROOM_PER_EXTENT)));
         memory.scratch = larger(memory.scratch, limits->scratch_bytes);
         if (limits->extents > memory.extents) memory.extents = limits->extents;
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
-        memory.shared = sum(memory.shared, load->limits.shared_bytes);
+        memory.shared = ups_size_sum(memory.shared, load->limits.shared_bytes);
     }
     memory.read = ups_io_room(memory.read);
-    int64_t most = options.slots * (options.batch / options.windows_per_draw), least = options.decode_threads + 2;
+    int64_t draws = options.batch / options.windows_per_draw, least = options.decode_threads + 2;
+    int64_t most = draws > INT64_MAX / options.slots ? INT64_MAX : draws * options.slots;
     memory.reads = (int64_t)(READ_AHEAD_BYTES / memory.read);
     if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
     if (memory.reads < least) memory.reads = least;
     if (memory.reads > most) memory.reads = most;
-    uint64_t of_thread = sum(ups_pages_bytes(memory.scratch), memory.staging ? ups_pages_bytes(memory.staging) : 0);
+    const uint64_t slots = (uint64_t)options.slots, reads = (uint64_t)memory.reads;
     uint64_t of_extent = 2 * sizeof(ups_extent) + sizeof(ups_piece) + sizeof(int64_t) + sizeof(ups_run);
-    memory.tables =
-        sum(product((uint64_t)memory.reads, sum(sizeof(ups_job), product((uint64_t)memory.extents, of_extent))),
-            product((uint64_t)options.slots * (uint64_t)options.batch, sizeof(ups_window)));
-    memory.total =
-        sum(memory.shared, sum(sum(product((uint64_t)options.slots, ups_pages_bytes(memory.slot)), memory.tables),
-                               sum(ups_pages_bytes(product((uint64_t)memory.reads, memory.read)),
-                                   product((uint64_t)options.decode_threads, of_thread))));
+    uint64_t of_job = ups_size_sum(sizeof(ups_job), ups_size_product((uint64_t)memory.extents, of_extent));
+    uint64_t of_thread =
+        ups_size_sum(ups_pages_bytes(memory.scratch), memory.staging ? ups_pages_bytes(memory.staging) : 0);
+    uint64_t windows = ups_size_product(slots, (uint64_t)options.batch);
+    memory.tables = ups_size_sum(ups_size_product(reads, of_job), ups_size_product(windows, sizeof(ups_window)));
+    const uint64_t parts[] = {
+        ups_size_product(slots, ups_pages_bytes(memory.slot)), ups_pages_bytes(ups_size_product(reads, memory.read)),
+        ups_size_product((uint64_t)options.decode_threads, of_thread), memory.shared, memory.tables};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) memory.total = ups_size_sum(memory.total, parts[i]);
     return memory;
 }

@@ -24,6 +24,7 @@ typedef struct ups_loader_task_state {
     int64_t starts;         /* admissible start frames in each of its samples */
     int64_t frame_elements; /* E */
     ups_dtype dtype;
+    bool *reported; /* (source's count) bad samples that the report has: each is there once. The consumer's own */
 } ups_loader_task_state;
 
 /* Extents that lie together in the file and are read at once. */
@@ -117,8 +118,7 @@ struct ups_loader {
     ups_status ended; /* the failure that every later call repeats */
     ups_error ended_error;
     ups_arena *report;
-    const char **bad_lines;
-    ups_bad_record *bad_known; /* (bad_count) without their lines: a sample is reported once */
+    const char **bad_lines; /* (bad_count) */
     int64_t bad_count, bad_room;
 };
 

@@ -1,5 +1,6 @@
 #include "pipeline/residency.h"
 
+#include "base/sizes.h"
 #include "pipeline/pages.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -38,16 +39,10 @@ bool ups_residency_parse(const char *name, ups_residency *residency) {
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------- */
 
-/* A sum that would overflow is no size that anybody has memory for. */
 static uint64_t place_of(uint64_t bytes) {
     return bytes > UINT64_MAX - UPS_STORE_ALIGNMENT
-               ? UINT64_MAX
+               ? UPS_SIZE_ABSURD
                : (bytes + UPS_STORE_ALIGNMENT - 1) & ~(uint64_t)(UPS_STORE_ALIGNMENT - 1);
-}
-
-static uint64_t sum(uint64_t a, uint64_t b) {
-    uint64_t result;
-    return __builtin_add_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
 /* `extents`: room for those of a whole trajectory. */
@@ -55,12 +50,12 @@ static ups_status measure_sample(const ups_source *source, int64_t index, ups_dt
                                  ups_residency_need *need, ups_error *error) {
     ups_sample sample;
     UPS_TRY(ups_source_describe(source, index, &sample, error));
-    need->decoded = place_of((uint64_t)sample.times * (uint64_t)ups_sample_frame_elements(&sample) *
-                             (uint64_t)ups_dtype_size(dtype));
+    uint64_t values = ups_size_product((uint64_t)sample.times, (uint64_t)ups_sample_frame_elements(&sample));
+    need->decoded = place_of(ups_size_product(values, ups_dtype_size(dtype)));
     int64_t count = 0;
     UPS_TRY(source->class->extents(source, index, (ups_frames){0, sample.times}, extents, &count, error));
     uint64_t stored = 0;
-    for (int64_t i = 0; i < count; i++) stored = sum(stored, extents[i].length);
+    for (int64_t i = 0; i < count; i++) stored = ups_size_sum(stored, extents[i].length);
     need->stored = place_of(stored);
     return UPS_OK;
 }
@@ -79,8 +74,8 @@ ups_status ups_residency_measure(const ups_source *source, const int64_t *sample
         ups_residency_need one;
         status = measure_sample(source, samples ? samples[i] : i, dtype, extents, &one, error);
         if (status != UPS_OK) break;
-        need->decoded = sum(need->decoded, one.decoded);
-        need->stored = sum(need->stored, one.stored);
+        need->decoded = ups_size_sum(need->decoded, one.decoded);
+        need->stored = ups_size_sum(need->stored, one.stored);
     }
     free(extents);
     return status;
@@ -113,7 +108,7 @@ static ups_status give_places(ups_store *store, const ups_source *source, const 
         if (status != UPS_OK) break;
         uint64_t bytes = ups_residency_bytes(store->options.residency, need);
         if (bytes == 0 || store->offset[index] != NO_PLACE) continue;
-        if (sum(store->bytes, bytes) > store->options.most_bytes) continue;
+        if (ups_size_sum(store->bytes, bytes) > store->options.most_bytes) continue;
         store->offset[index] = store->bytes;
         store->bytes += bytes;
         store->places++;

@@ -1,6 +1,7 @@
 #include "train/stage_training.h"
 
 #include "base/log.h"
+#include "base/sizes.h"
 #include "train/batches.h"
 #include "train/loop.h"
 #include "train/networks.h"
@@ -150,6 +151,10 @@ static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
     plan->validation = ups_loader_measure(&options, validated, validated_count).total;
 }
 
+static void add_places(uint64_t *bytes, uint64_t samples, uint64_t each) {
+    *bytes = ups_size_sum(*bytes, ups_size_product(samples, ups_size_sum(each, UPS_STORE_ALIGNMENT)));
+}
+
 /* What the samples that stay in memory take, judged by the bounds known before there are any; and what encodes those
  * that are encoded as they come. */
 static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_error *error) {
@@ -162,8 +167,8 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
             ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
             bool encoded = encodes(t, task, splits[s]);
             uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
-            needs[encoded].decoded += samples * (values * sizeof(float) + UPS_STORE_ALIGNMENT);
-            needs[encoded].stored += samples * (load.limits.stored_bytes + UPS_STORE_ALIGNMENT);
+            add_places(&needs[encoded].decoded, samples, ups_size_product(values, sizeof(float)));
+            add_places(&needs[encoded].stored, samples, load.limits.stored_bytes);
             plan->encodes = plan->encodes || encoded;
         }
     }
@@ -199,8 +204,9 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         status = plan_residency(&t, plan, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
-        plan->total = plan->parameters + plan->optimizer + plan->activations + plan->inputs + plan->workspace +
-                      plan->loader + plan->validation + plan->resident + plan->encoders + plan->filling;
+        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
+                                plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->filling};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
     }
     free(graphs);
     end(&t);

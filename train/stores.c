@@ -1,6 +1,7 @@
 #include "train/stores.h"
 
 #include "base/log.h"
+#include "base/sizes.h"
 #include "pipeline/memory_limit.h"
 #include "train/encoding_source.h"
 #include <stdlib.h>
@@ -116,8 +117,8 @@ ups_status ups_stores_open(const ups_run_config *config, const char *stage, cons
             status = ups_residency_measure(at->task->source, at->task->samples, at->task->sample_count, dtype,
                                            &at->need, error);
             ups_residency_need *sum = &all[ups_source_encodes(at->task->source)];
-            sum->decoded += at->need.decoded;
-            sum->stored += at->need.stored;
+            sum->decoded = ups_size_sum(sum->decoded, at->need.decoded);
+            sum->stored = ups_size_sum(sum->stored, at->need.stored);
         }
     }
     if (status == UPS_OK) {

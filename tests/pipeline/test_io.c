@@ -328,6 +328,19 @@ static void engines_have_names(void **state) {
     assert_false(ups_io_engine_parse("aio", &engine));
 }
 
+static void the_room_for_an_extent_is_never_less_than_the_extent_takes(void **state) {
+    (void)state;
+    assert_int_equal(ups_io_room(0), 2 * UPS_IO_ALIGNMENT);
+    assert_int_equal(ups_io_room(4097), 4 * UPS_IO_ALIGNMENT);
+    const uint64_t largest = UINT64_MAX - UPS_IO_ALIGNMENT + 1;
+    static const uint64_t below[] = {0, 1, 4095, 4096, 8191, 8192, 12288, 12289, 1 << 20};
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        uint64_t room = ups_io_room(UINT64_MAX - below[i]);
+        assert_true(room <= largest && room % UPS_IO_ALIGNMENT == 0);
+        assert_true(room == largest || room >= UINT64_MAX - below[i] + 2 * UPS_IO_ALIGNMENT);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_engines_read_random_extents_bit_for_bit),
@@ -340,6 +353,7 @@ int main(void) {
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(more_files_than_the_soft_limit_of_descriptors_open),
         cmocka_unit_test(engines_have_names),
+        cmocka_unit_test(the_room_for_an_extent_is_never_less_than_the_extent_takes),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

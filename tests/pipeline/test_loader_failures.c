@@ -157,6 +157,72 @@ static void a_sample_that_cannot_be_decoded_is_named(void **state) {
     plain_remove_files(&plain);
 }
 
+/* Bad samples of several tasks, each drawn many times, and some with the numbers of others. */
+static void each_of_many_bad_samples_is_reported_once(void **state) {
+    (void)state;
+    enum { SAMPLES = 900, FIRST_BAD = 300, TASKS = 2 };
+    plain_options plain = ordinary;
+    plain.samples = SAMPLES;
+    plain.bad_sample = FIRST_BAD;
+    plain.bad_onward = true;
+    plain.bad_frame = 5;
+    ups_source *source = plain_source(&plain);
+    ups_loader_task tasks[TASKS] = {{.name = "one", .source = source}, {.name = "two", .source = source}};
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.batch_count = 2000;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader *loader = open_tasks(&options, tasks, TASKS);
+    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
+    const char *const *lines;
+    assert_int_equal(ups_loader_bad_samples(loader, &lines), TASKS * (SAMPLES - FIRST_BAD));
+    bool seen[TASKS][SAMPLES] = {{false}};
+    for (int i = 0; i < TASKS * (SAMPLES - FIRST_BAD); i++) {
+        int task = strncmp(lines[i], "task two", strlen("task two")) == 0;
+        int sample = atoi(strstr(lines[i], "sample ") + strlen("sample "));
+        assert_in_range(sample, FIRST_BAD, SAMPLES - 1);
+        assert_false(seen[task][sample]);
+        seen[task][sample] = true;
+    }
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&plain);
+}
+
+/* What a damaged file may claim: sizes whose sums and products do not fit into 64 bits. */
+static void sizes_that_no_memory_holds_end_in_a_sentence(void **state) {
+    (void)state;
+    static const struct {
+        ups_source_limits limits;
+        const char *said;
+    } claims[] = {
+        {{.extents = 3, .stored_bytes = UINT64_MAX}, "no memory for "},
+        {{.extents = 3, .stored_bytes = UINT64_MAX - 3 * 28672}, "no memory for "}, /* with room for gaps: nothing */
+        {{.extents = 3, .stored_bytes = UINT64_MAX - 3 * 28672 - 8192}, "no memory for "},
+        {{.extents = 3, .stored_bytes = (uint64_t)1 << 62}, "no memory for "}, /* times four: almost nothing */
+        {{.extents = INT64_MAX / 2, .stored_bytes = 1}, "no memory for "},
+        {{.extents = 3, .stored_bytes = 4096, .scratch_bytes = UINT64_MAX}, "decode threads"},
+        {{.extents = 3, .stored_bytes = 4096, .decoded_bytes = UINT64_MAX - 4096}, "decode threads"},
+    };
+    ups_source *source = plain_source(&ordinary);
+    ups_loader_task task = {.name = "ordinary", .source = source};
+    ups_loader_options options = pairs;
+    options.batch = 16;
+    options.windows_per_draw = 2; /* from staging memory */
+    options.decode_threads = 2;   /* four reads at once */
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+        source->limits = claims[i].limits;
+        ups_loader *loader = NULL;
+        ups_error error = {0};
+        ups_status status = ups_loader_open(&options, &task, 1, &loader, &error);
+        if (status != UPS_ERR_MEMORY || !strstr(error.message, claims[i].said))
+            fail_msg("claim %zu: %d %s", i, (int)status, error.message);
+        assert_null(loader);
+    }
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
+}
+
 static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
     (void)state;
     plain_options plain = ordinary;
@@ -194,6 +260,8 @@ int main(void) {
         cmocka_unit_test(data_that_is_bad_throughout_ends_in_an_error_even_when_skipping),
         cmocka_unit_test(a_truncated_file_is_named_after_the_batches_before_it),
         cmocka_unit_test(a_sample_that_cannot_be_decoded_is_named),
+        cmocka_unit_test(each_of_many_bad_samples_is_reported_once),
+        cmocka_unit_test(sizes_that_no_memory_holds_end_in_a_sentence),
         cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -269,6 +269,43 @@ static void auto_takes_the_fastest_residency_that_fits(void **state) {
 
 static char machine[] = "ups-test-machine-XXXXXX";
 
+/* As a damaged file may claim. */
+static ups_status describe_absurd(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error) {
+    (void)source, (void)index, (void)error;
+    *sample = (ups_sample){.times = (INT64_C(1) << 62) + 1, .channels = 1, .grid = {1, 1, 1}, .dtype = UPS_F32};
+    return UPS_OK;
+}
+
+static ups_status list_absurd(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents,
+                              int64_t *count, ups_error *error) {
+    (void)source, (void)index, (void)frames, (void)error;
+    extents[0] = (ups_extent){0, 0, UINT64_MAX};
+    *count = 1;
+    return UPS_OK;
+}
+
+static void sizes_beyond_all_memory_are_streamed_and_never_kept_in_little(void **state) {
+    (void)state;
+    static const ups_source_class absurd = {.kind = "test.absurd", .describe = describe_absurd, .extents = list_absurd};
+    const ups_source source = {.class = &absurd, .count = 2, .limits = {.extents = 1}};
+    ups_residency_need need;
+    assert_int_equal(ups_residency_measure(&source, NULL, 0, UPS_F32, &need, NULL), UPS_OK);
+    assert_true(need.decoded == UINT64_MAX && need.stored == UINT64_MAX);
+    assert_int_equal(ups_residency_choose(UPS_RESIDENCY_AUTO, need, (uint64_t)1 << 50), UPS_RESIDENCY_STREAM);
+    static const ups_residency kept[] = {UPS_RESIDENCY_RAM, UPS_RESIDENCY_RAM_COMPRESSED};
+    for (int i = 0; i < 2; i++) {
+        ups_store_options options = {.residency = kept[i], .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+        ups_store *store = NULL;
+        ups_error error = {0};
+        assert_int_equal(ups_store_open(&source, NULL, 0, &options, &store, &error), UPS_ERR_MEMORY);
+        assert_non_null(strstr(error.message, "of memory to keep samples in; `residency: stream` needs none"));
+        options.most_bytes = (uint64_t)1 << 50;
+        assert_int_equal(ups_store_open(&source, NULL, 0, &options, &store, &error), UPS_OK);
+        assert_int_equal(ups_store_look(store).places, 0);
+        ups_store_close(store);
+    }
+}
+
 static void put(const char *path, const char *text) {
     char whole[300], folder[300];
     snprintf(whole, sizeof whole, "%s/%s", machine, path);
@@ -314,6 +351,7 @@ int main(void) {
         cmocka_unit_test(a_source_that_reads_by_itself_can_be_kept_decoded_only),
         cmocka_unit_test(a_store_of_another_type_is_refused),
         cmocka_unit_test(auto_takes_the_fastest_residency_that_fits),
+        cmocka_unit_test(sizes_beyond_all_memory_are_streamed_and_never_kept_in_little),
         cmocka_unit_test(free_memory_is_what_the_tightest_limit_above_leaves),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
