@@ -3,6 +3,7 @@
 #include "base/instruction_sets.h"
 #include "cache/rans_kernel.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* 2^16 · log2(number), of the first LOGARITHMS exactly, of larger numbers to a few thousandths. In integers, so that
@@ -22,6 +23,9 @@ __attribute__((constructor)) static void choose_kernel(void) {
     forms[form_count++] = &ups_rans_baseline;
     for (int i = 0; i < form_count; i++) forms[i]->prepare();
     kernel = forms[0];
+    const char *best = getenv("UPS_CPU"); /* of what runs here; "amx", or what does not run, changes nothing */
+    for (int i = 0; best && i < form_count; i++)
+        if (strcmp(best, forms[i]->name) == 0) kernel = forms[i];
     for (int i = 1; i < LOGARITHMS; i++) logarithms[i] = (uint32_t)lround(65536 * log2(i));
 }
 

@@ -40,18 +40,20 @@ INLINE uint16_t *push(__mmask16 mask, __m512i *state, uint16_t *top) {
     return top;
 }
 
-/* state → (state / frequency) · 2^BITS + state mod frequency + start */
+/* state → (state / frequency) · 2^BITS + state mod frequency + start. One more in the quotient is one frequency less in
+ * the remainder. One step of Newton's makes the reciprocal, of 14 bits, as exact as floats are; all of it is done
+ * before the state is known, which a division would wait for. */
 INLINE __m512i put_token(__m512i state, __m512i frequency, __m512i start) {
-    __m512 quotient_f = _mm512_div_ps(_mm512_cvtepu32_ps(state), _mm512_cvtepi32_ps(frequency));
-    __m512i quotient = _mm512_cvttps_epi32(quotient_f);
+    __m512 divisor = _mm512_cvtepi32_ps(frequency), rough = _mm512_rcp14_ps(divisor);
+    __m512 reciprocal = _mm512_fmadd_ps(rough, _mm512_fnmadd_ps(divisor, rough, _mm512_set1_ps(1)), rough);
+    __m512i quotient = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_cvtepu32_ps(state), reciprocal));
     __m512i rest = _mm512_sub_epi32(state, _mm512_mullo_epi32(quotient, frequency));
+    __m512i more = _mm512_sub_epi32(constant(TOTAL), frequency);
     __mmask16 over = _mm512_cmplt_epi32_mask(rest, _mm512_setzero_si512());
-    quotient = _mm512_mask_sub_epi32(quotient, over, quotient, constant(1));
-    rest = _mm512_mask_add_epi32(rest, over, rest, frequency);
     __mmask16 under = _mm512_cmpge_epi32_mask(rest, frequency);
-    quotient = _mm512_mask_add_epi32(quotient, under, quotient, constant(1));
-    rest = _mm512_mask_sub_epi32(rest, under, rest, frequency);
-    return _mm512_add_epi32(_mm512_slli_epi32(quotient, BITS), _mm512_add_epi32(rest, start));
+    state = _mm512_add_epi32(_mm512_slli_epi32(quotient, BITS), _mm512_add_epi32(rest, start));
+    state = _mm512_mask_sub_epi32(state, over, state, more);
+    return _mm512_mask_add_epi32(state, under, state, more);
 }
 
 INLINE uint16_t *encode_vectors(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times,

@@ -5,7 +5,8 @@
  *
  * What may surprise. Whether a lane needs a word for its extra bits does not depend on the word it may just have taken
  * for its token. The division of the encoder is one of floats: a state is below 2^22 frequencies when it is divided, so
- * the quotient is wrong by one at most, and the remainder tells. */
+ * that three roundings (of the state, the reciprocal and the product) and a state's lowest bit leave the quotient wrong
+ * by one at most, and the remainder tells. */
 #include "cache/rans_kernel.h"
 
 #include <string.h>
@@ -144,8 +145,12 @@ INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_
     }
 }
 
-static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans_histogram counts) {
-    uint32_t odd[UPS_RANS_ENCODER_ENTRIES] = {0}, *even = &counts[0][0]; /* neighbours seldom wait for each other */
+/* A counter that is raised again waits for the last time, and the same token comes again and again: neighbours have
+ * tables of their own. These do not lie a multiple of a page apart, which would look like the same place. */
+enum { MOST_TABLES = 4, TABLE = UPS_RANS_ENCODER_ENTRIES + 16 };
+
+INLINE void count_into(const uint16_t *codes, int64_t times, int64_t series, int used,
+                       uint32_t (*restrict tables)[TABLE]) {
     for (int64_t t = 0; t < times; t++) {
         for (int64_t s = 0; s < series; s += LANES) {
             const uint16_t *here = codes + t * series + s;
@@ -155,11 +160,24 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
             uint16_t index[LANES];
             index_row(here, last, before, width, index);
             int i = 0;
-            for (; i + 2 <= width; i += 2) even[index[i]]++, odd[index[i + 1]]++;
-            if (i < width) even[index[i]]++;
+            for (; i + used <= width; i += used)
+                for (int k = 0; k < used; k++) tables[k][index[i + k]]++;
+            for (; i < width; i++) tables[0][index[i]]++;
         }
     }
-    for (int i = 0; i < UPS_RANS_ENCODER_ENTRIES; i++) even[i] += odd[i];
+}
+
+static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans_histogram counts) {
+    uint32_t tables[MOST_TABLES][TABLE], *sums = &counts[0][0];
+    int first = ups_rans_first_context(times) * UPS_RANS_TOKENS, entries = UPS_RANS_ENCODER_ENTRIES - first;
+    int used = times * series >= 32 * entries ? MOST_TABLES : 2; /* more are not worth clearing for a few codes */
+    for (int k = 0; k < used; k++) memset(tables[k] + first, 0, (size_t)entries * sizeof *tables[k]);
+    if (used == MOST_TABLES)
+        count_into(codes, times, series, MOST_TABLES, tables);
+    else
+        count_into(codes, times, series, 2, tables);
+    for (int k = 0; k < used; k++)
+        for (int i = first; i < UPS_RANS_ENCODER_ENTRIES; i++) sums[i] += tables[k][i];
 }
 
 #if defined(__AVX2__)
