@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include "base/hash.h"
+#include "base/links.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -163,7 +164,8 @@ int ups_sync_file(int fd) {
 struct ups_publication {
     int fd;
     uint64_t appended; /* bytes written by ups_publish_append, which continues there */
-    char *path, *temporary, *directory;
+    char *name;        /* for messages: as the caller said it, and where it leads */
+    char *place, *temporary, *directory;
 };
 
 static const char marker[] = ".ups-partial-";
@@ -197,7 +199,8 @@ static unsigned long long process_tag(void) {
 
 static void release(ups_publication *publication) {
     if (publication->fd >= 0) close(publication->fd);
-    free(publication->path);
+    free(publication->name);
+    free(publication->place);
     free(publication->temporary);
     free(publication->directory);
     free(publication);
@@ -220,29 +223,43 @@ static bool split_path(const char *path, char **temporary, char **directory) {
     return *directory && *temporary;
 }
 
+/* "out.h5 (a link to /data/out.h5)"; malloc. */
+static char *name_of(const char *path, const char *place) {
+    char *name = NULL;
+    if (strcmp(path, place) == 0) return strdup(path);
+    return asprintf(&name, "%s (a link to %s)", path, place) < 0 ? NULL : name;
+}
+
+/* Whether there is something that renaming a file over it would wrongly replace: a device, a pipe, a socket. */
+static ups_status check_place(const ups_publication *publication, ups_error *error) {
+    const char *place = publication->place, *slash = strrchr(place, '/');
+    if (*(slash ? slash + 1 : place) == '\0')
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", publication->name);
+    struct stat there;
+    if (stat(place, &there) != 0 || S_ISREG(there.st_mode)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is %s, not a file that can be replaced", publication->name,
+                    S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
+}
+
 ups_status ups_publish_begin(const char *path, ups_publication **publication, ups_error *error) {
     *publication = NULL;
-    const char *slash = strrchr(path, '/');
-    if (*(slash ? slash + 1 : path) == '\0') return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", path);
-    struct stat there; /* renaming over a device, a pipe or a socket would replace it */
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is %s, not a file that can be replaced", path,
-                        S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
-    }
-
     ups_publication *made = calloc(1, sizeof *made);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     made->fd = -1;
-    made->path = strdup(path);
-    if (!made->path || !split_path(path, &made->temporary, &made->directory)) {
-        release(made);
-        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    ups_status status = ups_follow_links(path, &made->place, error);
+    if (status == UPS_OK) {
+        made->name = name_of(path, made->place);
+        bool split = split_path(made->place, &made->temporary, &made->directory);
+        status = made->name && split ? check_place(made, error)
+                                     : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
-    made->fd = open(made->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (made->fd < 0) {
-        ups_fail_errno(error, "%s: cannot be created", path);
+    if (status == UPS_OK) {
+        made->fd = open(made->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (made->fd < 0) status = ups_fail_errno(error, "%s: cannot be created", made->name);
+    }
+    if (status != UPS_OK) {
         release(made);
-        return UPS_ERR_IO;
+        return status;
     }
     *publication = made;
     return UPS_OK;
@@ -257,7 +274,7 @@ const char *ups_publish_temporary(const ups_publication *publication) {
 }
 
 ups_status ups_publish_append(ups_publication *publication, const void *bytes, size_t length, ups_error *error) {
-    UPS_TRY(ups_write_at(publication->fd, publication->path, publication->appended, bytes, length, error));
+    UPS_TRY(ups_write_at(publication->fd, publication->name, publication->appended, bytes, length, error));
     publication->appended += length;
     return UPS_OK;
 }
@@ -278,12 +295,12 @@ ups_status ups_publish_commit(ups_publication *publication, ups_error *error) {
     int fd = publication->fd;
     publication->fd = -1;
     if (ups_sync_file(fd) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->path);
+        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->name);
         close(fd);
     } else if (close(fd) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->path);
-    } else if (rename(publication->temporary, publication->path) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be put in place", publication->path);
+        status = ups_fail_errno(error, "%s: cannot be written to disk", publication->name);
+    } else if (rename(publication->temporary, publication->place) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be put in place", publication->name);
     }
     if (status != UPS_OK)
         unlink(publication->temporary);
@@ -322,31 +339,40 @@ ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t le
 /* ---- directories ---- */
 
 struct ups_directory_publication {
-    char *path, *temporary, *parent;
+    char *place, *temporary, *parent;
 };
 
 static void release_directory(ups_directory_publication *publication) {
-    free(publication->path);
+    free(publication->place);
     free(publication->temporary);
     free(publication->parent);
     free(publication);
 }
 
+static void without_last_slashes(char *path) {
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
+}
+
 ups_status ups_publish_directory_begin(const char *path, ups_directory_publication **publication, ups_error *error) {
     *publication = NULL;
     ups_directory_publication *made = calloc(1, sizeof *made);
-    if (!made || !(made->path = strdup(path))) {
+    char *plain = strdup(path);
+    if (!made || !plain) {
         free(made);
+        free(plain);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
-    for (size_t n = strlen(made->path); n > 1 && made->path[n - 1] == '/'; n--) made->path[n - 1] = '\0';
-    ups_status status = UPS_OK;
-    if (!split_path(made->path, &made->temporary, &made->parent)) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
-    } else if (ups_path_exists(made->path)) {
-        status = ups_fail(error, UPS_ERR_ARGUMENT, "%s: is there already; remove it, or give another name", path);
-    } else if (mkdir(made->temporary, 0777) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be created", path);
+    without_last_slashes(plain);
+    ups_status status = ups_follow_links(plain, &made->place, error);
+    free(plain);
+    if (status == UPS_OK) {
+        without_last_slashes(made->place); /* links may have some as well */
+        if (!split_path(made->place, &made->temporary, &made->parent))
+            status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+        else if (ups_path_exists(made->place))
+            status = ups_fail(error, UPS_ERR_ARGUMENT, "%s: is there already; remove it, or give another name", path);
+        else if (mkdir(made->temporary, 0777) != 0)
+            status = ups_fail_errno(error, "%s: cannot be created", path);
     }
     if (status != UPS_OK) {
         release_directory(made);
@@ -362,8 +388,8 @@ const char *ups_publish_directory_temporary(const ups_directory_publication *pub
 
 ups_status ups_publish_directory_commit(ups_directory_publication *publication, ups_error *error) {
     ups_status status = ups_sync_directory(publication->temporary, error);
-    if (status == UPS_OK && rename(publication->temporary, publication->path) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be put in place", publication->path);
+    if (status == UPS_OK && rename(publication->temporary, publication->place) != 0) {
+        status = ups_fail_errno(error, "%s: cannot be put in place", publication->place);
     }
     if (status != UPS_OK)
         ups_remove_tree(publication->temporary, NULL);
@@ -472,10 +498,13 @@ ups_status ups_remove_partials(const char *directory, ups_error *error) {
 }
 
 void ups_remove_partials_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *prefix = NULL;
-    if (asprintf(&prefix, ".%s%s", slash ? slash + 1 : path, marker) < 0) prefix = NULL;
+    char *place;
+    if (ups_follow_links(path, &place, NULL) != UPS_OK) return;
+    const char *slash = strrchr(place, '/');
+    char *directory = slash ? strndup(place, (size_t)(slash - place) + 1) : strdup("."), *prefix = NULL;
+    if (asprintf(&prefix, ".%s%s", slash ? slash + 1 : place, marker) < 0) prefix = NULL;
     if (directory && prefix) remove_partials(directory, prefix, NULL);
     free(prefix);
     free(directory);
+    free(place);
 }

@@ -17,7 +17,8 @@ ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error);
  * `limit` bytes. */
 ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error);
 
-/* A file being written, not yet visible under its name. */
+/* A file being written, not yet visible under its name. A name that is a symbolic link stays one: its target is
+ * written. */
 typedef struct ups_publication ups_publication;
 ups_status ups_publish_begin(const char *path, ups_publication **publication, ups_error *error);
 int ups_publish_descriptor(

@@ -126,6 +126,110 @@ static void directories_devices_and_pipes_are_not_replaced(void **state) {
     assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
 }
 
+static bool is_link_to(const char *path, const char *text) {
+    char found[300];
+    ssize_t length = readlink(path, found, sizeof found - 1);
+    return length == (ssize_t)strlen(text) && strncmp(found, text, (size_t)length) == 0;
+}
+
+static void a_link_stays_and_its_target_is_written(void **state) {
+    assert_int_equal(mkdir(scratch("elsewhere"), 0777), 0);
+    write_text(scratch("elsewhere/target"), "old");
+    assert_int_equal(symlink("elsewhere/next", scratch("link")), 0); /* relative to the link's own directory … */
+    assert_int_equal(symlink("target", scratch("elsewhere/next")), 0);
+    ups_publication *publication = NULL;
+    assert_int_equal(ups_publish_begin(scratch("link"), &publication, NULL), UPS_OK);
+    assert_non_null(strstr(ups_publish_temporary(publication), "/elsewhere/.target.ups-partial-"));
+    assert_int_equal(ups_publish_append(publication, "new", 3, NULL), UPS_OK);
+    assert_content(scratch("elsewhere/target"), "old");
+    assert_int_equal(ups_publish_commit(publication, NULL), UPS_OK);
+    assert_true(is_link_to(scratch("link"), "elsewhere/next"));
+    assert_true(is_link_to(scratch("elsewhere/next"), "target"));
+    assert_content(scratch("elsewhere/target"), "new");
+
+    unlink(scratch("link"));
+    assert_int_equal(symlink(scratch("elsewhere/target"), scratch("link")), 0); /* … or absolute */
+    assert_int_equal(ups_publish_bytes(scratch("link"), "newer", 5, NULL), UPS_OK);
+    assert_true(is_link_to(scratch("link"), scratch("elsewhere/target")));
+    assert_content(scratch("elsewhere/target"), "newer");
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+    assert_int_equal(count_entries(scratch("elsewhere"), "ups-partial"), 0);
+}
+
+static void what_a_link_leads_to_need_not_be_there_yet(void **state) {
+    ups_error error = {0};
+    assert_int_equal(mkdir(scratch("later"), 0777), 0);
+    assert_int_equal(symlink("later/file", scratch("dangling")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("dangling"), "made", 4, &error), UPS_OK);
+    assert_true(is_link_to(scratch("dangling"), "later/file"));
+    assert_content(scratch("later/file"), "made");
+
+    assert_int_equal(symlink("later/directory/", scratch("dangling-directory")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("dangling-directory"), "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "later/directory/): names no file");
+    ups_directory_publication *publication = NULL;
+    assert_int_equal(ups_publish_directory_begin(scratch("dangling-directory/"), &publication, &error), UPS_OK);
+    assert_int_equal(ups_publish_directory_commit(publication, &error), UPS_OK);
+    assert_true(is_link_to(scratch("dangling-directory"), "later/directory/"));
+    assert_true(ups_path_exists(scratch("later/directory/.")));
+    assert_int_equal(ups_publish_directory_begin(scratch("dangling-directory"), &publication, &error),
+                     UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "dangling-directory: is there already");
+
+    assert_int_equal(symlink("absent/file", scratch("astray")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("astray"), "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "astray (a link to ");
+    assert_contains(error.message, "/absent/file): cannot be created: No such file or directory");
+}
+
+static void links_in_a_circle_and_to_directories_or_devices_are_refused(void **state) {
+    ups_error error = {0};
+    assert_int_equal(symlink("circle-b", scratch("circle-a")), 0);
+    assert_int_equal(symlink("circle-a", scratch("circle-b")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("circle-a"), "x", 1, &error), UPS_ERR_IO);
+    assert_contains(error.message, "circle-a: cannot be created: its symbolic links lead round in a circle");
+    assert_true(is_link_to(scratch("circle-a"), "circle-b"));
+    ups_directory_publication *publication = NULL;
+    assert_int_equal(ups_publish_directory_begin(scratch("circle-a"), &publication, &error), UPS_ERR_IO);
+    assert_int_equal(symlink(".", scratch("to-a-directory")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("to-a-directory"), "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "is a directory, not a file that can be replaced");
+    assert_int_equal(symlink("/dev/full", scratch("to-a-device")), 0);
+    assert_int_equal(ups_publish_bytes(scratch("to-a-device"), "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "to-a-device (a link to /dev/full): is a device or a pipe");
+}
+
+/* In a process of its own, as nobody in particular where the tests run as root. */
+static int publish_into_a_locked_directory(void) {
+    if (geteuid() == 0 && setuid(65534) != 0) return 1;
+    ups_error error = {0};
+    if (ups_publish_bytes(scratch("into-locked"), "x", 1, &error) != UPS_ERR_IO) return 2;
+    if (!strstr(error.message, "into-locked (a link to ")) return 3;
+    return strstr(error.message, "/no-entry/file): cannot be created: Permission denied") ? 0 : 4;
+}
+
+static void a_link_into_a_directory_that_may_not_be_written_is_named_with_its_target(void **state) {
+    assert_int_equal(chmod(scratch_directory, 0755), 0);
+    assert_int_equal(mkdir(scratch("no-entry"), 0555), 0);
+    assert_int_equal(symlink("no-entry/file", scratch("into-locked")), 0);
+    pid_t child = fork();
+    if (child == 0) _exit(publish_into_a_locked_directory());
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_true(is_link_to(scratch("into-locked"), "no-entry/file"));
+    assert_int_equal(count_entries(scratch("no-entry"), "file"), 0);
+}
+
+static void what_a_killed_writer_left_beside_a_links_target_is_removed(void **state) {
+    assert_int_equal(mkdir(scratch("kept-apart"), 0777), 0);
+    assert_int_equal(symlink("kept-apart/file", scratch("by-link")), 0);
+    killed_writer(scratch("by-link"), 3);
+    assert_int_equal(count_entries(scratch("kept-apart"), ".file.ups-partial-"), 1);
+    ups_remove_partials_of(scratch("by-link"));
+    assert_int_equal(count_entries(scratch("kept-apart"), "ups-partial"), 0);
+}
+
 static void a_directory_that_is_not_there_or_not_ours_is_named(void **state) {
     ups_error error = {0};
     assert_int_equal(ups_publish_bytes(scratch("absent/x"), "x", 1, &error), UPS_ERR_IO);
@@ -271,6 +375,11 @@ int main(void) {
         cmocka_unit_test(a_living_writers_file_and_files_of_other_names_are_not_removed),
         cmocka_unit_test(a_commit_that_fails_names_the_file_and_leaves_nothing),
         cmocka_unit_test(directories_devices_and_pipes_are_not_replaced),
+        cmocka_unit_test(a_link_stays_and_its_target_is_written),
+        cmocka_unit_test(what_a_link_leads_to_need_not_be_there_yet),
+        cmocka_unit_test(links_in_a_circle_and_to_directories_or_devices_are_refused),
+        cmocka_unit_test(a_link_into_a_directory_that_may_not_be_written_is_named_with_its_target),
+        cmocka_unit_test(what_a_killed_writer_left_beside_a_links_target_is_removed),
         cmocka_unit_test(a_directory_that_is_not_there_or_not_ours_is_named),
         cmocka_unit_test(a_full_device_is_reported_as_such),
         cmocka_unit_test(on_a_full_disk_nothing_remains),

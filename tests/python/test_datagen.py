@@ -235,6 +235,20 @@ class Failures(InDirectory):
         done = ups("advection1d", "-n", 100, "-o", self.path(), preexec_fn=small_files, restore_signals=False)
         self.assert_refused(done, 1, "no room", self.path())
 
+    def test_a_link_stays_and_what_it_leads_to_is_made_and_replaced(self):
+        elsewhere = tempfile.TemporaryDirectory(prefix="ups-datagen-")
+        self.addCleanup(elsewhere.cleanup)
+        target = os.path.join(elsewhere.name, "large.h5")
+        os.symlink(target, self.path())
+        for more in ([], ["--force"]):
+            self.make("darcy2d", "-n", 1, "-r", 16, *more)
+            self.assertEqual(os.readlink(self.path()), target)
+            self.assertEqual((os.listdir(self.directory.name), os.listdir(elsewhere.name)), (["x.h5"], ["large.h5"]))
+        os.unlink(target)
+        os.symlink(self.path(), target)
+        refused = ups("darcy2d", "-n", 1, "-r", 16, "-o", self.path())
+        self.assert_refused(refused, 1, self.path(), "its symbolic links lead round in a circle")
+
     @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
     def test_a_directory_without_rights_is_named(self):
         os.chmod(self.directory.name, 0o500)

@@ -1,6 +1,7 @@
 #include "tools/solvers/unfinished.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/links.h"
 #include "base/threads.h"
 
 #include <errno.h>
@@ -184,7 +185,10 @@ static ups_status take_up(ups_unfinished *unfinished, ups_error *error) {
 
 ups_status ups_unfinished_open(const char *path, const json_t *identity, int64_t samples, bool restart,
                                ups_unfinished **unfinished, ups_error *error) {
-    ups_unfinished *made = allocate(path, identity, samples);
+    char *place;
+    UPS_TRY(ups_follow_links(path, &place, error));
+    ups_unfinished *made = allocate(place, identity, samples);
+    free(place);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     ups_status status = lock_journal(made, error);
     if (status == UPS_OK && !restart) status = read_journal(made, error);
