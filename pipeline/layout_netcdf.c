@@ -461,7 +461,12 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     if (builder->file) {
         UPS_TRY(ups_netcdf_open_hdf5(builder->file, &in.file, error));
     } else {
-        UPS_TRY(ups_netcdf_open(builder->path, builder->through_library, &in.file, error));
+        if (builder->through_library)
+            return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                            "%s is a classic NetCDF file, which UPS reads by itself and never through a library: "
+                            "choose another way of reading",
+                            builder->path);
+        UPS_TRY(ups_netcdf_open(builder->path, &in.file, error));
     }
     in.header = ups_netcdf_contents(in.file);
     ups_status status = describe_fields(&in, error);

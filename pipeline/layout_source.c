@@ -274,11 +274,12 @@ static void bound_part(const ups_layout_part *part, int64_t times, int64_t frame
     const ups_stored_array *array = part->array;
     size_t scratch = ups_array_scratch(array);
     if (scratch > limits->scratch_bytes) limits->scratch_bytes = scratch;
-    if (array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN) {
+    const bool records = array->storage == UPS_STORAGE_RECORDS;
+    if (records || (array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN)) {
         uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
         if (part->by_sample) bytes /= (uint64_t)array->shape[0];
         if (part->by_time) bytes = bytes / (uint64_t)times * (uint64_t)frames;
-        limits->extents += 1;
+        limits->extents += !records || part->by_sample ? 1 : part->by_time ? frames : array->shape[0];
         limits->stored_bytes += bytes;
     }
     if (array->storage == UPS_STORAGE_CHUNKED) bound_chunks(part, frames, limits);

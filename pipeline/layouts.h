@@ -26,7 +26,9 @@
 #include "pipeline/stored_array.h"
 
 typedef struct ups_layout_options {
-    bool through_library; /* read everything by HDF5 or NetCDF-C instead of extents: for comparison and for trouble */
+    /* Read everything by HDF5 instead of extents: for comparison and for trouble. UPS_ERR_UNSUPPORTED of classic
+     * NetCDF. */
+    bool through_library;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

@@ -4,11 +4,10 @@
 
 #include "pipeline/hdf5_driver.h"
 #include <netcdf.h>
-#include <sys/stat.h>
 
 typedef struct library_variable {
     const char *path, *name;
-    struct stat opened; /* the file, when its variables were listed */
+    struct stat opened; /* the file, when its header was read */
 } library_variable;
 
 const char *ups_netcdf_library_version(void) {
@@ -34,36 +33,37 @@ static int read_region(const ups_stored_array *array, const ups_region *region, 
     return result;
 }
 
-/* The library reads zeros beyond the end of a file that lost its end. */
-static bool has_changed(const library_variable *variable) {
+/* The file is as it was. The library reads fill values and zeros from one that lost its end. */
+static ups_status check_unchanged(const library_variable *variable, ups_error *error) {
     const struct stat *then = &variable->opened;
-    struct stat now;
-    return stat(variable->path, &now) != 0 || now.st_size != then->st_size || now.st_ino != then->st_ino ||
-           now.st_mtim.tv_sec != then->st_mtim.tv_sec || now.st_mtim.tv_nsec != then->st_mtim.tv_nsec;
+    struct stat now = {0};
+    if (stat(variable->path, &now) == 0 && now.st_size == then->st_size && now.st_ino == then->st_ino &&
+        now.st_mtim.tv_sec == then->st_mtim.tv_sec && now.st_mtim.tv_nsec == then->st_mtim.tv_nsec)
+        return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE,
+                    "%s: was changed while it was being read (%llu bytes at opening, %llu now); what was read of "
+                    "variable '%s' is not used. Start again once nothing writes to it",
+                    variable->path, (unsigned long long)then->st_size, (unsigned long long)now.st_size, variable->name);
 }
 
 static ups_status read_through(const ups_stored_array *array, const ups_region *region, void *out, ups_error *error) {
+    UPS_TRY(check_unchanged(array->library, error));
     ups_hdf5_enter();
     int result = read_region(array, region, out);
     ups_hdf5_leave();
-    const library_variable *variable = array->library;
-    if (has_changed(variable)) {
-        return ups_fail(error, UPS_ERR_STALE,
-                        "%s: was changed while it was being read; what was read from it is not used. Start again once "
-                        "nothing writes to it",
-                        variable->path);
-    }
+    UPS_TRY(check_unchanged(array->library, error));
     if (result == NC_NOERR) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "variable '%s' cannot be read by the NetCDF library (%s); the file is damaged", array->name,
                     nc_strerror(result));
 }
 
-ups_status ups_netcdf_leave_to_library(const char *path, const char *name, const char *remark, ups_arena *arena,
-                                       ups_stored_array *array, ups_error *error) {
+ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
+                                       const char *remark, ups_arena *arena, ups_stored_array *array,
+                                       ups_error *error) {
     library_variable *variable = UPS_ARENA_NEW(arena, library_variable);
-    *variable = (library_variable){.path = ups_arena_strdup(arena, path), .name = ups_arena_strdup(arena, name)};
-    if (stat(path, &variable->opened) != 0) return ups_fail_errno(error, "%s: cannot be looked at", path);
+    *variable = (library_variable){
+        .path = ups_arena_strdup(arena, path), .name = ups_arena_strdup(arena, name), .opened = *opened};
     array->storage = UPS_STORAGE_LIBRARY;
     array->swapped = false;
     array->remark = remark;
@@ -78,8 +78,9 @@ const char *ups_netcdf_library_version(void) {
     return NULL;
 }
 
-ups_status ups_netcdf_leave_to_library(const char *path, const char *name, const char *remark, ups_arena *arena,
-                                       ups_stored_array *array, ups_error *error) {
+ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
+                                       const char *remark, ups_arena *arena, ups_stored_array *array,
+                                       ups_error *error) {
     return ups_fail(
         error, UPS_ERR_UNSUPPORTED,
         "%s: variable '%s' would have to be read by the NetCDF-C library (%s), which this build is without: "

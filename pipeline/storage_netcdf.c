@@ -16,7 +16,7 @@ struct ups_netcdf_file {
     const char *path;
     int fd;
     uint64_t bytes;
-    bool through_library;
+    struct stat opened;
     ups_hdf5_file *hdf5; /* NULL for the classic formats */
     ups_netcdf_header header;
 };
@@ -40,11 +40,10 @@ static ups_status open_descriptor(const char *path, ups_hdf5_file *hdf5, ups_net
     ups_netcdf_file *file = UPS_ARENA_NEW(arena, ups_netcdf_file);
     *file = (ups_netcdf_file){.arena = arena, .path = ups_arena_strdup(arena, path), .hdf5 = hdf5};
     *out = file;
-    struct stat status;
     file->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0 || fstat(file->fd, &status) != 0)
+    if (file->fd < 0 || fstat(file->fd, &file->opened) != 0)
         return ups_fail_errno(error, "%s cannot be opened for reading", path);
-    file->bytes = (uint64_t)status.st_size;
+    file->bytes = (uint64_t)file->opened.st_size;
     return UPS_OK;
 }
 
@@ -68,7 +67,7 @@ static ups_status read_header(ups_netcdf_file *file, ups_error *error) {
     return status;
 }
 
-ups_status ups_netcdf_open(const char *path, bool through_library, ups_netcdf_file **out, ups_error *error) {
+ups_status ups_netcdf_open(const char *path, ups_netcdf_file **out, ups_error *error) {
     ups_netcdf_file *file = NULL;
     *out = NULL;
     ups_status status = open_descriptor(path, NULL, &file, error);
@@ -77,15 +76,27 @@ ups_status ups_netcdf_open(const char *path, bool through_library, ups_netcdf_fi
         ups_netcdf_close(file);
         return status;
     }
-    file->through_library = through_library;
     *out = file;
     return UPS_OK;
+}
+
+/* The HDF5 library had the file open before we did. */
+static ups_status check_same(const ups_netcdf_file *file, ups_error *error) {
+    const ups_hdf5_file *hdf5 = file->hdf5;
+    if (file->bytes == hdf5->bytes && file->opened.st_mtim.tv_sec == hdf5->modified.tv_sec &&
+        file->opened.st_mtim.tv_nsec == hdf5->modified.tv_nsec)
+        return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE,
+                    "%s: was changed while it was being opened (%llu bytes, then %llu). Start again once nothing "
+                    "writes to it",
+                    file->path, (unsigned long long)hdf5->bytes, (unsigned long long)file->bytes);
 }
 
 ups_status ups_netcdf_open_hdf5(ups_hdf5_file *hdf5, ups_netcdf_file **out, ups_error *error) {
     ups_netcdf_file *file = NULL;
     *out = NULL;
     ups_status status = open_descriptor(ups_hdf5_path(hdf5), hdf5, &file, error);
+    if (status == UPS_OK) status = check_same(file, error);
     if (status == UPS_OK) status = ups_netcdf_hdf5_describe(hdf5, file->arena, &file->header, error);
     if (status != UPS_OK) {
         ups_netcdf_close(file);
@@ -152,24 +163,8 @@ static ups_status check_records(const ups_netcdf_file *file, const ups_netcdf_va
     return UPS_OK;
 }
 
-/* One chunk a record. */
-static void list_records(const ups_netcdf_file *file, const ups_netcdf_variable *variable, ups_arena *arena,
-                         ups_stored_array *array) {
-    array->storage = UPS_STORAGE_CHUNKED;
-    array->chunks = UPS_ARENA_ARRAY(arena, ups_stored_chunk, array->shape[0] + 1);
-    for (int axis = 0; axis < array->rank; axis++) {
-        array->chunk_shape[axis] = axis ? array->shape[axis] : 1;
-        array->chunk_grid[axis] = axis ? 1 : array->shape[0];
-    }
-    for (int64_t r = 0; r < array->shape[0]; r++) {
-        array->chunks[r] = (ups_stored_chunk){.offset = variable->offset + (uint64_t)r * file->header.record_bytes,
-                                              .length = (uint32_t)variable->bytes};
-    }
-}
-
 static ups_status map_classic(ups_netcdf_file *file, const ups_netcdf_variable *variable, ups_dtype dtype,
                               ups_arena *arena, ups_stored_array *array, ups_error *error) {
-    enum { MOST_RECORDS = 1 << 24 };
     ups_number number = ups_netcdf_stored_number(variable);
     UPS_TRY(map_shape(file, variable, array, error));
     array->dtype = dtype;
@@ -180,23 +175,12 @@ static ups_status map_classic(ups_netcdf_file *file, const ups_netcdf_variable *
     } else if (variable->offset > file->bytes || variable->bytes > file->bytes - variable->offset) {
         return fail_short(file, variable, error);
     }
-    bool in_one = !variable->record || file->header.record_bytes == variable->bytes;
-    const char *remark = NULL;
-    if (!in_one && variable->bytes > UINT32_MAX) remark = "its records are larger than 4 GiB";
-    if (!in_one && file->header.records > MOST_RECORDS) remark = "it has too many records to list";
-    if (file->through_library) remark = "asked for";
-    if (remark) {
-        array->packing = ups_netcdf_packing(variable, dtype == UPS_F64 ? UPS_NUMBER_F64 : UPS_NUMBER_F32, arena);
-        return ups_netcdf_leave_to_library(file->path, variable->name, remark, arena, array, error);
-    }
     array->packing = ups_netcdf_packing(variable, number, arena);
     array->swapped = ups_number_size(number) > 1 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-    if (in_one || array->shape[0] == 0) {
-        array->storage = UPS_STORAGE_CONTIGUOUS;
-        array->offset = variable->offset;
-    } else {
-        list_records(file, variable, arena, array);
-    }
+    bool in_one = !variable->record || file->header.record_bytes == variable->bytes;
+    array->storage = in_one ? UPS_STORAGE_CONTIGUOUS : UPS_STORAGE_RECORDS;
+    array->offset = variable->offset;
+    array->record_stride = file->header.record_bytes;
     return UPS_OK;
 }
 
@@ -252,8 +236,8 @@ static ups_status extend(const ups_netcdf_file *file, const ups_netcdf_variable 
         return append_unwritten(file, variable, dimensions[variable->dimensions[0]].length, arena, array, error);
     UPS_TRY(map_shape(file, variable, array, error));
     array->packing = ups_netcdf_packing(variable, array->dtype == UPS_F64 ? UPS_NUMBER_F64 : UPS_NUMBER_F32, arena);
-    return ups_netcdf_leave_to_library(file->path, variable->name, "it is shorter than its unlimited dimension", arena,
-                                       array, error);
+    return ups_netcdf_leave_to_library(file->path, &file->opened, variable->name,
+                                       "it is shorter than its unlimited dimension", arena, array, error);
 }
 
 static ups_status map_hdf5(ups_netcdf_file *file, const ups_netcdf_variable *variable, ups_dtype dtype, bool for_now,

@@ -1,6 +1,6 @@
 /* NetCDF files, classic or NetCDF-4: what they contain (netcdf_header.h) and where they keep it. The header is parsed
  * once; then bytes are fetched and decoded as those of any stored array. A variable without the unlimited dimension is
- * one extent; of one with it, every record is a chunk; NetCDF-4 is mapped as the HDF5 that it is.
+ * one extent; of one with it, every record is one; NetCDF-4 is mapped as the HDF5 that it is.
  *
  * Values come out as float32 or float64 as the CF conventions and the NetCDF User's Guide say: missing values, fill
  * values and what lies outside the valid range become NaN, and scale_factor and add_offset are applied.
@@ -18,8 +18,8 @@ typedef struct ups_netcdf_file ups_netcdf_file;
 /* The file begins as NetCDF-3 and CDF-5 files do. */
 bool ups_netcdf_is_classic(const char *path);
 
-/* Opens a classic file; with `through_library` its variables will be read by NetCDF-C, which this build may lack. */
-ups_status ups_netcdf_open(const char *path, bool through_library, ups_netcdf_file **file, ups_error *error);
+/* Opens a classic file. */
+ups_status ups_netcdf_open(const char *path, ups_netcdf_file **file, ups_error *error);
 
 /* Looks at an open HDF5 file as NetCDF-4. `hdf5` is borrowed. */
 ups_status ups_netcdf_open_hdf5(ups_hdf5_file *hdf5, ups_netcdf_file **file, ups_error *error);

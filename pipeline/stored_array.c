@@ -132,8 +132,30 @@ static ups_extent chunk_extent(const ups_stored_array *array, const ups_region *
     return (ups_extent){array->file, chunk->offset + (uint64_t)*first * size, length};
 }
 
+/* The part of a region that lies in one record, which then counts as the first. */
+static ups_region within_record(const ups_region *region) {
+    ups_region part = *region;
+    part.start[0] = 0;
+    part.count[0] = 1;
+    return part;
+}
+
+/* One extent a record. */
+static int64_t record_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
+    const ups_region part = within_record(region);
+    const uint64_t size = ups_array_stored_size(array);
+    int64_t first, end;
+    contiguous_span(array, &part, &first, &end);
+    for (int64_t r = 0; extents && r < region->count[0]; r++) {
+        uint64_t record = array->offset + (uint64_t)(region->start[0] + r) * array->record_stride;
+        extents[r] = (ups_extent){array->file, record + (uint64_t)first * size, (uint64_t)(end - first) * size};
+    }
+    return region->count[0];
+}
+
 int64_t ups_array_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
     if (ups_array_elements(array, region) == 0 || array->storage == UPS_STORAGE_LIBRARY) return 0;
+    if (array->storage == UPS_STORAGE_RECORDS) return record_extents(array, region, extents);
     if (array->storage == UPS_STORAGE_CONTIGUOUS) {
         if (array->offset == UPS_OFFSET_UNWRITTEN) return 0;
         int64_t first, end;
@@ -374,6 +396,19 @@ static ups_status decode_contiguous(const ups_stored_array *array, const ups_reg
     return UPS_OK;
 }
 
+static ups_status decode_records(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                 const ups_piece *pieces, int64_t count, uint8_t *out, int64_t *used,
+                                 ups_error *error) {
+    const ups_region part = within_record(region);
+    const int64_t step = strides[0] * (int64_t)ups_dtype_size(array->dtype);
+    for (int64_t r = 0; r < region->count[0]; r++) {
+        int64_t one;
+        UPS_TRY(decode_contiguous(array, &part, strides, pieces + r, count - r, out + r * step, &one, error));
+        *used += one;
+    }
+    return UPS_OK;
+}
+
 /* Undoes the filters of a chunk that is given whole; *decoded points into scratch, or is what was given. */
 static ups_status undo_filters(const ups_stored_array *array, const int64_t *at, const uint8_t *stored,
                                uint8_t *scratch, const uint8_t **decoded, ups_error *error) {
@@ -501,6 +536,8 @@ ups_status ups_array_decode_strided(const ups_stored_array *array, const ups_reg
     if (ups_array_elements(array, region) == 0) return UPS_OK;
     if (array->storage == UPS_STORAGE_CONTIGUOUS)
         return decode_contiguous(array, region, strides, pieces, count, out, used, error);
+    if (array->storage == UPS_STORAGE_RECORDS)
+        return decode_records(array, region, strides, pieces, count, out, used, error);
     if (array->storage == UPS_STORAGE_CHUNKED)
         return decode_chunks(array, region, strides, pieces, count, scratch, out, used, error);
     if (!are_contiguous(array, region, strides)) return decode_library(array, region, strides, scratch, out, error);

@@ -46,7 +46,10 @@ static json_t *list_filters(const ups_stored_array *array) {
 }
 
 static json_t *describe_array(const ups_stored_array *array) {
-    static const char *const names[] = {"contiguous", "chunked", "library"};
+    static const char *const names[] = {[UPS_STORAGE_CONTIGUOUS] = "contiguous",
+                                        [UPS_STORAGE_CHUNKED] = "chunked",
+                                        [UPS_STORAGE_RECORDS] = "records",
+                                        [UPS_STORAGE_LIBRARY] = "library"};
     uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
     json_t *facts =
         json_pack("{s:o, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", text(array->name), "shape",
@@ -191,6 +194,8 @@ static void print_array(const json_t *facts) {
         if (skipped) printf("; %lld of %lld chunks with a filter skipped", skipped, count);
     } else if (strcmp(storage, "contiguous") == 0) {
         printf("contiguous");
+    } else if (strcmp(storage, "records") == 0) {
+        printf("records, between those of others");
     } else {
         printf("read through the library: %s", text_of(facts, "why_library"));
     }
@@ -386,7 +391,7 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
 enum { SAMPLE, IO, OUTPUT, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
     [SAMPLE] = {"sample", 's', "I", "trajectory to write, counted from 0 (default 0)"},
-    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 or NetCDF-C (default auto)"},
+    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 (default auto)"},
     [OUTPUT] = {"output", 'o', "FILE", "NPY file to write"},
 };
 
