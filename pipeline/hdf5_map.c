@@ -254,24 +254,16 @@ static ups_status map_chunk_table(mapping *map, int64_t chunk_count) {
     return UPS_OK;
 }
 
-static ups_status map_chunks(mapping *map) {
-    enum { MOST_CHUNKS = 1 << 24 }; /* 256 MiB of table; a file with more is sparse beyond sense, or damaged */
+/* The shape of chunks and of their grid; how many there are goes to `count`. */
+static ups_status map_chunk_grid(mapping *map, int64_t *count) {
+    enum { ALWAYS_FINE = 1 << 16, LEAST_BYTES_EACH = 16 }; /* an index of chunks takes more for each that was written */
     ups_stored_array *array = map->array;
     hsize_t shape[UPS_ARRAY_MAX_RANK];
-    if (!map_filters(map)) {
-        leave_to_library(map, "a filter that only the HDF5 library knows");
-        return UPS_OK;
-    }
-    unsigned options = 0;
-    if (H5Pget_chunk_opts(map->creation, &options) >= 0 && (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)) {
-        leave_to_library(map, "edge chunks that are stored without filters");
-        return UPS_OK;
-    }
+    *count = 1;
     if (H5Pget_chunk(map->creation, UPS_ARRAY_MAX_RANK, shape) != array->rank)
         return ups_fail(map->error, UPS_ERR_FORMAT,
                         "%s: the chunk shape of dataset '%s' does not fit its rank; the file is damaged",
                         map->file->path, array->name);
-    int64_t chunk_count = 1;
     uint64_t chunk_bytes = ups_array_stored_size(array);
     for (int axis = 0; axis < array->rank; axis++) {
         if (shape[axis] < 1 || __builtin_mul_overflow(chunk_bytes, (uint64_t)shape[axis], &chunk_bytes) ||
@@ -281,14 +273,32 @@ static ups_status map_chunks(mapping *map) {
                             array->name);
         array->chunk_shape[axis] = (int64_t)shape[axis];
         array->chunk_grid[axis] = (array->shape[axis] + array->chunk_shape[axis] - 1) / array->chunk_shape[axis];
-        if (__builtin_mul_overflow(chunk_count, array->chunk_grid[axis], &chunk_count)) chunk_count = INT64_MAX;
+        if (__builtin_mul_overflow(*count, array->chunk_grid[axis], count)) *count = INT64_MAX;
     }
-    if (chunk_count > MOST_CHUNKS) {
+    if (*count <= ALWAYS_FINE || (uint64_t)*count <= map->file->bytes / LEAST_BYTES_EACH) return UPS_OK;
+    return ups_fail(map->error, UPS_ERR_FORMAT,
+                    "%s: dataset '%s' has %lld chunks, more than a file of %llu bytes can have written; it is damaged, "
+                    "or nearly empty: copy or generate it again",
+                    map->file->path, array->name, (long long)*count, (unsigned long long)map->file->bytes);
+}
+
+static ups_status map_chunks(mapping *map, int64_t count) {
+    enum { MOST_CHUNKS = 1 << 24 }; /* 256 MiB of table */
+    if (!map_filters(map)) {
+        leave_to_library(map, "a filter that only the HDF5 library knows");
+        return UPS_OK;
+    }
+    unsigned options = 0;
+    if (H5Pget_chunk_opts(map->creation, &options) >= 0 && (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)) {
+        leave_to_library(map, "edge chunks that are stored without filters");
+        return UPS_OK;
+    }
+    if (count > MOST_CHUNKS) {
         leave_to_library(map, "too many chunks to list");
         return UPS_OK;
     }
-    array->storage = UPS_STORAGE_CHUNKED;
-    return map_chunk_table(map, chunk_count);
+    map->array->storage = UPS_STORAGE_CHUNKED;
+    return map_chunk_table(map, count);
 }
 
 static ups_status map_contiguous(mapping *map) {
@@ -333,9 +343,13 @@ static ups_status map_storage(mapping *map) {
     map->array->stored_bytes = H5Dget_storage_size(map->dataset);
     UPS_TRY(check_stored_size(map));
     const char *remark = NULL;
+    int64_t chunks = 0;
+    bool own = ups_hdf5_is_of(map->file, map->dataset);
     switch (H5Pget_layout(map->creation)) {
     case H5D_CONTIGUOUS:
-    case H5D_CHUNKED:
+        break;
+    case H5D_CHUNKED: /* the library too makes a list of those that it reads */
+        if (own) UPS_TRY(map_chunk_grid(map, &chunks));
         break;
     case H5D_COMPACT:
         remark = "compact storage, inside the object header";
@@ -347,13 +361,13 @@ static ups_status map_storage(mapping *map) {
         remark = "a storage layout that only the HDF5 library knows";
     }
     if (!direct) remark = "a number type that only the HDF5 library knows";
-    if (!ups_hdf5_is_of(map->file, map->dataset)) remark = "a dataset of another file, behind an external link";
+    if (!own) remark = "a dataset of another file, behind an external link";
     if (map->file->through_library) remark = "asked for";
     if (remark) {
         leave_to_library(map, remark);
         return UPS_OK;
     }
-    return H5Pget_layout(map->creation) == H5D_CHUNKED ? map_chunks(map) : map_contiguous(map);
+    return H5Pget_layout(map->creation) == H5D_CHUNKED ? map_chunks(map, chunks) : map_contiguous(map);
 }
 
 /* With `keep` the array will be read later, so that the library's side stays open where it needs that. */
