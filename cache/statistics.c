@@ -1,5 +1,6 @@
 #include "cache/statistics.h"
 
+#include "base/instruction_sets.h"
 #include <math.h>
 #include <string.h>
 
@@ -17,35 +18,70 @@ ups_cache_rounding ups_cache_rounding_begin(double max_abs_error) {
     return r;
 }
 
-/* The values of a piece that are lost: NaN, Inf, or rounded to Inf. */
-static size_t count_lost(const float *back, size_t n) {
-    size_t lost = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &back[i], sizeof bits);
-        lost += (bits & 0x7f800000u) == 0x7f800000u;
+typedef float lanes_f32 __attribute__((vector_size(sizeof(float) * LANES)));
+typedef int32_t lanes_s32 __attribute__((vector_size(sizeof(int32_t) * LANES)));
+
+#define INLINE static inline __attribute__((always_inline))
+#define CHOOSE(mask, yes, no) (lanes_f32)(((lanes_s32)(yes) & (mask)) | ((lanes_s32)(no) & ~(mask)))
+
+/* A piece, to be added to `r`; 4096 squares of 11-bit quantities are what float is exact enough to sum. False where a
+ * value is lost: NaN, Inf, or rounded to Inf; then nothing was added. */
+INLINE bool measure_here(const float *values, const float *back, size_t n, ups_cache_rounding *r) {
+    lanes_f32 minimum, maximum, error, squares = {0};
+    lanes_s32 lost = {0};
+    memcpy(&minimum, r->minimum, sizeof minimum);
+    memcpy(&maximum, r->maximum, sizeof maximum);
+    memcpy(&error, r->error, sizeof error);
+    for (size_t i = 0; i < n; i += LANES) {
+        lanes_f32 value, rounded;
+        if (n - i < LANES) { /* the rest of the lanes: the first of these values, and no error */
+            for (size_t k = 0; k < LANES; k++) value[k] = rounded[k] = values[i];
+            memcpy(&value, values + i, (n - i) * sizeof *values);
+            memcpy(&rounded, back + i, (n - i) * sizeof *back);
+        } else {
+            memcpy(&value, values + i, sizeof value);
+            memcpy(&rounded, back + i, sizeof rounded);
+        }
+        lanes_f32 off = rounded - value;
+        off = (lanes_f32)((lanes_s32)off & 0x7fffffff);
+        lost |= ((lanes_s32)rounded & 0x7f800000) == 0x7f800000;
+        minimum = CHOOSE(value < minimum, value, minimum);
+        maximum = CHOOSE(value > maximum, value, maximum);
+        error = CHOOSE(off > error, off, error);
+        squares += off * off;
     }
-    return lost;
+    for (size_t k = 0; k < LANES; k++)
+        if (lost[k]) return false;
+    memcpy(r->minimum, &minimum, sizeof minimum);
+    memcpy(r->maximum, &maximum, sizeof maximum);
+    memcpy(r->error, &error, sizeof error);
+    for (size_t k = 0; k < LANES; k++) r->squares += (double)squares[k];
+    return true;
 }
 
-static void measure_one(float value, float back, ups_cache_rounding *r, float *squares, size_t lane) {
-    float error = fabsf(back - value);
-    r->minimum[lane] = value < r->minimum[lane] ? value : r->minimum[lane];
-    r->maximum[lane] = value > r->maximum[lane] ? value : r->maximum[lane];
-    r->error[lane] = error > r->error[lane] ? error : r->error[lane];
-    squares[lane] += error * error;
+static bool measure_anywhere(const float *values, const float *back, size_t n, ups_cache_rounding *r) {
+    return measure_here(values, back, n, r);
 }
 
-/* A piece of which nothing is lost: 4096 squares of 11-bit quantities, which float is exact enough to sum. */
-static void measure(const float *values, const float *back, size_t n, ups_cache_rounding *rounding) {
-    ups_cache_rounding r = *rounding; /* so that the compiler keeps it in registers */
-    float squares[LANES] = {0};
-    size_t whole = n / LANES * LANES;
-    for (size_t i = 0; i < whole; i += LANES)
-        for (size_t k = 0; k < LANES; k++) measure_one(values[i + k], back[i + k], &r, squares, k);
-    for (size_t i = whole; i < n; i++) measure_one(values[i], back[i], &r, squares, i - whole);
-    for (size_t k = 0; k < LANES; k++) r.squares += (double)squares[k];
-    *rounding = r;
+#if defined(__x86_64__)
+#define FOR_AVX2 __attribute__((target("avx2")))
+FOR_AVX2 static bool measure_avx2(const float *values, const float *back, size_t n, ups_cache_rounding *r) {
+    return measure_here(values, back, n, r);
+}
+
+#define FOR_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+FOR_AVX512 static bool measure_avx512(const float *values, const float *back, size_t n, ups_cache_rounding *r) {
+    return measure_here(values, back, n, r);
+}
+#endif
+
+static bool (*measure)(const float *values, const float *back, size_t n, ups_cache_rounding *r) = measure_anywhere;
+
+__attribute__((constructor)) static void choose_measure(void) {
+#if defined(__x86_64__)
+    if (ups_runs_x86_64_v3()) measure = measure_avx2;
+    if (ups_runs_x86_64_v4()) measure = measure_avx512;
+#endif
 }
 
 /* A piece of which something is lost: its extremes, and how much of what. `back` is Inf where a value is lost. */
@@ -85,10 +121,7 @@ void ups_cache_rounding_add(ups_cache_rounding *r, const float *values, size_t c
             ups_f32_to_f16(values + start, rounded + start, n);
             ups_f16_to_f32(rounded + start, back, n);
         }
-        if (count_lost(back, n) == 0)
-            measure(values + start, back, n, r);
-        else
-            examine_lost(values + start, back, n, r);
+        if (!measure(values + start, back, n, r)) examine_lost(values + start, back, n, r);
     }
 }
 

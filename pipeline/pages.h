@@ -13,7 +13,7 @@ size_t ups_pages_bytes(size_t bytes); /* what such a buffer takes: whole pages *
  * long as filling them. For loaders that follow each other; one thread at a time. With NULL for a store they are
  * allocated and freed. */
 typedef struct ups_pages_store ups_pages_store;
-ups_pages_store *ups_pages_store_create(void);      /* NULL when out of memory */
+ups_pages_store *ups_pages_store_create(void);        /* NULL when out of memory */
 void ups_pages_store_destroy(ups_pages_store *store); /* everything was given back; NULL is fine */
 void *ups_pages_take(ups_pages_store *store, size_t bytes);
 void ups_pages_give(ups_pages_store *store, void *memory); /* NULL is fine */

@@ -14,10 +14,10 @@ enum { MOST_ROUNDS = 101 };
 typedef struct bench_encoder {
     const ups_task *task;
     ups_frame_encoder *encoder;
-    float *fields;           /* a trajectory */
-    float seen;              /* of its latents, so that nobody leaves them out */
-    double until;            /* when to stop */
-    int64_t frames;          /* encoded */
+    float *fields;  /* a trajectory */
+    float seen;     /* of its latents, so that nobody leaves them out */
+    double until;   /* when to stop */
+    int64_t frames; /* encoded */
     ups_status status;
     ups_error error;
 } bench_encoder;

@@ -58,8 +58,7 @@ static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window
     UPS_TRY(ups_source_describe(task->source, batch->window[window].sample, &source, error));
     UPS_TRY(ups_cache_writer_begin(writer, sample, &w->putting, error));
     double began = ups_now(), used = ups_thread_seconds();
-    ups_status status =
-        ups_frame_encoder_stream(w->encoder, task, batch->window[window].frames, put_frames, w, error);
+    ups_status status = ups_frame_encoder_stream(w->encoder, task, batch->window[window].frames, put_frames, w, error);
     double encoded = ups_now(), used_encoded = ups_thread_seconds();
     if (status == UPS_OK)
         status = ups_cache_writer_end(writer, w->putting, source.name, error);
