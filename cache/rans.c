@@ -212,7 +212,9 @@ void ups_rans_encoder_tables(ups_rans_histogram frequencies, uint32_t tables[UPS
 static void fill_slots(const uint32_t frequencies[UPS_RANS_TOKENS], uint32_t slots[UPS_RANS_TOTAL]) {
     uint32_t *slot = slots;
     for (uint32_t i = 0; i < UPS_RANS_USED_TOKENS; i++) {
-        uint32_t f = frequencies[i], entry = i << 21 | f;
+        bool plain = i < UPS_RANS_PLAIN_TOKENS;
+        uint32_t extra = plain ? 0 : i / 2 - (UPS_RANS_PLAIN_TOKENS / 2 - 3), bits = plain ? i : 2 | (i & 1);
+        uint32_t f = frequencies[i], entry = (extra << UPS_RANS_DECODED_EXTRA | bits) << 21 | f;
         for (uint32_t k = 0; k < f; k++) slot[k] = entry | k << 11;
         slot += f;
     }

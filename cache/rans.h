@@ -15,7 +15,8 @@
  * lane with a coder's state of its own (interleaved as in arXiv 1402.3392), and a frame's lanes lie side by side in
  * memory: nothing is transposed.
  *
- * Vectorised for AVX-512; otherwise plain loops, compiled for AVX2 and for anything; chosen when the program starts. */
+ * Vectorised for AVX-512 and for AVX2; otherwise plain loops; chosen when the program starts: the best that the
+ * processor has, or that UPS_CPU names. */
 #ifndef UPS_CACHE_RANS_H
 #define UPS_CACHE_RANS_H
 
@@ -40,7 +41,9 @@ typedef uint32_t ups_rans_histogram[UPS_RANS_CONTEXTS][UPS_RANS_TOKENS];
 
 /* For encoding, of (context, token): frequency | what those before it sum up to << 16. */
 #define UPS_RANS_ENCODER_ENTRIES (UPS_RANS_CONTEXTS * UPS_RANS_TOKENS)
-/* For decoding, of (context, slot): frequency | slot less where its token begins << 11 | token << 21. */
+/* For decoding, of (context, slot): frequency | slot less where its token begins << 11 | the bits of a code that its
+ * token says << 21 | how many more bits it has << 21 + UPS_RANS_DECODED_EXTRA. */
+#define UPS_RANS_DECODED_EXTRA 7
 #define UPS_RANS_DECODER_ENTRIES (UPS_RANS_CONTEXTS * UPS_RANS_TOTAL)
 
 /* Where decoded frames [start, end) go: `out` is the first of them, rows `stride` values apart. `past_caches`: large

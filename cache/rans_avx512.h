@@ -26,6 +26,12 @@ INLINE __m512i tokens_of(__m512i code) {
     return _mm512_mask_mov_epi32(token, _mm512_cmplt_epu32_mask(code, constant(PLAIN_TOKENS)), code);
 }
 
+INLINE void index_sixteen(const uint16_t *codes, const uint16_t *last, const uint16_t *before, uint16_t *index) {
+    __m512i context = contexts_of(load_codes(last), load_codes(before));
+    __m512i both = _mm512_add_epi32(_mm512_slli_epi32(context, 6), tokens_of(load_codes(codes)));
+    _mm256_storeu_si256((__m256i *)index, _mm512_cvtepi32_epi16(both));
+}
+
 INLINE __m512i extra_bits_in(__m512i tokens) { /* of tokens from PLAIN_TOKENS on */
     return _mm512_sub_epi32(_mm512_srli_epi32(tokens, 1), constant(PLAIN_TOKENS / 2 - 3));
 }
@@ -89,7 +95,9 @@ INLINE uint16_t *encode_vectors(const uint32_t *tables, const uint16_t *codes, i
     return top;
 }
 
-INLINE const uint8_t *take_vector(__mmask16 needs, const uint8_t *at, __m512i *state) {
+/* Words for the lanes whose state is below the floor. */
+INLINE const uint8_t *take_vector(const uint8_t *at, __m512i *state) {
+    __mmask16 needs = _mm512_cmplt_epu32_mask(*state, constant(FLOOR));
     __m512i words = _mm512_maskz_expand_epi32(needs, load_codes((const uint16_t *)at));
     *state = _mm512_mask_or_epi32(*state, needs, _mm512_slli_epi32(*state, 16), words);
     return at + 2 * __builtin_popcount(needs);
@@ -138,20 +146,19 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
             __m512i offset = _mm512_and_si512(_mm512_srli_epi32(entry, 11), constant(0x3ff));
             token[v] = _mm512_srli_epi32(entry, 21);
             state[v] = _mm512_add_epi32(_mm512_mullo_epi32(frequency, _mm512_srli_epi32(state[v], BITS)), offset);
-            at = take_vector(_mm512_cmplt_epu32_mask(state[v], constant(FLOOR)), at, &state[v]);
-            any |= _mm512_cmpge_epu32_mask(token[v], constant(PLAIN_TOKENS));
+            at = take_vector(at, &state[v]);
+            any |= _mm512_cmpge_epu32_mask(token[v], constant(1u << DECODED_EXTRA));
             before[v] = last[v];
             last[v] = token[v];
         }
         if (any) {
             for (int v = 0; v < vectors; v++) {
-                __mmask16 large = _mm512_cmpge_epu32_mask(token[v], constant(PLAIN_TOKENS));
-                __m512i extra = extra_bits_in(token[v]);
-                __m512i bits = _mm512_andnot_si512(_mm512_sllv_epi32(constant(~0u), extra), state[v]);
-                __m512i leading = _mm512_or_si512(_mm512_and_si512(token[v], constant(1)), constant(2));
-                last[v] = _mm512_mask_or_epi32(last[v], large, _mm512_sllv_epi32(leading, extra), bits);
-                state[v] = _mm512_mask_srlv_epi32(state[v], large, state[v], extra);
-                at = take_vector(_mm512_mask_cmplt_epu32_mask(large, state[v], constant(FLOOR)), at, &state[v]);
+                __m512i extra = _mm512_srli_epi32(token[v], DECODED_EXTRA);
+                __m512i leading = _mm512_and_si512(token[v], constant(DECODED_CODE));
+                __m512i above = _mm512_srlv_epi32(state[v], extra);
+                last[v] = _mm512_sub_epi32(state[v], _mm512_sllv_epi32(_mm512_sub_epi32(above, leading), extra));
+                at = take_vector(at, &above);
+                state[v] = above;
             }
         }
         bool wanted = t >= to->start && t < to->end;
@@ -213,9 +220,14 @@ typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const
         decode_##vectors##_##order##_TO_F16, decode_##vectors##_##order##_TO_F16_PAST_CACHES,                          \
             decode_##vectors##_##order##_TO_F32, decode_##vectors##_##order##_TO_F32_PAST_CACHES                       \
     }
-static decode_form *const forms[2][UPS_RANS_MAX_ORDER + 1][4] = {
+static decode_form *const decode_forms[2][UPS_RANS_MAX_ORDER + 1][4] = {
     {LIST(1, 0), LIST(1, 1), LIST(1, 2)},
     {LIST(4, 0), LIST(4, 1), LIST(4, 2)},
 };
+
+/* Of groups of UPS_RANS_FEW_LANES or LANES. */
+INLINE decode_form *form_for(int width, int order, const ups_rans_frames *to) {
+    return decode_forms[width == LANES][order][(to->dtype == UPS_F16 ? TO_F16 : TO_F32) + to->past_caches];
+}
 
 #endif

@@ -15,18 +15,19 @@
 #include <immintrin.h>
 #define KERNEL ups_rans_avx512
 #define NAME "avx512"
-#define VECTORS 1
+#define AVX512 1
+#define VECTOR 16
 #define WIDE 8 /* lanes that plain loops take at once */
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define KERNEL ups_rans_avx2
 #define NAME "avx2"
-#define VECTORS 0
+#define AVX512 0
+#define VECTOR 8
 #define WIDE 8
 #else
 #define KERNEL ups_rans_baseline
 #define NAME "baseline"
-#define VECTORS 0
 #define WIDE 4
 #endif
 
@@ -36,6 +37,8 @@
 #define BITS UPS_RANS_BITS
 #define TOTAL UPS_RANS_TOTAL
 #define FLOOR UPS_RANS_FLOOR
+#define DECODED_EXTRA UPS_RANS_DECODED_EXTRA
+#define DECODED_CODE ((1 << DECODED_EXTRA) - 1)
 #define BEFORE_FIRST 0xffff /* the codes that stand before the first frame */
 
 #define INLINE static inline __attribute__((always_inline))
@@ -48,8 +51,13 @@ typedef struct history {
     uint32_t last[LANES], before[LANES], value[LANES], slope[LANES];
 } history;
 
-#if VECTORS
+#if defined(__AVX2__)
+#include "cache/rans_avx2.h"
+#if AVX512
 #include "cache/rans_avx512.h"
+#endif
+#else
+static void prepare(void) {}
 #endif
 
 INLINE uint16_t zigzag(uint16_t residual) {
@@ -124,12 +132,8 @@ static void residuals(const ups_f16 *latents, int64_t stride, int64_t times, int
 /* (context, token) of `width` codes as one number; `index` has room for a multiple of WIDE. */
 INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_t *before, int width, uint16_t *index) {
     int i = 0;
-#if VECTORS
-    for (; i + 16 <= width; i += 16) {
-        __m512i context = contexts_of(load_codes(last + i), load_codes(before + i));
-        __m512i both = _mm512_add_epi32(_mm512_slli_epi32(context, 6), tokens_of(load_codes(codes + i)));
-        _mm256_storeu_si256((__m256i *)(index + i), _mm512_cvtepi32_epi16(both));
-    }
+#if defined(__AVX2__)
+    for (; i + 16 <= width; i += 16) index_sixteen(codes + i, last + i, before + i, index + i);
 #endif
     for (; i < width; i += WIDE) {
         uint16_t rows[3][WIDE] = {{0}};
@@ -180,45 +184,16 @@ static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans
         for (int i = first; i < UPS_RANS_ENCODER_ENTRIES; i++) sums[i] += tables[k][i];
 }
 
-#if defined(__AVX2__)
-/* Of a mask of eight lanes: in which place among the lanes of the mask each one is; and the lanes of the mask, at the
- * end of eight. */
-static uint8_t places[256][WIDE], gathered_last[256][WIDE];
-
-static void prepare(void) {
-    for (int mask = 0; mask < 256; mask++) {
-        int count = 0, from = WIDE - __builtin_popcount((unsigned)mask);
-        for (int i = 0; i < WIDE; i++) {
-            places[mask][i] = (uint8_t)count;
-            if (!(mask >> i & 1)) continue;
-            gathered_last[mask][from + count] = (uint8_t)i;
-            count++;
-        }
-    }
-}
-
-INLINE __m256i lanes_by(const uint8_t places_of[WIDE]) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)places_of));
-}
-#else
-static void prepare(void) {}
-#endif
-
 /* The low words of those of `width` states that need it go below `top`, and they are shifted: without branches, since
  * nobody could predict them. */
 INLINE uint16_t *push_words(const uint32_t *needs, int width, uint32_t *state, uint16_t *top) {
     int i = width - 1;
 #if defined(__AVX2__)
     for (; i >= WIDE - 1 && width % WIDE == 0; i -= WIDE) { /* words of no lane may go below; they are written over */
-        __m256i x = _mm256_loadu_si256((const __m256i *)(state + i - WIDE + 1));
-        __m256i shift = _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(needs + i - WIDE + 1)), 4);
-        int mask = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32(shift, 27)));
-        __m256i last =
-            _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), lanes_by(gathered_last[mask]));
-        __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(last, last), 0x08);
-        _mm_storeu_si128((__m128i *)(top - WIDE), _mm256_castsi256_si128(words));
-        _mm256_storeu_si256((__m256i *)(state + i - WIDE + 1), _mm256_srlv_epi32(x, shift));
-        top -= __builtin_popcount((unsigned)mask);
+        __m256i *at = (__m256i *)(state + i - WIDE + 1), x = _mm256_loadu_si256(at);
+        __m256i here = _mm256_loadu_si256((const __m256i *)(needs + i - WIDE + 1));
+        top = push_eight(_mm256_sub_epi32(_mm256_setzero_si256(), here), &x, top);
+        _mm256_storeu_si256(at, x);
     }
 #endif
     for (; i >= 0; i--) {
@@ -274,9 +249,10 @@ INLINE uint16_t *encode_frame(const uint32_t *tables, const uint16_t *codes, con
 
 static uint16_t *encode(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times, int width,
                         uint32_t *state, uint16_t *top) {
-#if VECTORS
-    if (width == LANES) return encode_vectors(tables, codes, stride, times, LANES / 16, state, top);
-    if (width == UPS_RANS_FEW_LANES) return encode_vectors(tables, codes, stride, times, 1, state, top);
+#if defined(__AVX2__)
+    if (width == LANES) return encode_vectors(tables, codes, stride, times, LANES / VECTOR, state, top);
+    if (width == UPS_RANS_FEW_LANES)
+        return encode_vectors(tables, codes, stride, times, UPS_RANS_FEW_LANES / VECTOR, state, top);
 #endif
     uint32_t padded[LANES] = {0};
     memcpy(padded, state, (size_t)width * sizeof *padded);
@@ -300,27 +276,19 @@ INLINE void gather(const uint32_t *tables, const uint32_t *slots, int width, uin
     for (; i < width; i++) entries[i] = tables[slots[i]];
 }
 
-/* Words for those of `width` states that need them, `candidates` among them: without branches. `checked`: words may run
- * out; the rest are zeros. */
-INLINE const uint8_t *take_words(const uint32_t *candidates, int width, const uint8_t *at, const uint8_t *end,
-                                 bool checked, uint32_t *state) {
+/* Words for those of `width` states that need them: without branches. `checked`: words may run out; the rest are zeros.
+ */
+INLINE const uint8_t *take_words(int width, const uint8_t *at, const uint8_t *end, bool checked, uint32_t *state) {
     int i = 0;
 #if defined(__AVX2__)
     for (; !checked && i + WIDE <= width; i += WIDE) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(state + i));
-        __m256i candidate = _mm256_loadu_si256((const __m256i *)(candidates + i));
-        __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
-        low = _mm256_and_si256(low, _mm256_sub_epi32(_mm256_setzero_si256(), candidate));
-        int mask = _mm256_movemask_ps(_mm256_castsi256_ps(low));
-        __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)at));
-        words = _mm256_permutevar8x32_epi32(words, lanes_by(places[mask]));
-        x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), words), low);
+        at = take_eight(at, &x);
         _mm256_storeu_si256((__m256i *)(state + i), x);
-        at += 2 * __builtin_popcount((unsigned)mask);
     }
 #endif
     for (; i < width; i++) {
-        uint32_t needs = (state[i] < FLOOR) & candidates[i];
+        uint32_t needs = state[i] < FLOOR;
         uint16_t word = 0;
         if (!checked || end - at >= 2) memcpy(&word, at, sizeof word);
         state[i] = state[i] << 16 * needs | (word & -needs);
@@ -332,7 +300,7 @@ INLINE const uint8_t *take_words(const uint32_t *candidates, int width, const ui
 /* One frame of codes into h->last. */
 INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, const uint8_t *end, bool checked,
                                    int width, uint32_t *state, history *h) {
-    uint32_t slots[LANES], entries[LANES], candidates[LANES];
+    uint32_t slots[LANES], entries[LANES];
     for (int i = 0; i < width; i += WIDE)
         store_wide(slots + i, TOTAL * wide_contexts(load_wide(h->last + i), load_wide(h->before + i)) +
                                   load_wide(state + i) % TOTAL);
@@ -343,24 +311,20 @@ INLINE const uint8_t *decode_codes(const uint32_t *tables, const uint8_t *at, co
         wide_u32 entry = load_wide(entries + i), token = entry >> 21;
         wide_u32 x = (entry & 0x7ff) * (load_wide(state + i) >> BITS) + (entry >> 11 & 0x3ff);
         store_wide(state + i, x);
-        store_wide(candidates + i, token * 0 + 1);
         store_wide(h->before + i, load_wide(h->last + i));
         store_wide(h->last + i, token);
-        any |= ~below(token, PLAIN_TOKENS);
+        any |= token >> DECODED_EXTRA;
     }
-    at = take_words(candidates, width, at, end, checked, state);
+    at = take_words(width, at, end, checked, state);
     uint32_t large = 0;
     for (int i = 0; i < WIDE; i++) large |= any[i];
     if (!large) return at;
     for (int i = 0; i < width; i += WIDE) {
-        wide_u32 token = load_wide(h->last + i), x = load_wide(state + i), is_large = ~below(token, PLAIN_TOKENS);
-        wide_u32 extra = (token / 2 - (PLAIN_TOKENS / 2 - 3)) & is_large;
-        wide_u32 code = ((token & 1) | 2) << extra | (x & ~(~(token & 0) << extra));
-        store_wide(h->last + i, choose(is_large, code, token));
+        wide_u32 token = load_wide(h->last + i), x = load_wide(state + i), extra = token >> DECODED_EXTRA;
+        store_wide(h->last + i, (token & DECODED_CODE) << extra | (x & ~(~(token & 0) << extra)));
         store_wide(state + i, x >> extra);
-        store_wide(candidates + i, is_large & 1);
     }
-    return take_words(candidates, width, at, end, checked, state);
+    return take_words(width, at, end, checked, state);
 }
 
 /* `past_caches`: around them; `out` is aligned. */
@@ -433,11 +397,10 @@ static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const ui
     history h;
     int64_t done = 0;
     to.past_caches &= width == LANES && (uintptr_t)to.out % 64 == 0 && to.stride % 32 == 0;
-#if VECTORS
-    if (width == LANES || width == UPS_RANS_FEW_LANES) {
-        target kind = (to.dtype == UPS_F16 ? TO_F16 : TO_F32) + to.past_caches;
-        done = forms[width == LANES][order][kind](tables, &at, end, times, &to, state, &h, finite);
-    } else
+#if defined(__AVX2__)
+    if (width == LANES || width == UPS_RANS_FEW_LANES)
+        done = form_for(width, order, &to)(tables, &at, end, times, &to, state, &h, finite);
+    else
 #endif
         for (int i = 0; i < LANES; i++) h.last[i] = h.before[i] = BEFORE_FIRST, h.value[i] = h.slope[i] = 0;
     if (order == 2)
