@@ -148,13 +148,20 @@ static void end_filling(ups_cache_fill *f, const ups_error *why) {
             ups_split_name(f->split), why->message);
 }
 
+static ups_status leave_out(ups_cache_fill *f, int64_t sample, const char *name, ups_error *error) {
+    UPS_TRY(ups_cache_writer_skip(f->writer, sample, error));
+    ups_log(UPS_LOG_WARNING, "cache %s/%s: sample %s is left out: it holds NaN or infinite values", f->task->name,
+            ups_split_name(f->split), name);
+    return UPS_OK;
+}
+
 void ups_cache_fill_put(ups_cache_fill *f, int64_t sample, const char *name, const float *latents) {
     ups_error error;
     ups_status status;
     if (latents)
         status = ups_cache_writer_put(f->writer, sample, name, latents, &error);
     else if (f->config->data.on_bad_sample == UPS_BAD_SAMPLE_SKIP)
-        status = ups_cache_writer_skip(f->writer, sample, &error);
+        status = leave_out(f, sample, name, &error);
     else /* as a build, which ends here */
         status = ups_fail(&error, UPS_ERR_NUMERIC,
                           "sample %s holds NaN or infinite values; `on_bad_sample: skip` leaves it out", name);

@@ -149,6 +149,14 @@ static void round_frame(const encoding_source *s, const float *latents, ups_f16 
     if (rounding.lost > 0) rounded[rounding.first_lost] = F16_NAN; /* infinite already, or beyond the error bound */
 }
 
+/* Whether a frame of the fields, which hold those of `span`, is finite: what the encoder makes of it may be, and need
+ * not. */
+static bool is_finite(const encoding_source *s, const float *fields, ups_frames span, int64_t frame) {
+    size_t elements = (size_t)ups_sample_frame_elements(&s->task->geometry), nan = 0, infinite = 0;
+    ups_count_non_finite(fields + (size_t)(frame - span.start) * elements, UPS_F32, elements, &nan, &infinite);
+    return nan + infinite == 0;
+}
+
 /* Frames as a cache would hold them, by one of two ways out: rounded to `half`, or `floats` with the values of that. */
 static ups_status decode_as(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
                             int64_t count, void *scratch, ups_f16 *half, float *floats, bool *finite,
@@ -164,11 +172,11 @@ static ups_status decode_as(const ups_source *source, int64_t index, ups_frames 
     float *latents, *room = (float *)(void *)((uint8_t *)scratch + at.latents);
     UPS_TRY(encode_frames(s, index, frames, span, fields, sound, room, &latents, error));
     ups_f16 *frame = (ups_f16 *)(void *)((uint8_t *)scratch + at.frame);
-    *finite = sound;
+    *finite = true;
     for (int64_t i = 0; i < frames.count; i++) {
         ups_f16 *rounded = half ? half + i * each : frame;
         round_frame(s, latents + i * each, rounded);
-        if (!sound) rounded[0] = F16_NAN; /* the encoder may make something finite of what is not */
+        if (!sound && !is_finite(s, fields, span, frames.start + i)) rounded[0] = F16_NAN;
         if (floats) *finite &= ups_convert(rounded, UPS_F16, floats + i * each, UPS_F32, (size_t)each);
     }
     return UPS_OK;

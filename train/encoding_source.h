@@ -3,9 +3,9 @@
  * axis, the tokens; `dim` channels; FP16; sample i is the split's i-th), and gives the same numbers to the last bit.
  *
  * Samples that a cache leaves out since they are not finite are there, and are treated as a loader treats bad samples;
- * so only without any does a run that goes on with a cache draw as it did before. A window is bad when the fields that
- * were read for it are, and its frames then hold NaN, whatever the encoder makes of such fields; other windows of that
- * sample are served. What had been read before does not count: it depends on how threads took turns.
+ * so only without any does a run that goes on with a cache draw as it did before. A frame is bad, and holds NaN, when
+ * its own fields are, whatever the encoder makes of them; windows of other frames of that sample are served. What else
+ * was read with it or before does not count: that depends on what stays in memory, and on where a run was begun.
  *
  * Rounding is the cache's (cache/statistics.h), with cache.max_abs_error where that is set; values that a cache would
  * refuse come out as NaN.

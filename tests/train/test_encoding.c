@@ -293,27 +293,25 @@ static void exchange_value(float *value) {
     free(extents);
 }
 
-static bool holds_nan(ups_frames frames) {
+/* One bit for each frame whose latents hold a NaN. */
+static unsigned frames_with_nan(ups_frames frames) {
     ups_error error;
     uint16_t *latents = malloc(TIMES * 8 * 16 * sizeof *latents);
     ok(ups_source_read(encoded[0], BAD_SAMPLE, frames, latents, &error), &error);
-    int64_t with_nan = 0;
-    for (int64_t t = 0; t < frames.count; t++) {
-        bool found = false;
-        for (int64_t i = 0; i < 8 * 16; i++) found |= (latents[t * 8 * 16 + i] & 0x7fff) > 0x7c00;
-        with_nan += found;
-    }
+    unsigned found = 0;
+    for (int64_t t = 0; t < frames.count; t++)
+        for (int64_t i = 0; i < 8 * 16; i++)
+            if ((latents[t * 8 * 16 + i] & 0x7fff) > 0x7c00) found |= 1u << (frames.start + t);
     free(latents);
-    assert_true(with_nan == 0 || with_nan == frames.count);
-    return with_nan > 0;
+    return found;
 }
 
-/* Whether a loader skips the first frame of the sample. */
-static bool loader_skips_first_frame(void) {
+/* Whether a loader skips the window of the sample's first frames. */
+static bool loader_skips(int64_t frames) {
     const int64_t samples[] = {BAD_SAMPLE};
     ups_loader_task task = {.name = "advection", .source = encoded[0], .samples = samples, .sample_count = 1};
     ups_loader_options options = {.batch = 1,
-                                  .window = 1,
+                                  .window = frames,
                                   .dtype = UPS_F32,
                                   .sequential = true,
                                   .batch_count = 1,
@@ -330,18 +328,75 @@ static bool loader_skips_first_frame(void) {
     return skipped;
 }
 
-/* The frame beside it in the block has latents that are finite: no frame's depend on another's fields. */
-static void frames_read_beside_one_that_is_not_finite_are_bad_as_in_a_build(void **state) {
+static void a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it(void **state) {
     float value = NAN;
-    assert_false(holds_nan((ups_frames){0, 1}));
-    assert_false(loader_skips_first_frame());
+    assert_int_equal(frames_with_nan((ups_frames){0, TIMES}), 0);
+    assert_false(loader_skips(BAD_FRAME + 1));
     exchange_value(&value);
-    assert_true(holds_nan((ups_frames){0, 1}));
-    assert_true(holds_nan((ups_frames){0, TIMES}));
-    assert_false(holds_nan((ups_frames){TIMES - 1, 1})); /* of another block */
-    assert_true(loader_skips_first_frame());
+    assert_int_equal(frames_with_nan((ups_frames){BAD_FRAME, 1}), 1u << BAD_FRAME);
+    assert_int_equal(frames_with_nan((ups_frames){0, TIMES}), 1u << BAD_FRAME);
+    assert_int_equal(frames_with_nan((ups_frames){0, BAD_FRAME}), 0); /* of the same block */
+    assert_false(loader_skips(BAD_FRAME));
+    assert_true(loader_skips(BAD_FRAME + 1));
     exchange_value(&value);
-    assert_false(holds_nan((ups_frames){0, 1}));
+    assert_int_equal(frames_with_nan((ups_frames){0, TIMES}), 0);
+}
+
+enum { DRAWN = 60, DRAWN_BATCH = 4 };
+
+/* Sample and first frame of every window of batches `first` to DRAWN, where `kept` of samples that stay in memory. */
+static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
+    ups_error error;
+    ups_store *store = NULL;
+    ups_store_options keep = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+    if (kept) ok(ups_store_open(encoded[0], NULL, 0, &keep, &store, &error), &error);
+    ups_loader_task task = {.name = "advection", .source = encoded[0], .store = store};
+    ups_loader_options options = {.seed = 11,
+                                  .batch = DRAWN_BATCH,
+                                  .window = 2,
+                                  .dtype = UPS_F32,
+                                  .first_batch = first,
+                                  .batch_count = DRAWN,
+                                  .decode_threads = 2,
+                                  .on_bad_sample = UPS_BAD_SAMPLE_SKIP};
+    ups_loader *loader;
+    ok(ups_loader_open(&options, &task, 1, &loader, &error), &error);
+    for (int64_t b = first; b < DRAWN; b++) {
+        const ups_batch *batch;
+        ok(ups_loader_next(loader, &batch, &error), &error);
+        for (int64_t w = 0; w < DRAWN_BATCH; w++) {
+            drawn[b * DRAWN_BATCH + w][0] = batch->window[w].sample;
+            drawn[b * DRAWN_BATCH + w][1] = batch->window[w].start;
+        }
+        ups_loader_release(loader, batch);
+    }
+    const char *const *lines;
+    assert_in_range(ups_loader_bad_samples(loader, &lines), 0, 1);
+    ups_loader_close(loader);
+    ups_store_close(store);
+}
+
+/* A run that goes on from a checkpoint reads first, and then whole, what the run before it had read. */
+static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on(void **state) {
+    int64_t expected[DRAWN * DRAWN_BATCH][2], found[DRAWN * DRAWN_BATCH][2];
+    float value = NAN;
+    exchange_value(&value);
+    record_windows(0, true, expected);
+    int64_t of_bad = 0;
+    for (int64_t i = 0; i < DRAWN * DRAWN_BATCH; i++) {
+        if (expected[i][0] != BAD_SAMPLE) continue;
+        assert_true(expected[i][1] > BAD_FRAME || expected[i][1] + 1 < BAD_FRAME);
+        of_bad++;
+    }
+    assert_in_range(of_bad, 5, DRAWN * DRAWN_BATCH); /* its other windows are served */
+    for (int64_t first = 0; first < DRAWN; first += 7) {
+        for (int kept = 0; kept < 2; kept++) {
+            memcpy(found, expected, sizeof found);
+            record_windows(first, kept, found);
+            assert_memory_equal(found, expected, sizeof found);
+        }
+    }
+    exchange_value(&value);
 }
 
 static void a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever(void **state) {
@@ -354,7 +409,7 @@ static void a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_
     exchange_value(&value);
     ok(ups_source_read(source, BAD_SAMPLE, (ups_frames){TIMES - 1, 1}, latents, &error), &error);
     exchange_value(&value);
-    assert_true((latents[0] & 0x7fff) > 0x7c00); /* the whole sample was read */
+    assert_false((latents[0] & 0x7fff) > 0x7c00); /* that frame itself is sound */
     assert_false(ups_cache_fill_wants(fill, 0));
     assert_false(ups_cache_fill_wants(fill, 9));
     free(latents);
@@ -370,7 +425,8 @@ int main(void) {
         cmocka_unit_test(windows_of_every_sample_in_any_order_complete_the_cache),
         cmocka_unit_test(no_more_shards_are_begun_than_fit_into_what_is_allowed),
         cmocka_unit_test(a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else),
-        cmocka_unit_test(frames_read_beside_one_that_is_not_finite_are_bad_as_in_a_build),
+        cmocka_unit_test(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it),
+        cmocka_unit_test(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on),
         cmocka_unit_test(a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever),
     };
     return cmocka_run_group_tests(tests, make_run, remove_run);
