@@ -96,6 +96,28 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertTrue(json.loads(done.stdout))
 
+    def test_the_loaders_bench_says_how_fast_it_was_or_whether_anything_grew(self):
+        found = json.loads(ups("bench", "loader", "-n", "3", "-e", "1", "-w", "2", "--json").stdout)
+        self.assertEqual((found["source"], found["samples"], found["residency"]), ("latent", 3, "stream"))
+        self.assertIn(found["io"], ("uring", "threads"))
+        for figure in ("samples_per_s", "gb_per_s", "first_batch_s", "seconds", "trajectories"):
+            self.assertGreater(found[figure], 0, figure)
+        for waited in ("seconds_disk", "seconds_decode", "seconds_consumer", "seconds_full"):
+            self.assertGreaterEqual(found[waited], 0, waited)
+        found = json.loads(ups("bench", "loader", "-n", "3", "-w", "2", "--batches", "30", "--json").stdout)
+        self.assertEqual(sorted(found), ["anonymous_growth", "descriptors_constant", "looks", "resident_growth"])
+        looks = found["looks"]
+        for look in looks:
+            self.assertEqual(sorted(look), ["anonymous_bytes", "batch", "descriptors", "resident_bytes", "seconds"])
+            self.assertTrue(0 < look["anonymous_bytes"] <= look["resident_bytes"] and look["descriptors"] > 0)
+        self.assertEqual(len(looks), 11)
+        self.assertEqual(looks[-1]["batch"], 30)
+        self.assertEqual(sorted(looks, key=lambda look: (look["batch"], look["seconds"])), looks)
+        self.assertIs(found["descriptors_constant"], len({look["descriptors"] for look in looks}) == 1)
+        for kind in ("resident", "anonymous"):
+            sizes = [look[f"{kind}_bytes"] for look in looks]
+            self.assertAlmostEqual(found[f"{kind}_growth"], max(sizes) / sizes[0] - 1, places=4)
+
     def test_the_version_is_one_line(self):
         self.assertRegex(ups("--version").stdout, r"^ups \d+\.\d+\.\d+\n$")
 

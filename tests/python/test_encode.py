@@ -224,6 +224,53 @@ class Encode(unittest.TestCase):
         self.train(*ENCODE)  # reads none
         self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
 
+    # ---- what scripts are told ----
+
+    def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(self):
+        groups = json.loads(self.runs.must("cache", "build", self.configuration, "--json").stdout)
+        self.assertEqual([(of["task"], of["split"]) for of in groups],
+                         [(task, split) for task in ("advection", "darcy") for split in ("train", "validation", "test")])
+        for of in groups:
+            with self.subTest(of=of):
+                self.assertEqual((of["skipped"], of["encoded"], of["extended_from"]), (0, of["samples"], 0))
+                frames = {"advection": 9, "darcy": 2}[of["task"]]
+                self.assertEqual(of["raw_bytes"], of["samples"] * frames * 8 * 8 * 2)
+                self.assertAlmostEqual(of["frames_per_s"] * of["seconds"], of["samples"] * frames, places=3)
+                self.assertEqual(of["processors"], 1)
+                self.assertGreater(of["processor_use"], 0)
+                self.assertAlmostEqual(of["processor_use"] * of["seconds"], of["processor_seconds"])
+                stages = of["stages"]
+                self.assertEqual(list(stages), ["read", "decode", "encode", "compress", "publish", "idle"])
+                for name, stage in stages.items():
+                    self.assertEqual(sorted(stage), ["processor_seconds", "seconds"])
+                    self.assertTrue(0 <= stage["seconds"] <= 3 * of["seconds"], name)  # of three threads at most
+                for name in ("encode", "compress", "publish"):
+                    self.assertGreater(stages[name]["seconds"], 0, name)
+                self.assertLessEqual(sum(stage["processor_seconds"] for stage in stages.values()), of["processor_seconds"] + 0.02)
+                tenths = of["trajectories_per_s_by_tenth"]
+                self.assertTrue(0 < len(tenths) <= 10 and min(tenths) > 0)
+                self.assertLessEqual(sum(of["encoded"] / 10 / rate for rate in tenths), of["seconds"])
+        again = json.loads(self.runs.must("cache", "build", self.configuration, "--json").stdout)
+        for of, before in zip(again, groups):
+            self.assertEqual((of["encoded"], of["stored_bytes"]), (0, before["stored_bytes"]))
+            self.assertNotIn("stages", of)  # nothing took any time
+
+    def test_the_runs_own_encoder_is_timed_apart_and_on_all_processors(self):
+        bench = ("bench", "encode", self.configuration, "--runs", "1", "--seconds", "0.05", "--json")
+        for options, task, frames in (((), "advection", 9), (("--task", "darcy"), "darcy", 2)):
+            found = json.loads(self.runs.must(*bench, *options).stdout)
+            self.assertEqual(sorted(found), ["apart", "frames_per_s", "frames_per_trajectory", "fused", "task"])
+            self.assertEqual((found["task"], found["frames_per_trajectory"]), (task, frames))
+            for way in (found["apart"], found["fused"]):
+                self.assertEqual(sorted(way), ["cpu_us_per_frame", "encoders", "frames_per_s", "threads"])
+                self.assertEqual((way["encoders"], way["threads"]), (1, 1))  # device.threads
+                self.assertGreater(way["cpu_us_per_frame"], 0)
+                self.assertLess(way["cpu_us_per_frame"] * way["frames_per_s"], 2e6 * os.cpu_count())  # clocks are coarse
+            self.assertEqual(found["frames_per_s"], max(found["apart"]["frames_per_s"], found["fused"]["frames_per_s"]))
+        done = self.runs.run(*bench, "--task", "nonsense")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(json.loads(done.stdout)["error"]["code"], "argument")
+
     def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build(self):
         whole = os.path.join(self.runs.data, "advection.h5")
         shutil.copy(whole, whole + ".whole")
