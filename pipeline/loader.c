@@ -1,3 +1,4 @@
+/* Opening a loader: options are checked, every sample is looked at, memory is taken, threads begin. And closing it. */
 #include "pipeline/loader.h"
 
 #include "base/sizes.h"
@@ -30,6 +31,23 @@ static ups_status check_options(ups_loader_options *options, int32_t task_count,
     return UPS_OK;
 }
 
+/* A sample's frames must be those of the first, and enough for a window; `all`: a window is the whole trajectory. */
+static ups_status check_sample(const ups_loader_task_state *state, const ups_sample *sample, bool all,
+                               ups_error *error) {
+    int64_t elements = ups_sample_frame_elements(sample);
+    if (elements != state->frame_elements || sample->dtype != state->dtype)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "task %s, sample %s: its frames are %lld %s values, those of the first sample %lld %s; all "
+                        "must be alike",
+                        state->task.name, sample->name, (long long)elements, ups_dtype_name(sample->dtype),
+                        (long long)state->frame_elements, ups_dtype_name(state->dtype));
+    int64_t span = (state->frames - 1) * state->stride + 1;
+    if (sample->times < span || (all && sample->times != state->frames))
+        return ups_fail(error, UPS_ERR_FORMAT, "task %s, sample %s has %lld frames; %lld are needed", state->task.name,
+                        sample->name, (long long)sample->times, (long long)span);
+    return UPS_OK;
+}
+
 /* Looks at every sample of the split, so that nothing about shapes can fail later. */
 static ups_status inspect_task(const ups_loader_options *options, ups_loader_task_state *state, ups_error *error) {
     const ups_loader_task *task = &state->task;
@@ -46,23 +64,13 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
             ups_fail_within(error, "task %s", task->name);
             return status;
         }
-        int64_t elements = ups_sample_frame_elements(&sample);
         if (i == 0) {
-            state->frame_elements = elements;
+            state->frame_elements = ups_sample_frame_elements(&sample);
             state->dtype = sample.dtype;
             state->frames = window ? window : sample.times;
             if (window == 0) state->stride = 1;
         }
-        if (elements != state->frame_elements || sample.dtype != state->dtype)
-            return ups_fail(error, UPS_ERR_FORMAT,
-                            "task %s, sample %s: its frames are %lld %s values, those of the first sample %lld %s; all "
-                            "must be alike",
-                            task->name, sample.name, (long long)elements, ups_dtype_name(sample.dtype),
-                            (long long)state->frame_elements, ups_dtype_name(state->dtype));
-        int64_t span = (state->frames - 1) * state->stride + 1;
-        if (sample.times < span || (window == 0 && sample.times != state->frames))
-            return ups_fail(error, UPS_ERR_FORMAT, "task %s, sample %s has %lld frames; %lld are needed", task->name,
-                            sample.name, (long long)sample.times, (long long)span);
+        UPS_TRY(check_sample(state, &sample, window == 0, error));
         if (sample.times < shortest) shortest = sample.times;
     }
     state->starts = shortest - (state->frames - 1) * state->stride;

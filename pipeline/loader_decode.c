@@ -136,8 +136,10 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
     return ups_source_read(task->task.source, job->index, job->frames, target, &job->error);
 }
 
-static ups_status handle_bad(ups_decoder *decoder, ups_job *job, uint8_t *target) {
+/* The job's windows are not finite: the run stops, or another sample takes their place. */
+static ups_status handle_bad(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
+    uint8_t *target = decodes_in_place(loader, job) ? ups_job_memory(loader, job) : decoder->staging;
     for (int64_t attempt = 0; attempt < MAX_REPLACEMENTS; attempt++) {
         char *line = describe_bad(loader, job);
         if (loader->options.on_bad_sample == UPS_BAD_SAMPLE_STOP) {
@@ -180,18 +182,17 @@ static ups_status decode_as_wanted(ups_decoder *decoder, ups_job *job, uint8_t *
 static ups_status decode(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
     const ups_source *source = loader->tasks[job->task].task.source;
-    uint8_t *target = decodes_in_place(loader, job) ? ups_job_memory(loader, job) : decoder->staging;
+    bool finite;
     if (one_window_of_all(loader, job)) {
-        bool finite;
-        job->status = decode_as_wanted(decoder, job, ups_job_memory(loader, job), &finite);
-        if (job->status != UPS_OK) return ups_job_failed(loader, job);
-        return finite ? UPS_OK : handle_bad(decoder, job, target);
+        if (decode_as_wanted(decoder, job, ups_job_memory(loader, job), &finite) != UPS_OK)
+            return ups_job_failed(loader, job);
+    } else {
+        if (source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count, decoder->scratch,
+                                  decoder->staging, &job->error) != UPS_OK)
+            return ups_job_failed(loader, job);
+        finite = place_windows(loader, job, decoder->staging);
     }
-    job->status = source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count,
-                                        decoder->scratch, target, &job->error);
-    if (job->status != UPS_OK) return ups_job_failed(loader, job);
-    if (place_windows(loader, job, target)) return UPS_OK;
-    return handle_bad(decoder, job, target);
+    return finite ? UPS_OK : handle_bad(decoder, job);
 }
 
 /* Everything that the job needs in memory: copied out of the page cache where nobody read it yet. */
@@ -214,15 +215,14 @@ static ups_status fill_store(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
     const ups_loader_task_state *task = &loader->tasks[job->task];
     bool finite;
-    job->status = decode_as_wanted(decoder, job, job->place, &finite);
-    if (job->status != UPS_OK) return ups_job_failed(loader, job);
+    if (decode_as_wanted(decoder, job, job->place, &finite) != UPS_OK) return ups_job_failed(loader, job);
     ups_job_serve(loader, job, job->place, loader->options.in_place && finite);
     ups_job_settle(loader, job, finite ? UPS_CLAIM_FILLED : UPS_CLAIM_REFUSED);
     size_t served = (size_t)(loader->options.windows_per_draw * task->frames * task->frame_elements);
     uint8_t *windows = ups_job_memory(loader, job);
     if (finite || ups_convert(windows, loader->options.dtype, windows, loader->options.dtype, served)) return UPS_OK;
     job->frames = ups_job_span(loader, job); /* what a replacement is read for */
-    return handle_bad(decoder, job, decoder->staging ? decoder->staging : windows);
+    return handle_bad(decoder, job);
 }
 
 /* Frames from the page cache to the slot, a piece at a time, so that the check finds them in a near cache. */
@@ -251,13 +251,12 @@ static ups_status serve(ups_decoder *decoder, ups_job *job) {
     bool finite;
     if (job->straight && job->unread) {
         UPS_TRY(read_straight(loader, job, &finite));
-        return finite ? UPS_OK : handle_bad(decoder, job, ups_job_memory(loader, job));
+        return finite ? UPS_OK : handle_bad(decoder, job);
     }
     UPS_TRY(gather(loader, job));
     if (ups_job_fills_decoded(loader, job)) return fill_store(decoder, job);
     if (!job->straight) return decode(decoder, job);
-    uint8_t *frames = ups_job_memory(loader, job);
-    return place_windows(loader, job, frames) ? UPS_OK : handle_bad(decoder, job, frames);
+    return place_windows(loader, job, ups_job_memory(loader, job)) ? UPS_OK : handle_bad(decoder, job);
 }
 
 void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {

@@ -37,6 +37,16 @@ static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+/* Reads at once: as many as the queue is deep and their memory allows, but so many that decode threads have work. */
+static int64_t count_reads(const ups_loader_options *options, uint64_t read) {
+    int64_t draws = options->batch / options->windows_per_draw, least = options->decode_threads + 2;
+    int64_t most = draws > INT64_MAX / options->slots ? INT64_MAX : draws * options->slots; /* no more have a slot */
+    int64_t reads = (int64_t)(READ_AHEAD_BYTES / read);
+    if (reads > options->queue_depth) reads = options->queue_depth;
+    if (reads < least) reads = least;
+    return reads < most ? reads : most;
+}
+
 ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_loader_load *loads, int32_t count) {
     ups_loader_options options = *given;
     ups_loader_fill_in(&options);
@@ -55,12 +65,7 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
         memory.shared = ups_size_sum(memory.shared, load->limits.shared_bytes);
     }
     memory.read = ups_io_room(memory.read);
-    int64_t draws = options.batch / options.windows_per_draw, least = options.decode_threads + 2;
-    int64_t most = draws > INT64_MAX / options.slots ? INT64_MAX : draws * options.slots;
-    memory.reads = (int64_t)(READ_AHEAD_BYTES / memory.read);
-    if (memory.reads > options.queue_depth) memory.reads = options.queue_depth;
-    if (memory.reads < least) memory.reads = least;
-    if (memory.reads > most) memory.reads = most;
+    memory.reads = count_reads(&options, memory.read);
     const uint64_t slots = (uint64_t)options.slots, reads = (uint64_t)memory.reads;
     uint64_t of_extent = 2 * sizeof(ups_extent) + sizeof(ups_piece) + sizeof(int64_t) + sizeof(ups_run);
     uint64_t of_job = ups_size_sum(sizeof(ups_job), ups_size_product((uint64_t)memory.extents, of_extent));

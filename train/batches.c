@@ -6,19 +6,11 @@
 
 #define VALIDATION_SEED 0x76616c6964617465u /* "validate": its windows have nothing to do with the run's seed */
 
-ups_loader_options ups_training_loader_options(const ups_run_config *config, const ups_training_config *training,
-                                               int64_t batch_size, int64_t first_step) {
+/* What the data section says of any loader; one process, one step of time between frames, batches of float32. */
+static ups_loader_options data_options(const ups_run_config *config) {
     return (ups_loader_options){
-        .seed = config->seed,
-        .strategy = config->data.strategy,
-        .temperature = config->data.temperature,
-        .batch = batch_size,
-        .windows_per_draw = training->pairs_per_trajectory,
-        .window = 1,
         .stride = 1,
         .dtype = UPS_F32,
-        .first_batch = first_step * training->accumulation,
-        .batch_count = training->steps * training->accumulation,
         .ranks = 1,
         .io = config->data.io,
         .decode_threads = config->data.decode_threads,
@@ -27,6 +19,20 @@ ups_loader_options ups_training_loader_options(const ups_run_config *config, con
         .direct = config->data.direct,
         .on_bad_sample = config->data.on_bad_sample,
     };
+}
+
+ups_loader_options ups_training_loader_options(const ups_run_config *config, const ups_training_config *training,
+                                               int64_t batch_size, int64_t first_step) {
+    ups_loader_options options = data_options(config);
+    options.seed = config->seed;
+    options.strategy = config->data.strategy;
+    options.temperature = config->data.temperature;
+    options.batch = batch_size;
+    options.windows_per_draw = training->pairs_per_trajectory;
+    options.window = 1;
+    options.first_batch = first_step * training->accumulation;
+    options.batch_count = training->steps * training->accumulation;
+    return options;
 }
 
 ups_loader_options ups_validation_loader_options(const ups_run_config *config, const ups_training_config *training,
@@ -40,21 +46,12 @@ ups_loader_options ups_validation_loader_options(const ups_run_config *config, c
 }
 
 ups_loader_options ups_sequential_loader_options(const ups_run_config *config) {
-    return (ups_loader_options){
-        .batch = 1,
-        .windows_per_draw = 1,
-        .stride = 1,
-        .dtype = UPS_F32,
-        .sequential = true,
-        .batch_count = -1,
-        .ranks = 1,
-        .io = config->data.io,
-        .decode_threads = config->data.decode_threads,
-        .slots = config->data.slots,
-        .queue_depth = config->data.queue_depth,
-        .direct = config->data.direct,
-        .on_bad_sample = config->data.on_bad_sample,
-    };
+    ups_loader_options options = data_options(config);
+    options.batch = 1;
+    options.windows_per_draw = 1;
+    options.sequential = true;
+    options.batch_count = -1;
+    return options;
 }
 
 int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported) {
