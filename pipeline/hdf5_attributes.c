@@ -23,7 +23,7 @@ static hid_t text_type(hid_t stored, size_t *bytes) {
  */
 
 typedef struct attribute_walk {
-    const ups_hdf5_file *file;
+    ups_hdf5_file *file;
     const char *object;
     ups_hdf5_attribute_visitor visit;
     void *context;
@@ -42,7 +42,7 @@ static void visit_text(const attribute_walk *walk, hid_t attribute, hid_t type, 
         H5Tclose(memory_type);
     }
     if (fine && text) walk->visit(walk->context, name, 0, text);
-    if (!fine)
+    if (!fine && ups_hdf5_check_reads(walk->file, NULL) == UPS_OK) /* else the file is refused */
         ups_log(UPS_LOG_WARNING, "%s: attribute '%s' of '/%s' is left out: its text is damaged, or longer than 1 MiB",
                 walk->file->path, name, walk->object);
     free(text);
@@ -89,7 +89,7 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
  */
 
 /* Texts of variable length, and of fixed; false when they cannot be read. */
-static bool read_variable_texts(const ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_variable_texts(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
     char **found = calloc((size_t)out->count, sizeof *found);
     bool fine = found && ups_hdf5_read_texts(file, attribute, out->count, LONGEST_TEXT, found);
     const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
@@ -130,7 +130,7 @@ static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5
     return fine;
 }
 
-static bool read_attribute(const ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_attribute(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     bool fine = type >= 0 && space >= 0;
     hssize_t count = fine ? H5Sget_simple_extent_npoints(space) : -1;

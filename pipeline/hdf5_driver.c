@@ -60,7 +60,7 @@ typedef struct noting_file {
     ups_hdf5_sizes sizes;                /* once the superblock has been read */
     uint64_t largest_heap;               /* bytes of names of the groups seen so far */
     uint64_t names_bytes, names_address; /* of the latest */
-    ups_hdf5_note *note;
+    ups_hdf5_note *note, own;            /* `own` where nobody gave one */
 } noting_file;
 
 typedef struct noting_access { /* what the file access property list carries */
@@ -82,7 +82,7 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     file->device = status.st_dev;
     file->inode = status.st_ino;
     file->end_of_file = (haddr_t)status.st_size;
-    file->note = access ? access->note : NULL;
+    file->note = access ? access->note : &file->own;
     return &file->head;
 }
 
@@ -175,25 +175,37 @@ static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8
     if (type == H5FD_MEM_LHEAP && !end_names(file, start, block, size)) return false;
     if (size < SHORTEST) return true;
     if (memcmp(block, "GCOL", 4) == 0)
-        return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes);
+        return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes,
+                                     &file->note->trouble);
     return type != H5FD_MEM_BTREE || memcmp(block, "SNOD", 4) != 0 || sound_node(file, block, size);
 }
 
+#define SLIGHTLY_BEYOND ((size_t)1 << 16)
+
 static herr_t noting_read(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, void *buffer) {
     noting_file *file = (noting_file *)head;
-    if (type == H5FD_MEM_DRAW && file->note && file->note->armed) {
+    if (type == H5FD_MEM_DRAW && file->note->armed) {
         file->note->offset = address;
         file->note->length = size;
         file->note->taken = true;
         return 0;
     }
+    /* The library may look a little beyond the end, where it finds zeros; never for more than there is in the file. */
+    if (size > SLIGHTLY_BEYOND && size - SLIGHTLY_BEYOND > file->end_of_file) return -1;
     const haddr_t start = address;
     const size_t whole = size;
     char *to = buffer;
     while (size) {
         ssize_t got = pread(file->fd, to, size, (off_t)address);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
+        if (got < 0) {
+            if (file->note->trouble.error_number == 0) file->note->trouble.error_number = errno;
+            return -1;
+        }
+        if (got == 0 && address < file->end_of_file) {
+            file->note->trouble.cut = true;
+            return -1;
+        }
         if (got == 0) { /* beyond the end: zeros, as HDF5's own driver has it */
             memset(to, 0, size);
             return 0;

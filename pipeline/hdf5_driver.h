@@ -9,6 +9,7 @@
 #define UPS_PIPELINE_HDF5_DRIVER_H
 
 #include "base/error.h"
+#include "pipeline/hdf5_bytes.h"
 #include <hdf5.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@ typedef struct ups_hdf5_note {
     bool taken;
     uint64_t offset; /* bytes from the start of the file */
     uint64_t length;
+    ups_hdf5_trouble trouble;
 } ups_hdf5_note;
 
 /* Every use of the library lies between enter and leave: it is one lock for the whole process, because the library may

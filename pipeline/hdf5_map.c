@@ -213,7 +213,8 @@ static ups_status fail_to_find_chunks(mapping *map, const char *reason) {
  * written. */
 static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk *chunk) {
     ups_hdf5_note *note = &map->file->note;
-    *note = (ups_hdf5_note){.armed = true};
+    note->armed = true;
+    note->taken = false;
     uint8_t untouched[8];
     uint32_t mask = 0;
     herr_t result = H5Dread_chunk(map->dataset, H5P_DEFAULT, start, &mask, untouched);

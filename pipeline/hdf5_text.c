@@ -6,7 +6,6 @@
  * Source: HDF5 File Format Specification 3.0, IV.B (variable-length data). */
 #include "pipeline/hdf5_text.h"
 
-#include "base/files.h"
 #include "pipeline/hdf5_bytes.h"
 #include "pipeline/hdf5_object.h"
 
@@ -40,21 +39,22 @@ static bool read_references(hid_t attribute, size_t size, uint8_t *references) {
 }
 
 /* The text that a reference stands for, to be freed; NULL when it cannot be had. */
-static char *fetch(const ups_hdf5_file *file, const ups_hdf5_sizes *sizes, const uint8_t *reference, uint64_t longest) {
+static char *fetch(ups_hdf5_file *file, const ups_hdf5_sizes *sizes, const uint8_t *reference, uint64_t longest) {
     const uint64_t length = ups_hdf5_number(reference, 4), heap = ups_hdf5_number(reference + 4, sizes->address);
     const uint64_t index = ups_hdf5_number(reference + 4 + sizes->address, 4);
     uint64_t offset, bytes;
     if (length > longest || heap > file->bytes || index == 0 ||
-        !ups_hdf5_find_in_heap(file->fd, file->bytes, sizes, sizes->base + heap, index, &offset, &bytes) ||
+        !ups_hdf5_find_in_heap(file->fd, file->bytes, sizes, sizes->base + heap, index, &offset, &bytes,
+                               &file->note.trouble) ||
         length > bytes)
         return NULL;
     char *text = calloc(1, length + 1);
-    if (text && ups_read_at(file->fd, file->path, offset, text, length, NULL) == UPS_OK) return text;
+    if (text && ups_hdf5_read(file->fd, file->bytes, offset, text, length, &file->note.trouble)) return text;
     free(text);
     return NULL;
 }
 
-static bool fetch_all(const ups_hdf5_file *file, const ups_hdf5_sizes *sizes, hid_t attribute, int64_t count,
+static bool fetch_all(ups_hdf5_file *file, const ups_hdf5_sizes *sizes, hid_t attribute, int64_t count,
                       uint64_t longest, char **texts) {
     const size_t size = 8 + (size_t)sizes->address;
     uint8_t *references = calloc((size_t)count, size);
@@ -86,7 +86,7 @@ static bool read_by_library(hid_t attribute, int64_t count, uint64_t longest, ch
     return fine;
 }
 
-bool ups_hdf5_read_texts(const ups_hdf5_file *file, hid_t attribute, int64_t count, uint64_t longest, char **texts) {
+bool ups_hdf5_read_texts(ups_hdf5_file *file, hid_t attribute, int64_t count, uint64_t longest, char **texts) {
     memset(texts, 0, (size_t)count * sizeof *texts);
     const ups_hdf5_sizes sizes = ups_hdf5_sizes_of(file->id);
     bool fine = sizes.address && ups_hdf5_is_of(file, attribute)

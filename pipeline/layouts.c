@@ -110,10 +110,21 @@ static void close_hdf5(void *handle) {
     ups_hdf5_close(handle);
 }
 
+/* Takes what the open file holds into the builder. */
+static ups_status look_into(ups_layout_builder *builder, const ups_layout **layout, const char *first_path,
+                            ups_error *error) {
+    const ups_layout *found = &ups_layout_netcdf;
+    if (builder->file) UPS_TRY(recognise(builder, &found, error));
+    if (*layout && *layout != found)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s is %s, but %s is %s; files of one task must have one layout",
+                        builder->path, found->kind, first_path, (*layout)->kind);
+    *layout = found;
+    return found->describe(builder, error);
+}
+
 /* Opens one more file into the builder. */
 static ups_status add_file(ups_layout_builder *builder, const char *path, const ups_layout_options *options,
                            ups_layout_file *file, const ups_layout **layout, const char *first_path, ups_error *error) {
-    const ups_layout *found = &ups_layout_netcdf;
     ups_hdf5_file *opened = NULL;
     builder->path = path;
     builder->through_library = options && options->through_library;
@@ -123,13 +134,10 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
         *file = (ups_layout_file){path, opened, close_hdf5};
     }
     builder->file = opened;
-    if (opened) UPS_TRY(recognise(builder, &found, error));
-    if (*layout && *layout != found)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s is %s, but %s is %s; files of one task must have one layout", path,
-                        found->kind, first_path, (*layout)->kind);
-    *layout = found;
     int64_t first = builder->member_count;
-    UPS_TRY(found->describe(builder, error));
+    ups_status status = look_into(builder, layout, first_path, error);
+    if (opened) UPS_TRY(ups_hdf5_check_reads(opened, error)); /* whatever else seems to be wrong with it */
+    UPS_TRY(status);
     for (int64_t m = first; m < builder->member_count; m++)
         ups_pde_parameters_from_path(&builder->members[m].found, path);
     if (opened) ups_hdf5_settle(opened);

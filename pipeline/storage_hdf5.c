@@ -49,6 +49,7 @@ static ups_status open_both(ups_hdf5_file *file, ups_error *error) {
     file->id = ups_hdf5_driver_open(file->path, &file->note, reason);
     ups_hdf5_leave();
     if (file->id >= 0) return UPS_OK;
+    UPS_TRY(ups_hdf5_check_reads(file, error));
     const char *remedy = strstr(reason, "truncated") ? "it was cut short: copy or generate it again"
                                                      : "it is damaged: copy or generate it again";
     return ups_fail(error, UPS_ERR_FORMAT, "%s cannot be read as HDF5 (%s); %s", file->path, reason, remedy);
@@ -75,6 +76,18 @@ ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file *
 
 const char *ups_hdf5_path(const ups_hdf5_file *file) {
     return file->path;
+}
+
+ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error) {
+    const ups_hdf5_trouble *trouble = &file->note.trouble;
+    if (trouble->cut)
+        return ups_fail(error, UPS_ERR_STALE,
+                        "%s: was cut while it was being opened (it had %llu bytes). Start again once nothing writes to "
+                        "it",
+                        file->path, (unsigned long long)file->bytes);
+    if (trouble->error_number == 0) return UPS_OK;
+    errno = trouble->error_number;
+    return ups_fail_errno(error, "%s: what it contains could not be read", file->path);
 }
 
 static void close_both(ups_hdf5_file *file) {

@@ -22,6 +22,10 @@ void ups_hdf5_quiet_at_exit(void);
 ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file **file, ups_error *error);
 const char *ups_hdf5_path(const ups_hdf5_file *file);
 
+/* UPS_ERR_IO or UPS_ERR_STALE when something of the file could not be read since it was opened, or is gone: then what
+ * was found in it may not be all, though every call succeeded. */
+ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error);
+
 /* Closes the library's side unless an array needs it. Call when all is mapped; after it only reading mapped arrays is
  * allowed. */
 void ups_hdf5_settle(ups_hdf5_file *file);
