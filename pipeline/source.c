@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/files.h"
+#include "base/sizes.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ size_t ups_sample_frame_bytes(const ups_sample *sample) {
 static ups_status read_extents(const ups_source *source, const ups_extent *extents, int64_t count, ups_piece *pieces,
                                uint8_t *to, uint8_t **memory, ups_error *error) {
     uint64_t total = 0;
-    for (int64_t i = 0; i < count; i++) total += extents[i].length;
+    for (int64_t i = 0; i < count; i++) total = ups_size_sum(total, extents[i].length);
     if (!to) to = *memory = ups_aligned_alloc(64, total ? total : 1);
     if (!to) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %llu stored bytes", (unsigned long long)total);
     int fd = -1;

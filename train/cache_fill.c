@@ -1,6 +1,7 @@
 #include "train/cache_fill.h"
 
 #include "base/log.h"
+#include "base/sizes.h"
 #include "train/latents_writer.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,11 +23,12 @@ struct ups_cache_fill {
 };
 
 static uint64_t trajectory_bytes(const ups_run_config *config, const ups_task *task) {
-    return (uint64_t)(task->geometry.times * config->model.tokens * config->model.dim) * sizeof(ups_f16);
+    uint64_t frame = (uint64_t)(config->model.tokens * config->model.dim) * sizeof(ups_f16);
+    return ups_size_product((uint64_t)task->geometry.times, frame);
 }
 
 uint64_t ups_cache_fill_bytes(const ups_run_config *config, const ups_task *task, ups_split split) {
-    return (uint64_t)task->sample_count[split] * trajectory_bytes(config, task);
+    return ups_size_product((uint64_t)task->sample_count[split], trajectory_bytes(config, task));
 }
 
 void ups_cache_fill_close(ups_cache_fill *fill) {
@@ -67,9 +69,9 @@ ups_status ups_cache_fill_open(const ups_run_config *config, const ups_task *tas
     if (status == UPS_OK) {
         f->samples_per_shard = ups_cache_writer_room(f->writer, 1); /* the least that a take gives: a shard */
         int64_t shards = (f->samples + f->samples_per_shard - 1) / f->samples_per_shard;
-        uint64_t each = trajectory_bytes(config, task), all = (uint64_t)f->samples * each;
+        uint64_t each = trajectory_bytes(config, task), all = ups_cache_fill_bytes(config, task, split);
         uint64_t most = most_bytes < all ? most_bytes : all;
-        f->most_begun = (int64_t)((most + each / 2) / each); /* half a one may be the rounding of a share */
+        f->most_begun = (int64_t)(ups_size_sum(most, each / 2) / each); /* half a one may be the rounding of a share */
         f->taken = calloc((size_t)f->samples + 1, sizeof *f->taken);
         f->missing = calloc((size_t)shards + 1, sizeof *f->missing);
         f->begun = calloc((size_t)shards + 1, sizeof *f->begun);

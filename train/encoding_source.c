@@ -1,5 +1,6 @@
 #include "train/encoding_source.h"
 
+#include "base/sizes.h"
 #include "cache/statistics.h"
 #include "pipeline/convert.h"
 #include "train/latents.h"
@@ -35,20 +36,22 @@ typedef struct scratch_places {
     size_t end;
 } scratch_places;
 
-static size_t aligned(size_t bytes) {
-    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+/* Where what follows `count` values of so many bytes may begin, these beginning at `at`. */
+static size_t behind(size_t at, uint64_t count, size_t bytes) {
+    uint64_t end = ups_size_sum(at, ups_size_product(count, bytes));
+    return end > UPS_SIZE_ABSURD - ALIGNMENT ? UPS_SIZE_ABSURD : (end + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
 }
 
 /* For decoding `fields` frames of fields and encoding `latents` of them, `raw` bytes of scratch given to the first. */
 static scratch_places place_scratch(const ups_task *task, int64_t latent_elements, size_t raw, int64_t fields,
                                     int64_t latents) {
-    size_t values = (size_t)(fields * ups_sample_frame_elements(&task->geometry));
-    scratch_places at = {.stored = aligned(raw)};
-    at.fields =
-        at.stored + (task->geometry.dtype == UPS_F32 ? 0 : aligned(values * ups_dtype_size(task->geometry.dtype)));
-    at.latents = at.fields + aligned(values * sizeof(float));
-    at.frame = at.latents + aligned((size_t)(latents * latent_elements) * sizeof(float));
-    at.end = at.frame + aligned((size_t)latent_elements * sizeof(ups_f16));
+    const ups_dtype type = task->geometry.dtype;
+    uint64_t values = ups_size_product((uint64_t)fields, (uint64_t)ups_sample_frame_elements(&task->geometry));
+    scratch_places at = {.stored = behind(0, raw, 1)};
+    at.fields = type == UPS_F32 ? at.stored : behind(at.stored, values, ups_dtype_size(type));
+    at.latents = behind(at.fields, values, sizeof(float));
+    at.frame = behind(at.latents, ups_size_product((uint64_t)latents, (uint64_t)latent_elements), sizeof(float));
+    at.end = behind(at.frame, (uint64_t)latent_elements, sizeof(ups_f16));
     return at;
 }
 
@@ -58,7 +61,7 @@ ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_ta
     if (frames > times) frames = times;
     int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times && !filling ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
     ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
-    made.decoded_bytes = (uint64_t)(frames * each) * sizeof(ups_f16);
+    made.decoded_bytes = ups_size_product(ups_size_product((uint64_t)frames, (uint64_t)each), sizeof(ups_f16));
     made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, filling ? times : frames).end;
     return made;
 }

@@ -6,6 +6,7 @@
  * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
  * set of losses that falls due. */
 #include "base/log.h"
+#include "base/sizes.h"
 #include "train/encoding_source.h"
 #include "train/latents.h"
 #include "train/networks.h"
@@ -123,10 +124,11 @@ static uint64_t filling_share(const operator_stage *o, const ups_task *task, ups
     uint64_t all = 0;
     for (int t = 0; t < o->tasks->count; t++) {
         for (int s = 0; s < 2; s++) {
-            if (o->encodes[trained[s]][t]) all += ups_cache_fill_bytes(o->config, &o->tasks->task[t], trained[s]);
+            if (o->encodes[trained[s]][t])
+                all = ups_size_sum(all, ups_cache_fill_bytes(o->config, &o->tasks->task[t], trained[s]));
         }
     }
-    ups_residency_need encoded = {.decoded = 2 * all}; /* FP16 once, float32 then */
+    ups_residency_need encoded = {.decoded = ups_size_product(2, all)}; /* FP16 once, float32 then */
     uint64_t filling = ups_residency_decide(o->config, (ups_residency_need){0}, encoded).filling;
     return (uint64_t)((double)filling * ((double)ups_cache_fill_bytes(o->config, task, split) / (double)all));
 }

@@ -116,6 +116,19 @@ static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void
     free(found);
 }
 
+/* A file may claim times that no memory holds; latents may be larger than the fields, whose sizes were checked. */
+static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
+    ups_task task = session.tasks->task[0];
+    for (int64_t times = INT64_C(1) << 48; times <= INT64_C(1) << 60; times *= 2) {
+        task.geometry.times = times;
+        for (int filling = 0; filling < 2; filling++) {
+            ups_source_limits limits = ups_encoding_limits(session.config, &task, times, filling);
+            assert_true(limits.decoded_bytes >= (uint64_t)times && limits.scratch_bytes >= (uint64_t)times);
+        }
+        assert_true(ups_cache_fill_bytes(session.config, &task, UPS_SPLIT_TRAIN) >= (uint64_t)times);
+    }
+}
+
 /* What the loader makes room for by the limits of a window is enough for each. */
 static void no_window_reads_more_than_the_limits_of_its_length_say(void **state) {
     for (int64_t frames = 1; frames <= TIMES; frames++) {
@@ -420,6 +433,7 @@ static void a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
+        cmocka_unit_test(latents_that_no_memory_holds_have_no_small_limits),
         cmocka_unit_test(no_window_reads_more_than_the_limits_of_its_length_say),
         cmocka_unit_test(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine),
         cmocka_unit_test(windows_of_every_sample_in_any_order_complete_the_cache),
