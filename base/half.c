@@ -3,11 +3,16 @@
  * its top bits, as the CPU's instructions have it. */
 #include "base/half.h"
 
-#include <cpuid.h>
-#include <immintrin.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 static inline uint32_t bits_of(float value) {
     uint32_t bits;
@@ -42,6 +47,8 @@ static float f32_from_f16(ups_f16 half) {
     return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
+/* Bulk forms convert as many numbers as they have whole vectors of, and return how many. */
+#if defined(__x86_64__)
 __attribute__((target("avx512f"))) static size_t f32_to_f16_avx512(const float *in, ups_f16 *out, size_t count) {
     size_t i = 0;
     for (; i + 16 <= count; i += 16) {
@@ -76,39 +83,58 @@ __attribute__((target("avx,f16c"))) static size_t f16_to_f32_f16c(const ups_f16 
     return i;
 }
 
+static bool cpu_has_f16c(void) { /* asked by CPUID: clang 14 does not know the name */
+    unsigned a, b, c = 0, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#elif defined(__aarch64__)
+static size_t f32_to_f16_neon(const float *in, ups_f16 *out, size_t count) {
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) vst1_u16(out + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(in + i))));
+    return i;
+}
+
+static size_t f16_to_f32_neon(const ups_f16 *in, float *out, size_t count) {
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(in + i))));
+    return i;
+}
+#endif
+
 void ups_f32_to_f16_on(ups_half_path path, const float *in, ups_f16 *out, size_t count) {
     size_t i = 0;
+#if defined(__x86_64__)
     if (path == UPS_HALF_AVX512)
         i = f32_to_f16_avx512(in, out, count);
     else if (path == UPS_HALF_F16C)
         i = f32_to_f16_f16c(in, out, count);
+#elif defined(__aarch64__)
+    if (path == UPS_HALF_NEON) i = f32_to_f16_neon(in, out, count);
+#endif
     for (; i < count; i++) out[i] = f16_from_f32(in[i]);
 }
 
 void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t count) {
     size_t i = 0;
+#if defined(__x86_64__)
     if (path == UPS_HALF_AVX512)
         i = f16_to_f32_avx512(in, out, count);
     else if (path == UPS_HALF_F16C)
         i = f16_to_f32_f16c(in, out, count);
+#elif defined(__aarch64__)
+    if (path == UPS_HALF_NEON) i = f16_to_f32_neon(in, out, count);
+#endif
     for (; i < count; i++) out[i] = f32_from_f16(in[i]);
 }
 
-static bool cpu_has_f16c(void) { /* asked by CPUID: clang 14 does not know the name */
-    unsigned a, b, c = 0, d;
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
-}
-
 bool ups_half_path_runs_here(ups_half_path path) {
-    switch (path) {
-    case UPS_HALF_SCALAR:
-        return true;
-    case UPS_HALF_F16C:
-        return cpu_has_f16c();
-    case UPS_HALF_AVX512:
-        return __builtin_cpu_supports("avx512f");
-    }
-    return false;
+#if defined(__x86_64__)
+    if (path == UPS_HALF_F16C) return cpu_has_f16c();
+    if (path == UPS_HALF_AVX512) return __builtin_cpu_supports("avx512f");
+#elif defined(__aarch64__)
+    if (path == UPS_HALF_NEON) return true;
+#endif
+    return path == UPS_HALF_SCALAR;
 }
 
 static ups_half_path best_path(void) {

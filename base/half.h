@@ -1,5 +1,5 @@
 /* FP16 (IEEE binary16) and BF16 in bulk, rounded to nearest even; CPU features chosen at run time (AVX-512, F16C,
- * scalar: the same bits from each). Values too large for FP16 become Inf; the caller that must not lose them checks
+ * NEON, scalar: the same bits from each). Values too large for FP16 become Inf; the caller that must not lose them checks
  * with ups_f32_range. */
 #ifndef UPS_BASE_HALF_H
 #define UPS_BASE_HALF_H
@@ -26,7 +26,7 @@ typedef struct ups_f32_range_result {
 ups_f32_range_result ups_f32_range(const float *values, size_t count);
 
 /* The FP16 conversions on a path of one's own choice, for tests that compare them. */
-typedef enum ups_half_path { UPS_HALF_SCALAR, UPS_HALF_F16C, UPS_HALF_AVX512 } ups_half_path;
+typedef enum ups_half_path { UPS_HALF_SCALAR, UPS_HALF_NEON, UPS_HALF_F16C, UPS_HALF_AVX512 } ups_half_path;
 bool ups_half_path_runs_here(ups_half_path path);
 void ups_f32_to_f16_on(ups_half_path path, const float *in, ups_f16 *out, size_t count);
 void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t count);

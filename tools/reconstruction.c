@@ -167,7 +167,7 @@ static void add_sums(const ups_reconstruction *result, const float *from_exact, 
         sums[1] += field * field;
         sums[2] += fp16 * fp16;
         sums[3] += wrong * wrong;
-        sums[4] = fmax(sums[4], fabs(fp16));
+        if (fabs(fp16) > sums[4]) sums[4] = fabs(fp16);
     }
 }
 
@@ -192,10 +192,12 @@ static ups_status reconstruct_frames(ups_reconstructor *r, const ups_cache_group
         float *now = w->exact + i * each;
         ups_f32_to_f16(now, w->rounded, (size_t)each);
         ups_f16_to_f32(w->rounded, now, (size_t)each);
+        double largest = result->latent_distance;
         for (int64_t k = 0; k < each; k++) {
             double distance = fabs((double)now[k] - (double)w->cached[i * each + k]);
-            result->latent_distance = fmax(result->latent_distance, distance);
+            if (distance > largest) largest = distance;
         }
+        result->latent_distance = largest;
     }
     return UPS_OK;
 }

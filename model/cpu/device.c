@@ -8,13 +8,18 @@
 #include "base/instruction_sets.h"
 #include "base/threads.h"
 #include "model/cpu/kernels.h"
-#include <cpuid.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#if defined(__x86_64__)
+static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
 
 static bool amx_permitted(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16_BIT = 22, AMX_TILE_BIT = 24, AVX512_BF16_BIT = 5 };
@@ -31,12 +36,18 @@ static bool runs_here(const ups_cpu_variant *variant) {
     if (variant == &ups_cpu_avx2) return ups_runs_x86_64_v3();
     return true;
 }
+#else
+static const ups_cpu_variant *const variants[] = {&ups_cpu_baseline};
+
+static bool runs_here(const ups_cpu_variant *variant) {
+    return true;
+}
+#endif
 
 static const ups_cpu_variant *chosen;
 static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
 
 static void choose(void) {
-    static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
     enum { COUNT = sizeof variants / sizeof *variants };
     const char *wanted = getenv("UPS_CPU");
     int first = 0;

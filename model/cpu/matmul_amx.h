@@ -4,8 +4,16 @@
 
 #include "model/cpu/matmul.h"
 
+#if defined(__x86_64__)
 size_t ups_amx_matmul_scratch(const ups_matmul_shape *shape, int threads);
 void ups_amx_matmul_run(const ups_matmul_shape *shape, int threads, const uint16_t *a, const uint16_t *b,
                         const float *bias, void *c, void *scratch);
+#else /* never called */
+static inline size_t ups_amx_matmul_scratch(const ups_matmul_shape *shape, int threads) {
+    return 0;
+}
+static inline void ups_amx_matmul_run(const ups_matmul_shape *shape, int threads, const uint16_t *a, const uint16_t *b,
+                                      const float *bias, void *c, void *scratch) {}
+#endif
 
 #endif
