@@ -23,12 +23,22 @@ bool ups_runs_x86_64_v4(void) {
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
+
+bool ups_gathers_fast(void) {
+    enum { AVX_VNNI_BIT = 4 };
+    unsigned a, b, c, d;
+    return ups_runs_x86_64_v3() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> AVX_VNNI_BIT & 1);
+}
 #else
 bool ups_runs_x86_64_v3(void) {
     return false;
 }
 
 bool ups_runs_x86_64_v4(void) {
+    return false;
+}
+
+bool ups_gathers_fast(void) {
     return false;
 }
 #endif

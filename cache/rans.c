@@ -11,20 +11,24 @@
 #define LOGARITHMS 2048
 static uint32_t logarithms[LOGARITHMS];
 
-static const ups_rans_kernel *forms[3];
+static const ups_rans_kernel *forms[4];
 static int form_count;
 static const ups_rans_kernel *kernel;
 
 __attribute__((constructor)) static void choose_kernel(void) {
 #if defined(__x86_64__)
     if (ups_runs_x86_64_v4()) forms[form_count++] = &ups_rans_avx512;
-    if (ups_runs_x86_64_v3()) forms[form_count++] = &ups_rans_avx2;
+    if (ups_runs_x86_64_v3()) {
+        bool gathers = ups_gathers_fast();
+        forms[form_count++] = gathers ? &ups_rans_avx2 : &ups_rans_avx2_by_loads;
+        forms[form_count++] = gathers ? &ups_rans_avx2_by_loads : &ups_rans_avx2;
+    }
 #endif
     forms[form_count++] = &ups_rans_baseline;
     for (int i = 0; i < form_count; i++) forms[i]->prepare();
     kernel = forms[0];
     const char *best = getenv("UPS_CPU"); /* of what runs here; "amx", or what does not run, changes nothing */
-    for (int i = 0; best && i < form_count; i++)
+    for (int i = form_count - 1; best && i >= 0; i--)
         if (strcmp(best, forms[i]->name) == 0) kernel = forms[i];
     for (int i = 1; i < LOGARITHMS; i++) logarithms[i] = (uint32_t)lround(65536 * log2(i));
 }

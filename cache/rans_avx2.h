@@ -83,6 +83,19 @@ INLINE __m256i tokens_of(__m256i codes) {
     return _mm256_min_epu32(codes, _mm256_sub_epi32(by_length, constant(2 * 126 + 10 - PLAIN_TOKENS)));
 }
 
+/* tables[at]. Where a gathering instruction is slow (ups_gathers_fast), by a load a lane. */
+INLINE __m256i look_up(bool gathers, const uint32_t *tables, __m256i at) {
+    if (gathers) return _mm256_i32gather_epi32((const int *)tables, at, 4);
+    _Alignas(32) uint32_t place[8];
+    _mm256_store_si256((__m256i *)place, at);
+    __asm__("" : "+m"(place)); /* so that places are read from memory, not taken out of the vector one by one */
+    __m256 lane[8];
+    for (int i = 0; i < 8; i++) lane[i] = _mm256_broadcast_ss((const float *)tables + place[i]);
+    for (int i = 0; i < 8; i += 2) lane[i] = _mm256_blend_ps(lane[i], lane[i + 1], 0xaa);
+    __m256 first = _mm256_blend_ps(lane[0], lane[2], 0xcc), second = _mm256_blend_ps(lane[4], lane[6], 0xcc);
+    return _mm256_castps_si256(_mm256_blend_ps(first, second, 0xf0));
+}
+
 INLINE void index_sixteen(const uint16_t *codes, const uint16_t *last, const uint16_t *before, uint16_t *index) {
     __m256i both[2];
     for (int v = 0; v < 2; v++) {
@@ -106,8 +119,8 @@ INLINE __m256i put_token(__m256i state, __m256i frequency, __m256i start) {
     return _mm256_add_epi32(state, _mm256_andnot_si256(fits, more));
 }
 
-INLINE uint16_t *encode_vectors(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times,
-                                int vectors, uint32_t *states, uint16_t *top) {
+INLINE uint16_t *encode_vectors(bool gathers, const uint32_t *tables, const uint16_t *codes, int64_t stride,
+                                int64_t times, int vectors, uint32_t *states, uint16_t *top) {
     __m256i state[MOST_VECTORS], entry[MOST_VECTORS];
     for (int v = 0; v < vectors; v++) state[v] = _mm256_loadu_si256((const __m256i *)states + v);
     for (int64_t t = times - 1; t >= 0; t--) {
@@ -118,7 +131,7 @@ INLINE uint16_t *encode_vectors(const uint32_t *tables, const uint16_t *codes, i
             __m256i code = load_codes(here + 8 * v), token = tokens_of(code);
             __m256i context = contexts_of(load_codes(last + 8 * v), load_codes(before + 8 * v));
             __m256i at = _mm256_add_epi32(_mm256_slli_epi32(context, 6), token);
-            entry[v] = _mm256_i32gather_epi32((const int *)tables, at, 4);
+            entry[v] = look_up(gathers, tables, at);
             __m256i large = _mm256_cmpgt_epi32(token, constant(PLAIN_TOKENS - 1));
             if (_mm256_testz_si256(large, large)) continue;
             __m256i extra = _mm256_sub_epi32(_mm256_srli_epi32(token, 1), constant(PLAIN_TOKENS / 2 - 3));
@@ -167,13 +180,15 @@ typedef struct group {
 } group;
 
 /* The tokens of a frame into `codes`, with how many more bits each code has above DECODED_EXTRA; whether any has. */
-INLINE bool decode_tokens(const uint32_t *tables, int vectors, const uint8_t **words, group *g, __m256i *codes) {
+INLINE bool decode_tokens(bool gathers, const uint32_t *tables, int vectors, const uint8_t **words, group *g,
+                          __m256i *codes) {
     __m256i any = _mm256_setzero_si256();
     const uint8_t *at = *words;
+#pragma GCC unroll 1 /* so that constants stay in registers */
     for (int v = 0; v < vectors; v++) {
         __m256i x = g->state[v];
         __m256i slot = _mm256_add_epi32(g->context[v], _mm256_and_si256(x, constant(TOTAL - 1)));
-        __m256i entry = _mm256_i32gather_epi32((const int *)tables, slot, 4);
+        __m256i entry = look_up(gathers, tables, slot);
         __m256i frequency = _mm256_and_si256(entry, constant(0x7ff));
         __m256i offset = _mm256_and_si256(_mm256_srli_epi32(entry, 11), constant(0x3ff));
         x = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(x, BITS)), offset);
@@ -195,12 +210,52 @@ INLINE __m256i predict(__m256i codes, int order, bool is_first, __m256i *value, 
     return *value = _mm256_add_epi16(*value, residual);
 }
 
+/* A frame whose tokens are in `codes`: its extra bits where some are `large`, and where the next tokens' tables are. */
+INLINE const uint8_t *decode_extra_bits(bool large, int k, const uint8_t *at, const __m256i *last, group *g,
+                                        __m256i *codes) {
+    __m256i code = codes[k];
+    if (large) {
+        __m256i extra = _mm256_srli_epi32(code, DECODED_EXTRA), x = g->state[k];
+        __m256i leading = _mm256_and_si256(code, constant(DECODED_CODE));
+        __m256i above = _mm256_srlv_epi32(x, extra);
+        code = _mm256_sub_epi32(x, _mm256_sllv_epi32(_mm256_sub_epi32(above, leading), extra));
+        at = take_eight(at, &above);
+        g->state[k] = above;
+        codes[k] = code;
+    }
+    g->context[k] = _mm256_slli_epi32(contexts_of(code, last[k]), BITS);
+    return at;
+}
+
+/* What of frames leaves the loop. */
+typedef struct extremes {
+    __m256i most, least;
+} extremes;
+
+/* The rest of a frame whose tokens are in `codes`; `large`: some have extra bits. To `row`, unless that is NULL. */
+INLINE const uint8_t *finish_frame(bool large, int vectors, int order, bool is_first, const uint8_t *at,
+                                   const __m256i *last, const ups_rans_frames *to, group *g, __m256i *codes,
+                                   extremes *range, void *row) {
+    for (int v = 0; v < vectors; v += 2) {
+        at = decode_extra_bits(large, v, at, last, g, codes);
+        at = decode_extra_bits(large, v + 1, at, last, g, codes);
+        __m256i both = narrow(codes[v], codes[v + 1]);
+        __m256i value = predict(both, order, is_first, &g->value[v / 2], &g->slope[v / 2]);
+        if (!row) continue;
+        range->most = _mm256_max_epi16(range->most, value);
+        range->least = _mm256_min_epi16(range->least, value);
+        __m256i flip = _mm256_and_si256(_mm256_srai_epi16(value, 15), _mm256_set1_epi16(0x7fff));
+        put_sixteen(_mm256_xor_si256(value, flip), to, row, 8 * v);
+    }
+    return at;
+}
+
 /* Frames from 0 on while there certainly are enough words; returns the next frame. */
-INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
-                              int vectors, int order, const ups_rans_frames *to, uint32_t *states, history *h,
-                              bool *finite) {
+INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_t **words, const uint8_t *end,
+                              int64_t times, int vectors, int order, const ups_rans_frames *to, uint32_t *states,
+                              history *h, bool *finite) {
     group g;
-    __m256i most = _mm256_setzero_si256(), least = most;
+    extremes range = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     const uint8_t *at = *words;
     char *row = to->out;
     size_t row_bytes = (size_t)to->stride * (to->dtype == UPS_F16 ? sizeof(ups_f16) : sizeof(float));
@@ -214,32 +269,15 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
     for (; t < times && end - at >= 4 * 8 * vectors; t++) {
         const __m256i *last = g.code[(t + 1) % 2];
         __m256i *codes = g.code[t % 2];
-        bool large = decode_tokens(tables, vectors, &at, &g, codes), wanted = t >= to->start && t < to->end;
-        for (int v = 0; v < vectors; v += 2) {
-            for (int k = v; k < v + 2; k++) {
-                __m256i code = codes[k];
-                if (large) {
-                    __m256i extra = _mm256_srli_epi32(code, DECODED_EXTRA), x = g.state[k];
-                    __m256i leading = _mm256_and_si256(code, constant(DECODED_CODE));
-                    __m256i above = _mm256_srlv_epi32(x, extra);
-                    code = _mm256_sub_epi32(x, _mm256_sllv_epi32(_mm256_sub_epi32(above, leading), extra));
-                    at = take_eight(at, &above);
-                    g.state[k] = above;
-                    codes[k] = code;
-                }
-                g.context[k] = _mm256_slli_epi32(contexts_of(code, last[k]), BITS);
-            }
-            __m256i both = narrow(codes[v], codes[v + 1]);
-            __m256i value = predict(both, order, t == 0, &g.value[v / 2], &g.slope[v / 2]);
-            if (!wanted) continue;
-            most = _mm256_max_epi16(most, value);
-            least = _mm256_min_epi16(least, value);
-            __m256i flip = _mm256_and_si256(_mm256_srai_epi16(value, 15), _mm256_set1_epi16(0x7fff));
-            put_sixteen(_mm256_xor_si256(value, flip), to, row, 8 * v);
-        }
+        bool wanted = t >= to->start && t < to->end;
+        void *here = wanted ? row : NULL;
+        if (decode_tokens(gathers, tables, vectors, &at, &g, codes))
+            at = finish_frame(true, vectors, order, t == 0, at, last, to, &g, codes, &range, here);
+        else
+            at = finish_frame(false, vectors, order, t == 0, at, last, to, &g, codes, &range, here);
         if (wanted) row += row_bytes;
     }
-    most = _mm256_max_epi16(most, _mm256_xor_si256(least, _mm256_set1_epi16(-1)));
+    __m256i most = _mm256_max_epi16(range.most, _mm256_xor_si256(range.least, _mm256_set1_epi16(-1)));
     most = _mm256_cmpgt_epi16(most, _mm256_set1_epi16(0x7bff)); /* the largest number, as an integer */
     *finite &= _mm256_testz_si256(most, most);
     for (int v = 0; v < vectors; v++) {
@@ -253,24 +291,28 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
     return t;
 }
 
-#define FORM(vectors, order)                                                                                           \
-    static int64_t decode_##vectors##_##order(const uint32_t *tables, const uint8_t **words, const uint8_t *end,       \
-                                              int64_t times, const ups_rans_frames *to, uint32_t *states, history *h,  \
-                                              bool *finite) {                                                          \
-        return decode_vectors(tables, words, end, times, vectors, order, to, states, h, finite);                       \
+#define FORM(vectors, order, gathers)                                                                                  \
+    static int64_t decode_##vectors##_##order##_##gathers(                                                             \
+        const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times, const ups_rans_frames *to,   \
+        uint32_t *states, history *h, bool *finite) {                                                                  \
+        return decode_vectors(gathers, tables, words, end, times, vectors, order, to, states, h, finite);              \
     }
-FORM(2, 0)
-FORM(2, 1)
-FORM(2, 2) FORM(8, 0) FORM(8, 1) FORM(8, 2)
+#define FORMS(vectors, gathers) FORM(vectors, 0, gathers) FORM(vectors, 1, gathers) FORM(vectors, 2, gathers)
+FORMS(2, 0)
+FORMS(2, 1) FORMS(8, 0) FORMS(8, 1)
 
     typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
                                 const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);
+#define LIST(vectors, gathers)                                                                                         \
+    { decode_##vectors##_0_##gathers, decode_##vectors##_1_##gathers, decode_##vectors##_2_##gathers }
+static decode_form *const decode_forms[2][2][UPS_RANS_MAX_ORDER + 1] = {
+    {LIST(2, 0), LIST(8, 0)},
+    {LIST(2, 1), LIST(8, 1)},
+};
 
 /* Of groups of UPS_RANS_FEW_LANES or LANES. */
-INLINE decode_form *form_for(int width, int order, const ups_rans_frames *to) {
-    static decode_form *const forms[2][UPS_RANS_MAX_ORDER + 1] = {{decode_2_0, decode_2_1, decode_2_2},
-                                                                  {decode_8_0, decode_8_1, decode_8_2}};
-    return forms[width == LANES][order];
+INLINE decode_form *form_for(bool gathers, int width, int order, const ups_rans_frames *to) {
+    return decode_forms[gathers][width == LANES][order];
 }
 #endif
 

@@ -62,8 +62,8 @@ INLINE __m512i put_token(__m512i state, __m512i frequency, __m512i start) {
     return _mm512_mask_add_epi32(state, under, state, more);
 }
 
-INLINE uint16_t *encode_vectors(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times,
-                                int vectors, uint32_t *states, uint16_t *top) {
+INLINE uint16_t *encode_vectors(bool gathers, const uint32_t *tables, const uint16_t *codes, int64_t stride,
+                                int64_t times, int vectors, uint32_t *states, uint16_t *top) {
     __m512i state[LANES / 16];
     for (int v = 0; v < vectors; v++) state[v] = _mm512_loadu_si512(states + 16 * v);
     for (int64_t t = times - 1; t >= 0; t--) {
@@ -226,7 +226,7 @@ static decode_form *const decode_forms[2][UPS_RANS_MAX_ORDER + 1][4] = {
 };
 
 /* Of groups of UPS_RANS_FEW_LANES or LANES. */
-INLINE decode_form *form_for(int width, int order, const ups_rans_frames *to) {
+INLINE decode_form *form_for(bool gathers, int width, int order, const ups_rans_frames *to) {
     return decode_forms[width == LANES][order][(to->dtype == UPS_F16 ? TO_F16 : TO_F32) + to->past_caches];
 }
 

@@ -247,12 +247,12 @@ INLINE uint16_t *encode_frame(const uint32_t *tables, const uint16_t *codes, con
     return top;
 }
 
-static uint16_t *encode(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times, int width,
-                        uint32_t *state, uint16_t *top) {
+INLINE uint16_t *encode_group(bool gathers, const uint32_t *tables, const uint16_t *codes, int64_t stride,
+                              int64_t times, int width, uint32_t *state, uint16_t *top) {
 #if defined(__AVX2__)
-    if (width == LANES) return encode_vectors(tables, codes, stride, times, LANES / VECTOR, state, top);
+    if (width == LANES) return encode_vectors(gathers, tables, codes, stride, times, LANES / VECTOR, state, top);
     if (width == UPS_RANS_FEW_LANES)
-        return encode_vectors(tables, codes, stride, times, UPS_RANS_FEW_LANES / VECTOR, state, top);
+        return encode_vectors(gathers, tables, codes, stride, times, UPS_RANS_FEW_LANES / VECTOR, state, top);
 #endif
     uint32_t padded[LANES] = {0};
     memcpy(padded, state, (size_t)width * sizeof *padded);
@@ -392,14 +392,15 @@ INLINE const uint8_t *decode_plainly(const uint32_t *tables, const uint8_t *at, 
     return at;
 }
 
-static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const uint8_t *end, int64_t times, int width,
-                             int order, ups_rans_frames to, uint32_t *state, bool *finite) {
+INLINE const uint8_t *decode_group(bool gathers, const uint32_t *tables, const uint8_t *at, const uint8_t *end,
+                                   int64_t times, int width, int order, ups_rans_frames to, uint32_t *state,
+                                   bool *finite) {
     history h;
     int64_t done = 0;
     to.past_caches &= width == LANES && (uintptr_t)to.out % 64 == 0 && to.stride % 32 == 0;
 #if defined(__AVX2__)
     if (width == LANES || width == UPS_RANS_FEW_LANES)
-        done = form_for(width, order, &to)(tables, &at, end, times, &to, state, &h, finite);
+        done = form_for(gathers, width, order, &to)(tables, &at, end, times, &to, state, &h, finite);
     else
 #endif
         for (int i = 0; i < LANES; i++) h.last[i] = h.before[i] = BEFORE_FIRST, h.value[i] = h.slope[i] = 0;
@@ -415,4 +416,28 @@ static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const ui
     return at;
 }
 
+static uint16_t *encode(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times, int width,
+                        uint32_t *state, uint16_t *top) {
+    return encode_group(true, tables, codes, stride, times, width, state, top);
+}
+
+static const uint8_t *decode(const uint32_t *tables, const uint8_t *at, const uint8_t *end, int64_t times, int width,
+                             int order, ups_rans_frames to, uint32_t *state, bool *finite) {
+    return decode_group(true, tables, at, end, times, width, order, to, state, finite);
+}
+
 const ups_rans_kernel KERNEL = {NAME, prepare, residuals, count, encode, decode};
+
+#if defined(__AVX2__) && !AVX512
+static uint16_t *encode_by_loads(const uint32_t *tables, const uint16_t *codes, int64_t stride, int64_t times,
+                                 int width, uint32_t *state, uint16_t *top) {
+    return encode_group(false, tables, codes, stride, times, width, state, top);
+}
+
+static const uint8_t *decode_by_loads(const uint32_t *tables, const uint8_t *at, const uint8_t *end, int64_t times,
+                                      int width, int order, ups_rans_frames to, uint32_t *state, bool *finite) {
+    return decode_group(false, tables, at, end, times, width, order, to, state, finite);
+}
+
+const ups_rans_kernel ups_rans_avx2_by_loads = {NAME, prepare, residuals, count, encode_by_loads, decode_by_loads};
+#endif

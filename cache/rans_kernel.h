@@ -17,5 +17,6 @@ typedef struct ups_rans_kernel {
 } ups_rans_kernel;
 
 extern const ups_rans_kernel ups_rans_baseline, ups_rans_avx2, ups_rans_avx512;
+extern const ups_rans_kernel ups_rans_avx2_by_loads; /* where gathers are slow */
 
 #endif

@@ -46,7 +46,14 @@ static void each_level_runs_where_the_kernel_lists_all_of_it(void **state) {
     assert_int_equal(ups_runs_x86_64_v4(), lists(third) && lists(fourth));
 }
 
+static void gathers_are_fast_where_avx_vnni_is(void **state) {
+    assert_int_equal(ups_gathers_fast(), lists(third) && lists((const char *const[]){"avx_vnni", NULL}));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_level_runs_where_the_kernel_lists_all_of_it)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_level_runs_where_the_kernel_lists_all_of_it),
+        cmocka_unit_test(gathers_are_fast_where_avx_vnni_is),
+    };
     return cmocka_run_group_tests(tests, read_flags, free_flags);
 }
