@@ -32,7 +32,7 @@ void ups_cache_reader_destroy(ups_cache_reader *reader) {
     free(reader->places);
     free(reader->bytes);
     ups_aligned_free(reader->scratch);
-    free(reader->latents);
+    ups_aligned_free(reader->latents);
     free(reader);
 }
 
@@ -44,7 +44,7 @@ ups_cache_reader *ups_cache_reader_create(const ups_cache_group *group) {
     reader->fd = -1;
     reader->places = malloc((size_t)group->shape.samples_per_shard * sizeof *reader->places);
     reader->scratch = ups_aligned_alloc(64, ups_chunk_scratch_bytes(group->codec, group->shape.trajectory));
-    reader->latents = malloc(ups_chunk_raw_bytes(group->shape.trajectory));
+    reader->latents = ups_aligned_alloc(64, ups_chunk_raw_bytes(group->shape.trajectory)); /* written past caches */
     if (reader->places && reader->scratch && reader->latents) return reader;
     ups_cache_reader_destroy(reader);
     return NULL;

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "cache/find.h"
+#include "cache/rans.h"
 #include "cache/reader.h"
 #include "tools/command.h"
 #include "tools/commands.h"
@@ -189,7 +190,7 @@ static void close_contest(contest *c, int threads) {
     for (int i = 0; i < threads; i++) {
         if (c->encoders) ups_chunk_encoder_destroy(c->encoders[i]);
         if (c->scratch) ups_aligned_free(c->scratch[i]);
-        if (c->out) free(c->out[i]);
+        if (c->out) ups_aligned_free(c->out[i]);
     }
     for (int64_t i = 0; c->bytes && i < c->data->samples; i++) free(c->bytes[i]);
     free(c->encoders);
@@ -212,7 +213,7 @@ static ups_status open_contest(contest *c, const latents *data, ups_chunk_codec 
     for (int i = 0; i < threads && fine; i++) {
         c->encoders[i] = ups_chunk_encoder_create(codec, data->shape);
         c->scratch[i] = ups_aligned_alloc(64, ups_chunk_scratch_bytes(codec, data->shape));
-        c->out[i] = malloc(ups_chunk_raw_bytes(data->shape));
+        c->out[i] = ups_aligned_alloc(64, ups_chunk_raw_bytes(data->shape)); /* as a loader's slots are */
         fine = c->encoders[i] && c->scratch[i] && c->out[i];
     }
     return fine ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory to measure");
@@ -273,10 +274,11 @@ static ups_status bench_input(bench *b, const char *input, ups_error *error) {
     json_t *codecs = json_array();
     if (status == UPS_OK) status = measure(&data, b->pool, b->level, b->repeat, codecs, error);
     if (status == UPS_OK) {
-        json_array_append_new(b->results, json_pack("{s:s, s:[I,I,I,I], s:i, s:O}", "latents", data.origin, "shape",
-                                                    (json_int_t)data.samples, (json_int_t)data.shape.times,
+        json_array_append_new(b->results, json_pack("{s:s, s:[I,I,I,I], s:i, s:s, s:O}", "latents", data.origin,
+                                                    "shape", (json_int_t)data.samples, (json_int_t)data.shape.times,
                                                     (json_int_t)data.shape.tokens, (json_int_t)data.shape.dim,
-                                                    "threads", ups_pool_threads(b->pool), "codecs", codecs));
+                                                    "threads", ups_pool_threads(b->pool), "instruction_set",
+                                                    ups_rans_instruction_set(), "codecs", codecs));
     }
     json_decref(codecs);
     free(data.values);
@@ -334,7 +336,7 @@ static void print(const json_t *results) {
         sum += json_real_value(json_object_get(json_array_get(codecs, 0), "ratio"));
         evolving++;
     }
-    printf("speeds are those of a thread, in processor time\n");
+    printf("speeds are those of a thread, in processor time; instructions: %s\n", ups_rans_instruction_set());
     if (evolving > 1) printf("mean ratio over the %zu that evolve in time: %.2f\n", evolving, sum / (double)evolving);
 }
 
