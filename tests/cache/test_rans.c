@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,7 +260,34 @@ static void latents_that_cannot_be_compressed_are_stored(void **state) {
     free(latents);
 }
 
-int main(void) {
+static char *program; /* this one */
+
+/* The instruction set that this program uses when UPS_CPU is `wanted`. */
+static const char *chosen_for(const char *wanted) {
+    static char name[32];
+    char command[4096];
+    assert_in_range(snprintf(command, sizeof command, "UPS_CPU='%s' '%s' --instruction-set", wanted, program), 1,
+                    sizeof command - 1);
+    FILE *output = popen(command, "r");
+    assert_non_null(output);
+    assert_non_null(fgets(name, sizeof name, output));
+    assert_int_equal(pclose(output), 0);
+    return name;
+}
+
+static void the_environment_names_a_lesser_instruction_set(void **state) {
+    char best[32];
+    ups_rans_use(0);
+    snprintf(best, sizeof best, "%s", ups_rans_instruction_set());
+    for (int form = 0; form < MOST_FORMS && ups_rans_use(form); form++)
+        assert_string_equal(chosen_for(ups_rans_instruction_set()), ups_rans_instruction_set());
+    assert_string_equal(chosen_for("amx"), best);
+    assert_string_equal(chosen_for(""), best);
+}
+
+int main(int argc, char **argv) {
+    program = argv[0];
+    if (argc == 2 && strcmp(argv[1], "--instruction-set") == 0) return fputs(ups_rans_instruction_set(), stdout) < 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(any_latents_come_back_and_every_form_makes_the_same_bytes, fastest),
         cmocka_unit_test_teardown(every_form_decodes_any_run_of_frames_into_either_type, fastest),
@@ -269,6 +297,7 @@ int main(void) {
         cmocka_unit_test(the_order_chosen_is_the_one_that_fits),
         cmocka_unit_test(frequencies_come_back_and_unsound_ones_are_refused),
         cmocka_unit_test(latents_that_cannot_be_compressed_are_stored),
+        cmocka_unit_test_teardown(the_environment_names_a_lesser_instruction_set, fastest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
