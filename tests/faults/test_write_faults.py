@@ -2,8 +2,8 @@
 command succeeds without reaching the fault. It ends with exit code 1 and one sentence; nothing half-written has a final
 name; and the same command without the fault ends with the bytes of an undisturbed run.
 
-Usage: test_write_faults.py UPS FAULTS [TEST...]. FAULTS is the library made of faults.c. UPS_TEST_FAULTS=all tries every
-n of every fault (some minutes); otherwise some, at random."""
+Usage: test_write_faults.py UPS FAULTS [TEST...]. UPS_TEST_FAULTS=all tries every n of every fault (some minutes);
+otherwise some, at random."""
 
 import json
 import os
@@ -11,18 +11,12 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
-from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree  # noqa: E402
+from injection import ALL, FaultTests
+from tiny_run import CONFIG, metrics, tree
 
-UPS = os.path.abspath(sys.argv.pop(1))
-FAULTS = os.path.abspath(sys.argv.pop(1))
-ALL = os.environ.get("UPS_TEST_FAULTS") == "all"
-FEW, SOME = 1, 8  # without it: tries of a fault, and how many of the faults, at random
+SOME = 8  # of the faults, where not all are tried
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 
 # One task, few samples, few steps: what is written is small, and of every kind.
@@ -46,13 +40,10 @@ FAULTY = [("write", "+:ENOSPC", "No space left on device; make room"), ("write",
 COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$"
 
 
-class WriteFaults(unittest.TestCase):
+class WriteFaults(FaultTests):
     @classmethod
     def setUpClass(cls):
-        if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK):
-            tempfile.tempdir = "/dev/shm"  # thousands of syncs; which file system it is does not matter here
-        cls.runs = Runs(UPS, samples=6)
-        cls.folder = cls.runs.path("place")  # all runs lie here, one after the other: config.yaml names it
+        super().setUpClass()
         os.mkdir(cls.folder)
         cls.config = cls.runs.config("small", SMALL, output=os.path.join(cls.folder, "run"))
         cls.states = {}
@@ -68,10 +59,6 @@ class WriteFaults(unittest.TestCase):
     def state(cls, name):
         cls.states[name] = cls.runs.path("state-" + name)
         shutil.copytree(cls.folder, cls.states[name], symlinks=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.runs.close()
 
     def begin(self, state):
         shutil.rmtree(self.folder)
@@ -91,21 +78,6 @@ class WriteFaults(unittest.TestCase):
                 with open(path, encoding="utf-8") as file:
                     found[name] = re.sub(r"\d\d:\d\d", "", file.read())
         return found
-
-    def with_fault(self, arguments, fault):
-        """The finished process, and the calls that were struck."""
-        report = self.runs.path("report")
-        if os.path.exists(report):
-            os.remove(report)
-        environment = {**os.environ, "LD_PRELOAD": FAULTS, "UPS_FAULT": fault, "UPS_FAULT_REPORT": report,
-                       "ASAN_OPTIONS": "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")}
-        done = subprocess.run([UPS, *arguments, "--quiet"], capture_output=True, text=True, timeout=PATIENCE,
-                              env=environment)
-        struck = []
-        if os.path.exists(report):
-            with open(report, encoding="utf-8") as file:
-                struck = [line.rstrip("\n").replace(self.folder + "/", "") for line in file]
-        return done, struck
 
     def one_sentence(self, done, words, what):
         self.assertEqual(done.returncode, 1, what + done.stderr + done.stdout)
@@ -140,11 +112,6 @@ class WriteFaults(unittest.TestCase):
         done, struck = self.with_fault(arguments, f"{calls}:1+:none")
         self.assertEqual(done.returncode, 0, done.stderr)
         return len(struck)
-
-    def numbers(self, count):
-        if ALL or count <= FEW:
-            return range(1, count + 1)
-        return sorted(random.sample(range(1, count + 1), FEW))
 
     def disturbed(self, state, arguments, again, fault, words, may_succeed):
         """One run that meets the fault, and one after it that does not."""
