@@ -57,10 +57,10 @@ typedef struct noting_file {
     dev_t device;
     ino_t inode;
     haddr_t end_of_allocation, end_of_file;
-    ups_hdf5_sizes sizes;                /* once the superblock has been read */
-    uint64_t largest_heap;               /* bytes of names of the groups seen so far */
-    uint64_t names_bytes, names_address; /* of the latest */
-    ups_hdf5_note *note, own;            /* `own` where nobody gave one */
+    ups_hdf5_sizes sizes;                            /* once the superblock has been read */
+    uint64_t largest_heap;                           /* bytes of names of the groups seen so far */
+    uint64_t names_bytes, names_address, names_free; /* of the latest; the place of its first free block */
+    ups_hdf5_note *note, own;                        /* `own` where nobody gave one */
 } noting_file;
 
 typedef struct noting_access { /* what the file access property list carries */
@@ -128,12 +128,24 @@ static void take_sizes(noting_file *file, haddr_t start, const uint8_t *block) {
     if (sizes[0] <= 8 && sizes[1] <= 8) file->sizes = (ups_hdf5_sizes){sizes[0], sizes[1], start};
 }
 
+/* A free block: the place of the next, 1 for none, and its size. Those beyond the names the library refuses itself. */
+static bool free_blocks_end(const uint8_t *names, uint64_t bytes, uint64_t first, int length) {
+    const uint64_t none = 1, each = 2 * (uint64_t)length;
+    uint64_t left = each > 0 ? bytes / each : 0;
+    for (uint64_t at = first; at != none; at = ups_hdf5_number(names + at, length)) {
+        if (at > bytes || bytes - at < each) return true;
+        if (left-- == 0) return false;
+    }
+    return true;
+}
+
 /* The names of a group lie in its local heap, and entries of its symbol table nodes say where. HDF5 1.10 follows them
  * wherever they lead. So the heap's last byte, which in a sound heap is the NUL of a name, its padding or part of a
  * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused, as are heaps
- * larger than the file; the library reads a group's heap first. Layout of the heap: "HEAP", version, 3 unused bytes,
- * the size of the names, another length, their address; padded to 8 bytes. They are read with it where they follow it,
- * and else next. (III.D.) */
+ * larger than the file; the library reads a group's heap first. Nor are heaps whose free blocks follow each other in a
+ * circle: it would note them without end. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names,
+ * the place of the first free block, their address; padded to 8 bytes. They are read with it where they follow it, and
+ * else next. (III.D.) */
 static bool end_names(noting_file *file, haddr_t start, uint8_t *block, size_t size) {
     const int length = file->sizes.length, address = file->sizes.address;
     const size_t header = (8 + 2 * (size_t)length + (size_t)address + 7) / 8 * 8;
@@ -143,11 +155,14 @@ static bool end_names(noting_file *file, haddr_t start, uint8_t *block, size_t s
         file->names_address = file->sizes.base + ups_hdf5_number(block + 8 + 2 * length, address);
         if (bytes > file->end_of_file) return false;
         if (bytes > file->largest_heap) file->largest_heap = bytes;
-        if (bytes > 0 && bytes <= size - header) block[header + bytes - 1] = 0;
-    } else if (size > 0 && size == file->names_bytes && start == file->names_address) {
-        block[size - 1] = 0;
+        file->names_free = ups_hdf5_number(block + 8 + length, length);
+        if (bytes == 0 || bytes > size - header) return true;
+        block[header + bytes - 1] = 0;
+        return free_blocks_end(block + header, bytes, file->names_free, length);
     }
-    return true;
+    if (size == 0 || size != file->names_bytes || start != file->names_address) return true;
+    block[size - 1] = 0;
+    return free_blocks_end(block, size, file->names_free, length);
 }
 
 /* "SNOD", version, an unused byte, how many entries (2 bytes). An entry: the name's place, the object's address, what
