@@ -7,7 +7,10 @@
 #include "pipeline/layouts.h"
 #include "pipeline/netcdf_cf.h"
 #include "pipeline/netcdf_header.h"
+#include "pipeline/storage_netcdf.h"
+#include <errno.h>
 #include <math.h>
+#include <unistd.h>
 
 /* ---- a file, written byte by byte ---------------------------------------------------------------------------------
  */
@@ -52,8 +55,10 @@ static void put_variable(written *to, const char *name, const int *dimensions, i
 
 enum { POINTS = 5, RECORDS = 3, DATA = 1024, RECORD_BYTES = 4 * POINTS + 12 };
 
-/* `u` float (time, x) and `v` short (time, x), records of 20 + 10 + 2 bytes from DATA on; `h` float (x) behind them. */
-static void write_header(written *to, int version, uint64_t records) {
+/* `u` float (time, x) and `v` short (time, x), records of 4 + 2 bytes a point, padded, from DATA on; `h` float (x)
+ * behind them. */
+static void write_header_of(written *to, int version, uint64_t records, uint64_t points) {
+    const uint64_t record_bytes = 4 * points + (2 * points + 3) / 4 * 4;
     *to = (written){.version = version};
     memcpy(to->bytes, "CDF", 3);
     to->bytes[3] = (uint8_t)version;
@@ -64,7 +69,7 @@ static void write_header(written *to, int version, uint64_t records) {
     put_name(to, "time");
     put_count(to, 0);
     put_name(to, "x");
-    put_count(to, POINTS);
+    put_count(to, points);
     put(to, 12, 4);
     put_count(to, 2);
     put_name(to, "title");
@@ -79,8 +84,13 @@ static void write_header(written *to, int version, uint64_t records) {
     put(to, 11, 4);
     put_count(to, 3);
     put_variable(to, "u", (int[]){0, 1}, 2, UPS_NETCDF_FLOAT, DATA);
-    put_variable(to, "v", (int[]){0, 1}, 2, UPS_NETCDF_SHORT, DATA + 4 * POINTS);
-    put_variable(to, "h", (int[]){1}, 1, UPS_NETCDF_FLOAT, DATA + RECORDS * RECORD_BYTES);
+    put_variable(to, "v", (int[]){0, 1}, 2, UPS_NETCDF_SHORT, DATA + 4 * points);
+    put_variable(to, "h", (int[]){1}, 1, UPS_NETCDF_FLOAT,
+                 DATA + (records == UINT64_MAX ? RECORDS : records) * record_bytes);
+}
+
+static void write_header(written *to, int version, uint64_t records) {
+    write_header_of(to, version, records, POINTS);
 }
 
 static void write_whole(written *to, int version, uint64_t records) {
@@ -230,6 +240,55 @@ static void records_of_several_variables_are_read_around_their_padding(void **st
             }
         }
         ups_source_close(source);
+    }
+}
+
+/* Sparse files: one of records of more than 4 GiB, one of more records than memory should be spent on. */
+static void records_of_any_size_and_number_are_extents(void **state) {
+    static const struct { uint64_t records, points; } shapes[] = {{2, 1200000000}, {20000000, 2}};
+    for (int i = 0; i < 2; i++) {
+        const uint64_t records = shapes[i].records, points = shapes[i].points;
+        written file;
+        ups_netcdf_file *open_file;
+        ups_stored_array array;
+        ups_extent extent;
+        ups_error error;
+        ups_arena *arena = ups_arena_create(0);
+        write_header_of(&file, 5, records, points);
+        write_bytes(scratch("large.nc"), file.bytes, file.length);
+        if (truncate(scratch("large.nc"), (off_t)(DATA + records * 6 * points + 4 * points)) != 0) {
+            assert_int_equal(errno, EFBIG); /* a file system that has none so large */
+            skip();
+        }
+        assert_int_equal(ups_netcdf_open(scratch("large.nc"), &open_file, &error), UPS_OK);
+        const ups_netcdf_variable *v = &ups_netcdf_contents(open_file)->variables[1];
+        assert_int_equal(ups_netcdf_map(open_file, v, UPS_F32, 0, arena, &array, &error), UPS_OK);
+        ups_region last = {{(int64_t)records - 1, (int64_t)points - 1}, {1, 1}};
+        assert_int_equal(ups_array_extents(&array, &last, &extent), 1);
+        assert_int_equal(extent.offset, DATA + records * 6 * points - 2);
+        assert_int_equal(extent.length, 2);
+        ups_netcdf_close(open_file);
+        ups_arena_destroy(arena);
+        assert_int_equal(unlink(scratch("large.nc")), 0);
+    }
+}
+
+/* Fewer bytes each time, down to the header alone. */
+static void a_file_cut_after_it_was_opened_is_an_error_not_zeros(void **state) {
+    for (int i = 0; i < 3; i++) {
+        written file;
+        write_whole(&file, versions[i], RECORDS);
+        for (size_t length = DATA; length < file.length; length++) {
+            ups_source *source;
+            ups_error error;
+            float out[RECORDS][3][POINTS];
+            write_bytes(scratch("cut.nc"), file.bytes, file.length);
+            assert_int_equal(ups_layout_open(scratch("cut.nc"), NULL, &source, &error), UPS_OK);
+            assert_int_equal(truncate(scratch("cut.nc"), (off_t)length), 0);
+            assert_int_not_equal(ups_source_read(source, 0, (ups_frames){0, RECORDS}, out, &error), UPS_OK);
+            assert_contains(error.message, "cut.nc");
+            ups_source_close(source);
+        }
     }
 }
 
@@ -404,6 +463,8 @@ int main(void) {
         cmocka_unit_test(a_streamed_file_has_as_many_records_as_fit),
         cmocka_unit_test(absurd_counts_are_refused_before_memory_is_asked_for),
         cmocka_unit_test(records_of_several_variables_are_read_around_their_padding),
+        cmocka_unit_test(records_of_any_size_and_number_are_extents),
+        cmocka_unit_test(a_file_cut_after_it_was_opened_is_an_error_not_zeros),
         cmocka_unit_test(flipped_bytes_give_errors_or_data_and_never_a_crash),
         cmocka_unit_test(a_file_cut_anywhere_is_an_error),
         cmocka_unit_test(numbers_of_every_type_order_and_stride_are_unpacked),

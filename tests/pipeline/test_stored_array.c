@@ -45,13 +45,16 @@ static void make_array(uint32_t item, made_array *made) {
     array->rank = 1 + (int)draw(stream, &at, UPS_ARRAY_MAX_RANK);
     array->dtype = draw(stream, &at, 2) ? UPS_F64 : UPS_F32;
     array->swapped = draw(stream, &at, 2);
-    array->storage = draw(stream, &at, 4) ? UPS_STORAGE_CHUNKED : UPS_STORAGE_CONTIGUOUS;
+    static const ups_storage storages[] = {UPS_STORAGE_CHUNKED, UPS_STORAGE_CHUNKED, UPS_STORAGE_CONTIGUOUS,
+                                           UPS_STORAGE_RECORDS};
+    array->storage = storages[draw(stream, &at, 4)];
     uint64_t longest = array->rank <= 4 ? 9 : array->rank <= 6 ? 3 : 2; /* so that all stay small */
     for (int axis = 0; axis < array->rank; axis++) {
         array->shape[axis] = 1 + (int64_t)draw(stream, &at, longest);
         array->chunk_shape[axis] = array->storage == UPS_STORAGE_CHUNKED
                                        ? 1 + (int64_t)draw(stream, &at, longest + longest / 4)
                                        : array->shape[axis];
+        if (array->storage == UPS_STORAGE_RECORDS && axis == 0) array->chunk_shape[axis] = 1;
         array->chunk_grid[axis] = (array->shape[axis] + array->chunk_shape[axis] - 1) / array->chunk_shape[axis];
     }
     size_t size = ups_dtype_size(array->dtype), chunk_bytes = size;
@@ -59,13 +62,19 @@ static void make_array(uint32_t item, made_array *made) {
     for (size_t i = 0; i < size; i++) array->fill[i] = (uint8_t)(200 + i);
 
     int64_t chunks = chunk_count(array), elements = ups_array_elements(array, NULL);
+    if (array->storage == UPS_STORAGE_RECORDS) { /* chunks of one entry, and something between them */
+        array->offset = 8;
+        array->record_stride = chunk_bytes + 4 * draw(stream, &at, 6);
+    }
+    const size_t stride = array->record_stride ? array->record_stride : chunk_bytes;
     made->chunks = calloc((size_t)chunks, sizeof *made->chunks);
-    made->file = malloc((size_t)chunks * chunk_bytes);
+    made->file = malloc(array->offset + (size_t)chunks * stride);
     made->values = malloc((size_t)elements * size);
-    for (size_t i = 0; i < (size_t)chunks * chunk_bytes; i++) made->file[i] = (uint8_t)draw(stream, &at, 256);
+    for (size_t i = 0; i < array->offset + (size_t)chunks * stride; i++)
+        made->file[i] = (uint8_t)draw(stream, &at, 256);
     for (int64_t c = 0; c < chunks; c++) {
-        bool written = array->storage == UPS_STORAGE_CONTIGUOUS || draw(stream, &at, 5);
-        made->chunks[c] = (ups_stored_chunk){written ? (uint64_t)c * chunk_bytes : UPS_OFFSET_UNWRITTEN,
+        bool written = array->storage != UPS_STORAGE_CHUNKED || draw(stream, &at, 5);
+        made->chunks[c] = (ups_stored_chunk){written ? array->offset + (uint64_t)c * stride : UPS_OFFSET_UNWRITTEN,
                                              written ? (uint32_t)chunk_bytes : 0, 0};
     }
     array->chunks = made->chunks;
