@@ -365,7 +365,7 @@ static void examine_libraries(ups_findings *findings) {
         add(findings, group, "NetCDF-C", UPS_FINDING_OK, "%.*s", (int)strcspn(netcdf, " "), netcdf);
     } else {
         add(findings, group, "NetCDF-C", UPS_FINDING_OK,
-            "not in this build; files are read without it, but for records over 4 GiB");
+            "not in this build; files are read without it, but for variables of NetCDF-4 that end within a chunk");
     }
     const dnnl_version_t *dnnl = dnnl_version();
     add(findings, group, "oneDNN", UPS_FINDING_OK, "%d.%d.%d, using %s", dnnl->major, dnnl->minor, dnnl->patch,
