@@ -250,7 +250,8 @@ INLINE const uint8_t *finish_frame(bool large, int vectors, int order, bool is_f
     return at;
 }
 
-/* Frames from 0 on while there certainly are enough words; returns the next frame. */
+/* Frames from 0 on while there certainly are enough words; returns the next frame. The history of that frame, if any,
+ * is left in *h. */
 INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_t **words, const uint8_t *end,
                               int64_t times, int vectors, int order, const ups_rans_frames *to, uint32_t *states,
                               history *h, bool *finite) {
@@ -280,8 +281,8 @@ INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_
     __m256i most = _mm256_max_epi16(range.most, _mm256_xor_si256(range.least, _mm256_set1_epi16(-1)));
     most = _mm256_cmpgt_epi16(most, _mm256_set1_epi16(0x7bff)); /* the largest number, as an integer */
     *finite &= _mm256_testz_si256(most, most);
-    for (int v = 0; v < vectors; v++) {
-        _mm256_storeu_si256((__m256i *)states + v, g.state[v]);
+    for (int v = 0; v < vectors; v++) _mm256_storeu_si256((__m256i *)states + v, g.state[v]);
+    for (int v = 0; v < vectors && t < times; v++) {
         _mm256_storeu_si256((__m256i *)h->last + v, g.code[(t + 1) % 2][v]);
         _mm256_storeu_si256((__m256i *)h->before + v, g.code[t % 2][v]);
         _mm256_storeu_si256((__m256i *)h->value + v, load_codes((const uint16_t *)g.value + 8 * v));
@@ -299,7 +300,8 @@ INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_
     }
 #define FORMS(vectors, gathers) FORM(vectors, 0, gathers) FORM(vectors, 1, gathers) FORM(vectors, 2, gathers)
 FORMS(2, 0)
-FORMS(2, 1) FORMS(8, 0) FORMS(8, 1)
+FORMS(2, 1)
+FORMS(8, 0) FORMS(8, 1)
 
     typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
                                 const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);

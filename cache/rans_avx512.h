@@ -119,8 +119,8 @@ INLINE void put_vectors(const __m256i *numbers, int vectors, target to, void *ro
     }
 }
 
-/* Frames from 0 on while there certainly are enough words; returns the next frame. Everything constant but the frames:
- * vectors, order, target. */
+/* Frames from 0 on while there certainly are enough words; returns the next frame. The history of that frame, if any,
+ * is left in *h. Everything constant but the frames: vectors, order, target. */
 INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
                               int vectors, int order, target kind, const ups_rans_frames *to, uint32_t *states,
                               history *h, bool *finite) {
@@ -189,8 +189,8 @@ INLINE int64_t decode_vectors(const uint32_t *tables, const uint8_t **words, con
     }
     *finite &=
         !_mm256_movemask_epi8(_mm256_and_si256(_mm512_castsi512_si256(exponents), _mm256_set1_epi16((short)0x8000)));
-    for (int v = 0; v < vectors; v++) {
-        _mm512_storeu_si512(states + 16 * v, state[v]);
+    for (int v = 0; v < vectors; v++) _mm512_storeu_si512(states + 16 * v, state[v]);
+    for (int v = 0; v < vectors && t < times; v++) {
         _mm512_storeu_si512(h->last + 16 * v, last[v]);
         _mm512_storeu_si512(h->before + 16 * v, before[v]);
         _mm512_storeu_si512(h->value + 16 * v, value[v]);

@@ -404,11 +404,11 @@ INLINE const uint8_t *decode_group(bool gathers, const uint32_t *tables, const u
     else
 #endif
         for (int i = 0; i < LANES; i++) h.last[i] = h.before[i] = BEFORE_FIRST, h.value[i] = h.slope[i] = 0;
-    if (order == 2)
+    if (done < times && order == 2)
         at = decode_plainly(tables, at, end, done, times, width, 2, &to, state, &h, finite);
-    else if (order == 1)
+    else if (done < times && order == 1)
         at = decode_plainly(tables, at, end, done, times, width, 1, &to, state, &h, finite);
-    else
+    else if (done < times)
         at = decode_plainly(tables, at, end, done, times, width, 0, &to, state, &h, finite);
 #if defined(__AVX2__)
     if (to.past_caches) _mm_sfence(); /* other threads see it once they are told of it */
