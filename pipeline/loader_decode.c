@@ -4,6 +4,7 @@
  * from where the windows are converted and gathered. Everything that is handed out is checked for NaN and Inf. */
 #include "pipeline/loader_state.h"
 
+#include "base/numa.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "pipeline/convert.h"
@@ -278,6 +279,7 @@ void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
 void *ups_loader_decode(void *context) {
     ups_decoder *decoder = context;
     ups_job *job;
+    ups_numa_spread((int)(decoder - decoder->loader->decoders), decoder->loader->options.decode_threads);
     while ((job = take_fetched(decoder->loader))) {
         double since = ups_now();
         if (job->status == UPS_OK) job->status = serve(decoder, job);

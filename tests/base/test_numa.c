@@ -1,0 +1,75 @@
+/* What a machine of several nodes says of itself, on files made here. */
+#include "base/files.h"
+#include "base/numa.h"
+#include "tests/base/testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void write_list(const char *directory, const char *name, const char *text) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    write_text(path, text);
+}
+
+static int nodes_of(const char *online, const char *first, const char *second, cpu_set_t *nodes) {
+    char directory[] = "/tmp/ups-numa-XXXXXX", path[600];
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/node0", directory);
+    mkdir(path, 0755);
+    snprintf(path, sizeof path, "%s/node3", directory);
+    mkdir(path, 0755);
+    write_list(directory, "online", online);
+    write_list(directory, "node0/cpulist", first);
+    write_list(directory, "node3/cpulist", second);
+    int count = ups_numa_nodes(directory, nodes);
+    ups_error error;
+    assert_int_equal(ups_remove_tree(directory, &error), UPS_OK);
+    return count;
+}
+
+static void nodes_hold_the_processors_that_this_process_may_use(void **state) {
+    cpu_set_t own, nodes[UPS_NUMA_MOST_NODES];
+    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+    size_t mine = 0;
+    while (!CPU_ISSET(mine, &own)) mine++;
+    char all[64], one[64];
+    snprintf(all, sizeof all, "0-%d\n", CPU_SETSIZE - 1);
+    snprintf(one, sizeof one, "%zu\n", mine);
+    assert_int_equal(nodes_of("0,3\n", all, one, nodes), 2);
+    assert_true(CPU_EQUAL(&nodes[0], &own));
+    assert_true(CPU_COUNT(&nodes[1]) == 1 && CPU_ISSET(mine, &nodes[1]));
+    assert_int_equal(nodes_of("0,3\n", all, "\n", nodes), 1); /* memory without processors */
+    assert_int_equal(nodes_of("3\n", all, one, nodes), 1);
+    assert_int_equal(CPU_COUNT(&nodes[0]), 1);
+}
+
+static void lists_that_are_none_are_no_nodes(void **state) {
+    cpu_set_t nodes[UPS_NUMA_MOST_NODES];
+    static const char *const lists[] = {"x", "1-", "3-1", "0-99999", "-4", "0;1"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        assert_int_equal(nodes_of("0,3\n", "0-1,4,6-7\n", lists[i], nodes), 0);
+    assert_int_equal(ups_numa_nodes("/nowhere", nodes), 0);
+}
+
+static void spreading_leaves_a_thread_some_processor(void **state) {
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    ups_numa_spread(1, 64);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    cpu_set_t both;
+    CPU_AND(&both, &before, &after);
+    assert_true(CPU_COUNT(&after) > 0 && CPU_EQUAL(&both, &after));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_hold_the_processors_that_this_process_may_use),
+        cmocka_unit_test(lists_that_are_none_are_no_nodes),
+        cmocka_unit_test(spreading_leaves_a_thread_some_processor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
