@@ -47,6 +47,7 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
     char reason[300] = "";
     ups_hdf5_enter();
     herr_t result = read_region(array, file->id, region, out, reason);
+    ups_status reads = result < 0 ? ups_hdf5_check_reads(file, error) : UPS_OK;
     ups_hdf5_leave();
     if (has_changed(file)) {
         return ups_fail(error, UPS_ERR_STALE,
@@ -55,6 +56,7 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
                         file->path);
     }
     if (result >= 0) return UPS_OK;
+    UPS_TRY(reads);
     return ups_fail(
         error, UPS_ERR_FORMAT,
         "dataset '%s' cannot be read by the HDF5 library (%s); it is damaged, or needs a filter plug-in that "

@@ -54,8 +54,8 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
     UPS_TRY(check_unchanged(array->library, error));
     if (result == NC_NOERR) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
-                    "variable '%s' cannot be read by the NetCDF library (%s); the file is damaged", array->name,
-                    nc_strerror(result));
+                    "variable '%s' cannot be read by the NetCDF library (%s); the file is damaged, or its disk failed",
+                    array->name, nc_strerror(result));
 }
 
 ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
