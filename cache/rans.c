@@ -232,7 +232,7 @@ void ups_rans_decoder_tables(ups_rans_histogram frequencies, int first, uint32_t
     for (int c = first; c < UPS_RANS_CONTEXTS; c++) {
         uint32_t *slots = tables + (size_t)c * UPS_RANS_TOTAL;
         if (c > first && tokens_in(frequencies[c]) == 0)
-            memcpy(slots, slots - UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slots);
+            memcpy(slots, tables + (size_t)(c - 1) * UPS_RANS_TOTAL, UPS_RANS_TOTAL * sizeof *slots);
         else
             fill_slots(frequencies[c > first ? c : from], slots);
     }
