@@ -40,9 +40,10 @@ static json_t *stages_json(const ups_encode_stages *s) {
                      stage_json(s->publish, s->publish_processor), "idle", stage_json(s->idle, 0.0));
 }
 
-/* Trajectories a second in each tenth of what was encoded. */
+/* Trajectories a second in each tenth of what was encoded; nothing of fewer than ten. */
 static json_t *rates_json(const ups_encode_report *report) {
     json_t *rates = json_array();
+    if (report->encoded < UPS_ENCODE_PARTS) return rates;
     double before = 0, each = (double)report->encoded / UPS_ENCODE_PARTS;
     for (int part = 0; part < UPS_ENCODE_PARTS && report->reached[part] > before; part++) {
         json_array_append_new(rates, json_real(each / (report->reached[part] - before)));
