@@ -18,12 +18,10 @@ INLINE __m512i contexts_of(__m512i last, __m512i before) {
     return _mm512_mask_add_epi32(large, small, _mm512_slli_epi32(last, 1), sum);
 }
 
-INLINE __m512i tokens_of(__m512i code) {
-    __m512i length = _mm512_sub_epi32(constant(32), _mm512_lzcnt_epi32(code));
-    __m512i second = _mm512_and_si512(_mm512_srlv_epi32(code, _mm512_sub_epi32(length, constant(2))), constant(1));
-    __m512i token =
-        _mm512_add_epi32(_mm512_slli_epi32(length, 1), _mm512_add_epi32(second, constant(PLAIN_TOKENS - 10)));
-    return _mm512_mask_mov_epi32(token, _mm512_cmplt_epu32_mask(code, constant(PLAIN_TOKENS)), code);
+/* The bit after a float's exponent is the second of the number. Codes below PLAIN_TOKENS are smaller than that. */
+INLINE __m512i tokens_of(__m512i codes) {
+    __m512i by_length = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepi32_ps(codes)), 22);
+    return _mm512_min_epu32(codes, _mm512_sub_epi32(by_length, constant(2 * 126 + 10 - PLAIN_TOKENS)));
 }
 
 INLINE void index_sixteen(const uint16_t *codes, const uint16_t *last, const uint16_t *before, uint16_t *index) {
