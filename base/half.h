@@ -1,6 +1,6 @@
 /* FP16 (IEEE binary16) and BF16 in bulk, rounded to nearest even; CPU features chosen at run time (AVX-512, F16C,
- * NEON, scalar: the same bits from each). Values too large for FP16 become Inf; the caller that must not lose them checks
- * with ups_f32_range. */
+ * NEON, scalar: the same bits from each). Values too large for FP16 become Inf; the caller that must not lose them
+ * checks with ups_f32_range. */
 #ifndef UPS_BASE_HALF_H
 #define UPS_BASE_HALF_H
 

@@ -93,8 +93,8 @@ ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const 
                                 ups_error *error);
 
 /* The same in parts, as frames come: begin, add × frames in their order, end; or abandon, after which the sample may be
- * put again. Begin is thread-safe, what it gives is one thread's, and end or abandon take it back. A sample put twice or
- * that there is not: UPS_ERR_ARGUMENT; end says what put says. */
+ * put again. Begin is thread-safe, what it gives is one thread's, and end or abandon take it back. A sample put twice
+ * or that there is not: UPS_ERR_ARGUMENT; end says what put says. */
 typedef struct ups_cache_putting ups_cache_putting;
 ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **putting,
                                   ups_error *error);

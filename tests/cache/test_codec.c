@@ -114,7 +114,8 @@ static void headers_and_tables_that_are_not_ours_are_refused(void **state) {
     free(encoded);
 }
 
-/* Static latents, whose tables are made in part only: what promises less than 8 KiB has few lanes, other blocks many. */
+/* Static latents, whose tables are made in part only: what promises less than 8 KiB has few lanes, other blocks many.
+ */
 static void lanes_are_chosen_by_what_a_block_promises(void **state) {
     enum { SERIES = 4096, LANES = 8 + 4 + 1 };
     static ups_f16 latents[2 * SERIES], out[2 * SERIES];
@@ -129,9 +130,9 @@ static void lanes_are_chosen_by_what_a_block_promises(void **state) {
             ups_latent_encoder *encoder = ups_latent_encoder_create(times, SERIES);
             size_t length = ups_latent_encode(encoder, latents, encoded);
             assert_int_equal(encoded[LANES], times * SERIES * (bits + 1) < 8 * 8192 ? 16 : 64);
-            assert_int_equal(ups_latent_decode(encoded, length, times, SERIES, 0, times, scratch, UPS_F16, out, NULL,
-                                               NULL, NULL),
-                             UPS_OK);
+            assert_int_equal(
+                ups_latent_decode(encoded, length, times, SERIES, 0, times, scratch, UPS_F16, out, NULL, NULL, NULL),
+                UPS_OK);
             assert_memory_equal(out, latents, (size_t)(times * SERIES) * sizeof *out);
             ups_latent_encoder_destroy(encoder);
             ups_aligned_free(scratch);
