@@ -227,7 +227,7 @@ INLINE const uint8_t *decode_extra_bits(bool large, int k, const uint8_t *at, co
     return at;
 }
 
-/* What of frames leaves the loop. */
+/* Of the integers of all frames put out: NaN and Inf are beyond the others. */
 typedef struct extremes {
     __m256i most, least;
 } extremes;
