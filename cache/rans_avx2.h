@@ -301,7 +301,8 @@ INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_
 #define FORMS(vectors, gathers) FORM(vectors, 0, gathers) FORM(vectors, 1, gathers) FORM(vectors, 2, gathers)
 FORMS(2, 0)
 FORMS(2, 1)
-FORMS(8, 0) FORMS(8, 1)
+FORMS(8, 0)
+FORMS(8, 1)
 
     typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
                                 const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);
