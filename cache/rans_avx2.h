@@ -292,6 +292,9 @@ INLINE int64_t decode_vectors(bool gathers, const uint32_t *tables, const uint8_
     return t;
 }
 
+typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
+                            const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);
+
 #define FORM(vectors, order, gathers)                                                                                  \
     static int64_t decode_##vectors##_##order##_##gathers(                                                             \
         const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times, const ups_rans_frames *to,   \
@@ -304,8 +307,6 @@ FORMS(2, 1)
 FORMS(8, 0)
 FORMS(8, 1)
 
-    typedef int64_t decode_form(const uint32_t *tables, const uint8_t **words, const uint8_t *end, int64_t times,
-                                const ups_rans_frames *to, uint32_t *states, history *h, bool *finite);
 #define LIST(vectors, gathers)                                                                                         \
     { decode_##vectors##_0_##gathers, decode_##vectors##_1_##gathers, decode_##vectors##_2_##gathers }
 static decode_form *const decode_forms[2][2][UPS_RANS_MAX_ORDER + 1] = {
