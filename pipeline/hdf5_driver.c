@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "pipeline/filters.h"
 #include "pipeline/hdf5_bytes.h"
+#include "pipeline/hdf5_layout_message.h"
 #include "pipeline/storage_hdf5.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +52,8 @@ const char *ups_hdf5_reason(char text[300]) {
 /* ---- the driver ---------------------------------------------------------------------------------------------------
  */
 
+enum { MOST_CONTINUATIONS = 256 };
+
 typedef struct noting_file {
     H5FD_t head; /* the library's part */
     int fd;
@@ -60,7 +63,10 @@ typedef struct noting_file {
     ups_hdf5_sizes sizes;                            /* once the superblock has been read */
     uint64_t largest_heap;                           /* bytes of names of the groups seen so far */
     uint64_t names_bytes, names_address, names_free; /* of the latest; the place of its first free block */
-    ups_hdf5_note *note, own;                        /* `own` where nobody gave one */
+    uint64_t continuation[MOST_CONTINUATIONS];       /* where headers of objects go on, the latest of them, */
+    int continuations;                               /* and how many were seen */
+    int rank, axes;           /* that the latest header says its dataset, and its chunks, have; −1, 0: nothing yet */
+    ups_hdf5_note *note, own; /* `own` where nobody gave one */
 } noting_file;
 
 typedef struct noting_access { /* what the file access property list carries */
@@ -156,7 +162,8 @@ static bool end_names(noting_file *file, haddr_t start, uint8_t *block, size_t s
         if (bytes > file->end_of_file) return false;
         if (bytes > file->largest_heap) file->largest_heap = bytes;
         file->names_free = ups_hdf5_number(block + 8 + length, length);
-        if (bytes == 0 || bytes > size - header) return true;
+        const bool follow = file->names_address == start + header && bytes > 0 && bytes <= size - header;
+        if (!follow) return true;
         block[header + bytes - 1] = 0;
         return free_blocks_end(block + header, bytes, file->names_free, length);
     }
@@ -180,6 +187,47 @@ static bool sound_node(const noting_file *file, const uint8_t *node, size_t size
     return true;
 }
 
+/* Where a message says that its object's header goes on; the library reads there next. */
+static void note_continuation(noting_file *file, const uint8_t *message, uint64_t length) {
+    const int address = file->sizes.address;
+    if (length < (uint64_t)address) return;
+    file->continuation[file->continuations++ % MOST_CONTINUATIONS] =
+        file->sizes.base + ups_hdf5_number(message, address);
+}
+
+/* Layouts in a header of version 1, whose chunk of messages begins `at` in the block: other versions have checksums.
+ * Chunks of fewer axes than the dataset has lead to a division by 0, too. A message: type and size (2 bytes each),
+ * flags, 3 unused; a dataspace: version, rank. (IV.A.1.a, IV.A.2.b) */
+static bool sound_messages(noting_file *file, const uint8_t *block, size_t size, size_t at) {
+    enum { DATASPACE = 0x01, LAYOUT = 0x08, CONTINUATION = 0x10, MESSAGE = 8, SHARED = 2 };
+    while (at + MESSAGE <= size) {
+        const uint64_t type = ups_hdf5_number(block + at, 2), length = ups_hdf5_number(block + at + 2, 2);
+        const uint8_t flags = block[at + 4];
+        at += MESSAGE;
+        if (length > size - at) return true; /* not all of it is here, or the library sees it */
+        const bool here = !(flags & SHARED);
+        if (type == DATASPACE && here && length >= 2) file->rank = block[at + 1];
+        if (type == LAYOUT && here && !ups_hdf5_sound_layout(block + at, length, file->sizes.address, &file->axes))
+            return false;
+        if (file->rank >= 0 && file->axes > 0 && file->axes != file->rank + 1) return false;
+        if (type == CONTINUATION) note_continuation(file, block + at, length);
+        at += length;
+    }
+    return true;
+}
+
+/* The prefix: version, unused, how many messages (2 bytes), references (4), bytes of messages (4), unused (4). */
+static bool sound_object_header(noting_file *file, haddr_t start, const uint8_t *block, size_t size) {
+    enum { PREFIX = 16 };
+    const int known = file->continuations < MOST_CONTINUATIONS ? file->continuations : MOST_CONTINUATIONS;
+    for (int i = 0; i < known; i++)
+        if (file->continuation[i] == start) return sound_messages(file, block, size, 0);
+    file->rank = -1, file->axes = 0;
+    if (block[0] != 1) return true;
+    const uint64_t bytes = ups_hdf5_number(block + 8, 4); /* more may have been read */
+    return sound_messages(file, block, bytes < size - PREFIX ? PREFIX + bytes : size, PREFIX);
+}
+
 /* Whether what was read can be given to the library. */
 static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8_t *block, size_t size) {
     enum { SHORTEST = 16 };
@@ -189,6 +237,7 @@ static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8
     if (file->sizes.length == 0) return true;
     if (type == H5FD_MEM_LHEAP && !end_names(file, start, block, size)) return false;
     if (size < SHORTEST) return true;
+    if (type == H5FD_MEM_OHDR && !sound_object_header(file, start, block, size)) return false;
     if (memcmp(block, "GCOL", 4) == 0)
         return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes,
                                      &file->note->trouble);
