@@ -230,13 +230,14 @@ static char *name_of(const char *path, const char *place) {
     return asprintf(&name, "%s (a link to %s)", path, place) < 0 ? NULL : name;
 }
 
-/* Whether there is something that renaming a file over it would wrongly replace: a device, a pipe, a socket. */
-static ups_status check_place(const ups_publication *publication, ups_error *error) {
+/* Whether there is something that renaming a file over it would wrongly replace: a device, a pipe, a socket. `path` is
+ * asked, since links of /proc lead to what has no name. */
+static ups_status check_place(const ups_publication *publication, const char *path, ups_error *error) {
     const char *place = publication->place, *slash = strrchr(place, '/');
     if (*(slash ? slash + 1 : place) == '\0')
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: names no file", publication->name);
     struct stat there;
-    if (stat(place, &there) != 0 || S_ISREG(there.st_mode)) return UPS_OK;
+    if (stat(path, &there) != 0 || S_ISREG(there.st_mode)) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is %s, not a file that can be replaced", publication->name,
                     S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
 }
@@ -250,7 +251,7 @@ ups_status ups_publish_begin(const char *path, ups_publication **publication, up
     if (status == UPS_OK) {
         made->name = name_of(path, made->place);
         bool split = split_path(made->place, &made->temporary, &made->directory);
-        status = made->name && split ? check_place(made, error)
+        status = made->name && split ? check_place(made, path, error)
                                      : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     }
     if (status == UPS_OK) {

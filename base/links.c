@@ -1,6 +1,7 @@
 #include "base/links.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,24 +28,52 @@ static char *join(const char *link, const char *text) {
     return asprintf(&joined, "%.*s%s", directory, link, text) < 0 ? NULL : joined;
 }
 
+/* Anybody may leave links in /tmp and its like. There only those of this user, and of the directory's owner, are
+ * followed, as the system does it (fs.protected_symlinks) where it is told to. */
+static bool is_trusted(const char *link, const struct stat *of) {
+    const char *slash = strrchr(link, '/');
+    char *directory = slash ? strndup(link, slash == link ? 1 : (size_t)(slash - link)) : strdup(".");
+    struct stat around;
+    bool known = directory && stat(directory, &around) == 0;
+    free(directory);
+    if (!known) return false;
+    bool shared = (around.st_mode & S_ISVTX) && (around.st_mode & S_IWOTH);
+    return !shared || of->st_uid == geteuid() || of->st_uid == around.st_uid;
+}
+
+/* The text of a link, and whether `path` is one: asked of one and the same file. */
+static ups_status read_link(const char *path, char text[PATH_MAX], bool *is_link, ups_error *error) {
+    struct stat of;
+    int file = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    *is_link = file >= 0 && fstat(file, &of) == 0 && S_ISLNK(of.st_mode);
+    ssize_t length = *is_link ? readlinkat(file, "", text, PATH_MAX - 1) : 0;
+    if (file >= 0) close(file);
+    if (!*is_link) return UPS_OK; /* or nothing is there */
+    if (length < 0) return ups_fail_errno(error, "%s: cannot be created", path);
+    text[length] = '\0';
+    if (is_trusted(path, &of)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_IO,
+                    "%s: cannot be created: another user left a symbolic link of this name where anybody may; remove "
+                    "it, or give another name",
+                    path);
+}
+
 ups_status ups_follow_links(const char *path, char **place, ups_error *error) {
     *place = NULL;
-    /* The system judges first: it may refuse to follow a link that another user left in /tmp (fs.protected_symlinks),
-     * which reading the link by oneself would pass over. */
     struct stat there;
     if (stat(path, &there) != 0 && errno != ENOENT)
         return errno == ELOOP ? say_circle(path, error) : ups_fail_errno(error, "%s: cannot be created", path);
-    char *at = strdup(path);
+    char *at = strdup(path), text[PATH_MAX];
     for (int followed = 0; at && followed <= MOST_LINKS; followed++) {
-        char text[PATH_MAX];
-        ssize_t length = readlink(at, text, sizeof text - 1);
-        if (length < 0) { /* no link, or nothing there */
+        bool is_link;
+        ups_status status = read_link(at, text, &is_link, error);
+        if (status == UPS_OK && !is_link) {
             *place = at;
             return UPS_OK;
         }
-        text[length] = '\0';
-        char *next = join(at, text);
+        char *next = status == UPS_OK ? join(at, text) : NULL;
         free(at);
+        if (status != UPS_OK) return status;
         at = next;
     }
     if (!at) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);

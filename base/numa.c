@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,6 +51,15 @@ int ups_numa_nodes(const char *directory, cpu_set_t *nodes) {
     return count;
 }
 
+int ups_numa_node_of(int number, int threads, const cpu_set_t *nodes, int count) {
+    if (count < 2 || threads < count) return -1;
+    int processors = 0, node = 0;
+    for (int i = 0; i < count; i++) processors += CPU_COUNT(&nodes[i]);
+    int processor = (int)((int64_t)(number % threads) * processors / threads);
+    while (node < count - 1 && processor >= CPU_COUNT(&nodes[node])) processor -= CPU_COUNT(&nodes[node++]);
+    return node;
+}
+
 static cpu_set_t machine[UPS_NUMA_MOST_NODES];
 static int machine_nodes;
 
@@ -60,7 +70,8 @@ static void look(void) {
 void ups_numa_spread(int number, int threads) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, look);
-    if (machine_nodes < 2 || threads < machine_nodes) return;
+    int node = ups_numa_node_of(number, threads, machine, machine_nodes);
+    if (node < 0) return;
     /* a wish: a thread that may not be bound works where it is */
-    (void)pthread_setaffinity_np(pthread_self(), sizeof *machine, &machine[number % machine_nodes]);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof *machine, &machine[node]);
 }

@@ -12,8 +12,12 @@
  * `nodes` (UPS_NUMA_MOST_NODES) holds these processors of each. 0 where it lists none. */
 int ups_numa_nodes(const char *directory, cpu_set_t *nodes);
 
-/* Binds the calling thread, one of several that do the same, to the node that is its `number`'s turn; where there is
- * one node, or `threads` are fewer than nodes, to nothing. Threads made before keep their places. */
+/* The node of thread `number` of `threads`, so that each node has threads as it has processors; −1, for none, where
+ * there is one node, or fewer threads than nodes. */
+int ups_numa_node_of(int number, int threads, const cpu_set_t *nodes, int count);
+
+/* Binds the calling thread, one of several that do the same, to that node of this machine. Threads that it starts are
+ * bound with it, those made before are not. */
 void ups_numa_spread(int number, int threads);
 
 #endif

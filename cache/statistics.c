@@ -128,12 +128,12 @@ void ups_cache_rounding_add(ups_cache_rounding *r, const float *values, size_t c
 ups_cache_statistics ups_cache_rounding_end(const ups_cache_rounding *r) {
     float minimum = INFINITY, maximum = -INFINITY, error = 0;
     for (size_t k = 0; k < LANES; k++) {
-        minimum = fminf(minimum, r->minimum[k]);
-        maximum = fmaxf(maximum, r->maximum[k]);
-        error = fmaxf(error, r->error[k]);
+        if (r->minimum[k] < minimum) minimum = r->minimum[k];
+        if (r->maximum[k] > maximum) maximum = r->maximum[k];
+        if (r->error[k] > error) error = r->error[k];
     }
     ups_cache_statistics row = {
-        .minimum = minimum, .maximum = maximum, .non_finite = r->non_finite, .overflowing = r->overflowing};
+        .minimum = minimum + 0.0, .maximum = maximum + 0.0, .non_finite = r->non_finite, .overflowing = r->overflowing};
     if (r->lost > 0) return row; /* of a sample that is left out there is no rounding error */
     row.error_max = error;
     row.error_rms = r->count ? sqrt(r->squares / (double)r->count) : 0;
@@ -160,9 +160,9 @@ ups_cache_totals ups_cache_statistics_sum(const ups_cache_statistics *rows, int6
     for (int64_t i = 0; i < count; i++) {
         if (ups_cache_statistics_bad(&rows[i])) continue;
         totals.good++;
-        totals.minimum = fmin(totals.minimum, rows[i].minimum);
-        totals.maximum = fmax(totals.maximum, rows[i].maximum);
-        totals.error_max = fmax(totals.error_max, rows[i].error_max);
+        if (rows[i].minimum < totals.minimum) totals.minimum = rows[i].minimum;
+        if (rows[i].maximum > totals.maximum) totals.maximum = rows[i].maximum;
+        if (rows[i].error_max > totals.error_max) totals.error_max = rows[i].error_max;
         squares += rows[i].error_rms * rows[i].error_rms;
     }
     totals.error_rms = totals.good ? sqrt(squares / (double)totals.good) : 0;

@@ -27,6 +27,12 @@ static ups_cache_putting *create_putting(const ups_cache_writer *writer) {
     return NULL;
 }
 
+static void reopen(ups_cache_writer *writer, int64_t sample) {
+    pthread_mutex_lock(&writer->mutex);
+    writer->state[sample] = SAMPLE_OPEN;
+    pthread_mutex_unlock(&writer->mutex);
+}
+
 ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **result,
                                   ups_error *error) {
     *result = NULL;
@@ -43,7 +49,10 @@ ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_
     if (!open) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: sample %lld was put twice", writer->directory, (long long)sample);
     }
-    if (!putting && !(putting = create_putting(writer))) return ups_writer_no_memory(writer, error);
+    if (!putting && !(putting = create_putting(writer))) {
+        reopen(writer, sample);
+        return ups_writer_no_memory(writer, error);
+    }
     putting->sample = sample;
     putting->frames = 0;
     putting->rounding = ups_cache_rounding_begin(writer->max_abs_error);
@@ -60,9 +69,7 @@ static void give_back(ups_cache_writer *writer, ups_cache_putting *putting) {
 
 void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_putting *putting) {
     if (!putting) return;
-    pthread_mutex_lock(&writer->mutex);
-    writer->state[putting->sample] = SAMPLE_OPEN;
-    pthread_mutex_unlock(&writer->mutex);
+    reopen(writer, putting->sample);
     give_back(writer, putting);
 }
 
@@ -180,6 +187,7 @@ void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_putting *put
                           int64_t frames) {
     const size_t each = (size_t)(writer->shape.trajectory.tokens * writer->shape.trajectory.dim);
     for (int64_t i = 0; i < frames; i++, putting->frames++) {
+        if (putting->frames >= writer->shape.trajectory.times) continue; /* counted, for end to say */
         ups_cache_rounding_add(&putting->rounding, latents + (size_t)i * each, each,
                                putting->rounded + (size_t)putting->frames * each);
     }

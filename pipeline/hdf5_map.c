@@ -259,7 +259,6 @@ static ups_status map_chunk_table(mapping *map, int64_t chunk_count) {
 
 /* The shape of chunks and of their grid; how many there are goes to `count`. */
 static ups_status map_chunk_grid(mapping *map, int64_t *count) {
-    enum { ALWAYS_FINE = 1 << 16, LEAST_BYTES_EACH = 16 }; /* an index of chunks takes more for each that was written */
     ups_stored_array *array = map->array;
     hsize_t shape[UPS_ARRAY_MAX_RANK];
     *count = 1;
@@ -278,11 +277,19 @@ static ups_status map_chunk_grid(mapping *map, int64_t *count) {
         array->chunk_grid[axis] = (array->shape[axis] + array->chunk_shape[axis] - 1) / array->chunk_shape[axis];
         if (__builtin_mul_overflow(*count, array->chunk_grid[axis], count)) *count = INT64_MAX;
     }
-    if (*count <= ALWAYS_FINE || (uint64_t)*count <= map->file->bytes / LEAST_BYTES_EACH) return UPS_OK;
+    return UPS_OK;
+}
+
+/* The library lists the chunks that it reads before it looks which of them were written: gigabytes, of a few bytes of
+ * file. Where all were written, each takes its place in an index or, without filters, its own bytes. */
+static ups_status check_chunk_count(mapping *map, int64_t count) {
+    enum { ALWAYS_FINE = 1 << 16, INDEX_BYTES = 8 };
+    const ups_stored_array *array = map->array;
+    if (count <= ALWAYS_FINE || (uint64_t)count <= map->file->bytes / INDEX_BYTES) return UPS_OK;
     return ups_fail(map->error, UPS_ERR_FORMAT,
                     "%s: dataset '%s' has %lld chunks, more than a file of %llu bytes can have written; it is damaged, "
                     "or nearly empty: copy or generate it again",
-                    map->file->path, array->name, (long long)*count, (unsigned long long)map->file->bytes);
+                    map->file->path, array->name, (long long)count, (unsigned long long)map->file->bytes);
 }
 
 static ups_status map_chunks(mapping *map, int64_t count) {
@@ -351,7 +358,7 @@ static ups_status map_storage(mapping *map) {
     switch (H5Pget_layout(map->creation)) {
     case H5D_CONTIGUOUS:
         break;
-    case H5D_CHUNKED: /* the library too makes a list of those that it reads */
+    case H5D_CHUNKED:
         if (own) UPS_TRY(map_chunk_grid(map, &chunks));
         break;
     case H5D_COMPACT:
@@ -366,11 +373,12 @@ static ups_status map_storage(mapping *map) {
     if (!direct) remark = "a number type that only the HDF5 library knows";
     if (!own) remark = "a dataset of another file, behind an external link";
     if (map->file->through_library) remark = "asked for";
-    if (remark) {
+    bool chunked = H5Pget_layout(map->creation) == H5D_CHUNKED;
+    if (remark)
         leave_to_library(map, remark);
-        return UPS_OK;
-    }
-    return H5Pget_layout(map->creation) == H5D_CHUNKED ? map_chunks(map, chunks) : map_contiguous(map);
+    else
+        UPS_TRY(chunked ? map_chunks(map, chunks) : map_contiguous(map));
+    return map->array->storage == UPS_STORAGE_LIBRARY && chunked ? check_chunk_count(map, chunks) : UPS_OK;
 }
 
 /* With `keep` the array will be read later, so that the library's side stays open where it needs that. */

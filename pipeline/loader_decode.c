@@ -276,10 +276,17 @@ void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
     pthread_mutex_unlock(&loader->lock);
 }
 
+static bool starts_threads(const ups_loader *loader) {
+    bool any = false;
+    for (int32_t k = 0; k < loader->task_count; k++) any |= loader->tasks[k].task.source->threaded;
+    return any;
+}
+
 void *ups_loader_decode(void *context) {
     ups_decoder *decoder = context;
     ups_job *job;
-    ups_numa_spread((int)(decoder - decoder->loader->decoders), decoder->loader->options.decode_threads);
+    if (!starts_threads(decoder->loader))
+        ups_numa_spread((int)(decoder - decoder->loader->decoders), decoder->loader->options.decode_threads);
     while ((job = take_fetched(decoder->loader))) {
         double since = ups_now();
         if (job->status == UPS_OK) job->status = serve(decoder, job);

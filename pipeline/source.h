@@ -104,6 +104,7 @@ struct ups_source {
     int parameter_count;
     const char *const *parameter_names; /* (parameter_count): "beta", "nu", … */
     ups_source_limits limits;
+    bool threaded; /* decode starts threads of its own, which the machine is to have room for */
 };
 
 ups_status ups_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);

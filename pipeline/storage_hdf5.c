@@ -82,7 +82,7 @@ ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error) {
     const ups_hdf5_trouble *trouble = &file->note.trouble;
     if (trouble->cut)
         return ups_fail(error, UPS_ERR_STALE,
-                        "%s: was cut while it was being opened (it had %llu bytes). Start again once nothing writes to "
+                        "%s: was cut while it was being read (it had %llu bytes). Start again once nothing writes to "
                         "it",
                         file->path, (unsigned long long)file->bytes);
     if (trouble->error_number == 0) return UPS_OK;

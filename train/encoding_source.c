@@ -244,6 +244,7 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
                            .channels = s->dim,
                            .parameter_count = task->source->parameter_count,
                            .parameter_names = task->source->parameter_names};
+    s->base.threaded = true;
     s->base.limits = ups_encoding_limits(config, task, task->geometry.times, fill != NULL);
     *source = &s->base;
     return UPS_OK;

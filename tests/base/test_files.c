@@ -114,6 +114,37 @@ static void a_commit_that_fails_names_the_file_and_leaves_nothing(void **state) 
     assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
 }
 
+static void links_to_what_has_no_name_are_not_replaced(void **state) {
+    int ends[2];
+    char link[64];
+    ups_error error;
+    assert_int_equal(pipe(ends), 0);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", ends[1]);
+    assert_int_equal(ups_publish_bytes(link, "x", 1, &error), UPS_ERR_ARGUMENT);
+    assert_contains(error.message, "is a device or a pipe, not a file that can be replaced");
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* As root alone may make such a link, or leave it out. */
+static void links_of_others_where_anybody_may_leave_them_are_not_followed(void **state) {
+    if (geteuid() != 0) skip();
+    const char *shared = scratch("shared");
+    char link[600], victim[600];
+    ups_error error;
+    assert_int_equal(mkdir(shared, 0777), 0);
+    assert_int_equal(chmod(shared, 01777), 0);
+    snprintf(link, sizeof link, "%s/out", shared);
+    snprintf(victim, sizeof victim, "%s", scratch("victim"));
+    assert_int_equal(symlink(victim, link), 0);
+    assert_int_equal(ups_publish_bytes(link, "x", 1, &error), UPS_OK); /* our own */
+    assert_int_equal(unlink(victim), 0);
+    assert_int_equal(lchown(link, 65534, 65534), 0);
+    assert_int_not_equal(ups_publish_bytes(link, "x", 1, &error), UPS_OK);
+    assert_contains(error.message, "cannot be created");
+    assert_int_not_equal(access(victim, F_OK), 0);
+}
+
 static void directories_devices_and_pipes_are_not_replaced(void **state) {
     ups_error error = {0};
     assert_int_equal(mkdir(scratch("is-a-directory"), 0777), 0);
@@ -374,6 +405,8 @@ int main(void) {
         cmocka_unit_test(a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_are_removed),
         cmocka_unit_test(a_living_writers_file_and_files_of_other_names_are_not_removed),
         cmocka_unit_test(a_commit_that_fails_names_the_file_and_leaves_nothing),
+        cmocka_unit_test(links_to_what_has_no_name_are_not_replaced),
+        cmocka_unit_test(links_of_others_where_anybody_may_leave_them_are_not_followed),
         cmocka_unit_test(directories_devices_and_pipes_are_not_replaced),
         cmocka_unit_test(a_link_stays_and_its_target_is_written),
         cmocka_unit_test(what_a_link_leads_to_need_not_be_there_yet),

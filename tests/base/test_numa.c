@@ -55,6 +55,34 @@ static void lists_that_are_none_are_no_nodes(void **state) {
     assert_int_equal(ups_numa_nodes("/nowhere", nodes), 0);
 }
 
+/* How many of `threads` go to each node. */
+static void spread(int threads, const int *processors, int count, int *of) {
+    cpu_set_t nodes[4];
+    for (int node = 0, next = 0; node < count; node++) {
+        CPU_ZERO(&nodes[node]);
+        of[node] = 0;
+        for (int i = 0; i < processors[node]; i++) CPU_SET((size_t)next++, &nodes[node]);
+    }
+    for (int i = 0; i < threads; i++) {
+        int node = ups_numa_node_of(i, threads, nodes, count);
+        if (node >= 0) of[node]++;
+    }
+}
+
+static void nodes_have_threads_as_they_have_processors(void **state) {
+    int of[4];
+    spread(9, (int[]){8, 1}, 2, of);
+    assert_true(of[0] == 8 && of[1] == 1);
+    spread(8, (int[]){16, 16}, 2, of);
+    assert_true(of[0] == 4 && of[1] == 4);
+    spread(7, (int[]){2, 2, 2}, 3, of);
+    assert_true(of[0] + of[1] + of[2] == 7 && of[0] >= 2 && of[1] >= 2 && of[2] >= 2);
+    spread(1, (int[]){4, 4}, 2, of);
+    assert_true(of[0] == 0 && of[1] == 0);
+    spread(8, (int[]){4}, 1, of);
+    assert_int_equal(of[0], 0);
+}
+
 static void spreading_leaves_a_thread_some_processor(void **state) {
     cpu_set_t before, after;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
@@ -69,6 +97,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_hold_the_processors_that_this_process_may_use),
         cmocka_unit_test(lists_that_are_none_are_no_nodes),
+        cmocka_unit_test(nodes_have_threads_as_they_have_processors),
         cmocka_unit_test(spreading_leaves_a_thread_some_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

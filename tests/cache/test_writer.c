@@ -334,6 +334,52 @@ static void a_file_in_the_way_is_a_sentence(void **state) {
     fixture_remove(directory);
 }
 
+static void trajectories_may_come_in_parts_and_be_given_up(void **state) {
+    char *whole = fixture_directory(), *parts = fixture_directory();
+    ups_cache_description d = usual();
+    ups_cache_writer *writer;
+    ups_cache_putting *putting;
+    ups_error error;
+    float latents[(TIMES + 1) * TOKENS * DIM] = {0};
+    assert_int_equal(fixture_build(whole, &d, 1, &error), UPS_OK);
+    assert_int_equal(ups_cache_writer_open(parts, &d, &writer, &error), UPS_OK);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        fixture_latents(i, TIMES, TOKENS, DIM, latents);
+        assert_int_equal(ups_cache_writer_begin(writer, i, &putting, &error), UPS_OK);
+        ups_cache_writer_add(writer, putting, latents + TOKENS * DIM, 3); /* something else */
+        ups_cache_writer_abandon(writer, putting);
+        assert_int_equal(ups_cache_writer_begin(writer, i, &putting, &error), UPS_OK);
+        for (int64_t t = 0, next; t < TIMES; t = next) {
+            next = t + 1 + i % 4 < TIMES ? t + 1 + i % 4 : TIMES;
+            ups_cache_writer_add(writer, putting, latents + t * TOKENS * DIM, next - t);
+        }
+        assert_int_equal(ups_cache_writer_end(writer, putting, "x", &error), UPS_OK);
+    }
+    assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
+    ups_cache_writer_close(writer);
+    fixture_assert_same_tree(whole, parts);
+    fixture_remove(whole);
+    fixture_remove(parts);
+}
+
+static void other_frames_than_a_trajectory_has_are_refused(void **state) {
+    char *directory = fixture_directory();
+    ups_cache_description d = usual();
+    ups_cache_writer *writer;
+    ups_cache_putting *putting;
+    ups_error error;
+    float latents[(TIMES + 5) * TOKENS * DIM] = {0};
+    assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_OK);
+    for (int frames = TIMES - 1; frames <= TIMES + 5; frames += 6) {
+        assert_int_equal(ups_cache_writer_begin(writer, frames > TIMES, &putting, &error), UPS_OK);
+        ups_cache_writer_add(writer, putting, latents, frames);
+        assert_int_equal(ups_cache_writer_end(writer, putting, "wave 7", &error), UPS_ERR_ARGUMENT);
+        assert_non_null(strstr(error.message, "wave 7"));
+    }
+    ups_cache_writer_close(writer);
+    fixture_remove(directory);
+}
+
 static void putting_twice_or_beyond_the_end_is_refused(void **state) {
     char *directory = fixture_directory();
     ups_cache_description d = usual();
@@ -392,6 +438,8 @@ int main(void) {
         cmocka_unit_test(a_disk_that_fills_up_leaves_no_half_shard_and_the_build_goes_on_later),
         cmocka_unit_test(a_directory_without_rights_is_a_sentence),
         cmocka_unit_test(a_file_in_the_way_is_a_sentence),
+        cmocka_unit_test(trajectories_may_come_in_parts_and_be_given_up),
+        cmocka_unit_test(other_frames_than_a_trajectory_has_are_refused),
         cmocka_unit_test(putting_twice_or_beyond_the_end_is_refused),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
     };
