@@ -187,7 +187,7 @@ static bool sound_node(const noting_file *file, const uint8_t *node, size_t size
     return true;
 }
 
-/* Where a message says that its object's header goes on; the library reads there next. */
+/* Where a message says that its object's header goes on; the library reads there next, whatever size it has. */
 static void note_continuation(noting_file *file, const uint8_t *message, uint64_t length) {
     const int address = file->sizes.address;
     if (length < (uint64_t)address) return;
@@ -210,7 +210,7 @@ static bool sound_messages(noting_file *file, const uint8_t *block, size_t size,
         if (type == LAYOUT && here && !ups_hdf5_sound_layout(block + at, length, file->sizes.address, &file->axes))
             return false;
         if (file->rank >= 0 && file->axes > 0 && file->axes != file->rank + 1) return false;
-        if (type == CONTINUATION) note_continuation(file, block + at, length);
+        if (type == CONTINUATION) note_continuation(file, block + at, size - at);
         at += length;
     }
     return true;

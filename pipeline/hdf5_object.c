@@ -76,7 +76,8 @@ static bool sound_messages(header_walk *walk, const uint8_t *bytes, uint64_t len
         if (size > length - at) return true; /* seen by the library */
         if (type == ATTRIBUTE_MESSAGE && !(flags & SHARED) && !sound_attribute(bytes + at, size, walk->sizes.length))
             return false;
-        if (type == CONTINUATION_MESSAGE && size >= (uint64_t)(address + walk->sizes.length) &&
+        /* the library takes address and length whatever size the message has */
+        if (type == CONTINUATION_MESSAGE && length - at >= (uint64_t)(address + walk->sizes.length) &&
             walk->count < MOST_CHUNKS) {
             walk->chunks[walk->count].address = walk->sizes.base + ups_hdf5_number(bytes + at, address);
             walk->chunks[walk->count++].length = ups_hdf5_number(bytes + at + address, walk->sizes.length);
