@@ -33,7 +33,7 @@ INLINE bool measure_here(const float *values, const float *back, size_t n, ups_c
     memcpy(&maximum, r->maximum, sizeof maximum);
     memcpy(&error, r->error, sizeof error);
     for (size_t i = 0; i < n; i += LANES) {
-        lanes_f32 value, rounded;
+        lanes_f32 value = {0}, rounded = {0};
         if (n - i < LANES) { /* the rest of the lanes: the first of these values, and no error */
             for (size_t k = 0; k < LANES; k++) value[k] = rounded[k] = values[i];
             memcpy(&value, values + i, (n - i) * sizeof *values);
