@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         a[i] = t->a + i * t->row_stride;
-        __builtin_prefetch(t->c + i * t->c_stride);
+        __builtin_prefetch(t->c + i * t->c_stride, 1);
         for (int v = 0; v < vectors; v++) sum[i][v] = (f32v){0};
     }
     for (int64_t l = 0; l != end; l += k_stride, b += b_stride) {
@@ -98,7 +98,8 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
 #endif
 UPS_TILE_SIZES(1)
 UPS_TILE_SIZES(2)
-UPS_TILE_SIZES(3) UPS_TILE_SIZES(4)
+UPS_TILE_SIZES(3)
+UPS_TILE_SIZES(4)
 #if defined(__AVX2__) || defined(__aarch64__)
     UPS_TILE_SIZES(5) UPS_TILE_SIZES(6)
 #endif
