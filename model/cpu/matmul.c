@@ -63,22 +63,6 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
-typedef float f32x4 __attribute__((vector_size(16)));
-typedef float f32x4_any __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* Four rows of four at `from` to four columns at `to`. */
-static inline void transpose_4x4(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
-    f32x4 r0 = *(const f32x4_any *)(const void *)from, r1 = *(const f32x4_any *)(const void *)(from + from_stride);
-    f32x4 r2 = *(const f32x4_any *)(const void *)(from + 2 * from_stride);
-    f32x4 r3 = *(const f32x4_any *)(const void *)(from + 3 * from_stride);
-    f32x4 a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
-    f32x4 c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-    *(f32x4_any *)(void *)to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    *(f32x4_any *)(void *)(to + to_stride) = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    *(f32x4_any *)(void *)(to + 2 * to_stride) = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    *(f32x4_any *)(void *)(to + 3 * to_stride) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
-}
-
 static inline float element(const void *from, ups_dtype dtype, int64_t at) {
     return dtype == UPS_F32 ? ((const float *)from)[at] : ups_f32_of_bf16(((const uint16_t *)from)[at]);
 }
@@ -99,7 +83,8 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
         const float *from = (const float *)m->data + first * m->k + start;
         int64_t whole = count / 4 * 4, steps = depth / 4 * 4;
         for (int64_t i = 0; i < whole; i += 4) {
-            for (int64_t l = 0; l < steps; l += 4) transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
+            for (int64_t l = 0; l < steps; l += 4)
+                ups_transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
             for (int64_t l = steps; l < depth; l++) {
                 for (int64_t j = i; j < i + 4; j++) to[l * width + j] = from[j * m->k + l];
             }
