@@ -217,6 +217,7 @@ int ups_cmd_eval(int argc, char **argv) {
         request.json = arguments.json;
         ups_session session;
         ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

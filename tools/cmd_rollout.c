@@ -299,6 +299,7 @@ int ups_cmd_rollout(int argc, char **argv) {
     if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
         ups_session session;
         ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

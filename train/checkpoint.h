@@ -19,6 +19,7 @@ typedef struct ups_training_state {
     double running_loss;         /* for the loss-spike report */
     double score;                /* of the last validation; NaN before the first */
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
+    ups_precision precision;     /* resolved; AUTO: not told */
     const json_t *origin;        /* of the model (train/origin.h), kept in its files; borrowed; NULL: none */
     ups_task_sampling *sampling; /* how tasks are drawn from here on; borrowed; NULL: none */
 } ups_training_state;
@@ -34,6 +35,10 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
 
 /* What `batch_size: auto` was found to be when this checkpoint was saved; 0 where there is none. */
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error);
+
+/* What the run of this checkpoint computes in; UPS_PRECISION_AUTO where there is no checkpoint, or an older one that
+ * does not tell. */
+ups_status ups_checkpoint_precision(const char *directory, ups_precision *precision, ups_error *error);
 
 /* The finished model: weights alone (the average where there is one) and its origin (NULL: none), as plain safetensors.
  */

@@ -271,6 +271,9 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     l->sums.task_names = options->task_names;
     status = ups_make_directories(options->output, error);
     if (status == UPS_OK) status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
+    if (status == UPS_OK && options->opening && l->state.step == 0) {
+        status = ups_metrics_write(l->metrics, json_copy((json_t *)options->opening), error);
+    }
     if (status != UPS_OK) goto cleanup;
     l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
     begin_line(l);

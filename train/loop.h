@@ -54,6 +54,7 @@ typedef struct ups_loop_options {
     uint64_t seed;
     const char *output;               /* the run's directory: metrics.jsonl and checkpoints/STAGE below it */
     const ups_training_state *resume; /* where to start: the state loaded from the checkpoint, or step 0 */
+    const json_t *opening; /* the stage's first line in the metrics, written where it begins at step 0; NULL: none */
     ups_device *device;
     ups_parameters *parameters;
     ups_optimizer *optimizer;

@@ -2,9 +2,10 @@
 
 #include "model/blocks.h"
 #include "model/safetensors.h"
+#include "train/precision.h"
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
-    return config->precision == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
+    return ups_precision_resolve(config->precision) == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
 }
 
 int64_t ups_task_points(const ups_task *task) {

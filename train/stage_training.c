@@ -5,6 +5,7 @@
 #include "train/batches.h"
 #include "train/loop.h"
 #include "train/networks.h"
+#include "train/precision.h"
 #include "train/state.h"
 #include "train/stores.h"
 #include "train/task_sampling.h"
@@ -38,6 +39,7 @@ typedef struct training {
     ups_task_sampling *sampling;
     bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
+    json_t *opening; /* the metrics' first line */
 } training;
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -80,6 +82,7 @@ static void end(training *t) {
     free(t->scratch);
     ups_task_sampling_destroy(t->sampling);
     json_decref(t->origin);
+    json_decref(t->opening);
 }
 
 /* The graphs, without memory to run in. */
@@ -402,6 +405,13 @@ static ups_status export_model(const training *t, ups_error *error) {
     return status;
 }
 
+/* {"stage": …, "step": 0, "precision": …, "parameters": …, "batch_size": …} */
+static json_t *describe_run(const training *t, const ups_training_state *state) {
+    return json_pack("{s:s, s:i, s:s, s:I, s:I}", "stage", ups_stage_name(t->stage->stage), "step", 0, "precision",
+                     ups_precision_name(state->precision), "parameters",
+                     (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
+}
+
 static ups_status train(training *t, ups_error *error) {
     const ups_training_config *config = t->stage->training;
     const char *name = ups_stage_name(t->stage->stage);
@@ -413,8 +423,14 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
-    ups_training_state state = {
-        .seed = t->config->seed, .score = NAN, .batch_size = t->batch, .origin = t->origin, .sampling = t->sampling};
+    ups_training_state state = {.seed = t->config->seed,
+                                .score = NAN,
+                                .batch_size = t->batch,
+                                .precision = ups_precision_resolve(t->config->precision),
+                                .origin = t->origin,
+                                .sampling = t->sampling};
+
+    t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
 
     UPS_TRY(open_loader(t, state.step, error));
@@ -437,6 +453,7 @@ static ups_status train(training *t, ups_error *error) {
                              .seed = t->config->seed,
                              .output = t->config->output,
                              .resume = &state,
+                             .opening = t->opening,
                              .device = t->request->device,
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,

@@ -42,7 +42,7 @@ static pull *begin(int64_t steps) {
                                                       .epsilon = 1e-8,
                                                       .ema_decay = 0.9,
                                                       .schedule = UPS_SCHEDULE_COSINE}};
-    p->state = (ups_training_state){.seed = 1, .score = NAN};
+    p->state = (ups_training_state){.seed = 1, .batch_size = 4, .score = NAN};
     p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
