@@ -216,6 +216,18 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     return status;
 }
 
+ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error) {
+    record r;
+    *path = NULL;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK && asprintf(path, "%s/%s", directory, r.file) < 0) {
+        *path = NULL;
+        status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
+    close_record(&r);
+    return status;
+}
+
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error) {
     *batch_size = 0;
     if (!ups_checkpoint_exists(directory)) return UPS_OK;

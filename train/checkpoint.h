@@ -33,6 +33,9 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 
+/* Path of the latest checkpoint's tensors. */
+ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error); /* free with free() */
+
 /* What `batch_size: auto` was found to be when this checkpoint was saved; 0 where there is none. */
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error);
 

@@ -7,6 +7,7 @@ import unittest
 
 import h5py
 import numpy
+import safetensors.numpy
 
 from tiny_run import Runs
 
@@ -142,6 +143,34 @@ class Evaluated(unittest.TestCase):
         done = self.runs.run("eval", self.config, "--set", "tasks[0].files=[darcy.h5]")
         self.assertEqual(done.returncode, 1)
         self.assertIn("give it files of the PDE it was trained on", done.stderr)
+
+    def spoil(self, path, prefix, value):
+        """One value of the first tensor whose name begins so becomes `value`; returns the tensor's name."""
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+        name = min(name for name in tensors if name.startswith(prefix))
+        tensors[name].flat[1] = value
+        safetensors.numpy.save_file(tensors, path, metadata)
+        return name
+
+    def test_a_model_that_is_not_finite_is_refused_by_every_command_that_uses_it(self):
+        for name, prefix, value, commands in (
+            ("operator", "operator.", numpy.nan, (["eval"], ["rollout", "-o", self.runs.path("nothing.h5")])),
+            ("autoencoder", "encoder.advection.", numpy.inf,
+             (["cache", "build", "--restart"], ["train", "--stage", "operator", "--restart", "--set", "data.residency=encode"])),
+        ):
+            config = self.runs.copy("spoilt-" + name, "run")
+            path = self.runs.path("spoilt-" + name, name + ".safetensors")
+            tensor = self.spoil(path, prefix, value)
+            os.remove(self.runs.path("spoilt-" + name, "evaluation.json"))
+            for command in commands:
+                with self.subTest(name=name, command=command[0]):
+                    checkpoint = ["-c", path] if command[0] in ("eval", "rollout") else []
+                    done = self.runs.run(*command, config, *checkpoint)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn(f"{path}: tensor '{tensor}' holds 1 values that are NaN or infinite, element 1", done.stderr)
+            self.assertFalse(os.path.exists(self.runs.path("spoilt-" + name, "evaluation.json")))
+            self.assertFalse(os.path.exists(self.runs.path("nothing.h5")))
 
     def test_mistakes_are_told_and_leave_nothing(self):
         for arguments, part in (

@@ -455,12 +455,14 @@ static void a_training_checkpoint_is_found_through_its_latest_json(void **state)
     snprintf(model, sizeof model, "%s/operator.safetensors", run.directory);
     assert_int_equal(link(model, path), 0);
     snprintf(path, sizeof path, "%s/latest.json", directory);
-    write_text(path, "{\"file\": \"step-00000007.safetensors\"}\n");
+    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+                     "\"file\": \"step-00000007.safetensors\"}\n");
     check(ups_surrogate_find(run.config, directory, &files, &error), &error);
     assert_contains(files.op, "/steps/step-00000007.safetensors");
     assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
     ups_surrogate_files_free(&files);
-    write_text(path, "{\"file\": \"../operator.safetensors\"}\n");
+    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+                     "\"file\": \"../operator.safetensors\"}\n");
     expect_refusal(directory, UPS_ERR_FORMAT, "must name a file beside it");
 }
 
