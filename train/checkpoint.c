@@ -48,6 +48,8 @@ typedef struct record {
     const char *file;
 } record;
 
+static const char damaged[] = "the checkpoint's state is damaged (restore it, or begin anew with --restart)";
+
 static ups_status refuse(const char *latest, const char *key, const char *expected, ups_error *error) {
     return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is not %s", latest, key, expected);
 }
@@ -117,9 +119,45 @@ static ups_status open_record(const char *directory, record *r, ups_error *error
     ups_status status = ups_json_read(r->path, &r->json, error);
     if (status == UPS_OK) status = read_record(r->path, r, error);
     if (status == UPS_ERR_FORMAT) {
-        ups_fail_within(error, "the checkpoint's state is damaged (restore it, or begin anew with --restart)");
+        ups_fail_within(error, "%s", damaged);
     }
     return status;
+}
+
+/* {task: {"sum": …, "windows": …}} of the tasks that were drawn, to the last bit. */
+static json_t *write_interval(const ups_loss_sums *interval) {
+    json_t *json = json_object();
+    for (int t = 0; t < interval->tasks; t++) {
+        if (interval->count[t] == 0) continue;
+        json_object_set_new(
+            json, interval->task_names[t],
+            json_pack("{s:f, s:I}", "sum", interval->sum[t], "windows", (json_int_t)interval->count[t]));
+    }
+    return json;
+}
+
+static ups_status read_interval(const record *r, ups_loss_sums *interval, ups_error *error) {
+    json_t *json = json_object_get(r->json, "interval"), *entry;
+    const char *name;
+    memset(interval->sum, 0, sizeof interval->sum);
+    memset(interval->count, 0, sizeof interval->count);
+    if (!json) return UPS_OK; /* a checkpoint of before it was kept: the next line is of fewer steps */
+    UPS_TRY(ups_json_object(r->json, "interval", r->path, &json, error));
+    json_object_foreach(json, name, entry) {
+        int t = 0;
+        while (t < interval->tasks && strcmp(interval->task_names[t], name) != 0) t++;
+        if (t == interval->tasks) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval' has losses of '%s', which is no task of this run",
+                            r->path, name);
+        }
+        UPS_TRY(ups_json_real(entry, "sum", r->path, &interval->sum[t], error));
+        UPS_TRY(ups_json_integer(entry, "windows", r->path, &interval->count[t], error));
+        if (interval->sum[t] < 0 || interval->count[t] < 1) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval' has a loss of %g over %lld windows for task %s",
+                            r->path, interval->sum[t], (long long)interval->count[t], name);
+        }
+    }
+    return UPS_OK;
 }
 
 /* What the record has for a run of this state. */
@@ -141,6 +179,7 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
     if (sampling && state->sampling) {
         UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
     }
+    if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
     state->step = r->step;
     state->running_loss = r->running_loss;
     state->score = r->score;
@@ -180,6 +219,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
         json_object_set_new(json, "precision", json_string(ups_precision_name(state->precision)));
     }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
+    if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = latest_path(directory);
     ups_status status =
@@ -198,6 +238,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     if (status == UPS_OK) {
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
+        if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);
     UPS_TRY(status);

@@ -423,7 +423,10 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
-    ups_training_state state = {.seed = t->config->seed,
+    const char *names[UPS_SAMPLER_MAX_TASKS];
+    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
+    ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
+                                .seed = t->config->seed,
                                 .score = NAN,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
@@ -437,8 +440,6 @@ static ups_status train(training *t, ups_error *error) {
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
             (long long)config->steps, state.step > 0 ? " (resumed)" : "");
-    const char *names[UPS_SAMPLER_MAX_TASKS];
-    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
     ups_loop_stage stage = {.name = name,
                             .context = t,
                             .micro_batch = micro_batch,

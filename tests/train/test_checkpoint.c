@@ -18,6 +18,7 @@ typedef struct trained {
 } trained;
 
 static ups_device *device;
+static const char *const names[] = {"one"};
 
 static void ok(ups_status status, const ups_error *error) {
     if (status != UPS_OK) fail_msg("%s", error->message);
@@ -25,7 +26,8 @@ static void ok(ups_status status, const ups_error *error) {
 
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
 static trained make(int64_t rows, bool average, bool bf16, uint64_t seed) {
-    trained t = {.parameters = ups_parameters_create(), .state = {.seed = 5, .batch_size = 8, .score = NAN}};
+    trained t = {.parameters = ups_parameters_create(),
+                 .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
     ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     if (average) config.ema_decay = 0.5;
     ups_error error;
@@ -78,6 +80,7 @@ static void assert_same(trained *a, trained *b) {
         assert_memory_equal(ups_parameters_bf16(a->parameters), ups_parameters_bf16(b->parameters), bytes / 2);
     }
     assert_int_equal(a->state.step, b->state.step);
+    assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
     assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
 }
@@ -104,6 +107,8 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
         trained saved = make(4, kind & 1, kind & 2, 1), loaded = make(4, kind & 1, kind & 2, 2);
         advance(&saved, 3);
         if (kind & 1) saved.state.score = 0.1;
+        saved.state.interval.sum[0] = 0.1 * 3;
+        saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
         ok(save(&saved, &error), &error);
         assert_true(ups_checkpoint_exists(scratch("run")));
@@ -261,6 +266,11 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
         {"precision", "\"f16\"", "'precision' is not f32 or bf16"},
         {"precision", "\"auto\"", "'precision' is not f32 or bf16"},
         {"precision", "32", "'precision' is not f32 or bf16"},
+        {"interval", "[]", "'interval' is an array"},
+        {"interval", "{\"one\": 3}", "key 'sum'"},
+        {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
+        {"interval", "{\"one\": {\"sum\": 1.0, \"windows\": -4}}", "a loss of 1 over -4 windows for task one"},
+        {"interval", "{\"two\": {\"sum\": 1.0, \"windows\": 4}}", "'two', which is no task of this run"},
         {"file", NULL, "'file' is missing"},
         {"file", "\"../step-00000003.safetensors\"", "beside it"},
         {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},
