@@ -192,6 +192,21 @@ class Train(unittest.TestCase):
             with open(os.path.join(self.folder["f32"], name), "rb") as a, open(self.runs.path("again", name), "rb") as b:
                 self.assertEqual(a.read(), b.read(), stage)
 
+    def test_weights_do_not_depend_on_the_number_of_threads(self):
+        """Nor do checkpoints and the cache between the stages."""
+        left = {}
+        for threads in (1, 2, 3):
+            config = self.runs.config("threads")
+            self.runs.must("train", config, "--set", f"device.threads={threads}")
+            left[threads] = tree(self.runs.path("threads"))
+            for name in ("config.yaml", "metrics.jsonl"):  # name the threads; hold rates
+                del left[threads][name]
+            shutil.rmtree(self.runs.path("threads"))
+        self.assertIn("checkpoints/operator/step-00000060.safetensors", left[1])
+        for threads in (2, 3):
+            self.assertEqual(sorted(left[threads]), sorted(left[1]))
+            self.assertEqual([name for name in left[1] if left[threads][name] != left[1][name]], [], threads)
+
     def test_another_seed_is_another_run(self):
         config = self.runs.config("reseeded")
         self.runs.must("train", config, "--stage", "autoencoder", "--set", "seed=4")
