@@ -171,6 +171,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status != UPS_OK) {
         ups_surrogate_files_free(&files);
         return status;

@@ -187,6 +187,14 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
                      names);
 }
 
+json_t *ups_networks_describe_parameters(const ups_task *task) {
+    json_t *names = json_array();
+    for (int p = 0; p < task->source->parameter_count; p++) {
+        json_array_append_new(names, json_string(task->source->parameter_names[p]));
+    }
+    return names;
+}
+
 json_t *ups_networks_describe_normalisation(const ups_task *task) {
     json_t *list = json_array();
     for (int64_t c = 0; c < task->geometry.channels; c++) {

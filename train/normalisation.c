@@ -69,6 +69,12 @@ static ups_status check_pair(const char *from, const ups_task *task, int64_t cha
 static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
     int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
     int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
+    if (have == 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: its training split (data.split.train) holds no samples to measure mean and deviation "
+                        "on, and no trained model tells them",
+                        task->name);
+    }
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     field_sums *sums = calloc((size_t)channels, sizeof *sums);
     ups_loader *loader = NULL;

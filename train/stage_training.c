@@ -90,6 +90,10 @@ static ups_status begin(training *t, const ups_stage_description *stage, const u
                         int64_t batch, ups_error *error) {
     *t = (training){
         .stage = stage, .request = request, .config = request->config, .tasks = request->tasks, .batch = batch};
+    if (t->config->data.split.train <= 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
+                        ups_stage_name(stage->stage), t->config->data.split.train);
+    }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
     t->mask_count = ups_losses_masks(stage->losses, stage->loss_count, stage->training->steps, t->masks);
     t->parameters = ups_parameters_create();

@@ -196,7 +196,6 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
         {"stages: [operator, operator]\n", {"stages", "'operator'", "twice"}},
         {"stages: [operator, autoencoder]\n", {"stages", "'autoencoder'", "the order is autoencoder, cache, operator"}},
         {"data:\n  split: {train: 0.5, validation: 0.1, test: 0.1}\n", {"data.split", "0.7", "1 was expected"}},
-        {"data:\n  split: {train: 0, validation: 0.5, test: 0.5}\n", {"data.split.train", "nothing is left"}},
         {"tasks[1].name=wave", {"tasks[1].name", "wave", "tasks[0]"}},
         {"tasks[1].name=a/b", {"tasks[1].name", "a/b", "letters"}},
         {"tasks[1].name=..", {"tasks[1].name", "letters"}},

@@ -128,6 +128,27 @@ static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one
     }
 }
 
+static void foreign_files_may_be_all_of_one_split(void **state) {
+    opened o = open_tasks(wave, "data.split={train: 0, validation: 0, test: 1}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], SAMPLES);
+    close_tasks(&o);
+    o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], 0);
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
+    ups_error error;
+    assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_CONFIG);
+    assert_contains(error.message, "task wave: its training split (data.split.train) holds no samples");
+    close_tasks(&o);
+    generate("advection1d", "one.h5", 1, POINTS, FRAMES);
+    const char *one = "  - name: wave\n    files: [one.h5]\n    patch: [4]\n";
+    o = open_tasks(one, "data.split={train: 0, validation: 0, test: 1}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], 1);
+    close_tasks(&o);
+    o = open_tasks(one, "data.split={train: 0, validation: 1, test: 0}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], 1);
+    close_tasks(&o);
+}
+
 static void splits_that_nobody_wants_are_empty(void **state) {
     opened o = open_tasks(wave, "data.split={train: 1, validation: 0, test: 0}");
     assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], SAMPLES);
@@ -277,7 +298,7 @@ static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_
         ok(status, &error);
         const float *statistics = o.tasks->task[0].statistics;
         if (cases[i].constant) {
-            assert_contains(said, "task wave: field 0 (tensor) is ");
+            assert_contains(said, "task wave: field 0 (u) is ");
             assert_contains(said, "everywhere in the training data");
             assert_true(statistics[1] == 1);
         } else {
@@ -294,12 +315,12 @@ static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_
 static const struct {
     const char *statistics, *part;
 } implausible[] = {
-    {"[0.25, 0.0]", "the scale of field 0 (tensor) is 0"},
-    {"[0.25, -8.0]", "the scale of field 0 (tensor) is -8"},
+    {"[0.25, 0.0]", "the scale of field 0 (u) is 0"},
+    {"[0.25, -8.0]", "the scale of field 0 (u) is -8"},
     {"[0.25, 1e-40]", "the scale of field 0"},
     {"[0.25, 3e38]", "the scale of field 0"}, /* a denormal deviation */
-    {"[0.25, 1e300]", "the scale of field 0 (tensor) is inf"},
-    {"[1e300, 8.0]", "the mean of field 0 (tensor) is inf"},
+    {"[0.25, 1e300]", "the scale of field 0 (u) is inf"},
+    {"[1e300, 8.0]", "the mean of field 0 (u) is inf"},
     {"[0.25, \"8\"]", "mean and"},
     {"[0.25, null]", "mean and"},
     {"[0.25]", "mean and"},
@@ -382,8 +403,42 @@ static void a_patch_may_have_a_length_along_each_axis(void **state) {
 
 static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(void **state) {
     float out[4] = {9, 9, 9, 9};
-    ups_task_condition((const double[]){0.5, NAN}, 2, 4, out);
+    ups_source source = {.parameter_count = 2};
+    ups_task_condition(&(ups_task){.source = &source}, (const double[]){0.5, NAN}, 4, out);
     assert_true(out[0] == 0.5f && out[1] == 0 && out[2] == 0 && out[3] == 0);
+}
+
+/* Writes a file whose metadata tell what an operator was conditioned on. */
+static void tell_parameters(const char *list) {
+    ups_error error;
+    ups_safetensors_writer *writer = ups_safetensors_writer_create();
+    ups_safetensors_writer_metadata(writer, "wave.parameters", list);
+    ups_safetensors_writer_declare(writer, "operator.none", UPS_F32, 1, (int64_t[]){1});
+    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &error), &error);
+    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
+    ok(ups_safetensors_writer_commit(writer, &error), &error);
+}
+
+static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(void **state) {
+    const char *const names[] = {"beta", "nu"};
+    ups_source source = {.parameter_count = 2, .parameter_names = names};
+    ups_task task = {.name = "wave", .source = &source};
+    ups_tasks tasks = {.task = &task, .count = 1};
+    ups_error error;
+    float out[3] = {9, 9, 9};
+    tell_parameters("[\"Nu\",\"rho\",\"beta\"]");
+    capture caught = capture_begin(0);
+    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error);
+    const char *said = capture_end(&caught);
+    ok(status, &error);
+    assert_contains(said, "task wave: the operator was trained with the parameter 'rho'");
+    assert_int_equal(ups_tasks_parameter_count(&tasks), 3);
+    ups_task_condition(&task, (const double[]){0.5, 0.25}, 3, out);
+    assert_true(out[0] == 0.25f && out[1] == 0 && out[2] == 0.5f);
+    tell_parameters("[\"nu\",3]");
+    assert_int_equal(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "operator.safetensors: 'wave.parameters' is not a list of names");
+    free(task.condition);
 }
 
 int main(void) {
@@ -392,6 +447,7 @@ int main(void) {
         cmocka_unit_test(a_split_depends_on_the_tasks_name_and_nothing_else),
         cmocka_unit_test(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can),
         cmocka_unit_test(splits_that_nobody_wants_are_empty),
+        cmocka_unit_test(foreign_files_may_be_all_of_one_split),
         cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
         cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
         cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command, forget_run),
@@ -403,6 +459,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_model_that_tells_such_statistics_is_refused, forget_run),
         cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
         cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
+        cmocka_unit_test(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file),
         cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),
     };
     return cmocka_run_group_tests(tests, make_data, remove_scratch);
