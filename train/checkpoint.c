@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/files.h"
+#include "model/safetensors.h"
 #include "train/origin.h"
 #include "train/precision.h"
 #include <dirent.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 enum { MOST_BUFFERS = 4, FORMAT = 1, FILE_NAME = 64 };
+
+#define STEP_KEY "checkpoint.step" /* in the tensors' metadata */
 
 /* The flat buffers that a run has, each a family of tensors with its prefix. */
 static int find_buffers(ups_parameters *parameters, ups_optimizer *optimizer, ups_parameter_buffer out[MOST_BUFFERS]) {
@@ -200,6 +203,34 @@ static void remove_older(const char *directory, const char *keep) {
     closedir(listing);
 }
 
+/* The tensors tell their step, too. */
+static ups_status save_tensors(const char *path, const ups_training_state *state, ups_parameters *parameters,
+                               const ups_parameter_buffer *buffers, int count, ups_error *error) {
+    char step[24];
+    snprintf(step, sizeof step, "%lld", (long long)state->step);
+    json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
+    if (!metadata || json_object_set_new(metadata, STEP_KEY, json_string(step)) != 0) {
+        json_decref(metadata);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    }
+    ups_status status = ups_parameters_save_buffers(parameters, NULL, buffers, count, metadata, path, error);
+    json_decref(metadata);
+    return status;
+}
+
+static ups_status check_step(const char *path, int64_t expected, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    const char *told = ups_safetensors_metadata(file, STEP_KEY);
+    ups_status status = UPS_OK;
+    if (told && strtoll(told, NULL, 10) != expected) {
+        status = ups_fail(error, UPS_ERR_FORMAT, "%s: its weights are of step %s; latest.json says %lld", path, told,
+                          (long long)expected);
+    }
+    ups_safetensors_close(file);
+    return status;
+}
+
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     UPS_TRY(ups_make_directories(directory, error));
@@ -209,7 +240,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     snprintf(path, sizeof path, "%s/%s", directory, file);
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    UPS_TRY(ups_parameters_save_buffers(parameters, NULL, buffers, count, state->origin, path, error));
+    UPS_TRY(save_tensors(path, state, parameters, buffers, count, error));
 
     json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:f, s:s}", "format", FORMAT, "step", (json_int_t)state->step,
                              "seed", (json_int_t)state->seed, "batch_size", (json_int_t)state->batch_size,
@@ -244,7 +275,8 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     UPS_TRY(status);
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    status = ups_origin_check(path, state->origin, error);
+    status = check_step(path, state->step, error);
+    if (status == UPS_OK) status = ups_origin_check(path, state->origin, error);
     if (status == UPS_OK) status = ups_parameters_load_buffers(parameters, NULL, buffers, count, path, true, error);
     if (status == UPS_ERR_FORMAT || status == UPS_ERR_STALE) {
         ups_fail_within(error,

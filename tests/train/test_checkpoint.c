@@ -299,6 +299,22 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
     end(&t);
 }
 
+static void weights_of_another_step_under_the_name_of_this_one_are_refused(void **state) {
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    char earlier[300], later[300];
+    advance(&t, 1);
+    ok(save(&t, &error), &error);
+    snprintf(earlier, sizeof earlier, "%s", scratch("kept"));
+    snprintf(later, sizeof later, "%s", scratch("run/step-00000003.safetensors"));
+    assert_int_equal(rename(scratch("run/step-00000001.safetensors"), earlier), 0);
+    advance(&t, 2);
+    ok(save(&t, &error), &error);
+    assert_int_equal(rename(earlier, later), 0);
+    refuses(&t, UPS_ERR_FORMAT, "step-00000003.safetensors: its weights are of step 1; latest.json says 3");
+    end(&t);
+}
+
 static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not(void **state) {
     ups_error error;
     ups_precision told = UPS_PRECISION_AUTO;
@@ -426,6 +442,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
         cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
         cmocka_unit_test_teardown(a_state_that_no_run_can_have_left_is_refused, empty),
+        cmocka_unit_test_teardown(weights_of_another_step_under_the_name_of_this_one_are_refused, empty),
         cmocka_unit_test_teardown(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not, empty),
         cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
         cmocka_unit_test_teardown(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not, empty),
