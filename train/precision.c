@@ -59,9 +59,9 @@ ups_status ups_precision_recorded(const ups_run_config *config, ups_precision *r
 }
 
 ups_status ups_precision_of_run(const ups_run_config *config, ups_precision *precision, ups_error *error) {
-    UPS_TRY(ups_precision_recorded(config, precision, error));
-    if (config->precision != UPS_PRECISION_AUTO) *precision = config->precision;
-    *precision = ups_precision_resolve(*precision);
+    ups_precision recorded, configured = config->precision; /* *precision may be the configuration's own */
+    UPS_TRY(ups_precision_recorded(config, &recorded, error));
+    *precision = ups_precision_resolve(configured != UPS_PRECISION_AUTO ? configured : recorded);
     return UPS_OK;
 }
 

@@ -108,6 +108,9 @@ class Train(unittest.TestCase):
         with open(record, "w", encoding="utf-8") as file:
             file.write(old)
         refuse("f32", "bf16")
+        plan = lambda *options: json.loads(self.runs.must("train", config, "--plan", "--json", *options).stdout)["operator"]["parameters"]
+        self.assertEqual(plan(), plan("--set", "precision=bf16"))  # of the run
+        self.assertGreater(plan(), plan("--set", "precision=f32"))
         told = self.runs.must(*command[:-1], "autoencoder.steps=50").stderr  # auto: in bf16, on any processor
         self.assertIn("precision: bf16 (", told)
         if json.loads(self.runs.must("doctor", "--json").stdout)["precision"] == "f32":

@@ -256,6 +256,10 @@ static ups_precision of_run(const char *precision, const char *record) {
         assert_contains(error.message, "precision: f32");
         found = UPS_PRECISION_AUTO;
     }
+    if (found != UPS_PRECISION_AUTO) { /* the same into the configuration itself */
+        assert_int_equal(ups_precision_of_run(config, &config->precision, &error), UPS_OK);
+        assert_int_equal(config->precision, found);
+    }
     ups_run_config_free(config);
     return found;
 }
