@@ -465,7 +465,7 @@ class BadInput(unittest.TestCase):
             with open(path, "rb") as file:
                 whole = file.read()
             for what, content in (("empty", b""), ("cut", whole[:len(whole) // 2]), ("a list", b"[]\n"), ("other", b'{"operator": 3}\n')):
-                if name == "normalisation.json" and what in ("other", "a list"):
+                if name == "normalisation.json" and what == "other":
                     continue  # says nothing of the tasks, which are then measured anew
                 with self.subTest(name=name, what=what):
                     with open(path, "wb") as file:

@@ -339,7 +339,7 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
     generate("advection1d", "long.h5", 1024, 512); /* 2 MiB a trajectory */
     const char *override = "tasks[0].files=[long.h5]";
     char text[4096];
-    snprintf(text, sizeof text, configuration, scratch("long"), "bf16", scratch_directory);
+    snprintf(text, sizeof text, configuration, scratch("long"), "auto", scratch_directory);
     write_text(scratch("long.yaml"), text);
     ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &error), &error);
     session.config->autoencoder.training.steps = 2;
@@ -376,9 +376,9 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
-    open_run("bf16", NULL, &trained);
+    open_run("auto", NULL, &trained);
     generate("advection1d", "fine.h5", 256, 16); /* more points, more frames */
-    ok(try_run("bf16", "tasks[0].files=[fine.h5]", &other, &error), &error);
+    ok(try_run("auto", "tasks[0].files=[fine.h5]", &other, &error), &error);
     const ups_task *task = &other.tasks->task[0];
     assert_int_equal(task->geometry.grid[0], 256);
     assert_memory_equal(task->statistics, trained.tasks->task[0].statistics, 2 * sizeof(float));
@@ -401,7 +401,7 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
 static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
     ups_session session;
     ups_error error;
-    assert_int_equal(try_run("bf16", "tasks[0].files=[darcy.h5]", &session, &error), UPS_ERR_STALE);
+    assert_int_equal(try_run("auto", "tasks[0].files=[darcy.h5]", &session, &error), UPS_ERR_STALE);
     assert_contains(error.message, "task advection");
     assert_contains(error.message, "trained on 1 fields, these files have 2");
 }
