@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "tests/base/skipping.h"
+
 /* Watches the C library's allocator by standing in front of it, for the whole process, libraries included. Sanitizers
  * bring their own. */
 #if defined(__has_feature) /* clang's way to ask */
@@ -396,7 +398,7 @@ static void bf16_gradients_point_where_float32_gradients_do(void **state) {
  * bytes, which its interface gives no way around. All else must be there before. */
 static void nothing_is_allocated_after_the_first_step(void **state) {
 #ifndef WATCHES_ALLOCATIONS
-    skip();
+    skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");
 #else
     enum { STEPS = 10, SMALL = 4096 };
     ups_dtype computes[] = {UPS_F32, UPS_BF16};
