@@ -16,6 +16,7 @@ import netCDF4
 import numpy as np
 
 from injection import FaultTests
+from skipping import main
 from tiny_run import tree
 
 VALUES = np.linspace(-1, 1, 4 * 9 * 256, dtype=np.float32).reshape(4, 9, 256)
@@ -145,4 +146,4 @@ class ReadFaults(FaultTests):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -14,6 +14,7 @@ import signal
 import unittest
 
 from injection import ALL, FaultTests
+from skipping import main
 from tiny_run import CONFIG, metrics, tree
 
 SOME = 8  # of the faults, where not all are tried
@@ -186,4 +187,4 @@ class WriteFaults(FaultTests):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -16,6 +16,7 @@ import unittest
 import h5py
 import numpy as np
 
+from skipping import main
 from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -212,7 +213,10 @@ class BadInput(unittest.TestCase):
         if not os.path.exists(copy):
             shutil.copy(UPS, copy)
             os.chmod(copy, 0o755)
-        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", copy]
+        nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        if subprocess.run([*nobody, "true"], capture_output=True).returncode != 0:
+            self.skipTest("root of this container cannot become another user, and may write anywhere")
+        return [*nobody, copy]
 
     def test_a_directory_without_rights_is_refused(self):
         config, folder = self.run_of_its_own()
@@ -518,4 +522,4 @@ class BadInput(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from skipping import main
+
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
 
 
@@ -209,4 +211,4 @@ class Completion(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -14,6 +14,7 @@ import unittest
 import h5py
 import numpy as np
 
+from skipping import main
 from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -299,4 +300,4 @@ class Encode(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -8,6 +8,7 @@ import unittest
 import h5py
 import numpy
 
+from skipping import main
 from tiny_run import Runs
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -157,4 +158,4 @@ class Evaluated(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
