@@ -23,12 +23,7 @@
 
 /* Watches the C library's allocator by standing in front of it, for the whole process, libraries included. Sanitizers
  * bring their own. */
-#if defined(__has_feature) /* clang's way to ask */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define __SANITIZE_ADDRESS__
-#endif
-#endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#if !defined(UPS_SANITIZED) && defined(__GLIBC__)
 #define WATCHES_ALLOCATIONS 1
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);

@@ -16,6 +16,7 @@ import netCDF4
 import numpy as np
 
 from skipping import skipped
+from tiny_run import PATIENCE
 
 UPS = sys.argv[1]
 CLASSIC = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
@@ -30,7 +31,7 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def dump(path, sample=0, way="threads"):

@@ -8,6 +8,7 @@ import glob
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import h5py
 import numpy as np
 
 from skipping import skipped
+from tiny_run import PATIENCE
 
 UPS = sys.argv[1]
 WAYS = ["uring", "threads", "library"]
@@ -31,7 +33,7 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def dump(path, sample, way, scratch):
@@ -269,10 +271,11 @@ def check_many_chunks(scratch):
     values = np.random.default_rng(3).random((10, 100, 1600), dtype="f4")
     with h5py.File(path, "w") as f:
         write_tensor(f, values, {"chunks": (1, 1, 16)})
-    start = time.perf_counter()
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = dump(path, 9, "threads", scratch)
-    seconds = time.perf_counter() - start
-    claim("a file of 100,000 chunks opens and dumps within five seconds", same(found, values[9][..., None]) and seconds < 5,
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
+    claim("a file of 100,000 chunks opens and dumps within five seconds of a processor", same(found, values[9][..., None]) and seconds < 5,
           f"{seconds:.1f} s")
 
 
