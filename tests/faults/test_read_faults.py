@@ -93,6 +93,7 @@ class ReadFaults(FaultTests):
         self.assertEqual(done.returncode, 0, done.stderr)
         expected, said = self.written(output), done.stdout
         reads = len(struck)
+        self.assertGreater(reads, 0, "no read was seen: the faults do not reach the command")
         for how in (":EIO", ":cut", "+:short", ":EINTR"):
             for n in self.numbers(reads):
                 with self.subTest(command=arguments, n=n, how=how):
