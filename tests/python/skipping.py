@@ -4,7 +4,7 @@ import unittest
 
 
 def skipped(claim, reason):
-    print(f"SKIPPED {claim}: {reason}", flush=True)
+    print(f"\nSKIPPED {claim}: {reason}", flush=True)  # on a line of its own: unittest writes its dots without an end
 
 
 class Result(unittest.TextTestResult):
