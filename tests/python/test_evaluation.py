@@ -9,6 +9,7 @@ import h5py
 import numpy
 import safetensors.numpy
 
+from skipping import main
 from tiny_run import CONFIG, Runs
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -248,4 +249,4 @@ class Evaluated(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -14,6 +14,7 @@ import sys
 import time
 import unittest
 
+from skipping import main
 from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -254,4 +255,4 @@ class Stopped(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

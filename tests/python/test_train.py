@@ -11,6 +11,7 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file
 
+from skipping import main
 from tiny_run import CONFIG, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -282,4 +283,4 @@ class Train(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
