@@ -3,10 +3,10 @@
 #include "base/files.h"
 #include "pipeline/filters.h"
 #include "pipeline/hdf5_bytes.h"
+#include "pipeline/hdf5_elsewhere.h"
 #include "pipeline/hdf5_layout_message.h"
 #include "pipeline/storage_hdf5.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,13 +73,32 @@ typedef struct noting_access { /* what the file access property list carries */
     ups_hdf5_note *note;
 } noting_access;
 
+/* What files that this one refers to are opened with: they share its note. */
+static void *noting_access_of(H5FD_t *head) {
+    noting_file *file = (noting_file *)head;
+    noting_access *access = H5allocate_memory(sizeof *access, false);
+    if (access) access->note = file->note;
+    return access;
+}
+
+static void *noting_copy_access(const void *access) {
+    noting_access *copy = H5allocate_memory(sizeof *copy, false);
+    if (copy) *copy = *(const noting_access *)access;
+    return copy;
+}
+
+static herr_t noting_free_access(void *access) {
+    H5free_memory(access);
+    return 0;
+}
+
 static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, haddr_t max_address) {
     if (flags & (H5F_ACC_RDWR | H5F_ACC_TRUNC | H5F_ACC_CREAT)) return NULL;
     const noting_access *access = H5Pget_driver_info(access_list);
     noting_file *file = calloc(1, sizeof *file);
     if (!file) return NULL;
     struct stat status;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = ups_hdf5_open_admitted(access ? access->note : &file->own, path);
     if (file->fd < 0 || fstat(file->fd, &status) != 0) {
         if (file->fd >= 0) close(file->fd);
         free(file);
@@ -110,7 +129,13 @@ static int noting_compare(const H5FD_t *first, const H5FD_t *second) {
  * H5FD_FEAT_ACCUMULATE_METADATA: after a failed read its accumulator is a null pointer that it copies from; and so
  * every block of metadata is read as a whole, which end_names counts on. */
 static herr_t noting_query(const H5FD_t *head, unsigned long *flags) {
-    *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE | H5FD_FEAT_POSIX_COMPAT_HANDLE;
+    return 0;
+}
+
+/* With it the library finds where a symbolic link leads, and looks there for files that the file refers to. */
+static herr_t noting_get_handle(H5FD_t *head, hid_t access_list, void **handle) {
+    *handle = &((noting_file *)head)->fd;
     return 0;
 }
 
@@ -295,6 +320,9 @@ static const H5FD_class_t noting_driver = {
     .maxaddr = INT64_MAX,
     .fc_degree = H5F_CLOSE_STRONG,
     .fapl_size = sizeof(noting_access),
+    .fapl_get = noting_access_of,
+    .fapl_copy = noting_copy_access,
+    .fapl_free = noting_free_access,
     .open = noting_open,
     .close = noting_close,
     .cmp = noting_compare,
@@ -302,6 +330,7 @@ static const H5FD_class_t noting_driver = {
     .get_eoa = noting_get_end_of_allocation,
     .set_eoa = noting_set_end_of_allocation,
     .get_eof = noting_get_end_of_file,
+    .get_handle = noting_get_handle,
     .read = noting_read,
     .write = noting_write,
     .fl_map = H5FD_FLMAP_DICHOTOMY,

@@ -13,13 +13,21 @@
 #include <hdf5.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+/* What an open file, and the files that it refers to, tell of themselves; see hdf5_elsewhere.h for the latter. */
 typedef struct ups_hdf5_note {
     bool armed;
     bool taken;
     uint64_t offset; /* bytes from the start of the file */
     uint64_t length;
     ups_hdf5_trouble trouble;
+    bool bounded; /* files but that of (device, inode) are opened only below `boundary` */
+    dev_t device;
+    ino_t inode;
+    char *boundary;    /* a real path; NULL: no other file is */
+    char absent[512];  /* the latest file that was to be opened, where it is not there; else "" */
+    ups_error refusal; /* why the file cannot be used though the library may go on; no error while its code is UPS_OK */
 } ups_hdf5_note;
 
 /* Every use of the library lies between enter and leave: it is one lock for the whole process, because the library may
