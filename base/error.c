@@ -39,7 +39,7 @@ static const char *remedy(int number) {
     case EDQUOT:
         return "; your quota there is used up: remove something, or write elsewhere";
     case EFBIG:
-        return "; files may not become that large here: see `ulimit -f`";
+        return "; the limit on file size (ulimit -f) was reached, or that of the file system";
     case EROFS:
         return "; it is mounted for reading only: write elsewhere";
     case EACCES:

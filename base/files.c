@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include "base/cancel.h"
 #include "base/hash.h"
 #include "base/links.h"
 
@@ -8,6 +9,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -100,6 +102,17 @@ ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *err
     return status;
 }
 
+/* Waits until there is something to read, or the end: of a pipe or a terminal for as long as nobody ends the command.
+ */
+static ups_status wait_for_bytes(int fd, const char *path, ups_error *error) {
+    enum { LOOK_AFTER = 100 }; /* milliseconds */
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    while (poll(&waiting, 1, LOOK_AFTER) == 0) {
+        if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "%s: cancelled while reading it", path);
+    }
+    return UPS_OK; /* an error of poll is met by read */
+}
+
 /* Reads what is left of `fd`, of about `size` bytes. */
 static ups_status read_rest(int fd, const char *path, uint64_t size, uint64_t limit, char **bytes, size_t *length,
                             ups_error *error) {
@@ -125,6 +138,8 @@ static ups_status read_rest(int fd, const char *path, uint64_t size, uint64_t li
             content = larger;
             capacity *= 2;
         }
+        status = wait_for_bytes(fd, path, error);
+        if (status != UPS_OK) goto cleanup;
         ssize_t got = read(fd, content + used, capacity - used);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
@@ -155,12 +170,18 @@ ups_status ups_read_regular(const char *path, uint64_t limit, char **bytes, size
     return status;
 }
 
+/* Names of what the shell opened for this process: its other end is there, or was. */
+static bool is_inherited(const char *path) {
+    return strncmp(path, "/dev/std", 8) == 0 || strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/", 6) == 0;
+}
+
 ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
     *bytes = NULL;
     *length = 0;
+    if (!is_inherited(path)) return ups_read_regular(path, limit, bytes, length, error);
     uint64_t size;
     UPS_TRY(ups_file_size(path, &size, error));
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
     ups_status status = read_rest(fd, path, size, limit, bytes, length, error);
     close(fd);

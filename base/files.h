@@ -21,7 +21,8 @@ ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *err
 /* Reads a whole file; *bytes is NUL-terminated beyond *length and freed by the caller with free(). Refuses files over
  * `limit` bytes. */
 ups_status ups_read_regular(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error);
-/* The same of a pipe or a device as well, for what a person names on a command line. */
+/* The same also of what the shell opened for this process (/dev/stdin, /dev/fd/63): a pipe, or a terminal. Waiting for
+ * it ends with UPS_ERR_CANCELLED where the command is to end. */
 ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error);
 
 /* A file being written, not yet visible under its name. A name that is a symbolic link stays one: its target is
