@@ -6,7 +6,6 @@
 #include "pipeline/io.h"
 #include "pipeline/netcdf_library.h"
 #include <dlfcn.h>
-#include <dnnl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -330,25 +329,6 @@ static void examine_reading(ups_findings *findings) {
 
 /* ---- libraries ---- */
 
-static const char *isa_name(dnnl_cpu_isa_t isa) {
-    switch ((int)isa) {
-    case dnnl_cpu_isa_avx512_core_amx:
-        return "AVX-512 with AMX";
-    case dnnl_cpu_isa_avx512_core_bf16:
-        return "AVX-512 with bf16";
-    case dnnl_cpu_isa_avx512_core_vnni:
-        return "AVX-512 with VNNI";
-    case dnnl_cpu_isa_avx512_core:
-        return "AVX-512";
-    case dnnl_cpu_isa_avx2_vnni:
-        return "AVX2 with VNNI";
-    case dnnl_cpu_isa_avx2:
-        return "AVX2";
-    default:
-        return "this processor's instructions";
-    }
-}
-
 static void examine_libraries(ups_findings *findings) {
     const char *group = "Libraries";
     unsigned major = 0, minor = 0, release = 0;
@@ -367,9 +347,6 @@ static void examine_libraries(ups_findings *findings) {
         add(findings, group, "NetCDF-C", UPS_FINDING_OK,
             "not in this build; files are read without it, but for variables of NetCDF-4 that end within a chunk");
     }
-    const dnnl_version_t *dnnl = dnnl_version();
-    add(findings, group, "oneDNN", UPS_FINDING_OK, "%d.%d.%d, using %s", dnnl->major, dnnl->minor, dnnl->patch,
-        isa_name(dnnl_get_effective_cpu_isa()));
     add(findings, group, "zstd", UPS_FINDING_OK, "%s", ZSTD_versionString());
     const char *liburing = ups_io_uring_version();
     if (liburing) {

@@ -4,92 +4,84 @@
  * where they differ. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/vector.h"
-#include <stdlib.h>
 
 enum { ALIGNMENT = 64 };
 
-/* Indexed by whether the gradient is accumulated. */
-typedef struct linear_state {
-    ups_matmul *forward, *input[2], *weight[2];
-    size_t scratch, cast_x, cast_dy; /* offsets in the workspace, after the scratch of oneDNN at 0 */
-    size_t partials;
-} linear_state;
+/* Offsets in the workspace, after the scratch of products at 0. */
+typedef struct linear_layout {
+    size_t cast_x, cast_dy, partials, bytes;
+} linear_layout;
 
 typedef struct linear_shape {
     int64_t rows, in, out;
+    ups_dtype compute; /* of the operands */
 } linear_shape;
 
 static linear_shape linear_shape_of(const ups_op_call *call) {
-    ups_shape weight = call->inputs[1].shape;
-    return (linear_shape){ups_shape_rows(call->inputs[0].shape), weight.size[1], weight.size[0]};
+    const ups_tensor *weight = &call->inputs[1];
+    return (linear_shape){ups_shape_rows(call->inputs[0].shape), weight->shape.size[1], weight->shape.size[0],
+                          weight->dtype};
 }
 
-static void release(ups_device *device, void *memory) {
-    linear_state *state = memory;
-    if (!state) return;
-    ups_matmul_destroy(state->forward);
-    for (int i = 0; i < 2; i++) {
-        ups_matmul_destroy(state->input[i]);
-        ups_matmul_destroy(state->weight[i]);
-    }
-    free(state);
+/* y = x W^T */
+static ups_matmul_shape forward_product(const ups_op_call *call, linear_shape s) {
+    return (ups_matmul_shape){.m = s.rows,
+                              .n = s.out,
+                              .k = s.in,
+                              .transpose_b = true,
+                              .streamed = true,
+                              .operands = s.compute,
+                              .result = call->output.dtype};
 }
 
-static ups_status create(ups_device *device, ups_matmul_shape shape, ups_matmul **matmul, size_t *scratch,
-                         ups_error *error) {
-    size_t bytes = 0;
-    UPS_TRY(ups_matmul_create(&shape, device->threads, matmul, &bytes, error));
-    if (bytes > *scratch) *scratch = bytes;
-    return UPS_OK;
+/* dx = dy W */
+static ups_matmul_shape input_product(const ups_op_call *call, linear_shape s) {
+    return (ups_matmul_shape){.m = s.rows,
+                              .n = s.in,
+                              .k = s.out,
+                              .accumulate = call->accumulate[0],
+                              .streamed = !call->accumulate[0],
+                              .operands = s.compute,
+                              .result = call->inputs[0].dtype};
 }
 
-static ups_status create_products(ups_device *device, const ups_op_call *call, bool backward, linear_state *state,
-                                  size_t *scratch, ups_error *error) {
-    linear_shape s = linear_shape_of(call);
-    ups_dtype compute = call->inputs[1].dtype;
-    ups_matmul_shape forward = {.m = s.rows, .n = s.out, .k = s.in, .transpose_b = true, .operands = compute};
-    forward.bias = call->inputs[2].shape.rank > 0;
-    forward.result = call->output.dtype;
-    forward.streamed = true;
-    UPS_TRY(create(device, forward, &state->forward, scratch, error));
-    if (!backward) return UPS_OK;
-    ups_matmul_shape input = {.m = s.rows, .n = s.in, .k = s.out, .operands = compute};
-    input.result = call->inputs[0].dtype;
-    ups_matmul_shape weight = {.m = s.out, .n = s.in, .k = s.rows, .transpose_a = true, .operands = compute};
-    weight.result = UPS_F32;
-    for (int i = 0; i < 2; i++) {
-        input.accumulate = weight.accumulate = i == 1;
-        input.streamed = weight.streamed = i == 0;
-        UPS_TRY(create(device, input, &state->input[i], scratch, error));
-        UPS_TRY(create(device, weight, &state->weight[i], scratch, error));
-    }
-    return UPS_OK;
+/* dW = dy^T x */
+static ups_matmul_shape weight_product(const ups_op_call *call, linear_shape s) {
+    return (ups_matmul_shape){.m = s.out,
+                              .n = s.in,
+                              .k = s.rows,
+                              .transpose_a = true,
+                              .accumulate = call->accumulate[1],
+                              .streamed = !call->accumulate[1],
+                              .operands = s.compute,
+                              .result = UPS_F32};
 }
 
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **memory,
-                          size_t *workspace_bytes, ups_error *error) {
-    linear_state *state = calloc(1, sizeof *state);
-    if (!state) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left for a linear layer");
+static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool backward) {
     linear_shape s = linear_shape_of(call);
-    ups_dtype compute = call->inputs[1].dtype;
-    size_t scratch = 0, item = ups_dtype_size(compute);
-    ups_status status = create_products(device, call, backward, state, &scratch, error);
-    if (status != UPS_OK) {
-        release(device, state);
-        return status;
+    ups_matmul_shape products[] = {forward_product(call, s), input_product(call, s), weight_product(call, s)};
+    size_t scratch = 0, item = ups_dtype_size(s.compute);
+    for (int i = 0; i < (backward ? 3 : 1); i++) {
+        size_t bytes = UPS_CPU(matmul_scratch)(&products[i], device->threads);
+        if (bytes > scratch) scratch = bytes;
     }
-    state->cast_x = aligned(scratch);
-    state->cast_dy = state->cast_x;
-    if (call->inputs[0].dtype != compute) state->cast_dy += aligned((size_t)(s.rows * s.in) * item);
-    state->partials = state->cast_dy;
-    if (backward && call->output.dtype != compute) state->partials += aligned((size_t)(s.rows * s.out) * item);
-    *workspace_bytes = state->partials;
-    if (backward) *workspace_bytes += (size_t)(ups_row_blocks(s.rows) * s.out) * sizeof(float);
-    *memory = state;
+    linear_layout l = {.cast_x = aligned(scratch)};
+    l.cast_dy = l.cast_x;
+    if (call->inputs[0].dtype != s.compute) l.cast_dy += aligned((size_t)(s.rows * s.in) * item);
+    l.partials = l.cast_dy;
+    if (backward && call->output.dtype != s.compute) l.partials += aligned((size_t)(s.rows * s.out) * item);
+    l.bytes = l.partials;
+    if (backward) l.bytes += (size_t)(ups_row_blocks(s.rows) * s.out) * sizeof(float);
+    return l;
+}
+
+static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
+                          size_t *workspace_bytes, ups_error *error) {
+    *workspace_bytes = layout_of(device, call, backward).bytes;
     return UPS_OK;
 }
 
@@ -111,11 +103,13 @@ static const void *operand(ups_device *device, const ups_tensor *tensor, ups_dty
 }
 
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    const linear_state *state = call->state;
+    linear_shape s = linear_shape_of(call);
+    ups_matmul_shape product = forward_product(call, s);
     char *workspace = call->workspace;
-    const void *x = operand(device, &call->inputs[0], call->inputs[1].dtype, workspace + state->cast_x);
-    return ups_matmul_run(state->forward, x, call->inputs[1].data, call->inputs[2].data, call->output.data, workspace,
-                          error);
+    const void *x = operand(device, &call->inputs[0], s.compute, workspace + layout_of(device, call, false).cast_x);
+    UPS_CPU(matmul)
+    (&product, device->threads, x, call->inputs[1].data, call->inputs[2].data, call->output.data, workspace);
+    return UPS_OK;
 }
 
 static void bias_gradient(ups_device *device, const ups_op_call *call, float *partials) {
@@ -137,23 +131,22 @@ static void bias_gradient(ups_device *device, const ups_op_call *call, float *pa
 }
 
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    const linear_state *state = call->state;
+    linear_shape s = linear_shape_of(call);
+    linear_layout l = layout_of(device, call, true);
     char *workspace = call->workspace;
-    ups_dtype compute = call->inputs[1].dtype;
-    const void *dy = operand(device, &call->output_gradient, compute, workspace + state->cast_dy);
+    const void *dy = operand(device, &call->output_gradient, s.compute, workspace + l.cast_dy);
     if (ups_present(&call->input_gradients[0])) {
-        UPS_TRY(ups_matmul_run(state->input[call->accumulate[0]], dy, call->inputs[1].data, NULL,
-                               call->input_gradients[0].data, workspace, error));
+        ups_matmul_shape product = input_product(call, s);
+        UPS_CPU(matmul)
+        (&product, device->threads, dy, call->inputs[1].data, NULL, call->input_gradients[0].data, workspace);
     }
     if (ups_present(&call->input_gradients[1])) {
-        const void *x = operand(device, &call->inputs[0], compute, workspace + state->cast_x);
-        UPS_TRY(ups_matmul_run(state->weight[call->accumulate[1]], dy, x, NULL, call->input_gradients[1].data,
-                               workspace, error));
+        ups_matmul_shape product = weight_product(call, s);
+        const void *x = operand(device, &call->inputs[0], s.compute, workspace + l.cast_x);
+        UPS_CPU(matmul)(&product, device->threads, dy, x, NULL, call->input_gradients[1].data, workspace);
     }
-    if (ups_present(&call->input_gradients[2])) {
-        bias_gradient(device, call, (float *)(workspace + state->partials));
-    }
+    if (ups_present(&call->input_gradients[2])) bias_gradient(device, call, (float *)(workspace + l.partials));
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(linear) = {.prepare = prepare, .release = release, .forward = forward, .backward = backward};
+const ups_kernel UPS_CPU(linear) = {.prepare = prepare, .forward = forward, .backward = backward};

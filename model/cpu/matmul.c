@@ -1,148 +1,263 @@
-/* Matrix products on oneDNN (C API of version 2). The scratchpad is ours, so that nothing large is allocated in a step.
- */
+/* Blocked matrix products; see the header. The scheme is that of Goto and van de Geijn (Anatomy of High-Performance
+ * Matrix Multiplication, 2008): a block of k at a time, B's columns packed into panels as wide as a tile, one of which
+ * stays in the first-level cache while rows of A pass from the second-level cache through the registers.
+ *
+ * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
+ * it is transposed or bf16. What is written in an unusual way (bf16, incomplete vectors) takes a detour through a small
+ * buffer. */
 #include "model/cpu/matmul.h"
-#include "model/cpu/device.h"
 #include "model/cpu/matmul_amx.h"
-#include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+#include "model/cpu/product.h"
 
-struct ups_matmul {
-    ups_matmul_shape shape;
-    int threads;
-    bool amx; /* otherwise what follows is oneDNN's */
-    dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, bias, c, scratch;
+enum {
+    DEPTH = 256,             /* elements of k a block, at most: a panel of B then fits half of the first-level cache */
+    A_ELEMENTS = 48 * 1024,  /* of A worked on together: 192 KiB of the second-level cache */
+    SMALL_PRODUCT = 1 << 18, /* multiplications below which starting threads costs more than it saves */
+    ALIGNMENT = 16,          /* floats */
 };
 
-/* oneDNN's engine and stream hold no state of a product; one pair serves the process. */
-static dnnl_engine_t engine;
-static dnnl_stream_t stream;
-static dnnl_status_t opened;
-static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+typedef struct layout {
+    int64_t row_tiles, panels;
+    int row_threads, column_threads; /* the grid */
+    int64_t depth;                   /* of a block of k */
+    int64_t group;                   /* row tiles worked on together */
+    bool pack_a;
+    int64_t b_elements, a_elements; /* of one thread's scratch */
+} layout;
 
-static void open_engine(void) {
-    opened = dnnl_engine_create(&engine, dnnl_cpu, 0);
-    if (opened == dnnl_success) opened = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
-}
-
-static dnnl_data_type_t type_of(ups_dtype dtype) {
-    return dtype == UPS_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
-static dnnl_status_t matrix(dnnl_memory_desc_t *description, int64_t rows, int64_t columns, bool transposed,
-                            ups_dtype dtype) {
-    dnnl_dims_t size = {rows, columns}, strides = {columns, 1};
-    if (transposed) strides[0] = 1, strides[1] = rows;
-    return dnnl_memory_desc_init_by_strides(description, 2, size, type_of(dtype), strides);
-}
-
-static dnnl_status_t create(const ups_matmul_shape *s, ups_matmul *matmul, size_t *scratch_bytes) {
-    dnnl_memory_desc_t a, b, bias, c;
-    dnnl_matmul_desc_t description;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_desc_t chosen = NULL;
-    const dnnl_memory_desc_t *scratch;
-    dnnl_status_t status = dnnl_success;
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        if ((status = (call)) != dnnl_success) goto cleanup;                                                           \
-    } while (0)
-    TRY(matrix(&a, s->m, s->k, s->transpose_a, s->operands));
-    TRY(matrix(&b, s->k, s->n, s->transpose_b, s->operands));
-    TRY(matrix(&bias, 1, s->n, false, UPS_F32));
-    TRY(matrix(&c, s->m, s->n, false, s->result));
-    TRY(dnnl_matmul_desc_init(&description, &a, &b, s->bias ? &bias : NULL, &c));
-    TRY(dnnl_primitive_attr_create(&attributes));
-    TRY(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
-    if (s->accumulate) {
-        TRY(dnnl_post_ops_create(&post));
-        TRY(dnnl_post_ops_append_sum(post, 1.0f));
-        TRY(dnnl_primitive_attr_set_post_ops(attributes, post));
+/* The grid in which threads pack least: a row of it packs the same B, a column the same A. */
+static void choose_grid(const ups_matmul_shape *s, int threads, layout *l) {
+    double best = INFINITY;
+    l->row_threads = l->column_threads = 1;
+    if ((double)s->m * (double)s->n * (double)s->k < SMALL_PRODUCT) return;
+    for (int rows = 1; rows <= threads; rows++) {
+        if (threads % rows != 0) continue;
+        int columns = threads / rows;
+        double cost = rows * (double)s->n + (l->pack_a ? columns * (double)s->m : 0.0);
+        /* What the busiest thread multiplies beyond its share weighs as much as packing it would. */
+        double tiles = (double)(ups_div_up(l->row_tiles, rows) * ups_div_up(l->panels, columns));
+        double share = (double)l->row_tiles * (double)l->panels / threads;
+        cost += (tiles / share - 1.0) * (double)s->m * (double)s->n;
+        if (cost >= best) continue;
+        best = cost;
+        l->row_threads = rows;
+        l->column_threads = columns;
     }
-    TRY(dnnl_primitive_desc_create(&chosen, &description, attributes, engine, NULL));
-    TRY(dnnl_primitive_create(&matmul->primitive, chosen));
-    scratch = dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
-    *scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    TRY(dnnl_memory_create(&matmul->a, &a, engine, DNNL_MEMORY_NONE));
-    TRY(dnnl_memory_create(&matmul->b, &b, engine, DNNL_MEMORY_NONE));
-    TRY(dnnl_memory_create(&matmul->bias, &bias, engine, DNNL_MEMORY_NONE));
-    TRY(dnnl_memory_create(&matmul->c, &c, engine, DNNL_MEMORY_NONE));
-    TRY(dnnl_memory_create(&matmul->scratch, scratch, engine, DNNL_MEMORY_NONE));
-#undef TRY
-cleanup:
-    dnnl_primitive_desc_destroy(chosen);
-    dnnl_post_ops_destroy(post);
-    dnnl_primitive_attr_destroy(attributes);
-    return status;
 }
 
-ups_status ups_matmul_create(const ups_matmul_shape *shape, int threads, ups_matmul **matmul, size_t *scratch_bytes,
-                             ups_error *error) {
-    *matmul = calloc(1, sizeof **matmul);
-    if (!*matmul) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left for a matrix product");
-    (*matmul)->shape = *shape;
-    (*matmul)->threads = threads;
-    (*matmul)->amx = shape->operands == UPS_BF16 && strcmp(ups_cpu_instruction_set(), "amx") == 0;
-    if ((*matmul)->amx) {
-        *scratch_bytes = ups_amx_matmul_scratch(shape, threads);
-        return UPS_OK;
-    }
-    pthread_once(&open_once, open_engine);
-    if (opened != dnnl_success) {
-        ups_matmul_destroy(*matmul);
-        *matmul = NULL;
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "oneDNN could not be started (status %d)", (int)opened);
-    }
-    int before = omp_get_max_threads();
-    omp_set_num_threads(threads); /* oneDNN plans for, and runs on, what OpenMP is set to */
-    dnnl_status_t status = create(shape, *matmul, scratch_bytes);
-    omp_set_num_threads(before);
-    if (status == dnnl_success) return UPS_OK;
-    ups_matmul_destroy(*matmul);
-    *matmul = NULL;
-    return ups_fail(error, status == dnnl_out_of_memory ? UPS_ERR_MEMORY : UPS_ERR_UNSUPPORTED,
-                    "oneDNN has no product of %lld x %lld by %lld x %lld in %s (status %d)", (long long)shape->m,
-                    (long long)shape->k, (long long)shape->k, (long long)shape->n, ups_dtype_name(shape->operands),
-                    (int)status);
+static layout layout_of(const ups_matmul_shape *s, int threads) {
+    layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
+    l.pack_a = s->transpose_a || s->operands != UPS_F32;
+    choose_grid(s, threads, &l);
+    /* A sum that C cannot hold as float32 is finished in one go. */
+    l.depth = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, DEPTH)) : s->k;
+    int64_t fitting = A_ELEMENTS / (l.depth * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
+    l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));
+    l.b_elements = ups_div_up(l.panels, l.column_threads) * l.depth * UPS_TILE_COLUMNS;
+    l.a_elements = l.pack_a ? ups_div_up(l.group * UPS_TILE_ROWS * l.depth, ALIGNMENT) * ALIGNMENT : 0;
+    return l;
 }
 
-void ups_matmul_destroy(ups_matmul *matmul) {
-    if (!matmul) return;
-    dnnl_memory_destroy(matmul->a);
-    dnnl_memory_destroy(matmul->b);
-    dnnl_memory_destroy(matmul->bias);
-    dnnl_memory_destroy(matmul->c);
-    dnnl_memory_destroy(matmul->scratch);
-    dnnl_primitive_destroy(matmul->primitive);
-    free(matmul);
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
+
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef float f32x4_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Four rows of four at `from` to four columns at `to`. */
+static inline void transpose_4x4(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+    f32x4 r0 = *(const f32x4_any *)(const void *)from, r1 = *(const f32x4_any *)(const void *)(from + from_stride);
+    f32x4 r2 = *(const f32x4_any *)(const void *)(from + 2 * from_stride);
+    f32x4 r3 = *(const f32x4_any *)(const void *)(from + 3 * from_stride);
+    f32x4 a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+    f32x4 c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+    *(f32x4_any *)(void *)to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    *(f32x4_any *)(void *)(to + to_stride) = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    *(f32x4_any *)(void *)(to + 2 * to_stride) = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    *(f32x4_any *)(void *)(to + 3 * to_stride) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
-ups_status ups_matmul_run(ups_matmul *matmul, const void *a, const void *b, const float *bias, void *c, void *scratch,
-                          ups_error *error) {
-    if (matmul->amx) {
-        ups_amx_matmul_run(&matmul->shape, matmul->threads, a, b, bias, c, scratch);
-        return UPS_OK;
+static inline float element(const void *from, ups_dtype dtype, int64_t at) {
+    return dtype == UPS_F32 ? ((const float *)from)[at] : ups_f32_of_bf16(((const uint16_t *)from)[at]);
+}
+
+/* The size of the matrix that is packed, and how it is stored: k is its fast axis, or its slow one. */
+typedef struct packed_matrix {
+    const void *data;
+    ups_dtype dtype;
+    int64_t extent, k; /* extent: rows of A, columns of B */
+    bool fast_k;
+} packed_matrix;
+
+/* `depth` elements along k from `start` of `count` neighbours from `first`, to to[l * width + i]; zeros up to `width`.
+ */
+static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int64_t start, int64_t depth,
+                       int64_t width, float *to) {
+    if (m->dtype == UPS_F32 && m->fast_k) {
+        const float *from = (const float *)m->data + first * m->k + start;
+        int64_t whole = count / 4 * 4, steps = depth / 4 * 4;
+        for (int64_t i = 0; i < whole; i += 4) {
+            for (int64_t l = 0; l < steps; l += 4) transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
+            for (int64_t l = steps; l < depth; l++) {
+                for (int64_t j = i; j < i + 4; j++) to[l * width + j] = from[j * m->k + l];
+            }
+        }
+        for (int64_t i = whole; i < count; i++) {
+            for (int64_t l = 0; l < depth; l++) to[l * width + i] = from[i * m->k + l];
+        }
+    } else if (m->dtype == UPS_F32) {
+        const float *from = (const float *)m->data + start * m->extent + first;
+        if (count == UPS_TILE_COLUMNS) {
+            for (int64_t l = 0; l < depth; l++) {
+                memcpy(to + l * width, from + l * m->extent, UPS_TILE_COLUMNS * sizeof(float));
+            }
+        } else if (count == UPS_TILE_ROWS) {
+            for (int64_t l = 0; l < depth; l++) {
+                memcpy(to + l * width, from + l * m->extent, UPS_TILE_ROWS * sizeof(float));
+            }
+        } else {
+            for (int64_t l = 0; l < depth; l++) {
+                for (int64_t i = 0; i < count; i++) to[l * width + i] = from[l * m->extent + i];
+            }
+        }
+    } else {
+        int64_t i_stride = m->fast_k ? m->k : 1, l_stride = m->fast_k ? 1 : m->extent;
+        for (int64_t l = 0; l < depth; l++) {
+            for (int64_t i = 0; i < count; i++) {
+                to[l * width + i] = element(m->data, m->dtype, (first + i) * i_stride + (start + l) * l_stride);
+            }
+        }
     }
-    int before = omp_get_max_threads();
-    omp_set_num_threads(matmul->threads);
-    /* oneDNN's handles are not const; it writes to c and scratch only. */
-    dnnl_memory_set_data_handle(matmul->a, (void *)(uintptr_t)a);
-    dnnl_memory_set_data_handle(matmul->b, (void *)(uintptr_t)b);
-    dnnl_memory_set_data_handle(matmul->bias, (void *)(uintptr_t)bias);
-    dnnl_memory_set_data_handle(matmul->c, c);
-    dnnl_memory_set_data_handle(matmul->scratch, scratch);
-    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, matmul->a},
-                                   {DNNL_ARG_WEIGHTS, matmul->b},
-                                   {DNNL_ARG_DST, matmul->c},
-                                   {DNNL_ARG_SCRATCHPAD, matmul->scratch},
-                                   {DNNL_ARG_BIAS, matmul->bias}};
-    dnnl_status_t status = dnnl_primitive_execute(matmul->primitive, stream, bias ? 5 : 4, arguments);
-    if (status == dnnl_success) status = dnnl_stream_wait(stream);
-    omp_set_num_threads(before);
-    if (status == dnnl_success) return UPS_OK;
-    return ups_fail(error, UPS_ERR_UNSUPPORTED, "oneDNN failed in a matrix product (status %d)", (int)status);
+    for (int64_t l = 0; count < width && l < depth; l++) {
+        for (int64_t i = count; i < width; i++) to[l * width + i] = 0.0f;
+    }
+}
+
+/* Panels [first, end), each `width` wide and `depth` long, one behind the other. A matrix whose slow axis is k is read
+ * a few of its rows at a time, which lie far apart. */
+static void pack(const packed_matrix *m, int64_t first, int64_t end, int64_t width, int64_t start, int64_t depth,
+                 float *to) {
+    enum { ROWS = 16 };
+    int64_t step = m->fast_k ? depth : ROWS;
+    for (int64_t l = 0; l < depth; l += step) {
+        int64_t rows = ups_min(step, depth - l);
+        for (int64_t panel = first; panel < end; panel++) {
+            int64_t count = ups_min(width, m->extent - panel * width);
+            pack_panel(m, panel * width, count, start + l, rows, width,
+                       to + (panel - first) * width * depth + l * width);
+        }
+    }
+}
+
+/* ---- multiplying ------------------------------------------------------------------------------------------------ */
+
+/* Writes a tile's sums where whole vectors of float32 cannot: past the last column, or to bf16. */
+static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns, float *sums, const float *bias,
+                       bool accumulate, void *c) {
+    for (int64_t i = 0; i < rows; i++, sums += UPS_TILE_COLUMNS) {
+        for (int64_t j = 0; bias && j < columns; j++) sums[j] += bias[j];
+        if (s->result == UPS_F32) {
+            float *to = (float *)c + i * s->n;
+            for (int64_t j = 0; j < columns; j++) to[j] = accumulate ? to[j] + sums[j] : sums[j];
+        } else {
+            uint16_t *to = (uint16_t *)c + i * s->n;
+            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_bf16(to[j]);
+            ups_row_to_bf16(sums, to, columns);
+        }
+    }
+}
+
+/* What one thread works on: a rectangle of C. */
+typedef struct part {
+    const ups_matmul_shape *shape;
+    const layout *layout;
+    packed_matrix a, b;
+    const float *bias;
+    void *c;
+    float *packed_a, *packed_b;
+    int64_t start, depth; /* the block of k */
+    int64_t first_panel;
+} part;
+
+/* Row tiles [first, end) by one panel. */
+static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t panel) {
+    const ups_matmul_shape *s = p->shape;
+    int64_t column = panel * UPS_TILE_COLUMNS, columns = ups_min(UPS_TILE_COLUMNS, s->n - column);
+    int64_t vectors = ups_div_up(columns, UPS_VECTOR);
+    bool plain = s->result == UPS_F32 && columns % UPS_VECTOR == 0;
+    const float *bias = p->bias && p->start == 0 ? p->bias + column : NULL;
+    bool accumulate = s->accumulate || p->start > 0;
+    float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS];
+    ups_tile_call t = {.k = p->depth, .b_stride = UPS_TILE_COLUMNS};
+    t.b = p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->depth;
+    if (plain) t.bias = bias, t.accumulate = accumulate, t.c_stride = s->n;
+    if (!plain) t.c = sums, t.c_stride = UPS_TILE_COLUMNS;
+    if (p->packed_a) t.row_stride = 1, t.k_stride = UPS_TILE_ROWS;
+    if (!p->packed_a) t.row_stride = s->k, t.k_stride = 1;
+    for (int64_t tile = first; tile < end; tile++) {
+        int64_t row = tile * UPS_TILE_ROWS, rows = ups_min(UPS_TILE_ROWS, s->m - row), at = row * s->n + column;
+        if (p->packed_a) t.a = p->packed_a + (tile - first) * UPS_TILE_ROWS * p->depth;
+        if (!p->packed_a) t.a = (const float *)p->a.data + row * s->k + p->start;
+        if (plain) t.c = (float *)p->c + at;
+        ups_tiles[rows - 1][vectors - 1](&t);
+        if (plain) continue;
+        void *c = s->result == UPS_F32 ? (void *)((float *)p->c + at) : (void *)((uint16_t *)p->c + at);
+        write_rows(s, rows, columns, sums, bias, accumulate, c);
+    }
+}
+
+/* The rectangle of C at (row, column) of the grid. */
+static void multiply_part(part *p, int row, int column) {
+    const layout *l = p->layout;
+    int64_t row_first = l->row_tiles * row / l->row_threads, row_end = l->row_tiles * (row + 1) / l->row_threads;
+    int64_t first = l->panels * column / l->column_threads, end = l->panels * (column + 1) / l->column_threads;
+    if (row_first == row_end || first == end) return;
+    p->first_panel = first;
+    for (p->start = 0; p->start < p->shape->k; p->start += l->depth) {
+        p->depth = ups_min(l->depth, p->shape->k - p->start);
+        pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->depth, p->packed_b);
+        for (int64_t group = row_first; group < row_end; group += l->group) {
+            int64_t group_end = ups_min(group + l->group, row_end);
+            if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->depth, p->packed_a);
+            for (int64_t panel = first; panel < end; panel++) multiply_panel(p, group, group_end, panel);
+        }
+    }
+}
+
+static void multiply(const ups_matmul_shape *s, int threads, const void *a, const void *b, const float *bias, void *c,
+                     float *scratch) {
+    layout l = layout_of(s, threads);
+    threads = l.row_threads * l.column_threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int thread = 0; thread < threads; thread++) {
+        part p = {.shape = s, .layout = &l, .bias = bias, .c = c};
+        p.a = (packed_matrix){a, s->operands, s->m, s->k, !s->transpose_a};
+        p.b = (packed_matrix){b, s->operands, s->n, s->k, s->transpose_b};
+        p.packed_b = scratch + thread * (l.b_elements + l.a_elements);
+        p.packed_a = l.pack_a ? p.packed_b + l.b_elements : NULL;
+        multiply_part(&p, thread / l.column_threads, thread % l.column_threads);
+    }
+}
+
+/* ---- the two kinds of product ----------------------------------------------------------------------------------- */
+
+static inline bool on_tiles(const ups_matmul_shape *shape) {
+#ifdef UPS_CPU_TILES
+    return shape->operands == UPS_BF16;
+#else
+    return false;
+#endif
+}
+
+size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
+    if (on_tiles(shape)) return ups_amx_matmul_scratch(shape, threads);
+    layout l = layout_of(shape, threads);
+    return (size_t)(l.row_threads * l.column_threads * (l.b_elements + l.a_elements)) * sizeof(float);
+}
+
+void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
+                     void *c, void *scratch) {
+    if (on_tiles(shape))
+        ups_amx_matmul_run(shape, threads, a, b, bias, c, scratch);
+    else
+        multiply(shape, threads, a, b, bias, c, scratch);
 }

@@ -1,33 +1,31 @@
 /* Matrix products on the CPU: C (m, n) (+)= op(A) op(B) + bias, row-major, with A, B of one dtype and C of another.
  *
- * One product is made once per node, when the step is prepared, and run in every step. Products run on oneDNN; bf16
- * products of the "amx" variant on our own kernels (matmul_amx.h), which take less time for copying than oneDNN. */
+ * All products are our own: an element of C is summed in an order that depends on the shape alone, so the bits depend
+ * neither on the number of threads nor on a library's version. bf16 operands become float32 while they are packed; the
+ * variant "amx" multiplies them on tiles (matmul_amx.h). */
 #ifndef UPS_MODEL_CPU_MATMUL_H
 #define UPS_MODEL_CPU_MATMUL_H
 
 #include "base/dtype.h"
-#include "base/error.h"
+#include "model/cpu/kernels.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct ups_matmul_shape {
     int64_t m, n, k;
-    bool transpose_a; /* A is stored (k, m) */
-    bool transpose_b; /* B is stored (n, k) */
-    bool bias;        /* float32 (n), added to every row */
-    bool accumulate;  /* add to what C holds */
-    bool streamed;    /* a large C bypasses the caches where it can: it will not be read at once */
-    ups_dtype operands, result;
+    bool transpose_a;           /* A is stored (k, m) */
+    bool transpose_b;           /* B is stored (n, k) */
+    bool accumulate;            /* add to what C holds */
+    bool streamed;              /* a large C bypasses the caches where it can: it will not be read at once */
+    ups_dtype operands, result; /* float32 or bf16 */
 } ups_matmul_shape;
 
-typedef struct ups_matmul ups_matmul;
+/* Bytes of scratch that a product wants, aligned to 64 bytes. */
+size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads);
 
-/* `scratch_bytes`: what ups_matmul_run wants, aligned to 64 bytes. Freed by ups_matmul_destroy. */
-ups_status ups_matmul_create(const ups_matmul_shape *shape, int threads, ups_matmul **matmul, size_t *scratch_bytes,
-                             ups_error *error);
-void ups_matmul_destroy(ups_matmul *matmul); /* NULL is fine */
-ups_status ups_matmul_run(ups_matmul *matmul, const void *a, const void *b, const float *bias, void *c, void *scratch,
-                          ups_error *error);
+/* `bias`: float32 (n), added to every row; or NULL. */
+void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
+                     void *c, void *scratch);
 
 #endif

@@ -262,7 +262,6 @@ static void run_watched(const char *precision, const char *override, const char 
                   (double)promised.total / (1 << 20), (double)most / (1 << 20));
     assert_true(fabs(off) <= 0.05);
     assert_true((double)most <= 1.05 * (double)promised.total);
-    /* oneDNN makes small tables for each run and frees them. */
     assert_true(watched.largest < SMALL);
     for (int step = 2; step < watched.steps; step++) assert_true(watched.alive[step] <= watched.alive[1] + SMALL);
 #endif
