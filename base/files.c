@@ -107,7 +107,7 @@ ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *err
 static ups_status wait_for_bytes(int fd, const char *path, ups_error *error) {
     enum { LOOK_AFTER = 100 }; /* milliseconds */
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    while (poll(&waiting, 1, LOOK_AFTER) == 0) {
+    for (int ready = 0; ready == 0 || (ready < 0 && errno == EINTR); ready = poll(&waiting, 1, LOOK_AFTER)) {
         if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "%s: cancelled while reading it", path);
     }
     return UPS_OK; /* an error of poll is met by read */

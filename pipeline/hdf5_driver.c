@@ -8,6 +8,7 @@
 #include "pipeline/storage_hdf5.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,44 @@ const char *ups_hdf5_reason(char text[300]) {
     snprintf(text, 300, "no reason given");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_innermost, text);
     return text;
+}
+
+void ups_hdf5_refuse(ups_hdf5_note *note, ups_status code, const char *format, ...) {
+    if (note->refusal.code != UPS_OK) return; /* the first reason is the one told */
+    char message[sizeof note->refusal.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    ups_fail(&note->refusal, code, "%s", message);
+}
+
+static herr_t is_for_want_of_memory(unsigned depth, const H5E_error2_t *entry, void *context) {
+    bool *found = context;
+    *found |= entry->maj_num == H5E_RESOURCE || entry->min_num == H5E_NOSPACE || entry->min_num == H5E_CANTALLOC;
+    return 0;
+}
+
+/* A damaged file, too, may claim so much that no machine has it: what no sound one of its size needs is to be had
+ * where memory is not short. */
+static bool memory_is_short(const ups_hdf5_note *note) {
+    const size_t sound = (size_t)64 << 20;
+    if (note->bytes > SIZE_MAX / 2 - sound) return false;
+    void *probe = malloc(sound + (size_t)note->bytes);
+    free(probe);
+    return !probe;
+}
+
+const char *ups_hdf5_failed(ups_hdf5_note *note, char reason[300]) {
+    bool wanted = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_for_want_of_memory, &wanted);
+    ups_hdf5_reason(reason);
+    if (wanted && memory_is_short(note))
+        ups_hdf5_refuse(note, UPS_ERR_MEMORY,
+                        "the HDF5 library found no memory to read it (%s); see `ulimit -v`, and what "
+                        "else runs here",
+                        reason);
+    return reason;
 }
 
 /* ---- the driver ---------------------------------------------------------------------------------------------------
@@ -96,7 +135,10 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     if (flags & (H5F_ACC_RDWR | H5F_ACC_TRUNC | H5F_ACC_CREAT)) return NULL;
     const noting_access *access = H5Pget_driver_info(access_list);
     noting_file *file = calloc(1, sizeof *file);
-    if (!file) return NULL;
+    if (!file) { /* which the library does not call want of memory */
+        if (access) ups_hdf5_refuse(access->note, UPS_ERR_MEMORY, "no memory to open %s", path);
+        return NULL;
+    }
     struct stat status;
     file->fd = ups_hdf5_open_admitted(access ? access->note : &file->own, path);
     if (file->fd < 0 || fstat(file->fd, &status) != 0) {
@@ -108,6 +150,7 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     file->inode = status.st_ino;
     file->end_of_file = (haddr_t)status.st_size;
     file->note = access ? access->note : &file->own;
+    if (file->note->bytes < file->end_of_file) file->note->bytes = file->end_of_file;
     return &file->head;
 }
 
@@ -382,7 +425,7 @@ hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note, char reason[30
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
     if (driver >= 0 && access_list >= 0 && H5Pset_driver(access_list, driver, &access) >= 0)
         file = H5Fopen(path, H5F_ACC_RDONLY, access_list);
-    if (file < 0) ups_hdf5_reason(reason);
+    if (file < 0) ups_hdf5_failed(note, reason);
     if (access_list >= 0) H5Pclose(access_list);
     return file;
 }

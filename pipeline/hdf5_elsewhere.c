@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +19,9 @@ static bool lies_below(const char *path, const char *directory) {
     return strncmp(path, directory, length) == 0 && path[length] == '/';
 }
 
-static void __attribute__((format(printf, 3, 4)))
-refuse(ups_hdf5_note *note, ups_status code, const char *format, ...) {
-    if (note->refusal.code != UPS_OK) return; /* the first reason is the one told */
-    char message[sizeof note->refusal.message];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    ups_fail(&note->refusal, code, "%s", message);
-}
-
 void ups_hdf5_refuse_absent(ups_hdf5_note *note, const char *name) {
-    refuse(note, UPS_ERR_FORMAT, "'/%s' lies behind an external link, in a file that is missing: %s", name,
-           note->absent);
+    ups_hdf5_refuse(note, UPS_ERR_FORMAT, "'/%s' lies behind an external link, in a file that is missing: %s", name,
+                    note->absent);
 }
 
 char *ups_hdf5_boundary(const char *path, const char *root) {
@@ -54,10 +42,11 @@ static bool is_admitted(ups_hdf5_note *note, const char *path, const struct stat
     char *real = realpath(path, NULL);
     const bool admitted = real && note->boundary && lies_below(real, note->boundary);
     if (!admitted)
-        refuse(note, UPS_ERR_FORMAT,
-               "refers to the file %s, which does not lie below %s: other files are read only below data.root; without "
-               "a configuration, or for files beside data.root, only below the file's own directory",
-               real ? real : path, note->boundary ? note->boundary : "it");
+        ups_hdf5_refuse(
+            note, UPS_ERR_FORMAT,
+            "refers to the file %s, which does not lie below %s: other files are read only below data.root; without "
+            "a configuration, or for files beside data.root, only below the file's own directory",
+            real ? real : path, note->boundary ? note->boundary : "it");
     free(real);
     return admitted;
 }
@@ -78,7 +67,7 @@ int ups_hdf5_open_admitted(ups_hdf5_note *note, const char *path) {
     }
     const bool absent = error.code == UPS_ERR_IO && is_absence(errno);
     snprintf(note->absent, sizeof note->absent, "%s", absent ? path : "");
-    if (!absent) refuse(note, error.code, "%s", error.message);
+    if (!absent) ups_hdf5_refuse(note, error.code, "%s", error.message);
     return -1;
 }
 
@@ -99,27 +88,30 @@ static bool external_file_is_there(dataset_search *search, const char *name, uin
     struct stat found;
     if (stat(name, &found) != 0) {
         if (is_absence(errno))
-            refuse(search->note, UPS_ERR_FORMAT,
-                   "dataset '%s' is kept in the external file %s, which is missing%s: bring it back, or copy all of "
-                   "the dataset into one file (h5repack)",
-                   search->name, name, name[0] == '/' ? "" : " from the working directory, where HDF5 looks for it");
+            ups_hdf5_refuse(
+                search->note, UPS_ERR_FORMAT,
+                "dataset '%s' is kept in the external file %s, which is missing%s: bring it back, or copy all of "
+                "the dataset into one file (h5repack)",
+                search->name, name, name[0] == '/' ? "" : " from the working directory, where HDF5 looks for it");
         else
-            refuse(search->note, UPS_ERR_IO, "dataset '%s' is kept in the external file %s, which cannot be opened: %s",
-                   search->name, name, strerror(errno));
+            ups_hdf5_refuse(search->note, UPS_ERR_IO,
+                            "dataset '%s' is kept in the external file %s, which cannot be opened: %s", search->name,
+                            name, strerror(errno));
         return false;
     }
     if (!is_admitted(search->note, name, &found)) return false;
     if (!S_ISREG(found.st_mode)) {
-        refuse(search->note, UPS_ERR_FORMAT, "dataset '%s' is kept in %s, which is no regular file", search->name,
-               name);
+        ups_hdf5_refuse(search->note, UPS_ERR_FORMAT, "dataset '%s' is kept in %s, which is no regular file",
+                        search->name, name);
         return false;
     }
     const uint64_t there = (uint64_t)found.st_size;
     if (offset <= there && bytes <= there - offset) return true;
-    refuse(search->note, UPS_ERR_FORMAT,
-           "dataset '%s' is kept in the external file %s from byte %llu on, %llu bytes of it, but that has only %llu: "
-           "it was cut short, or never filled",
-           search->name, name, (unsigned long long)offset, (unsigned long long)bytes, (unsigned long long)there);
+    ups_hdf5_refuse(
+        search->note, UPS_ERR_FORMAT,
+        "dataset '%s' is kept in the external file %s from byte %llu on, %llu bytes of it, but that has only %llu: "
+        "it was cut short, or never filled",
+        search->name, name, (unsigned long long)offset, (unsigned long long)bytes, (unsigned long long)there);
     return false;
 }
 
@@ -131,8 +123,8 @@ static bool external_storage_is_there(dataset_search *search, hid_t dataset, hid
         hsize_t size = 0;
         if (H5Pget_external(creation, (unsigned)i, sizeof name, name, &offset, &size) < 0 || offset < 0 ||
             !memchr(name, '\0', sizeof name)) {
-            refuse(search->note, UPS_ERR_FORMAT, "dataset '%s' names an external file that makes no sense",
-                   search->name);
+            ups_hdf5_refuse(search->note, UPS_ERR_FORMAT, "dataset '%s' names an external file that makes no sense",
+                            search->name);
             return false;
         }
         const uint64_t bytes = size < left ? size : left;
@@ -179,13 +171,15 @@ static bool try_file(dataset_search *search, const char *directory, size_t direc
                      hid_t access, hid_t *file) {
     char *path = NULL, reason[300];
     if (asprintf(&path, "%.*s%s", (int)directory_length, directory, name) < 0) {
-        refuse(search->note, UPS_ERR_MEMORY, "no memory for the name of a source of dataset '%s'", search->name);
+        ups_hdf5_refuse(search->note, UPS_ERR_MEMORY, "no memory for the name of a source of dataset '%s'",
+                        search->name);
         return true;
     }
     *file = H5Fopen(path, H5F_ACC_RDONLY, access);
     if (*file < 0 && !search->note->absent[0])
-        refuse(search->note, UPS_ERR_FORMAT, "%s, a source of the virtual dataset '%s', cannot be read as HDF5 (%s)",
-               path, search->name, ups_hdf5_reason(reason));
+        ups_hdf5_refuse(search->note, UPS_ERR_FORMAT,
+                        "%s, a source of the virtual dataset '%s', cannot be read as HDF5 (%s)", path, search->name,
+                        ups_hdf5_failed(search->note, reason));
     free(path);
     return *file >= 0 || search->note->refusal.code != UPS_OK;
 }
@@ -245,10 +239,11 @@ static bool selection_fits(dataset_search *search, hid_t source, const virtual_e
     }
     if (space >= 0) H5Sclose(space);
     if (!fits)
-        refuse(search->note, UPS_ERR_FORMAT,
-               "dataset '%s' is virtual, and its source, dataset '%s' of %s, is smaller than what is taken from it, or "
-               "has other axes",
-               search->name, name, file);
+        ups_hdf5_refuse(
+            search->note, UPS_ERR_FORMAT,
+            "dataset '%s' is virtual, and its source, dataset '%s' of %s, is smaller than what is taken from it, or "
+            "has other axes",
+            search->name, name, file);
     return fits;
 }
 
@@ -256,21 +251,22 @@ static bool selection_fits(dataset_search *search, hid_t source, const virtual_e
 static bool source_is_there(dataset_search *search, hid_t dataset, const char *file_name, const char *name,
                             const virtual_entry *entry, bool needed, int depth) {
     if (++search->sources > MOST_SOURCES) {
-        refuse(search->note, UPS_ERR_UNSUPPORTED, "dataset '%s' is virtual and has more than %d sources", search->name,
-               (int)MOST_SOURCES);
+        ups_hdf5_refuse(search->note, UPS_ERR_UNSUPPORTED, "dataset '%s' is virtual and has more than %d sources",
+                        search->name, (int)MOST_SOURCES);
         return false;
     }
     char reason[300] = "there is no such file";
     hid_t file = open_file(search, dataset, file_name);
     hid_t source = file < 0 ? -1 : H5Dopen2(file, name, H5P_DEFAULT);
-    if (file >= 0 && source < 0) ups_hdf5_reason(reason);
+    if (file >= 0 && source < 0) ups_hdf5_failed(search->note, reason);
     bool there =
         source >= 0 && is_there(search, source, depth + 1) && selection_fits(search, source, entry, file_name, name);
     if (!there && needed)
-        refuse(search->note, UPS_ERR_FORMAT,
-               "dataset '%s' is virtual, and a source of it is missing: dataset '%s' of the file %s (%s). Put it where "
-               "it was, or copy all of the dataset into one file (h5repack)",
-               search->name, name, strcmp(file_name, ".") == 0 ? "itself" : file_name, reason);
+        ups_hdf5_refuse(
+            search->note, UPS_ERR_FORMAT,
+            "dataset '%s' is virtual, and a source of it is missing: dataset '%s' of the file %s (%s). Put it where "
+            "it was, or copy all of the dataset into one file (h5repack)",
+            search->name, name, strcmp(file_name, ".") == 0 ? "itself" : file_name, reason);
     if (source >= 0) H5Dclose(source);
     if (file >= 0) H5Fclose(file);
     return there;
@@ -288,7 +284,7 @@ static bool sources_are_there(dataset_search *search, hid_t dataset, const char 
         if (file && name)
             there = source_is_there(search, dataset, file, name, entry, !has_number || block == 0, depth);
         else
-            refuse(search->note, UPS_ERR_MEMORY, "no memory for the sources of dataset '%s'", search->name);
+            ups_hdf5_refuse(search->note, UPS_ERR_MEMORY, "no memory for the sources of dataset '%s'", search->name);
         free(file);
         free(name);
         if (search->note->refusal.code != UPS_OK) return false;
@@ -296,11 +292,12 @@ static bool sources_are_there(dataset_search *search, hid_t dataset, const char 
         if (!there && end < 0) end = block;
         if (!there || end < 0) continue;
         file = numbered(files, end, &has_number), name = numbered(names, end, &has_number);
-        refuse(search->note, UPS_ERR_FORMAT,
-               "dataset '%s' is virtual, and a source of it is missing: dataset '%s' of the file %s, number %lld of "
-               "those that %s and %s stand for. Put it where it was, or copy all of the dataset into one file "
-               "(h5repack)",
-               search->name, name ? name : names, file ? file : files, end, files, names);
+        ups_hdf5_refuse(
+            search->note, UPS_ERR_FORMAT,
+            "dataset '%s' is virtual, and a source of it is missing: dataset '%s' of the file %s, number %lld of "
+            "those that %s and %s stand for. Put it where it was, or copy all of the dataset into one file "
+            "(h5repack)",
+            search->name, name ? name : names, file ? file : files, end, files, names);
         free(file);
         free(name);
         return false;
@@ -333,7 +330,8 @@ static bool all_sources_are_there(dataset_search *search, hid_t dataset, hid_t c
         free(files);
         free(names);
     }
-    if (!there) refuse(search->note, UPS_ERR_FORMAT, "dataset '%s': the list of its sources is damaged", search->name);
+    if (!there)
+        ups_hdf5_refuse(search->note, UPS_ERR_FORMAT, "dataset '%s': the list of its sources is damaged", search->name);
     return there;
 }
 
@@ -345,10 +343,11 @@ static bool is_there(dataset_search *search, hid_t dataset, int depth) {
     const int external = layout == H5D_CONTIGUOUS ? H5Pget_external_count(creation) : 0;
     if (external > 0) there = external_storage_is_there(search, dataset, creation, external);
     if (layout == H5D_VIRTUAL && depth > DEEPEST) {
-        refuse(search->note, UPS_ERR_FORMAT,
-               "dataset '%s' is virtual, and leads from source to source more than %d times: it refers to itself, or "
-               "to one that refers to it",
-               search->name, (int)DEEPEST);
+        ups_hdf5_refuse(
+            search->note, UPS_ERR_FORMAT,
+            "dataset '%s' is virtual, and leads from source to source more than %d times: it refers to itself, or "
+            "to one that refers to it",
+            search->name, (int)DEEPEST);
         there = false;
     } else if (layout == H5D_VIRTUAL) {
         there = all_sources_are_there(search, dataset, creation, depth);
@@ -376,10 +375,11 @@ static bool sources_are_of_one_length(ups_hdf5_file *file, const char *name) {
     if (rank < 0 || shape_by(file, name, H5D_VDS_LAST_AVAILABLE, longest) != rank) return true; /* met when opened */
     for (int axis = 0; axis < rank; axis++) {
         if (shortest[axis] == longest[axis]) continue;
-        refuse(&file->note, UPS_ERR_FORMAT,
-               "dataset '%s' is virtual, and along axis %d one of its sources has values for %llu entries, another for "
-               "%llu: let them be of one length",
-               name, axis, (unsigned long long)shortest[axis], (unsigned long long)longest[axis]);
+        ups_hdf5_refuse(
+            &file->note, UPS_ERR_FORMAT,
+            "dataset '%s' is virtual, and along axis %d one of its sources has values for %llu entries, another for "
+            "%llu: let them be of one length",
+            name, axis, (unsigned long long)shortest[axis], (unsigned long long)longest[axis]);
         return false;
     }
     return true;

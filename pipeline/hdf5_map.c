@@ -31,7 +31,7 @@ static herr_t read_region(const ups_stored_array *array, hid_t file, const ups_r
     if (file_space >= 0 && memory_space >= 0 &&
         (scalar || H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0))
         result = H5Dread(dataset, memory_type, memory_space, file_space, H5P_DEFAULT, out);
-    if (result < 0) ups_hdf5_reason(reason);
+    if (result < 0) ups_hdf5_failed(note, reason);
     if (result >= 0 && note->absent[0]) { /* the library has put fill values into its place */
         snprintf(reason, 300, "its source %.200s is missing now", note->absent);
         result = -1;
@@ -228,6 +228,8 @@ static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk
     uint32_t mask = 0;
     herr_t result = H5Dread_chunk(map->dataset, H5P_DEFAULT, start, &mask, untouched);
     note->armed = false;
+    char reason[300];
+    if (result < 0) ups_hdf5_failed(note, reason);
     *chunk = (ups_stored_chunk){UPS_OFFSET_UNWRITTEN, 0, 0};
     if (result < 0 || !note->taken) return UPS_OK;
     if (note->length > UINT32_MAX || note->offset > map->file->bytes || note->length > map->file->bytes - note->offset)
@@ -244,7 +246,7 @@ static ups_status map_chunk_table(mapping *map, int64_t chunk_count) {
     hsize_t written = 0;
     char reason[300];
     if (H5Dget_num_chunks(map->dataset, map->space, &written) < 0)
-        return fail_to_find_chunks(map, ups_hdf5_reason(reason));
+        return fail_to_find_chunks(map, ups_hdf5_failed(&map->file->note, reason));
     array->chunks = UPS_ARENA_ARRAY(map->arena, ups_stored_chunk, chunk_count);
     int64_t at[UPS_ARRAY_MAX_RANK] = {0};
     hsize_t found = 0;
@@ -405,7 +407,7 @@ static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, 
     if (map.type >= 0 && map.space >= 0 && map.creation >= 0) {
         status = map_storage(&map);
     } else {
-        ups_hdf5_reason(reason);
+        ups_hdf5_failed(&file->note, reason);
         status = ups_hdf5_check_reads(file, error);
         if (status == UPS_OK)
             status = ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' cannot be opened (%s); it is missing or damaged",

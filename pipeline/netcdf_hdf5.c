@@ -375,7 +375,7 @@ ups_status ups_netcdf_hdf5_describe(ups_hdf5_file *file, ups_arena *arena, ups_n
     hid_t root = ups_hdf5_open_for_attributes(file, "");
     herr_t result = root < 0 ? -1 : list_names(&to, root);
     if (result < 0) {
-        ups_hdf5_reason(reason);
+        ups_hdf5_failed(&file->note, reason);
     } else {
         find_datasets(&to);
         find_uses(&to);

@@ -89,8 +89,11 @@ ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error) {
                         "%s: was cut while it was being read (it had %llu bytes). Start again once nothing writes to "
                         "it",
                         file->path, (unsigned long long)file->bytes);
-    if (file->note.refusal.code != UPS_OK)
-        return ups_fail(error, file->note.refusal.code, "%s: %s", file->path, file->note.refusal.message);
+    const ups_error *refusal = &file->note.refusal;
+    const bool names_it = strncmp(refusal->message, file->path, strlen(file->path)) == 0;
+    if (refusal->code != UPS_OK)
+        return ups_fail(error, refusal->code, "%s%s%s", names_it ? "" : file->path, names_it ? "" : ": ",
+                        refusal->message);
     if (trouble->error_number == 0) return UPS_OK;
     errno = trouble->error_number;
     return ups_fail_errno(error, "%s: what it contains could not be read", file->path);
@@ -131,6 +134,8 @@ ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name) {
     ups_hdf5_enter();
     file->note.absent[0] = '\0';
     hid_t object = open_object(file, name);
+    char reason[300];
+    if (object < 0) ups_hdf5_failed(&file->note, reason);
     if (object < 0 && file->note.absent[0]) ups_hdf5_refuse_absent(&file->note, name);
     if (object >= 0) {
         H5I_type_t type = H5Iget_type(object);
@@ -145,7 +150,7 @@ ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name) {
 bool ups_hdf5_unreadable(ups_hdf5_file *file, const char *name, char reason[300]) {
     ups_hdf5_enter();
     hid_t object = open_object(file, name);
-    if (object < 0) ups_hdf5_reason(reason);
+    if (object < 0) ups_hdf5_failed(&file->note, reason);
     if (object >= 0) H5Oclose(object);
     ups_hdf5_leave();
     return object < 0;
@@ -177,7 +182,7 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group_name, ups_arena 
     ups_hdf5_enter();
     hid_t group = open_object(file, group_name);
     herr_t result = group < 0 ? -1 : H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, take_name, &list);
-    if (result < 0) ups_hdf5_reason(reason);
+    if (result < 0) ups_hdf5_failed(&file->note, reason);
     if (group >= 0) H5Oclose(group);
     ups_hdf5_leave();
     if (result < 0) {

@@ -1,6 +1,7 @@
 /* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file cmd_X.c, a prototype in commands.h
  * and a line here. */
 #include "base/cancel.h"
+#include "base/exhausted.h"
 #include "pipeline/storage_hdf5.h"
 #include "tools/command.h"
 #include "tools/commands.h"
@@ -69,6 +70,7 @@ int main(int argc, char **argv) {
         return ups_standard_output_end(UPS_EXIT_OK);
     }
     ups_cancel_install();
+    ups_exit_when_out_of_memory(UPS_EXIT_FAILURE);
     signal(SIGXFSZ, SIG_IGN); /* writing beyond `ulimit -f` then fails with EFBIG, as any write may fail */
     ups_hdf5_quiet_at_exit();
     return ups_standard_output_end(ups_command_dispatch(&ups, argc, argv));
