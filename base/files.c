@@ -107,10 +107,11 @@ ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *err
 static ups_status wait_for_bytes(int fd, const char *path, ups_error *error) {
     enum { LOOK_AFTER = 100 }; /* milliseconds */
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    for (int ready = 0; ready == 0 || (ready < 0 && errno == EINTR); ready = poll(&waiting, 1, LOOK_AFTER)) {
+    for (;;) {
+        const int ready = poll(&waiting, 1, LOOK_AFTER);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return UPS_OK; /* an error is met by read */
         if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "%s: cancelled while reading it", path);
     }
-    return UPS_OK; /* an error of poll is met by read */
 }
 
 /* Reads what is left of `fd`, of about `size` bytes. */
@@ -178,9 +179,9 @@ static bool is_inherited(const char *path) {
 ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
     *bytes = NULL;
     *length = 0;
-    if (!is_inherited(path)) return ups_read_regular(path, limit, bytes, length, error);
     uint64_t size;
     UPS_TRY(ups_file_size(path, &size, error));
+    if (!is_inherited(path)) return ups_read_regular(path, limit, bytes, length, error);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
     ups_status status = read_rest(fd, path, size, limit, bytes, length, error);
