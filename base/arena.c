@@ -1,5 +1,7 @@
 #include "base/arena.h"
 
+#include "base/exhausted.h"
+
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,8 +58,7 @@ void ups_arena_destroy(ups_arena *arena) {
 }
 
 static _Noreturn void out_of_memory(size_t bytes) {
-    fprintf(stderr, "out of memory: %zu bytes for metadata could not be had\n", bytes);
-    abort();
+    ups_out_of_memory("memory for metadata", bytes);
 }
 
 void *ups_arena_alloc(ups_arena *arena, size_t bytes) {

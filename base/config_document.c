@@ -141,6 +141,36 @@ static ups_status copy(copier *c, int id, int depth, ups_yaml **out) {
     return ups_fail(c->error, UPS_ERR_CONFIG, "%s: unknown kind of YAML node", where);
 }
 
+bool ups_yaml_is_shallow(const char *text, size_t length, size_t *line) {
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser)) return true;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    int depth = 0;
+    for (bool more = true; more && depth <= DEPTH_LIMIT;) {
+        yaml_token_t token;
+        if (!yaml_parser_scan(&parser, &token)) break; /* said by whoever parses it */
+        switch (token.type) {
+        case YAML_BLOCK_SEQUENCE_START_TOKEN:
+        case YAML_BLOCK_MAPPING_START_TOKEN:
+        case YAML_FLOW_SEQUENCE_START_TOKEN:
+        case YAML_FLOW_MAPPING_START_TOKEN:
+            depth++;
+            break;
+        case YAML_BLOCK_END_TOKEN:
+        case YAML_FLOW_SEQUENCE_END_TOKEN:
+        case YAML_FLOW_MAPPING_END_TOKEN:
+            depth--;
+            break;
+        default:
+            more = token.type != YAML_STREAM_END_TOKEN;
+        }
+        *line = token.start_mark.line + 1;
+        yaml_token_delete(&token);
+    }
+    yaml_parser_delete(&parser);
+    return depth <= DEPTH_LIMIT;
+}
+
 static ups_status syntax_error(const copier *c, const yaml_parser_t *parser, const char *text, size_t length) {
     size_t index = parser->problem_mark.index;
     size_t line = parser->problem_mark.line;
@@ -165,6 +195,10 @@ ups_status ups_yaml_parse(ups_arena *arena, const char *name, bool numbered, con
     yaml_parser_t parser;
     yaml_document_t document, second;
     copier c = {.arena = arena, .document = &document, .name = name, .numbered = numbered, .error = error};
+    size_t line;
+    if (!ups_yaml_is_shallow(text, length, &line))
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: nested more than %d deep",
+                        place(&c, (yaml_mark_t){.line = line - 1}), DEPTH_LIMIT);
     if (!yaml_parser_initialize(&parser)) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
     if (!yaml_parser_load(&parser, &document)) {
@@ -231,7 +265,11 @@ ups_status ups_yaml_set(ups_arena *arena, ups_yaml *root, const char *assignment
     }
 
     ups_yaml *node = root;
-    for (const char *at = assignment; at < equals;) {
+    int depth = 0;
+    for (const char *at = assignment; at < equals; depth++) {
+        if (depth == DEPTH_LIMIT)
+            return ups_fail(error, UPS_ERR_CONFIG, "--set %.40s…: more than %d keys, one below the other", assignment,
+                            DEPTH_LIMIT);
         char *walked = ups_arena_printf(arena, "%.*s", (int)(at - assignment), assignment); /* for messages */
         size_t walked_length = strlen(walked);
         if (walked_length > 0 && walked[walked_length - 1] == '.') walked[walked_length - 1] = '\0';

@@ -26,6 +26,10 @@ void ups_yaml_append(ups_yaml *parent, ups_yaml *child, const char *key); /* key
 ups_yaml *ups_yaml_child(const ups_yaml *mapping, const char *key);       /* NULL when absent */
 bool ups_yaml_is_null(const ups_yaml *node);                              /* an unquoted nothing, null or ~ */
 
+/* Whether no collection of a YAML text is nested deeper than configurations may be; otherwise *line (from 1) is where.
+ * To be asked before libyaml loads a text: it takes time that grows with the square of the depth. */
+bool ups_yaml_is_shallow(const char *text, size_t length, size_t *line);
+
 /* Parses one document. `name` stands in messages, with line numbers when `numbered`. *root is NULL for an empty
  * document. */
 ups_status ups_yaml_parse(ups_arena *arena, const char *name, bool numbered, const char *text, size_t length,

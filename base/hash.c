@@ -1,5 +1,7 @@
 #include "base/hash.h"
 
+#include "base/exhausted.h"
+
 #include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +22,7 @@ ups_hash ups_hash_bytes(const void *bytes, size_t length) {
 ups_hasher *ups_hasher_create(void) {
     ups_hasher *hasher = malloc(sizeof *hasher);
     XXH3_state_t *state = XXH3_createState();
-    if (!hasher || !state) { /* a few hundred bytes of metadata: no caller could do better, as in ups_arena_alloc */
-        fputs("out of memory: a hash state could not be had\n", stderr);
-        abort();
-    }
+    if (!hasher || !state) ups_out_of_memory("a hash state", 0);
     XXH3_128bits_reset(state);
     hasher->state = state;
     return hasher;

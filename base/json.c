@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/files.h"
+#include "base/printable.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
     char *bytes = NULL;
     size_t length = 0;
     *json = NULL;
-    UPS_TRY(ups_read_file(path, size_limit, &bytes, &length, error));
+    UPS_TRY(ups_read_regular(path, size_limit, &bytes, &length, error));
     json_error_t problem;
     *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &problem);
     free(bytes);
@@ -19,6 +20,18 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
     if (length == 0) return ups_fail(error, UPS_ERR_FORMAT, "%s: the file is empty; JSON was expected", path);
     return ups_fail(error, UPS_ERR_FORMAT, "%s:%d:%d: not valid JSON: %s", path, problem.line, problem.column,
                     problem.text);
+}
+
+json_t *ups_json_text(const char *text) {
+    json_t *string = json_string(text);
+    if (string) return string;
+    const size_t length = strlen(text), room = UPS_PRINTABLE_ROOM * length + 1;
+    char *printable = malloc(room);
+    if (!printable) return NULL;
+    ups_printable(text, length, printable, room);
+    string = json_string(printable);
+    free(printable);
+    return string;
 }
 
 static ups_status publish(const char *path, const json_t *json,

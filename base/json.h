@@ -12,6 +12,9 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error);
 ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error);
 ups_status ups_json_publish_once(const char *path, const json_t *json, ups_error *error); /* unless it is there so */
 
+/* A string, also of bytes that are no UTF-8, which JSON cannot have: they become \x9b. NULL: no memory. */
+json_t *ups_json_text(const char *text);
+
 /* Typed look-ups. `where` names the document in messages. A missing key or another type is UPS_ERR_FORMAT. Strings are
  * borrowed. */
 ups_status ups_json_string(const json_t *object, const char *key, const char *where, const char **value,

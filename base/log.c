@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/printable.h"
 #include "base/progress.h"
 #include "base/threads.h"
 
@@ -56,11 +57,13 @@ void ups_log(ups_log_level level, const char *format, ...) {
     for (size_t i = 0; i < length; i++) {
         if (line[i] == '\n' || line[i] == '\r') line[i] = ' '; /* one line stays one line */
     }
-    line[length++] = '\n';
+    char printable[UPS_PRINTABLE_ROOM * LINE_BYTES];
+    length = ups_printable(line, length, printable, sizeof printable);
+    printable[length++] = '\n'; /* in the place of the NUL */
 
     pthread_mutex_lock(&lock);
     ups_progress_hide();
-    write_whole(line, length);
+    write_whole(printable, length);
     ups_progress_show();
     pthread_mutex_unlock(&lock);
 }

@@ -2,6 +2,7 @@
  * happens inside ups_progress_update, at most ten times a second on a terminal: there is no thread behind it. */
 #include "base/progress.h"
 
+#include "base/printable.h"
 #include "base/threads.h"
 
 #include <math.h>
@@ -158,7 +159,7 @@ static void update_rate(ups_progress *p, double now) {
 }
 
 static void copy_text(char *to, size_t size, const char *from) {
-    snprintf(to, size, "%s", from ? from : "");
+    ups_printable(from ? from : "", from ? strlen(from) : 0, to, size);
 }
 
 ups_progress *ups_progress_begin(const char *title, const char *unit, int64_t total, int64_t done) {

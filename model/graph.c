@@ -2,6 +2,7 @@
  * memory (the two arrays grow), so values are indices. Names, attributes and constants lie in the graph's arena. */
 #include "model/graph.h"
 
+#include "base/exhausted.h"
 #include "base/log.h"
 #include "model/ops.h"
 
@@ -28,10 +29,7 @@ int64_t ups_shape_rows(ups_shape shape) {
 
 static void *allocate_or_abort(void *old, size_t bytes) {
     void *made = realloc(old, bytes);
-    if (!made) {
-        ups_log(UPS_LOG_ERROR, "out of memory while building a graph");
-        abort();
-    }
+    if (!made) ups_out_of_memory("memory for a graph", bytes);
     return made;
 }
 
@@ -39,10 +37,7 @@ ups_graph *ups_graph_create(ups_parameters *parameters, ups_dtype compute) {
     ups_graph *graph = allocate_or_abort(NULL, sizeof *graph);
     *graph = (ups_graph){.parameters = parameters, .compute = compute, .loss = UPS_NO_VALUE, .scope = ""};
     graph->arena = ups_arena_create(0);
-    if (!graph->arena) {
-        ups_log(UPS_LOG_ERROR, "out of memory while building a graph");
-        abort();
-    }
+    if (!graph->arena) ups_out_of_memory("memory for a graph", 0);
     return graph;
 }
 

@@ -6,6 +6,7 @@
 #include "model/parameters.h"
 
 #include "base/arena.h"
+#include "base/exhausted.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -77,7 +78,7 @@ int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int ran
     if (parameters->count == parameters->capacity) {
         parameters->capacity = parameters->capacity ? 2 * parameters->capacity : 64;
         parameters->list = realloc(parameters->list, sizeof *parameters->list * (size_t)parameters->capacity);
-        if (!parameters->list) parameter_abort(name, "found no memory");
+        if (!parameters->list) ups_out_of_memory("memory for parameters", 0);
     }
     ups_parameter *added = &parameters->list[parameters->count];
     *added = (ups_parameter){

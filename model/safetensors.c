@@ -3,9 +3,9 @@
 #include "model/safetensors.h"
 
 #include "base/arena.h"
+#include "base/exhausted.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -243,10 +243,7 @@ struct ups_safetensors_writer {
 
 /* Running out of memory for a header ends the process, as it does for arenas. */
 static json_t *made(json_t *value) {
-    if (!value) {
-        ups_log(UPS_LOG_ERROR, "out of memory while writing a safetensors header");
-        abort();
-    }
+    if (!value) ups_out_of_memory("memory for a safetensors header", 0);
     return value;
 }
 

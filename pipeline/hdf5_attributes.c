@@ -76,7 +76,7 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
         ups_hdf5_each_attribute(file, object, visit_attribute, &walk);
         H5Oclose(object);
     } else {
-        ups_hdf5_reason(reason);
+        ups_hdf5_failed(&file->note, reason);
     }
     ups_hdf5_leave();
     if (object < 0)
@@ -161,7 +161,7 @@ ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name,
     htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
     hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
     bool fine = exists == 0 || (attribute >= 0 && read_attribute(file, attribute, arena, out));
-    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_undecodable(reason);
+    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_undecodable(file, reason);
     if (attribute >= 0) H5Aclose(attribute);
     if (object >= 0) H5Oclose(object);
     ups_hdf5_leave();

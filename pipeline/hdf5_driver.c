@@ -3,11 +3,12 @@
 #include "base/files.h"
 #include "pipeline/filters.h"
 #include "pipeline/hdf5_bytes.h"
+#include "pipeline/hdf5_elsewhere.h"
 #include "pipeline/hdf5_layout_message.h"
 #include "pipeline/storage_hdf5.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,44 @@ const char *ups_hdf5_reason(char text[300]) {
     return text;
 }
 
+void ups_hdf5_refuse(ups_hdf5_note *note, ups_status code, const char *format, ...) {
+    if (note->refusal.code != UPS_OK) return; /* the first reason is the one told */
+    char message[sizeof note->refusal.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    ups_fail(&note->refusal, code, "%s", message);
+}
+
+static herr_t is_for_want_of_memory(unsigned depth, const H5E_error2_t *entry, void *context) {
+    bool *found = context;
+    *found |= entry->maj_num == H5E_RESOURCE || entry->min_num == H5E_NOSPACE || entry->min_num == H5E_CANTALLOC;
+    return 0;
+}
+
+/* A damaged file, too, may claim so much that no machine has it: what no sound one of its size needs is to be had
+ * where memory is not short. */
+static bool memory_is_short(const ups_hdf5_note *note) {
+    const size_t sound = (size_t)64 << 20;
+    if (note->bytes > SIZE_MAX / 2 - sound) return false;
+    void *probe = malloc(sound + (size_t)note->bytes);
+    free(probe);
+    return !probe;
+}
+
+const char *ups_hdf5_failed(ups_hdf5_note *note, char reason[300]) {
+    bool wanted = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_for_want_of_memory, &wanted);
+    ups_hdf5_reason(reason);
+    if (wanted && memory_is_short(note))
+        ups_hdf5_refuse(note, UPS_ERR_MEMORY,
+                        "the HDF5 library found no memory to read it (%s); see `ulimit -v`, and what "
+                        "else runs here",
+                        reason);
+    return reason;
+}
+
 /* ---- the driver ---------------------------------------------------------------------------------------------------
  */
 
@@ -73,13 +112,35 @@ typedef struct noting_access { /* what the file access property list carries */
     ups_hdf5_note *note;
 } noting_access;
 
+/* What files that this one refers to are opened with: they share its note. */
+static void *noting_access_of(H5FD_t *head) {
+    noting_file *file = (noting_file *)head;
+    noting_access *access = H5allocate_memory(sizeof *access, false);
+    if (access) access->note = file->note;
+    return access;
+}
+
+static void *noting_copy_access(const void *access) {
+    noting_access *copy = H5allocate_memory(sizeof *copy, false);
+    if (copy) *copy = *(const noting_access *)access;
+    return copy;
+}
+
+static herr_t noting_free_access(void *access) {
+    H5free_memory(access);
+    return 0;
+}
+
 static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, haddr_t max_address) {
     if (flags & (H5F_ACC_RDWR | H5F_ACC_TRUNC | H5F_ACC_CREAT)) return NULL;
     const noting_access *access = H5Pget_driver_info(access_list);
     noting_file *file = calloc(1, sizeof *file);
-    if (!file) return NULL;
+    if (!file) { /* which the library does not call want of memory */
+        if (access) ups_hdf5_refuse(access->note, UPS_ERR_MEMORY, "no memory to open %s", path);
+        return NULL;
+    }
     struct stat status;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = ups_hdf5_open_admitted(access ? access->note : &file->own, path);
     if (file->fd < 0 || fstat(file->fd, &status) != 0) {
         if (file->fd >= 0) close(file->fd);
         free(file);
@@ -89,6 +150,7 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     file->inode = status.st_ino;
     file->end_of_file = (haddr_t)status.st_size;
     file->note = access ? access->note : &file->own;
+    if (file->note->bytes < file->end_of_file) file->note->bytes = file->end_of_file;
     return &file->head;
 }
 
@@ -110,7 +172,13 @@ static int noting_compare(const H5FD_t *first, const H5FD_t *second) {
  * H5FD_FEAT_ACCUMULATE_METADATA: after a failed read its accumulator is a null pointer that it copies from; and so
  * every block of metadata is read as a whole, which end_names counts on. */
 static herr_t noting_query(const H5FD_t *head, unsigned long *flags) {
-    *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE | H5FD_FEAT_POSIX_COMPAT_HANDLE;
+    return 0;
+}
+
+/* With it the library finds where a symbolic link leads, and looks there for files that the file refers to. */
+static herr_t noting_get_handle(H5FD_t *head, hid_t access_list, void **handle) {
+    *handle = &((noting_file *)head)->fd;
     return 0;
 }
 
@@ -295,6 +363,9 @@ static const H5FD_class_t noting_driver = {
     .maxaddr = INT64_MAX,
     .fc_degree = H5F_CLOSE_STRONG,
     .fapl_size = sizeof(noting_access),
+    .fapl_get = noting_access_of,
+    .fapl_copy = noting_copy_access,
+    .fapl_free = noting_free_access,
     .open = noting_open,
     .close = noting_close,
     .cmp = noting_compare,
@@ -302,6 +373,7 @@ static const H5FD_class_t noting_driver = {
     .get_eoa = noting_get_end_of_allocation,
     .set_eoa = noting_set_end_of_allocation,
     .get_eof = noting_get_end_of_file,
+    .get_handle = noting_get_handle,
     .read = noting_read,
     .write = noting_write,
     .fl_map = H5FD_FLMAP_DICHOTOMY,
@@ -353,7 +425,7 @@ hid_t ups_hdf5_driver_open(const char *path, ups_hdf5_note *note, char reason[30
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
     if (driver >= 0 && access_list >= 0 && H5Pset_driver(access_list, driver, &access) >= 0)
         file = H5Fopen(path, H5F_ACC_RDONLY, access_list);
-    if (file < 0) ups_hdf5_reason(reason);
+    if (file < 0) ups_hdf5_failed(note, reason);
     if (access_list >= 0) H5Pclose(access_list);
     return file;
 }

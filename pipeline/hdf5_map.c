@@ -1,9 +1,10 @@
 /* Where an HDF5 file keeps a dataset: offset, or chunks with their addresses, sizes and filter masks. Asked of the
  * library once, under its lock; what comes out needs no library. What cannot be said that way is left to the library,
  * with a remark why. */
-#include "pipeline/hdf5_file.h"
+#include "pipeline/hdf5_elsewhere.h"
 #include "pipeline/hdf5_object.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,14 +22,20 @@ static herr_t read_region(const ups_stored_array *array, hid_t file, const ups_r
     }
     herr_t result = -1;
     hid_t memory_type = array->dtype == UPS_F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+    ups_hdf5_note *note = &((ups_hdf5_file *)array->library)->note;
     hid_t dataset = H5Dopen2(file, array->name, H5P_DEFAULT);
     hid_t file_space = dataset < 0 ? -1 : H5Dget_space(dataset);
     hid_t memory_space = dataset < 0 ? -1 : H5Screate_simple(array->rank, count, NULL);
+    note->absent[0] = '\0'; /* until here a virtual dataset may have looked for more numbered sources than there are */
     bool scalar = file_space >= 0 && H5Sget_simple_extent_type(file_space) == H5S_SCALAR; /* nothing to select in */
     if (file_space >= 0 && memory_space >= 0 &&
         (scalar || H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0))
         result = H5Dread(dataset, memory_type, memory_space, file_space, H5P_DEFAULT, out);
-    if (result < 0) ups_hdf5_reason(reason);
+    if (result < 0) ups_hdf5_failed(note, reason);
+    if (result >= 0 && note->absent[0]) { /* the library has put fill values into its place */
+        snprintf(reason, 300, "its source %.200s is missing now", note->absent);
+        result = -1;
+    }
     if (memory_space >= 0) H5Sclose(memory_space);
     if (file_space >= 0) H5Sclose(file_space);
     if (dataset >= 0) H5Dclose(dataset);
@@ -47,7 +54,7 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
     char reason[300] = "";
     ups_hdf5_enter();
     herr_t result = read_region(array, file->id, region, out, reason);
-    ups_status reads = result < 0 ? ups_hdf5_check_reads(file, error) : UPS_OK;
+    ups_status reads = ups_hdf5_check_reads(file, error);
     ups_hdf5_leave();
     if (has_changed(file)) {
         return ups_fail(error, UPS_ERR_STALE,
@@ -55,8 +62,8 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
                         "nothing writes to it",
                         file->path);
     }
-    if (result >= 0) return UPS_OK;
     UPS_TRY(reads);
+    if (result >= 0) return UPS_OK;
     return ups_fail(
         error, UPS_ERR_FORMAT,
         "dataset '%s' cannot be read by the HDF5 library (%s); it is damaged, or needs a filter plug-in that "
@@ -221,6 +228,8 @@ static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk
     uint32_t mask = 0;
     herr_t result = H5Dread_chunk(map->dataset, H5P_DEFAULT, start, &mask, untouched);
     note->armed = false;
+    char reason[300];
+    if (result < 0) ups_hdf5_failed(note, reason);
     *chunk = (ups_stored_chunk){UPS_OFFSET_UNWRITTEN, 0, 0};
     if (result < 0 || !note->taken) return UPS_OK;
     if (note->length > UINT32_MAX || note->offset > map->file->bytes || note->length > map->file->bytes - note->offset)
@@ -237,7 +246,7 @@ static ups_status map_chunk_table(mapping *map, int64_t chunk_count) {
     hsize_t written = 0;
     char reason[300];
     if (H5Dget_num_chunks(map->dataset, map->space, &written) < 0)
-        return fail_to_find_chunks(map, ups_hdf5_reason(reason));
+        return fail_to_find_chunks(map, ups_hdf5_failed(&map->file->note, reason));
     array->chunks = UPS_ARENA_ARRAY(map->arena, ups_stored_chunk, chunk_count);
     int64_t at[UPS_ARRAY_MAX_RANK] = {0};
     hsize_t found = 0;
@@ -389,7 +398,7 @@ static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, 
     ups_status status;
     char reason[300];
     ups_hdf5_enter();
-    map.dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
+    map.dataset = ups_hdf5_open_dataset(file, name);
     if (map.dataset >= 0) {
         map.type = H5Dget_type(map.dataset);
         map.space = H5Dget_space(map.dataset);
@@ -398,8 +407,11 @@ static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, 
     if (map.type >= 0 && map.space >= 0 && map.creation >= 0) {
         status = map_storage(&map);
     } else {
-        status = ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' cannot be opened (%s); it is missing or damaged",
-                          file->path, name, ups_hdf5_reason(reason));
+        ups_hdf5_failed(&file->note, reason);
+        status = ups_hdf5_check_reads(file, error);
+        if (status == UPS_OK)
+            status = ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' cannot be opened (%s); it is missing or damaged",
+                              file->path, name, reason);
     }
     if (keep && status == UPS_OK && array->storage == UPS_STORAGE_LIBRARY) file->needed = true;
     if (map.creation >= 0) H5Pclose(map.creation);

@@ -125,10 +125,10 @@ hid_t ups_hdf5_open_for_attributes(const ups_hdf5_file *file, const char *name) 
     return H5I_INVALID_HID;
 }
 
-void ups_hdf5_undecodable(char why[600]) {
+void ups_hdf5_undecodable(ups_hdf5_file *file, char why[600]) {
     unsigned major, minor, release;
     char reason[300];
-    ups_hdf5_reason(reason);
+    ups_hdf5_failed(&file->note, reason);
     H5get_libversion(&major, &minor, &release);
     if (!strstr(reason, "version")) {
         snprintf(why, 600, "%s", reason);
@@ -160,7 +160,7 @@ void ups_hdf5_each_attribute(ups_hdf5_file *file, hid_t object, H5A_operator2_t 
     }
     if (file->told_left_out) return;
     file->told_left_out = true;
-    ups_hdf5_undecodable(why);
+    ups_hdf5_undecodable(file, why);
     H5Iget_name(object, name, sizeof name);
     ups_log(UPS_LOG_WARNING, "%s: the attributes of '%s' are left out, since one of them cannot be decoded (%s)",
             file->path, name, why);

@@ -12,8 +12,8 @@ hid_t ups_hdf5_open_for_attributes(const ups_hdf5_file *file, const char *name);
  * them, they are left out, which a line of the log says once a file. */
 void ups_hdf5_each_attribute(ups_hdf5_file *file, hid_t object, H5A_operator2_t visit, void *context);
 
-/* Why the library could not decode an attribute in its last call: ups_hdf5_reason, and what to do about it. */
-void ups_hdf5_undecodable(char why[600]);
+/* Why the library could not decode an attribute in its last call: ups_hdf5_failed, and what to do about it. */
+void ups_hdf5_undecodable(ups_hdf5_file *file, char why[600]);
 
 /* Whether an object or attribute lies in this file: behind an external link it does not. */
 bool ups_hdf5_is_of(const ups_hdf5_file *file, hid_t part);

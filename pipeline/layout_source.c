@@ -403,6 +403,23 @@ static bool size_fits(const ups_sample *sample) {
     return !over;
 }
 
+/* A step between frames takes time: what goes back or stands still is damaged, or two runs put together. */
+static ups_status check_times(const layout_source *source, int64_t number, ups_error *error) {
+    const ups_layout_member *member = &source->members[number];
+    const double *time = member->sample.time;
+    if (number > 0 && member[-1].sample.time == time && member[-1].sample.times == member->sample.times) return UPS_OK;
+    for (int64_t t = 1; t < member->sample.times; t++) {
+        if (time[t] > time[t - 1]) continue;
+        return ups_fail(
+            error, UPS_ERR_FORMAT,
+            "%s: times do not increase in sample %s: frame %lld is at %.9g, frame %lld at %.9g (counted from "
+            "0); each frame must be later than the one before",
+            source->files[member->parts[0].array->file].path, source->names[number], (long long)(t - 1), time[t - 1],
+            (long long)t, time[t]);
+    }
+    return UPS_OK;
+}
+
 /* True when the file holds the member's frames as decode would write them. */
 static bool is_as_stored(const ups_layout_member *member) {
     const ups_layout_part *part = &member->parts[0];
@@ -458,6 +475,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
         .channel_names = builder->channel_names,
     };
     name_samples(source);
+    for (int64_t m = 0; m < source->member_count; m++) UPS_TRY(check_times(source, m, error));
     collect_parameters(source);
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);

@@ -130,7 +130,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     builder->through_library = options && options->through_library;
     *file = (ups_layout_file){.path = path};
     if (!ups_netcdf_is_classic(path)) {
-        UPS_TRY(ups_hdf5_open(path, builder->through_library, &opened, error));
+        UPS_TRY(ups_hdf5_open(path, options ? options->root : NULL, builder->through_library, &opened, error));
         *file = (ups_layout_file){path, opened, close_hdf5};
     }
     builder->file = opened;

@@ -32,6 +32,8 @@ typedef struct ups_layout_options {
     /* Read everything by HDF5 instead of extents: for comparison and for trouble. UPS_ERR_UNSUPPORTED of classic
      * NetCDF. */
     bool through_library;
+    /* Files below it may keep data in other files below it; NULL, and for other files: below their own directory. */
+    const char *root;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

@@ -227,12 +227,18 @@ static ups_status start_threads(ups_loader *loader, ups_error *error) {
             return ups_fail(error, UPS_ERR_MEMORY, "no memory for %d decode threads of %.1f MiB; fewer need less",
                             loader->options.decode_threads, (double)(staging + scratch) / (1 << 20));
         if (pthread_create(&decoder->thread, NULL, ups_loader_decode, decoder) != 0)
-            return ups_fail(error, UPS_ERR_MEMORY, "decode thread %d of %d could not be started", i + 1,
-                            loader->options.decode_threads);
+            return ups_fail(
+                error, UPS_ERR_MEMORY,
+                "decode thread %d of %d could not be started; is a limit reached (ulimit -u, ulimit -v), or "
+                "memory short?",
+                i + 1, loader->options.decode_threads);
         loader->decoders_running++;
     }
     loader->io_running = pthread_create(&loader->io_thread, NULL, ups_loader_fetch, loader) == 0;
-    return loader->io_running ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "the I/O thread could not be started");
+    return loader->io_running ? UPS_OK
+                              : ups_fail(error, UPS_ERR_MEMORY,
+                                         "the I/O thread could not be started; is a limit reached (ulimit -u, "
+                                         "ulimit -v), or memory short?");
 }
 
 ups_status ups_loader_open(const ups_loader_options *options, const ups_loader_task *tasks, int32_t task_count,

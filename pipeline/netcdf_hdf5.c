@@ -1,5 +1,6 @@
 #include "pipeline/netcdf_hdf5.h"
 
+#include "pipeline/hdf5_elsewhere.h"
 #include "pipeline/hdf5_object.h"
 #include "pipeline/hdf5_text.h"
 #include <stdlib.h>
@@ -264,7 +265,8 @@ static bool is_scale(const description *to, hid_t dataset) {
 static bool examine(const description *to, hid_t dataset, const char *name, found_dataset *found) {
     static const char hidden[] = "_nc4_non_coord_"; /* before a variable that only shares a dimension's name */
     *found = (found_dataset){.name = name, .dim_id = -1};
-    hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+    const bool all_there = ups_hdf5_all_is_there(to->file, dataset, name); /* else the file is refused */
+    hid_t type = H5Dget_type(dataset), space = all_there ? H5Dget_space(dataset) : H5I_INVALID_HID;
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
     bool usable = type >= 0 && rank >= 0 && rank <= MOST_RANK;
     if (usable) {
@@ -373,7 +375,7 @@ ups_status ups_netcdf_hdf5_describe(ups_hdf5_file *file, ups_arena *arena, ups_n
     hid_t root = ups_hdf5_open_for_attributes(file, "");
     herr_t result = root < 0 ? -1 : list_names(&to, root);
     if (result < 0) {
-        ups_hdf5_reason(reason);
+        ups_hdf5_failed(&file->note, reason);
     } else {
         find_datasets(&to);
         find_uses(&to);

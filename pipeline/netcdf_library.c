@@ -3,6 +3,7 @@
 #if defined(UPS_HAVE_NETCDF)
 
 #include "pipeline/hdf5_driver.h"
+#include <errno.h>
 #include <netcdf.h>
 
 typedef struct library_variable {
@@ -53,6 +54,12 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
     ups_hdf5_leave();
     UPS_TRY(check_unchanged(array->library, error));
     if (result == NC_NOERR) return UPS_OK;
+    if (result > 0) { /* the system's own */
+        errno = result;
+        return ups_fail_errno(error, "variable '%s' cannot be read by the NetCDF library", array->name);
+    }
+    if (result == NC_ENOMEM)
+        return ups_fail(error, UPS_ERR_MEMORY, "the NetCDF library found no memory to read variable '%s'", array->name);
     return ups_fail(error, UPS_ERR_FORMAT,
                     "variable '%s' cannot be read by the NetCDF library (%s); the file is damaged, or its disk failed",
                     array->name, nc_strerror(result));

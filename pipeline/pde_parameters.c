@@ -1,5 +1,7 @@
 #include "pipeline/pde_parameters.h"
 
+#include "base/config_document.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -87,7 +89,8 @@ static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, c
 void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text) {
     yaml_parser_t parser;
     yaml_document_t document;
-    if (!yaml_parser_initialize(&parser)) return;
+    size_t line;
+    if (!ups_yaml_is_shallow(text, strlen(text), &line) || !yaml_parser_initialize(&parser)) return;
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
     if (yaml_parser_load(&parser, &document)) {
         const yaml_node_t *root = yaml_document_get_root_node(&document);

@@ -1,4 +1,4 @@
-#include "pipeline/hdf5_file.h"
+#include "pipeline/hdf5_elsewhere.h"
 
 #include "base/files.h"
 #include <errno.h>
@@ -33,8 +33,9 @@ static ups_status open_descriptor(ups_hdf5_file *file, ups_error *error) {
     if (stat(file->path, &status) != 0) return ups_fail_errno(error, "%s cannot be opened", file->path);
     if (S_ISDIR(status.st_mode))
         return ups_fail(error, UPS_ERR_IO, "%s is a directory; name the HDF5 files in it", file->path);
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0) return ups_fail_errno(error, "%s cannot be opened for reading", file->path);
+    UPS_TRY(ups_open_regular(file->path, O_RDONLY, &file->fd, error));
+    file->note.device = status.st_dev;
+    file->note.inode = status.st_ino;
     file->bytes = (uint64_t)status.st_size;
     file->modified = status.st_mtim;
     if (file->bytes == 0)
@@ -55,7 +56,8 @@ static ups_status open_both(ups_hdf5_file *file, ups_error *error) {
     return ups_fail(error, UPS_ERR_FORMAT, "%s cannot be read as HDF5 (%s); %s", file->path, reason, remedy);
 }
 
-ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file **out, ups_error *error) {
+ups_status ups_hdf5_open(const char *path, const char *root, bool through_library, ups_hdf5_file **out,
+                         ups_error *error) {
     *out = NULL;
     ups_hdf5_file *file = calloc(1, sizeof *file);
     if (!file || !(file->path = strdup(path))) {
@@ -65,6 +67,8 @@ ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file *
     file->fd = -1;
     file->id = H5I_INVALID_HID;
     file->through_library = through_library;
+    file->note.bounded = true;
+    file->note.boundary = ups_hdf5_boundary(path, root);
     ups_status status = open_both(file, error);
     if (status != UPS_OK) {
         ups_hdf5_close(file);
@@ -85,6 +89,11 @@ ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error) {
                         "%s: was cut while it was being read (it had %llu bytes). Start again once nothing writes to "
                         "it",
                         file->path, (unsigned long long)file->bytes);
+    const ups_error *refusal = &file->note.refusal;
+    const bool names_it = strncmp(refusal->message, file->path, strlen(file->path)) == 0;
+    if (refusal->code != UPS_OK)
+        return ups_fail(error, refusal->code, "%s%s%s", names_it ? "" : file->path, names_it ? "" : ": ",
+                        refusal->message);
     if (trouble->error_number == 0) return UPS_OK;
     errno = trouble->error_number;
     return ups_fail_errno(error, "%s: what it contains could not be read", file->path);
@@ -107,6 +116,7 @@ void ups_hdf5_settle(ups_hdf5_file *file) {
 void ups_hdf5_close(ups_hdf5_file *file) {
     if (!file) return;
     close_both(file);
+    free(file->note.boundary);
     free(file->path);
     free(file);
 }
@@ -122,7 +132,11 @@ static hid_t open_object(const ups_hdf5_file *file, const char *name) {
 ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name) {
     ups_hdf5_kind kind = UPS_HDF5_ABSENT;
     ups_hdf5_enter();
+    file->note.absent[0] = '\0';
     hid_t object = open_object(file, name);
+    char reason[300];
+    if (object < 0) ups_hdf5_failed(&file->note, reason);
+    if (object < 0 && file->note.absent[0]) ups_hdf5_refuse_absent(&file->note, name);
     if (object >= 0) {
         H5I_type_t type = H5Iget_type(object);
         if (type == H5I_GROUP) kind = UPS_HDF5_GROUP;
@@ -136,7 +150,7 @@ ups_hdf5_kind ups_hdf5_kind_of(ups_hdf5_file *file, const char *name) {
 bool ups_hdf5_unreadable(ups_hdf5_file *file, const char *name, char reason[300]) {
     ups_hdf5_enter();
     hid_t object = open_object(file, name);
-    if (object < 0) ups_hdf5_reason(reason);
+    if (object < 0) ups_hdf5_failed(&file->note, reason);
     if (object >= 0) H5Oclose(object);
     ups_hdf5_leave();
     return object < 0;
@@ -168,7 +182,7 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group_name, ups_arena 
     ups_hdf5_enter();
     hid_t group = open_object(file, group_name);
     herr_t result = group < 0 ? -1 : H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, take_name, &list);
-    if (result < 0) ups_hdf5_reason(reason);
+    if (result < 0) ups_hdf5_failed(&file->note, reason);
     if (group >= 0) H5Oclose(group);
     ups_hdf5_leave();
     if (result < 0) {

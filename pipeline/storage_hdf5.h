@@ -17,13 +17,17 @@ typedef struct ups_hdf5_file ups_hdf5_file;
  * lose what that has not closed. */
 void ups_hdf5_quiet_at_exit(void);
 
-/* Opens a file for mapping. With `through_library` every array will be read by the library. UPS_ERR_IO when it cannot
+/* Opens a file for mapping. What it keeps in other files (external links, sources of virtual datasets, external
+ * storage) is read where these lie below `root`, if the file itself does; otherwise, or with NULL, below the file's own
+ * directory. With `through_library` every array will be read by the library. UPS_ERR_IO when it cannot
  * be opened at all, UPS_ERR_FORMAT when it is empty, truncated or no HDF5; the sentence says which, and what to do. */
-ups_status ups_hdf5_open(const char *path, bool through_library, ups_hdf5_file **file, ups_error *error);
+ups_status ups_hdf5_open(const char *path, const char *root, bool through_library, ups_hdf5_file **file,
+                         ups_error *error);
 const char *ups_hdf5_path(const ups_hdf5_file *file);
 
 /* UPS_ERR_IO or UPS_ERR_STALE when something of the file could not be read since it was opened, or is gone: then what
- * was found in it may not be all, though every call succeeded. */
+ * was found in it may not be all, though every call succeeded. Other errors when it refers to files that are missing or
+ * not to be read. */
 ups_status ups_hdf5_check_reads(const ups_hdf5_file *file, ups_error *error);
 
 /* Closes the library's side unless an array needs it. Call when all is mapped; after it only reading mapped arrays is

@@ -26,8 +26,8 @@ struct ups_netcdf_file {
 
 bool ups_netcdf_is_classic(const char *path) {
     char start[3];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return false;
+    int fd;
+    if (ups_open_regular(path, O_RDONLY, &fd, NULL) != UPS_OK) return false;
     bool classic =
         ups_read_at(fd, path, 0, start, sizeof start, NULL) == UPS_OK && memcmp(start, "CDF", sizeof start) == 0;
     close(fd);
@@ -40,9 +40,8 @@ static ups_status open_descriptor(const char *path, ups_hdf5_file *hdf5, ups_net
     ups_netcdf_file *file = UPS_ARENA_NEW(arena, ups_netcdf_file);
     *file = (ups_netcdf_file){.arena = arena, .path = ups_arena_strdup(arena, path), .hdf5 = hdf5};
     *out = file;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0 || fstat(file->fd, &file->opened) != 0)
-        return ups_fail_errno(error, "%s cannot be opened for reading", path);
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &file->fd, error));
+    if (fstat(file->fd, &file->opened) != 0) return ups_fail_errno(error, "%s cannot be opened for reading", path);
     file->bytes = (uint64_t)file->opened.st_size;
     return UPS_OK;
 }

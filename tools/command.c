@@ -2,6 +2,7 @@
  * say what would be right. The tables built for it live as long as the process, which is one command. */
 #include "tools/command.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include <errno.h>
 #include <limits.h>
@@ -98,17 +99,27 @@ static void print_help(const ups_usage *usage) {
 /* ---- failures ---- */
 
 static void print_json_error(const char *code, const char *message) {
-    json_t *document = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
+    json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_text(message));
     if (!document) return;
     json_dumpf(document, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(document);
 }
 
+/* One line, whatever stands in the names that it tells. */
+static void print_line(const char *line) {
+    char printable[UPS_PRINTABLE_ROOM * sizeof((ups_error *)NULL)->message];
+    ups_printable(line, strlen(line), printable, sizeof printable);
+    for (char *at = printable; (at = strchr(at, '\n'));) *at = ' ';
+    fprintf(stderr, "%s\n", printable);
+}
+
 int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     fflush(stdout);
     if (arguments && arguments->json) print_json_error(ups_status_name(error->code), error->message);
-    fprintf(stderr, "ups: %s\n", error->message);
+    char line[sizeof error->message + 8];
+    snprintf(line, sizeof line, "ups: %s", error->message);
+    print_line(line);
     return error->code == UPS_ERR_CANCELLED ? UPS_EXIT_CANCELLED : UPS_EXIT_FAILURE;
 }
 
@@ -116,7 +127,10 @@ static int usage_failure(const char *command, bool json, const char *message) {
     fflush(stdout);
     if (json) print_json_error("usage", message);
     const char *space = command[0] ? " " : "";
-    fprintf(stderr, "ups%s%s: %s\nTry 'ups%s%s --help'.\n", space, command, message, space, command);
+    char line[640];
+    snprintf(line, sizeof line, "ups%s%s: %s", space, command, message);
+    print_line(line);
+    fprintf(stderr, "Try 'ups%s%s --help'.\n", space, command);
     return UPS_EXIT_USAGE;
 }
 

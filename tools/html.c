@@ -1,6 +1,7 @@
 #include "tools/html.h"
 
 #include "base/files.h"
+#include "base/printable.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -43,26 +44,6 @@ void ups_html_markup(ups_html *html, const char *format, ...) {
     va_end(list);
 }
 
-/* Bytes of the well-formed UTF-8 sequence at `text` (RFC 3629); 0 when there is none. */
-static size_t sequence(const unsigned char *text) {
-    static const struct {
-        unsigned char low, high, second_low, second_high;
-        size_t length;
-    } forms[] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-                 {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-                 {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
-    if (*text < 0x80) return 1;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (*text < forms[i].low || *text > forms[i].high) continue;
-        if (text[1] < forms[i].second_low || text[1] > forms[i].second_high) return 0;
-        for (size_t k = 2; k < forms[i].length; k++) {
-            if (text[k] < 0x80 || text[k] > 0xbf) return 0;
-        }
-        return forms[i].length;
-    }
-    return 0;
-}
-
 static void append_character(ups_html *html, const char *text, size_t length) {
     if (length != 1) {
         append(html, text, length);
@@ -95,14 +76,15 @@ static void append_character(ups_html *html, const char *text, size_t length) {
 }
 
 void ups_html_text(ups_html *html, const char *text) {
-    while (text && *text) {
-        size_t length = sequence((const unsigned char *)text);
-        if (length == 0) {
+    const char *end = text ? text + strlen(text) : NULL;
+    while (text < end) {
+        const int length = ups_utf8_length(text, (size_t)(end - text));
+        if (length <= 0) {
             append(html, "\xef\xbf\xbd", 3);
             text++;
             continue;
         }
-        append_character(html, text, length);
+        append_character(html, text, (size_t)length);
         text += length;
     }
 }

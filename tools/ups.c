@@ -1,10 +1,13 @@
 /* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file cmd_X.c, a prototype in commands.h
  * and a line here. */
 #include "base/cancel.h"
+#include "base/exhausted.h"
 #include "pipeline/storage_hdf5.h"
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/openmp_wait.h"
+#include "tools/standard_output.h"
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,11 +64,14 @@ static const ups_command_group ups = {
 
 int main(int argc, char **argv) {
     ups_openmp_wait_briefly(argv);
+    ups_standard_output_begin();
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         puts("ups " UPS_VERSION);
-        return UPS_EXIT_OK;
+        return ups_standard_output_end(UPS_EXIT_OK);
     }
     ups_cancel_install();
+    ups_exit_when_out_of_memory(UPS_EXIT_FAILURE);
+    signal(SIGXFSZ, SIG_IGN); /* writing beyond `ulimit -f` then fails with EFBIG, as any write may fail */
     ups_hdf5_quiet_at_exit();
-    return ups_command_dispatch(&ups, argc, argv);
+    return ups_standard_output_end(ups_command_dispatch(&ups, argc, argv));
 }

@@ -166,8 +166,8 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
         }
     }
     if (status == UPS_OK) {
-        status = ups_layout_open_many((const char *const *)paths, task_config->file_count, &(ups_layout_options){0},
-                                      &task->source, error);
+        status = ups_layout_open_many((const char *const *)paths, task_config->file_count,
+                                      &(ups_layout_options){.root = config->data.root}, &task->source, error);
         if (status == UPS_ERR_IO) {
             ups_fail_within(error, "task %s (its files are looked for below the key data.root: %s)", task->name,
                             config->data.root);

@@ -214,6 +214,17 @@ static void malformed_yaml_is_told_with_its_line(void **state) {
     assert_mistake(MINIMAL "train: {<<: [5]}\n", NULL, "c.yaml:4: '<<' takes a mapping or a list of mappings");
 }
 
+static void documents_nested_too_deep_are_refused(void **state) {
+    char deep[200000] = MINIMAL "note: ";
+    memset(deep + strlen(deep), '[', 100000);
+    assert_mistake(deep, NULL, "c.yaml:4: nested more than 64 deep");
+    char override[200000] = "a.a";
+    for (int i = 0; i < 64; i++) strcat(override, ".a");
+    strcat(override, "=1");
+    assert_mistake(MINIMAL, override,
+                   "--set a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.…: more than 64 keys, one below the other");
+}
+
 static void documents_without_end_are_refused(void **state) {
     assert_mistake("tasks: &a [*a]\n", NULL,
                    "c.yaml:1: nested more than 64 deep, or more than 100000 values once aliases are written out");
@@ -315,6 +326,7 @@ int main(void) {
         cmocka_unit_test(texts_of_the_wrong_length_are_refused),
         cmocka_unit_test(long_and_broken_values_are_shown_in_short_on_one_line),
         cmocka_unit_test(malformed_yaml_is_told_with_its_line),
+        cmocka_unit_test(documents_nested_too_deep_are_refused),
         cmocka_unit_test(documents_without_end_are_refused),
         cmocka_unit_test(an_empty_file_is_told),
         cmocka_unit_test(a_file_that_cannot_be_read_is_told),

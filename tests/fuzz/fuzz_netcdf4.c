@@ -28,7 +28,7 @@ static void read_variables(ups_netcdf_file *file, ups_arena *arena) {
 static void read_as_netcdf(const char *path) {
     ups_error error = {0};
     ups_hdf5_file *hdf5;
-    if (!fuzz_accepted(ups_hdf5_open(path, false, &hdf5, &error), &error)) return;
+    if (!fuzz_accepted(ups_hdf5_open(path, NULL, false, &hdf5, &error), &error)) return;
     ups_netcdf_file *file;
     if (fuzz_accepted(ups_netcdf_open_hdf5(hdf5, &file, &error), &error)) {
         ups_arena *arena = ups_arena_create(0);

@@ -152,7 +152,7 @@ static void *read_axes(void *context) {
 static void map_among_readers(const char *path) {
     enum { READERS = 3 };
     ups_hdf5_file *file;
-    assert_int_equal(ups_hdf5_open(path, false, &file, NULL), UPS_OK);
+    assert_int_equal(ups_hdf5_open(path, NULL, false, &file, NULL), UPS_OK);
     pthread_t threads[READERS];
     reader readers[READERS];
     ups_arena *arena = ups_arena_create(0);

@@ -111,7 +111,7 @@ static ups_netcdf_file *open_netcdf(ups_hdf5_file **hdf5) {
     ups_netcdf_file *file;
     ups_error error;
     write_file(scratch("ends.nc"));
-    assert_int_equal(ups_hdf5_open(scratch("ends.nc"), false, hdf5, &error), UPS_OK);
+    assert_int_equal(ups_hdf5_open(scratch("ends.nc"), NULL, false, hdf5, &error), UPS_OK);
     assert_int_equal(ups_netcdf_open_hdf5(*hdf5, &file, &error), UPS_OK);
     return file;
 }
@@ -168,7 +168,7 @@ static void a_file_that_changes_while_it_is_opened_is_said(void **state) {
     ups_netcdf_file *file;
     ups_error error;
     write_file(scratch("ends.nc"));
-    assert_int_equal(ups_hdf5_open(scratch("ends.nc"), false, &hdf5, &error), UPS_OK);
+    assert_int_equal(ups_hdf5_open(scratch("ends.nc"), NULL, false, &hdf5, &error), UPS_OK);
     cut_and_lengthen(scratch("ends.nc"));
     assert_told(&error, ups_netcdf_open_hdf5(hdf5, &file, &error));
     assert_null(file);

@@ -8,9 +8,11 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import time
 import unittest
 
 import h5py
@@ -203,7 +205,108 @@ class BadInput(unittest.TestCase):
         built = {group["split"]: group["skipped"] for group in json.loads(done.stdout) if group["task"] == "advection"}
         self.assertEqual(built, {"train": 0, "validation": 0, "test": len(self.samples("test"))})
 
+    def test_what_is_no_regular_file_is_refused_at_once(self):
+        def pipe(path):
+            os.mkfifo(path)
+
+        def listening(path):
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(path)
+        for make, kind in ((pipe, "a named pipe"), (listening, "a socket"), (lambda path: os.symlink("/dev/zero", path), "a device"),
+                           (os.mkdir, "a directory")):
+            with self.subTest(kind):
+                config, path = self.with_field_file(make)
+                for command in (["data", "inspect", path], ["data", "dump", path, "-o", self.runs.path("no.npy")], ["train", config, "--plan"]):
+                    self.one_sentence(self.runs.run(*command), re.escape(path), kind)
+                for command in (["config", "check", path], ["train", path]):
+                    self.one_sentence(self.runs.run(*command), re.escape(path), kind)
+                shutil.rmtree(path) if kind == "a directory" else os.remove(path)
+
+    def test_a_configuration_that_never_comes_is_not_waited_for_beyond_a_signal(self):
+        with open(self.trained, encoding="utf-8") as file:
+            whole = self.runs.run("config", "check", "/dev/stdin", stdin=file)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        with subprocess.Popen([UPS, "config", "check", "/dev/stdin"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+            time.sleep(0.5)
+            waiting.terminate()
+            try:
+                self.assertEqual(waiting.wait(timeout=20), 130)
+            finally:
+                waiting.kill()
+
+    def test_times_that_do_not_increase_are_refused_naming_where(self):
+        for place, value, told in ((5, 0.1, "frame 4 is at .*, frame 5 at 0.1"), (5, None, "frame 4 is at .*, frame 5 at"), (8, np.nan, "frame 8 at")):
+            def write(path, place=place, value=value):
+                shutil.copyfile(os.path.join(self.runs.data, "advection.h5"), path)
+                with h5py.File(path, "r+") as file:
+                    file["t-coordinate"][place] = file["t-coordinate"][place - 1] if value is None else value
+            self.refused_fields(write, "times do not increase", told)
+
+    def test_times_of_steps_that_rounding_made_uneven_are_read(self):
+        def write(path):
+            shutil.copyfile(os.path.join(self.runs.data, "advection.h5"), path)
+            with h5py.File(path, "r+") as file:
+                steps = np.float32(1000) + np.float32(1e-3) * np.arange(file["t-coordinate"].shape[0], dtype="f4")
+                del file["t-coordinate"]
+                file["t-coordinate"] = steps
+        _, path = self.with_field_file(write)
+        self.runs.must("data", "inspect", path)
+
+    # ---- what a terminal would take for commands ----
+
+    TITLE = "\x1b]0;owned\x07"
+
+    def nothing_for_the_terminal(self, done):
+        for text in (done.stdout, done.stderr):
+            self.assertEqual([c for c in text if ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160], [], repr(text))
+
+    def test_escape_sequences_in_names_are_shown_and_not_obeyed(self):
+        def strange(path):
+            with h5py.File(path, "w") as file:
+                file["a" + self.TITLE + "b"] = np.zeros(3)
+
+        def attribute(path):
+            shutil.copyfile(os.path.join(self.runs.data, "advection.h5"), path)
+            with h5py.File(path, "r+") as file:
+                file.attrs["nu" + self.TITLE + "\u009b31m\u202e"] = 0.5
+                file.attrs["config"] = "sim:\n  beta: 0.25"
+        for write, code in ((strange, 1), (attribute, 0)):
+            config, path = self.with_field_file(write)
+            done = self.runs.run("data", "inspect", path)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.nothing_for_the_terminal(done)
+            self.assertIn("\\u001b]0;owned\\u0007", done.stdout + done.stderr)
+            told = self.runs.run("data", "inspect", "--json", path)
+            self.nothing_for_the_terminal(told)
+            self.assertIn("owned", str(json.loads(told.stdout)))
+            self.nothing_for_the_terminal(self.runs.run("train", config, "--plan"))
+
+    def test_escape_sequences_in_names_of_files_are_shown_and_not_obeyed(self):
+        folder = os.fsencode(self.runs.path(self.id().rpartition(".")[2]))
+        os.mkdir(folder)
+        for name in (self.TITLE.encode() + b".h5", b"latin-\xe9.h5"):
+            path = os.path.join(folder, name)
+            gone = self.runs.run("data", "inspect", path)
+            self.one_sentence(gone, r"owned|latin-\\xe9", "No such file")
+            self.nothing_for_the_terminal(gone)
+            shutil.copyfile(os.path.join(self.runs.data, "advection.h5"), path)
+            self.nothing_for_the_terminal(self.runs.must("data", "inspect", path))
+            for command in (["data", "inspect", "--json", path], ["data", "inspect", "--json", path + b".gone"],
+                            ["data", "dump", path, "-o", os.path.join(folder, b"x.npy"), "--json"]):
+                done = self.runs.run(*command)
+                self.nothing_for_the_terminal(done)
+                self.assertTrue(json.loads(done.stdout))
+        self.nothing_for_the_terminal(self.runs.run("data", self.TITLE))
+        self.nothing_for_the_terminal(self.runs.run("data", "inspect", "--" + self.TITLE))
+
     # ---- where nothing can be written ----
+
+    def test_standard_output_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([UPS, "data", "inspect", os.path.join(self.runs.data, "advection.h5")], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "standard output cannot be written: No space left")
 
     def without_rights(self):
         """How to run as somebody who may not write what root owns; the binary is copied to where anybody can run it."""
@@ -278,7 +381,7 @@ class BadInput(unittest.TestCase):
         message = "No space left on device"
         if done is None:
             self.say_no_disk()
-            done, message = self.full(arguments, min(kib, 400)), "File too large"  # a limit on each file: below a checkpoint's size
+            done, message = self.full(arguments, min(kib, 400)), "the limit on file size"  # a limit on each file: below a checkpoint's size
         self.one_sentence(done, message, re.escape(folder), *parts)
         self.nothing_half_written(folder)
 
@@ -517,6 +620,26 @@ class BadInput(unittest.TestCase):
             line = next(i for i, text in enumerate(file, 1) if "dimension" in text)
         self.refused(["train", config], re.escape(f"{config}:{line}"), "model.dimension", "dim")
         self.refused(["train", self.runs.path("absent.yaml")], "absent.yaml", "No such file")
+
+    def test_what_is_nested_too_deep_is_refused_at_once(self):
+        deep = 40000
+        for content in ("a: " + "[" * deep + "]" * deep, "? " * deep, "".join("{a: " for _ in range(deep)),
+                        "\n".join(" " * i + "a:" for i in range(200))):
+            path = self.runs.path("deep.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(content)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            self.refused(["config", "check", path], rf"{re.escape(path)}:\d+: nested more than 64 deep")
+            self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 2)
+        self.refused(["config", "check", self.trained, "--set", ".".join(["a"] * deep) + "=1"], "more than 64 keys, one below the other")
+
+        def write(path):
+            shutil.copyfile(os.path.join(self.runs.data, "advection.h5"), path)
+            with h5py.File(path, "r+", libver="latest") as file:
+                file.attrs["config"] = "[" * deep
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        self.runs.must("data", "inspect", self.with_field_file(write)[1])
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 2)
 
     def test_latents_larger_than_any_memory_are_refused(self):
         path = self.runs.path("latents.npy")

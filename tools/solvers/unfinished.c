@@ -152,7 +152,7 @@ static ups_status read_journal(ups_unfinished *unfinished, ups_error *error) {
     char *text = NULL;
     size_t length = 0;
     const uint64_t longest = UINT64_C(1) << 40;
-    UPS_TRY(ups_read_file(unfinished->journal, longest, &text, &length, error));
+    UPS_TRY(ups_read_regular(unfinished->journal, longest, &text, &length, error));
     ups_status status = UPS_OK;
     const char *newline = memchr(text, '\n', length);
     json_t *found = newline ? json_loadb(text, (size_t)(newline - text), 0, NULL) : NULL;
