@@ -11,11 +11,13 @@
 #include "model/cpu/product.h"
 
 enum {
-    DEPTH = 384,             /* elements of k a block, at most: a panel's block stays in the first-level cache */
-    SPAN = 2048,             /* elements of k that are packed together, at most; of a transposed A, DEPTH */
-    A_ELEMENTS = 32 * 1024,  /* of A worked on together: 128 KiB of the second-level cache */
-    SMALL_PRODUCT = 1 << 18, /* multiplications below which starting threads costs more than it saves */
-    ALIGNMENT = 16,          /* floats */
+    DEPTH =
+        6144 / UPS_TILE_COLUMNS, /* elements of k a block, at most: a panel's 24 KiB stay in the first-level cache */
+    SPAN = 2048,                 /* elements of k that are packed together, at most */
+    TRANSPOSED_SPAN = 384,       /* the same where A is packed, too */
+    A_ELEMENTS = 32 * 1024,      /* of A worked on together: 128 KiB of the second-level cache */
+    SMALL_PRODUCT = 1 << 18,     /* multiplications below which starting threads costs more than it saves */
+    ALIGNMENT = 16,              /* floats */
 };
 
 typedef struct layout {
@@ -52,7 +54,7 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
     l.pack_a = s->transpose_a || s->operands != UPS_F32;
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
-    l.span = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, l.pack_a ? DEPTH : SPAN)) : s->k;
+    l.span = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, l.pack_a ? TRANSPOSED_SPAN : SPAN)) : s->k;
     l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : s->k;
     int64_t fitting = A_ELEMENTS / (l.span * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
     l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));

@@ -7,23 +7,23 @@
 #include "model/cpu/vector.h"
 
 static inline float row_sum(const float *x, int64_t n) {
-    f32x16 sum = f32x16_zero();
+    f32v sum = (f32v){0};
     int64_t i = 0;
-    for (; i + UPS_LANES <= n; i += UPS_LANES) sum += f32x16_load(x + i);
-    float total = f32x16_sum(sum);
+    for (; i + UPS_VECTOR <= n; i += UPS_VECTOR) sum += f32v_load(x + i);
+    float total = f32v_sum(sum);
     for (; i < n; i++) total += x[i];
     return total;
 }
 
 /* Sum of (x - shift)^2. */
 static inline float row_sum_of_squares(const float *x, float shift, int64_t n) {
-    f32x16 sum = f32x16_zero();
+    f32v sum = (f32v){0};
     int64_t i = 0;
-    for (; i + UPS_LANES <= n; i += UPS_LANES) {
-        f32x16 d = f32x16_load(x + i) - shift;
+    for (; i + UPS_VECTOR <= n; i += UPS_VECTOR) {
+        f32v d = f32v_load(x + i) - shift;
         sum += d * d;
     }
-    float total = f32x16_sum(sum);
+    float total = f32v_sum(sum);
     for (; i < n; i++) total += (x[i] - shift) * (x[i] - shift);
     return total;
 }
@@ -84,18 +84,18 @@ typedef struct means {
 static inline means row_products(const float *restrict x, const float *restrict dy, const float *restrict gain,
                                  float mean, float scale, float *restrict h, float *restrict dgain,
                                  float *restrict dbias, int64_t n) {
-    f32x16 sum_g = f32x16_zero(), sum_gh = f32x16_zero();
+    f32v sum_g = (f32v){0}, sum_gh = (f32v){0};
     int64_t i = 0;
-    for (; i + UPS_LANES <= n; i += UPS_LANES) {
-        f32x16 normalised = (f32x16_load(x + i) - mean) * scale, d = f32x16_load(dy + i);
-        f32x16_store(h + i, normalised);
-        if (dgain) f32x16_store(dgain + i, f32x16_load(dgain + i) + d * normalised);
-        if (dbias) f32x16_store(dbias + i, f32x16_load(dbias + i) + d);
-        f32x16 g = gain ? d * f32x16_load(gain + i) : d;
+    for (; i + UPS_VECTOR <= n; i += UPS_VECTOR) {
+        f32v normalised = (f32v_load(x + i) - mean) * scale, d = f32v_load(dy + i);
+        f32v_store(h + i, normalised);
+        if (dgain) f32v_store(dgain + i, f32v_load(dgain + i) + d * normalised);
+        if (dbias) f32v_store(dbias + i, f32v_load(dbias + i) + d);
+        f32v g = gain ? d * f32v_load(gain + i) : d;
         sum_g += g;
         sum_gh += g * normalised;
     }
-    means result = {f32x16_sum(sum_g), f32x16_sum(sum_gh)};
+    means result = {f32v_sum(sum_g), f32v_sum(sum_gh)};
     for (; i < n; i++) {
         h[i] = (x[i] - mean) * scale;
         if (dgain) dgain[i] += dy[i] * h[i];

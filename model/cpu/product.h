@@ -11,27 +11,15 @@
 #include "model/cpu/vector.h"
 
 #if defined(__AVX512F__)
-enum { UPS_VECTOR = 16, UPS_TILE_ROWS = 8, UPS_TILE_VECTORS = 3 }; /* 24 sums in 32 registers */
+enum { UPS_TILE_ROWS = 8, UPS_TILE_VECTORS = 3 }; /* 24 sums in 32 registers */
 #elif defined(__AVX2__)
-enum { UPS_VECTOR = 8, UPS_TILE_ROWS = 6, UPS_TILE_VECTORS = 2 }; /* 12 in 16 */
+enum { UPS_TILE_ROWS = 6, UPS_TILE_VECTORS = 2 }; /* 12 in 16 */
 #elif defined(__aarch64__)
-enum { UPS_VECTOR = 4, UPS_TILE_ROWS = 6, UPS_TILE_VECTORS = 4 }; /* 24 in 32 */
+enum { UPS_TILE_ROWS = 6, UPS_TILE_VECTORS = 4 }; /* 24 in 32 */
 #else
-enum { UPS_VECTOR = 4, UPS_TILE_ROWS = 4, UPS_TILE_VECTORS = 2 }; /* 8 in 16 */
+enum { UPS_TILE_ROWS = 4, UPS_TILE_VECTORS = 2 }; /* 8 in 16 */
 #endif
 enum { UPS_TILE_COLUMNS = UPS_VECTOR * UPS_TILE_VECTORS };
-
-/* One register of floats. */
-typedef float f32v __attribute__((vector_size(UPS_VECTOR * sizeof(float))));
-/* The same, wherever it lies in memory. */
-typedef float f32v_any __attribute__((vector_size(UPS_VECTOR * sizeof(float)), aligned(sizeof(float)), may_alias));
-
-static inline f32v f32v_load(const float *from) {
-    return *(const f32v_any *)(const void *)from;
-}
-static inline void f32v_store(float *to, f32v value) {
-    *(f32v_any *)(void *)to = value;
-}
 
 /* One tile of C (+)= A B + bias?. A's element (i, l) is a[i * row_stride + l * k_stride]; B's row l lies at b + l *
  * b_stride. */
@@ -105,7 +93,8 @@ UPS_TILE_SIZES(5)
 UPS_TILE_SIZES(6)
 #endif
 #if defined(__AVX512F__)
-    UPS_TILE_SIZES(7) UPS_TILE_SIZES(8)
+UPS_TILE_SIZES(7)
+UPS_TILE_SIZES(8)
 #endif
 
     /* By rows - 1 and vectors - 1. */

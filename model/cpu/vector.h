@@ -1,8 +1,8 @@
-/* What the kernels share: sixteen floats at a time, rows of either dtype read and written as float32, and parallel
+/* What the kernels share: vectors, rows of either dtype read and written as float32, and parallel
  * loops.
  *
- * `f32x16` is a vector of the compiler's own extension: one register with AVX-512, two with AVX2, four without; the
- * same source for all. Kernels compute in float32 whatever their tensors hold. A row that is bf16 is converted to a
+ * `f32v` is a vector of the compiler's own extension, one register of the instruction set: the same source for all.
+ * Kernels compute in float32 whatever their tensors hold. A row that is bf16 is converted to a
  * scratch buffer that stays in the first-level cache. */
 #ifndef UPS_MODEL_CPU_VECTOR_H
 #define UPS_MODEL_CPU_VECTOR_H
@@ -17,36 +17,36 @@
 #endif
 
 enum {
-    UPS_LANES = 16,
+    UPS_LANES = 16,   /* what rows in scratch are padded to: whole vectors in every instruction set */
     UPS_CHUNK = 2048, /* elements an elementwise kernel handles at once: three scratch rows of 8 KiB fit the first-level
                          cache */
     UPS_SMALL = 16384,   /* elements below which starting threads costs more than it saves */
     UPS_ROW_BLOCKS = 64, /* partial sums over rows, at most */
 };
 
-typedef float f32x16 __attribute__((vector_size(64)));
-typedef int32_t i32x16 __attribute__((vector_size(64)));
+/* One register of floats. */
+#if defined(__AVX512F__)
+enum { UPS_VECTOR = 16 };
+#elif defined(__AVX2__)
+enum { UPS_VECTOR = 8 };
+#else
+enum { UPS_VECTOR = 4 };
+#endif
+typedef float f32v __attribute__((vector_size(UPS_VECTOR * sizeof(float))));
+/* The same, wherever it lies in memory. */
+typedef float f32v_any __attribute__((vector_size(UPS_VECTOR * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-static inline f32x16 f32x16_load(const float *from) {
-    f32x16 value;
-    memcpy(&value, from, sizeof value);
-    return value;
+static inline f32v f32v_load(const float *from) {
+    return *(const f32v_any *)(const void *)from;
 }
-static inline void f32x16_store(float *to, f32x16 value) {
-    memcpy(to, &value, sizeof value);
-}
-static inline f32x16 f32x16_all(float value) {
-    return (f32x16){value, value, value, value, value, value, value, value,
-                    value, value, value, value, value, value, value, value};
-}
-static inline f32x16 f32x16_zero(void) {
-    return (f32x16){0};
+static inline void f32v_store(float *to, f32v value) {
+    *(f32v_any *)(void *)to = value;
 }
 /* Pairwise, so that the sum is as accurate as it is deterministic. */
-static inline float f32x16_sum(f32x16 v) {
-    float lanes[16];
-    memcpy(lanes, &v, sizeof lanes);
-    for (int step = 8; step > 0; step /= 2) {
+static inline float f32v_sum(f32v v) {
+    float lanes[UPS_VECTOR];
+    f32v_store(lanes, v);
+    for (int step = UPS_VECTOR / 2; step > 0; step /= 2) {
         for (int i = 0; i < step; i++) lanes[i] += lanes[i + step];
     }
     return lanes[0];

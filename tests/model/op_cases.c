@@ -15,6 +15,7 @@ const op_case op_cases[] = {
     {.name = "linear without bias", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(65, 129), C(34, 129), NONE}, .output = C(65, 34)},
     {.name = "linear, many rows", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1000, 33), C(18, 33), V(18)}, .output = C(1000, 18)},
     {.name = "linear, wide", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(70, 1000), C(130, 1000), V(130)}, .output = C(70, 130)},
+    {.name = "linear, more features than are packed together", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(21, 2500), C(23, 2500), V(23)}, .output = C(21, 23)},
     {.name = "linear of the stream to float32", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true}, .input_count = 3, .inputs = {S(2, 20, 48), C(40, 48), V(40)}, .output = S(2, 20, 40)},
     {.name = "layer norm", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {S(2, 33, 48), V(48), V(48)}, .output = C(2, 33, 48), .saved = {UPS_SHAPE(66, 2)}},
     {.name = "layer norm of 384", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(100, 384), V(384), V(384)}, .output = C(100, 384), .saved = {UPS_SHAPE(100, 2)}},
