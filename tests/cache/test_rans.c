@@ -49,7 +49,7 @@ static void this_form_is_among_those_compared(void **state) {
         is = is || strcmp(ups_rans_instruction_set(), wanted) == 0;
     }
     assert_int_equal(is, runs_here);
-    if (!is) skip_because("no form for %s runs on this processor", wanted);
+    if (!is) skip_because("the form for %s does not run on this processor", wanted);
 }
 
 static int fastest(void **state) {
