@@ -101,6 +101,8 @@ class Train(unittest.TestCase):
         done = self.runs.must(*command)  # auto, whatever is faster here
         self.assertIn("precision: f32 (", done.stderr)
         # Before checkpoints told it, the run's config.yaml did.
+        with open(latest, encoding="utf-8") as file:
+            kept = json.load(file)
         del kept["precision"]
         with open(latest, "w", encoding="utf-8") as file:
             json.dump(kept, file)
