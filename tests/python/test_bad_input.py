@@ -373,7 +373,7 @@ class BadInput(unittest.TestCase):
         done = self.on_a_full_disk(config, folder, arguments, kib)
         message = "No space left on device"
         if done is None:
-            done, message = self.full(arguments, min(kib, 400)), "the limit on file size"  # a limit on each file: below a checkpoint's size
+            done, message = self.full(arguments, min(kib, 400)), "File too large"  # a limit on each file: below a checkpoint's size
         self.one_sentence(done, message, re.escape(folder), *parts)
         self.nothing_half_written(folder)
 
