@@ -206,6 +206,8 @@ static ups_status check_scalar(const checker *c, const spot *s, const cyaml_sche
     if (length > max) {
         return wrong(c, s, ups_arena_printf(c->arena, "%s is longer than %u characters", shown, max), value, rule);
     }
+    const char *objection = rule && rule->objection ? rule->objection(node->text) : NULL;
+    if (objection) return ups_fail(c->error, UPS_ERR_CONFIG, "%s: %s %s", place_of(c, s), shown, objection);
     return UPS_OK;
 }
 

@@ -30,6 +30,8 @@ typedef struct ups_config_rule {
     const char *help; /* one line for `ups config keys` and the reference in docs/ */
     const char *word; /* a word that a number's key also takes, such as "auto", or NULL; free of the range … */
     int64_t word_value; /* … and the number it stands for in the struct */
+    /* What is wrong with a text, and what would be right: "is empty; name a directory". NULL where nothing is. */
+    const char *(*objection)(const char *text);
 } ups_config_rule;
 
 typedef struct ups_config_schema {

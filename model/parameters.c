@@ -14,6 +14,7 @@
 #include "model/device.h"
 #include "model/safetensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,6 +305,23 @@ static ups_status match_tensors(const ups_parameters *parameters, const char *on
     return UPS_OK;
 }
 
+/* A model with one NaN gives NaN for every field, and a mean over them that looks like any other failure. */
+static ups_status check_finite(const ups_safetensors *file, const ups_safetensor *tensor, const char *path, float *host,
+                               ups_error *error) {
+    UPS_TRY(ups_safetensors_read(file, tensor, host, error));
+    int64_t count = (int64_t)(tensor->bytes / sizeof *host), bad = 0, first = 0;
+    for (int64_t i = count - 1; i >= 0; i--) {
+        if (isfinite(host[i])) continue;
+        bad++;
+        first = i;
+    }
+    if (bad == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_NUMERIC,
+                    "%s: tensor '%s' holds %lld values that are NaN or infinite, element %lld the first: the file is "
+                    "damaged or was made by a training that diverged; restore it, or train it again",
+                    path, tensor->name, (long long)bad, (long long)first);
+}
+
 ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *only,
                                        const ups_parameter_buffer *buffers, int buffer_count, const char *path,
                                        bool strict, ups_error *error) {
@@ -322,6 +340,9 @@ ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *o
     const ups_safetensor **matched =
         UPS_ARENA_ARRAY(arena, const ups_safetensor *, (int64_t)buffer_count * parameters->count + 1);
     status = match_tensors(parameters, only, buffers, buffer_count, file, path, strict, arena, matched, error);
+    for (int m = 0; m < buffer_count * parameters->count && status == UPS_OK; m++) {
+        if (matched[m]) status = check_finite(file, matched[m], path, host, error);
+    }
     bool values_changed = false;
     for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
         values_changed |= buffers[b].values == parameters->values;

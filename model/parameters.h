@@ -65,8 +65,8 @@ uint16_t *ups_parameters_bf16(ups_parameters *parameters); /* device memory; NUL
 ups_status ups_parameters_refresh_bf16(ups_parameters *parameters,
                                        ups_error *error); /* after values changed other than by the optimizer */
 
-/* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length) before it changes anything, and
- * refreshes the bf16 copy; `strict` refuses missing and extra tensors. */
+/* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length, that all is finite) before it
+ * changes anything, and refreshes the bf16 copy; `strict` refuses missing and extra tensors. */
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error);
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error);
 

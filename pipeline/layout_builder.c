@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 ups_status ups_layout_add_member(ups_layout_builder *builder, ups_layout_member **member, ups_error *error) {
     if (builder->member_count == builder->member_capacity) {
@@ -60,6 +61,24 @@ static void visit_parameter(void *context, const char *name, double number, cons
 ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
                                       ups_error *error) {
     return ups_hdf5_attributes(builder->file, object, visit_parameter, parameters, error);
+}
+
+typedef struct described {
+    ups_layout_builder *builder;
+    ups_layout_member *member;
+} described;
+
+static void visit_description(void *context, const char *name, double number, const char *text) {
+    described *d = context;
+    visit_parameter(&d->member->found, name, number, text);
+    if (!text || (strcasecmp(name, "bc") != 0 && strcasecmp(name, "boundary") != 0)) return;
+    d->member->boundary = ups_arena_strdup(d->builder->arena, text);
+    d->member->sample.periodic = strcasecmp(text, "periodic") == 0;
+}
+
+ups_status ups_layout_read_description(ups_layout_builder *builder, const char *object, ups_layout_member *member,
+                                       ups_error *error) {
+    return ups_hdf5_attributes(builder->file, object, visit_description, &(described){builder, member}, error);
 }
 
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,

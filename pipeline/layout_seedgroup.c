@@ -1,6 +1,6 @@
 /* One group a seed, `0000`, `0001`, …, each with `data` (t, x, [y, [z,]] channel), `grid/t`, `grid/x`, …, and the
  * generator's settings as YAML in the attribute `config`: PDEBench's diffusion–sorption, diffusion–reaction and shallow
- * water. None of them wraps around. */
+ * water. None of them wraps around, unless an attribute `bc` of the group says so. */
 #include "pipeline/layout_source.h"
 
 #include <ctype.h>
@@ -108,7 +108,7 @@ static ups_status describe_seed(ups_layout_builder *builder, const char *seed, u
         const char *name = ups_arena_printf(builder->arena, "%s/grid/%s", seed, axis_names[axis]);
         UPS_TRY(ups_layout_read_coordinate(builder, name, sample->grid[axis], 0, &sample->coordinates[axis], error));
     }
-    UPS_TRY(ups_layout_read_parameters(builder, seed, &member->found, error));
+    UPS_TRY(ups_layout_read_description(builder, seed, member, error));
     return ups_layout_set_channels(builder, channels, name_channels(builder, channels, &member->found), error);
 }
 

@@ -94,6 +94,11 @@ ups_status ups_layout_set_channels(ups_layout_builder *builder, int64_t count, c
 ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
                                       ups_error *error);
 
+/* The same into member->found; and where a text named `bc` or `boundary` says what happens at the boundary, that
+ * decides: "periodic", or any other word. */
+ups_status ups_layout_read_description(ups_layout_builder *builder, const char *object, ups_layout_member *member,
+                                       ups_error *error);
+
 /* Maps a dataset whose rank must be one of [least, most]; `meaning` names its axes in the message: "(sample, t, x)". */
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
                           ups_stored_array **array, ups_error *error);

@@ -1,6 +1,7 @@
 /* `tensor` (sample, t, x): PDEBench's 1D advection, Burgers and reaction–diffusion (arXiv 2210.07182, data_gen/…/
  * AdvectionEq, BurgersEq, ReactionDiffusionEq). The generator stores the edges of the time steps, so that
- * `t-coordinate` often has one entry more than the data; the last is cut off. All are periodic. */
+ * `t-coordinate` often has one entry more than the data; the last is cut off. All are
+ * periodic, unless an attribute `bc` says otherwise. */
 #include "pipeline/layout_source.h"
 
 static bool recognises(ups_hdf5_file *file) {
@@ -29,7 +30,7 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     ups_layout_set_parts(builder, member, &(ups_layout_part){.array = tensor, .by_sample = true, .by_time = true}, 1);
     UPS_TRY(ups_layout_read_coordinate(builder, "t-coordinate", sample->times, 1, &sample->time, error));
     UPS_TRY(ups_layout_read_coordinate(builder, "x-coordinate", sample->grid[0], 0, &sample->coordinates[0], error));
-    UPS_TRY(ups_layout_read_parameters(builder, "", &member->found, error));
+    UPS_TRY(ups_layout_read_description(builder, "", member, error));
     return ups_layout_read_parameters(builder, "tensor", &member->found, error);
 }
 

@@ -17,6 +17,9 @@
  *   netcdf          NetCDF-3, CDF-5 or NetCDF-4: variables over ([sample,] time, 1 to 3 grid axes), dimensions told
  * apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
  *
+ * Of a tensor and of a seed group, the text attribute `bc` says what happens at the boundary, where there is one:
+ * rollouts have it, since their layout does not tell.
+ *
  * Sources: PDEBench (Takamoto et al., arXiv 2210.07182) and its data generators; The Well (Ohana et al.,
  * arXiv 2412.00568), docs/data_format.md. */
 #ifndef UPS_PIPELINE_LAYOUTS_H

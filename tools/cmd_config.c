@@ -3,16 +3,17 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands.h"
-#include "train/config.h"
+#include "train/precision.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SET };
 static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 
-/* {"config": file, "yaml": text}; of a check, without the text. */
+/* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
 static json_t *describe(const char *path, const char *text) {
     json_t *document = json_pack("{s:s}", "config", path);
     if (text) json_object_set_new(document, "yaml", json_string(text));
@@ -39,6 +40,20 @@ static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arg
     return NULL;
 }
 
+/* What `auto` means here and now stands beside it, as a comment. */
+static void print_commented(const char *text, ups_precision configured, ups_precision resolved) {
+    static const char line[] = "precision: auto\n";
+    const char *place = configured == UPS_PRECISION_AUTO ? strstr(text, line) : NULL;
+    if (!place) {
+        fputs(text, stdout);
+        return;
+    }
+    char meaning[120];
+    ups_precision_explain(resolved, meaning, sizeof meaning);
+    int before = (int)(place - text + (ptrdiff_t)strlen(line) - 1);
+    printf("%.*s # here %s%s", before, text, meaning, text + before);
+}
+
 static int run_show(int argc, char **argv) {
     static const ups_usage usage = {
         "config show", "CONFIG", "prints the configuration as it will run",
@@ -50,16 +65,20 @@ static int run_show(int argc, char **argv) {
     const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
     if (!overrides) return exit_code;
     ups_run_config *config = NULL;
+    ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
         exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
     } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
+               ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     } else if (arguments.json) {
-        print_json(describe(arguments.operands[0], text));
+        json_t *document = describe(arguments.operands[0], text);
+        json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
+        print_json(document);
     } else {
-        fputs(text, stdout);
+        print_commented(text, config->precision, precision);
     }
     free(text);
     ups_run_config_free(config);

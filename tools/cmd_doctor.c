@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
+#include "train/precision.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +30,8 @@ static void print_json(const ups_findings *findings, int problems) {
                               json_pack("{s:s, s:s, s:s, s:s, s:s}", "group", f->group, "topic", f->topic, "level",
                                         ups_finding_level_name(f->level), "text", f->text, "remedy", f->remedy));
     }
-    json_t *document = json_pack("{s:i, s:o}", "problems", problems, "findings", list);
+    json_t *document = json_pack("{s:i, s:s, s:o}", "problems", problems, "precision",
+                                 ups_precision_name(ups_precision_resolve(UPS_PRECISION_AUTO)), "findings", list);
     json_dumpf(document, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(document);

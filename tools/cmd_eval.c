@@ -171,6 +171,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status != UPS_OK) {
         ups_surrogate_files_free(&files);
         return status;
@@ -217,6 +218,7 @@ int ups_cmd_eval(int argc, char **argv) {
         request.json = arguments.json;
         ups_session session;
         ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

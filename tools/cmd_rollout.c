@@ -157,16 +157,13 @@ typedef struct rollout_context {
     bool several;
 } rollout_context;
 
-static ups_status predict(const rollout_context *c, int index, const int64_t *ids, int64_t count, ups_split split,
+static ups_status predict(const rollout_context *c, int index, const int64_t *samples, int64_t count,
                           ups_rollouts *rollouts, ups_error *error) {
     const ups_run_config *config = c->session->config;
     const ups_tasks *tasks = c->session->tasks;
     const ups_task *task = &tasks->task[index];
     ups_rollout_request request = {.count = count, .steps = c->request->steps};
     UPS_TRY(find_grid(task, c->request, request.grid, error));
-    int64_t *samples = malloc((size_t)count * sizeof *samples);
-    if (!samples) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    for (int64_t i = 0; i < count; i++) samples[i] = task->samples[split][ids[i]];
     request.samples = samples;
     ups_surrogate_sizes sizes = {.points = request.grid[0], .states = count};
     for (int a = 1; a < task->geometry.dims; a++) sizes.points *= request.grid[a];
@@ -175,7 +172,6 @@ static ups_status predict(const rollout_context *c, int index, const int64_t *id
         ups_surrogate_open(config, tasks, index, c->session->device, c->files, sizes, &surrogate, error);
     if (status == UPS_OK) status = ups_rollouts_run(config, tasks, index, &request, surrogate, rollouts, error);
     ups_surrogate_close(surrogate);
-    free(samples);
     return status;
 }
 
@@ -188,9 +184,12 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     int pictures = 0;
     UPS_TRY(choose(task, split, request, &ids, &count, error));
     char *path = output_path(request->output, task->name, c->several);
-    ups_rollout_origin origin = {.config = c->config, .split = ups_split_name(split), .files = c->files};
-    ups_status status = path ? predict(c, index, ids, count, split, &rollouts, error)
-                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    int64_t *samples = malloc((size_t)count * sizeof *samples);
+    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->samples[split][ids[i]];
+    ups_rollout_origin origin = {
+        .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
+    ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
+                                        : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
     if (status == UPS_OK && request->png) {
         status = ups_rollout_pictures(request->png, &rollouts, ids, &pictures, error);
@@ -203,6 +202,7 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
         }
     }
     ups_rollouts_free(&rollouts);
+    free(samples);
     free(path);
     free(ids);
     return status;
@@ -225,6 +225,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
     char *config = NULL;
     json_t *report = json_array();
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
     rollout_context context = {.session = session,
                                .request = request,
@@ -299,6 +300,7 @@ int ups_cmd_rollout(int argc, char **argv) {
     if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
         ups_session session;
         ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);

@@ -8,6 +8,7 @@
 #include "tools/session.h"
 #include "train/checkpoint.h"
 #include "train/latents.h"
+#include "train/precision.h"
 #include "train/run_lock.h"
 #include "train/state.h"
 #include <stdio.h>
@@ -90,7 +91,11 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     }
 }
 
-static ups_status plan_stages(const ups_session *session, const train_request *request, ups_error *error) {
+static ups_status plan_stages(ups_session *session, const train_request *request, ups_error *error) {
+    if (request->restart)
+        session->config->precision = ups_precision_resolve(session->config->precision);
+    else
+        UPS_TRY(ups_precision_of_run(session->config, &session->config->precision, error));
     json_t *list = request->json ? json_object() : NULL;
     ups_status status = UPS_OK, fits = UPS_OK;
     ups_stage_request planned = session->request;
@@ -189,6 +194,12 @@ static ups_status decide(const ups_run_config *config, ups_stage stage, const up
     return status;
 }
 
+/* Of the command's stages: each decides for itself. AUTO: none yet. */
+typedef struct precisions {
+    ups_precision configured, recorded; /* of the configuration; of the run that is there */
+    ups_precision said, published;
+} precisions;
+
 static ups_status run_cache(const ups_session *session, const train_request *request, ups_error *error) {
     if (request->restart) UPS_TRY(ups_encode_remove(session->config, error));
     return ups_encode_run(&session->request, say_group, NULL, error);
@@ -245,12 +256,53 @@ static ups_status normalise(ups_session *session, const ups_run_state *state, co
     return status;
 }
 
+/* What a stage computes in: with `precision: auto` what it goes on from, then what the run began in, then what is
+ * faster here. The cache is the same in all. */
+static ups_status choose_precision(const ups_run_config *config, ups_stage stage, bool resume, precisions *known,
+                                   ups_precision *precision, ups_error *error) {
+    ups_precision recorded = known->recorded;
+    *precision = known->configured != UPS_PRECISION_AUTO ? known->configured : ups_precision_resolve(recorded);
+    if (stage == UPS_STAGE_CACHE && recorded != UPS_PRECISION_AUTO) *precision = recorded;
+    if (!resume) return UPS_OK;
+    char *checkpoint = ups_run_path(config, "checkpoints/%s", ups_stage_name(stage));
+    if (!checkpoint) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_checkpoint_exists(checkpoint)
+                            ? ups_precision_of_checkpoint(checkpoint, known->configured, recorded, precision, error)
+                            : UPS_OK;
+    free(checkpoint);
+    return status;
+}
+
+static void say_precision(ups_precision precision, const precisions *known) {
+    char meaning[120];
+    ups_precision_explain(precision, meaning, sizeof meaning);
+    bool kept = known->configured == UPS_PRECISION_AUTO && precision != ups_precision_resolve(UPS_PRECISION_AUTO);
+    ups_log(UPS_LOG_INFO, "precision: %s%s", meaning, kept ? "; the run began in it" : "");
+}
+
+/* Decides what the stage computes in, says it, and has the run's config.yaml tell it, once. */
+static ups_status settle_precision(ups_session *session, ups_stage stage, bool resume, precisions *known,
+                                   ups_error *error) {
+    ups_run_config *config = session->config;
+    ups_precision precision;
+    UPS_TRY(choose_precision(config, stage, resume, known, &precision, error));
+    if (stage != UPS_STAGE_CACHE && precision != known->said) {
+        say_precision(precision, known);
+        known->said = precision;
+    }
+    if (precision == known->published) return UPS_OK;
+    config->precision = precision;
+    known->published = precision;
+    return publish_config(config, error);
+}
+
 static ups_status run_stages(ups_session *session, const train_request *request, ups_error *error) {
     const ups_run_config *config = session->config;
     ups_run_state state;
+    precisions known = {.configured = config->precision};
+    if (!request->restart) UPS_TRY(ups_precision_recorded(config, &known.recorded, error));
     UPS_TRY(ups_run_state_read(config, &state, error));
     UPS_TRY(normalise(session, &state, request, error));
-    UPS_TRY(publish_config(config, error));
     bool ran = false;
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];
@@ -268,6 +320,7 @@ static ups_status run_stages(ups_session *session, const train_request *request,
         if (stage != UPS_STAGE_CACHE) {
             UPS_TRY(decide(config, stage, &state.stage[stage], request, &resume, error));
         }
+        UPS_TRY(settle_precision(session, stage, resume, &known, error));
         if (state.stage[stage].finished) { /* no longer: a stop from here on has to be resumable */
             state.stage[stage] = (ups_stage_state){0};
             UPS_TRY(ups_run_state_publish(config, &state, error));

@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "pipeline/io.h"
 #include "pipeline/netcdf_library.h"
+#include "train/precision.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -109,8 +110,7 @@ static void examine_vector_units(ups_findings *findings) {
         add(findings, group, "vector units", UPS_FINDING_OK, "AVX2; no AVX-512");
     }
     if (!amx_bf16_present()) {
-        advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "no AMX: bf16 training runs no faster than f32 here"),
-               "set 'precision: f32' in the configuration, or use a Sapphire Rapids or later Xeon");
+        add(findings, group, "AMX", UPS_FINDING_OK, "none: bf16 training works, slower than f32");
     } else if (!amx_granted()) {
         const int cause = errno;
         advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "the processor has AMX, the kernel refuses it: %s",
@@ -149,6 +149,9 @@ static void examine_processor(ups_findings *findings) {
         advise(finding, "OMP_NUM_THREADS is above the number of cores; unset it or set it to %d", cores);
     }
     examine_vector_units(findings);
+    char meaning[120];
+    ups_precision_explain(ups_precision_resolve(UPS_PRECISION_AUTO), meaning, sizeof(meaning));
+    add(findings, group, "precision", UPS_FINDING_OK, "auto means %s", meaning);
 }
 
 /* ---- memory ---- */

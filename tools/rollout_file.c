@@ -3,10 +3,12 @@
 #include "base/files.h"
 #include "pipeline/hdf5_driver.h"
 #include "pipeline/hdf5_writing.h"
+#include "pipeline/layouts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_RANK = UPS_MAX_GRID_DIMS + 2 };
 static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
@@ -61,6 +63,20 @@ static bool write_parameters(hid_t place, const ups_rollouts *rollouts, const up
     return fine;
 }
 
+/* In words that the layouts read back to the same `periodic`. */
+static const char *boundary_of(const ups_rollouts *rollouts, const ups_rollout_origin *origin,
+                               const ups_rollout *rollout) {
+    if (rollout->sample.periodic) return "periodic";
+    const char *text = ups_layout_boundary(rollouts->task->source, origin->samples[rollout->position]);
+    return strcasecmp(text, "periodic") == 0 ? "not periodic" : text;
+}
+
+static bool write_description(hid_t place, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
+                              const ups_rollout *rollout) {
+    return write_parameters(place, rollouts, rollout) &&
+           write_text(place, "bc", boundary_of(rollouts, origin, rollout));
+}
+
 static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_DIMS], const ups_rollouts *rollouts) {
     bool fine = true;
     for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
@@ -74,15 +90,17 @@ static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_
     return fine;
 }
 
-/* A `tensor` file has one time grid and one set of PDE parameters. Trajectories from several files may differ. */
-static bool fit_one_tensor(const ups_rollouts *rollouts) {
+/* A `tensor` file has one time grid, one boundary and one set of PDE parameters. Trajectories from several files may
+ * differ. */
+static bool fit_one_tensor(const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
     const ups_sample *geometry = &rollouts->task->geometry;
     bool fit = geometry->dims == 1 && geometry->channels == 1;
     const ups_rollout *first = &rollouts->list[0];
     for (int64_t i = 1; i < rollouts->count && fit; i++) {
         const ups_rollout *other = &rollouts->list[i];
         size_t parameters = (size_t)rollouts->task->source->parameter_count * sizeof *first->sample.parameters;
-        fit = memcmp(first->time, other->time, (size_t)rollouts->frames * sizeof *first->time) == 0 &&
+        fit = strcmp(boundary_of(rollouts, origin, first), boundary_of(rollouts, origin, other)) == 0 &&
+              memcmp(first->time, other->time, (size_t)rollouts->frames * sizeof *first->time) == 0 &&
               (!parameters || memcmp(first->sample.parameters, other->sample.parameters, parameters) == 0);
     }
     return fit;
@@ -108,16 +126,17 @@ static bool write_stacked(hid_t file, const char *name, const ups_rollouts *roll
     return fine;
 }
 
-static bool write_tensor(hid_t file, const ups_rollouts *rollouts) {
+static bool write_tensor(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
     static const char *const names[UPS_MAX_GRID_DIMS] = {"x-coordinate", NULL, NULL};
     bool fine = write_stacked(file, "tensor", rollouts, rollouts->frames, false);
     if (rollouts->truth_frames > 0) fine = fine && write_stacked(file, "truth", rollouts, rollouts->truth_frames, true);
     fine = fine && write_coordinates(file, names, rollouts);
     fine = fine && write_dataset(file, "t-coordinate", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollouts->list[0].time);
-    return fine && write_parameters(file, rollouts, &rollouts->list[0]);
+    return fine && write_description(file, rollouts, origin, &rollouts->list[0]);
 }
 
-static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_rollout *rollout) {
+static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
+                       const ups_rollout *rollout) {
     const ups_sample *geometry = &rollouts->task->geometry;
     int64_t shape[MOST_RANK] = {rollouts->frames};
     int rank = 1;
@@ -131,16 +150,17 @@ static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_roll
     fine = fine && write_coordinates(grid, axis_names, rollouts);
     fine = fine && write_dataset(grid, "t", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollout->time);
     if (H5Gclose(grid) < 0) fine = false;
-    return fine && write_parameters(group, rollouts, rollout) && write_text(group, "ups.sample", rollout->sample.name);
+    return fine && write_description(group, rollouts, origin, rollout) &&
+           write_text(group, "ups.sample", rollout->sample.name);
 }
 
-static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts) {
+static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
     bool fine = true;
     for (int64_t i = 0; i < rollouts->count && fine; i++) {
         char name[32];
         snprintf(name, sizeof name, "%04lld", (long long)i);
         hid_t group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        fine = group >= 0 && write_seed(group, rollouts, &rollouts->list[i]);
+        fine = group >= 0 && write_seed(group, rollouts, origin, &rollouts->list[i]);
         if (group >= 0 && H5Gclose(group) < 0) fine = false;
     }
     return fine;
@@ -183,7 +203,8 @@ static ups_status write_file(const char *temporary, const char *path, const ups_
     ups_hdf5_enter_to_write();
     hid_t file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
-                (fit_one_tensor(rollouts) ? write_tensor(file, rollouts) : write_seed_groups(file, rollouts));
+                (fit_one_tensor(rollouts, origin) ? write_tensor(file, rollouts, origin)
+                                                  : write_seed_groups(file, rollouts, origin));
     ups_status status = fine ? UPS_OK : ups_hdf5_write_failed(path, "the file", error);
     if (file >= 0 && H5Fclose(file) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(path, "the file", error);
     ups_hdf5_leave();

@@ -8,13 +8,15 @@ typedef struct ups_rollout_origin {
     const char *config; /* the configuration as YAML */
     const char *split;
     const ups_surrogate_files *files;
+    const int64_t *samples; /* of the task's source, by a rollout's position */
 } ups_rollout_origin;
 
 /* One field in 1D, where all trajectories share their times and PDE parameters: `tensor` (trajectory, t, x) with x- and
  * t-coordinate, the truth beside it as `truth`. Otherwise one group a trajectory, 0000, 0001, …: `data` (t, x, [y,
  * [z,]] field), `truth`, `grid/t`, `grid/x`, …. Everything is float32; the truth is absent at another resolution, and
  * shorter than the prediction where that goes beyond the data. Root attributes ups.* say what made it; PDE parameters
- * are attributes of the root, or of each group. Published: complete or absent. Errors: UPS_ERR_IO. */
+ * and the boundary (`bc`) are attributes of the root, or of each group. Published: complete or absent. Errors:
+ * UPS_ERR_IO. */
 ups_status ups_rollout_file_write(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
                                   ups_error *error);
 

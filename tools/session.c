@@ -1,8 +1,11 @@
 #include "tools/session.h"
 
 #include "base/files.h"
+#include "base/log.h"
+#include "model/cpu/device.h"
 #include "train/networks.h"
 #include "train/normalisation.h"
+#include "train/precision.h"
 #include "train/state.h"
 #include <stdlib.h>
 
@@ -36,6 +39,16 @@ ups_status ups_session_open(const char *config_path, const char *const *override
         (ups_stage_request){.config = session->config, .tasks = session->tasks, .device = session->device};
     if (status != UPS_OK) ups_session_close(session);
     return status;
+}
+
+ups_status ups_session_settle_precision(ups_session *session, ups_error *error) {
+    UPS_TRY(ups_precision_of_run(session->config, &session->config->precision, error));
+    if (session->config->precision == UPS_PRECISION_BF16 && !ups_cpu_bf16_is_fast()) {
+        char meaning[120];
+        ups_precision_explain(session->config->precision, meaning, sizeof meaning);
+        ups_log(UPS_LOG_INFO, "precision: %s", meaning);
+    }
+    return UPS_OK;
 }
 
 void ups_session_close(ups_session *session) {

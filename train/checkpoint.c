@@ -1,7 +1,9 @@
 #include "train/checkpoint.h"
 
 #include "base/files.h"
+#include "model/safetensors.h"
 #include "train/origin.h"
+#include "train/precision.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_BUFFERS = 4 };
+enum { MOST_BUFFERS = 4, FORMAT = 1, FILE_NAME = 64 };
+
+#define STEP_KEY "checkpoint.step" /* in the tensors' metadata */
 
 /* The flat buffers that a run has, each a family of tensors with its prefix. */
 static int find_buffers(ups_parameters *parameters, ups_optimizer *optimizer, ups_parameter_buffer out[MOST_BUFFERS]) {
@@ -35,6 +39,158 @@ bool ups_checkpoint_exists(const char *directory) {
     return exists;
 }
 
+/* ---- latest.json ------------------------------------------------------------------------------------------------ */
+
+/* latest.json as it stands, every value plausible. */
+typedef struct record {
+    char *path;
+    json_t *json; /* owns the texts */
+    int64_t step, seed, batch_size;
+    double running_loss, score; /* NaN: none */
+    ups_precision precision;
+    const char *file;
+} record;
+
+static const char damaged[] = "the checkpoint's state is damaged (restore it, or begin anew with --restart)";
+
+static ups_status refuse(const char *latest, const char *key, const char *expected, ups_error *error) {
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is not %s", latest, key, expected);
+}
+
+static ups_status refuse_number(const char *latest, const char *key, double value, const char *expected,
+                                ups_error *error) {
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is %g; %s was expected", latest, key, value, expected);
+}
+
+static ups_status read_precision(const char *latest, record *r, ups_error *error) {
+    const json_t *told = json_object_get(r->json, "precision");
+    r->precision = UPS_PRECISION_AUTO;
+    if (!told) return UPS_OK; /* a checkpoint of before it told */
+    const char *name = json_string_value(told);
+    if (name && ups_precision_find(name, &r->precision) && r->precision != UPS_PRECISION_AUTO) return UPS_OK;
+    return refuse(latest, "precision", "f32 or bf16", error);
+}
+
+static ups_status read_losses(const char *latest, record *r, ups_error *error) {
+    const json_t *score = json_object_get(r->json, "score");
+    UPS_TRY(ups_json_real(r->json, "running_loss", latest, &r->running_loss, error));
+    if (r->running_loss < 0) return refuse_number(latest, "running_loss", r->running_loss, "0 or more", error);
+    r->score = NAN;
+    if (!score) return UPS_OK;
+    UPS_TRY(ups_json_real(r->json, "score", latest, &r->score, error));
+    return r->score >= 0 ? UPS_OK : refuse_number(latest, "score", r->score, "0 or more", error);
+}
+
+static void name_file(int64_t step, char file[FILE_NAME]) {
+    snprintf(file, FILE_NAME, "step-%08lld.safetensors", (long long)step);
+}
+
+static ups_status read_record(const char *latest, record *r, ups_error *error) {
+    int64_t format = 0;
+    char file[FILE_NAME];
+    UPS_TRY(ups_json_integer(r->json, "format", latest, &format, error));
+    if (format != FORMAT) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'format' is %lld; this version of UPS reads format %d", latest,
+                        (long long)format, FORMAT);
+    }
+    UPS_TRY(ups_json_integer(r->json, "step", latest, &r->step, error));
+    if (r->step < 0) return refuse_number(latest, "step", (double)r->step, "0 or more", error);
+    UPS_TRY(ups_json_integer(r->json, "seed", latest, &r->seed, error));
+    UPS_TRY(ups_json_integer(r->json, "batch_size", latest, &r->batch_size, error));
+    if (r->batch_size < 1) return refuse_number(latest, "batch_size", (double)r->batch_size, "1 or more", error);
+    UPS_TRY(read_losses(latest, r, error));
+    UPS_TRY(read_precision(latest, r, error));
+    UPS_TRY(ups_json_string(r->json, "file", latest, &r->file, error));
+    if (strchr(r->file, '/')) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'file' must name a file beside it, not '%s'", latest, r->file);
+    }
+    name_file(r->step, file);
+    if (strcmp(file, r->file) == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: 'step' is %lld, and 'file' names '%s'; '%s' was expected", latest,
+                    (long long)r->step, r->file, file);
+}
+
+static void close_record(record *r) {
+    json_decref(r->json);
+    free(r->path);
+}
+
+/* To be closed, whatever the outcome. */
+static ups_status open_record(const char *directory, record *r, ups_error *error) {
+    *r = (record){.path = latest_path(directory)};
+    if (!r->path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_json_read(r->path, &r->json, error);
+    if (status == UPS_OK) status = read_record(r->path, r, error);
+    if (status == UPS_ERR_FORMAT) {
+        ups_fail_within(error, "%s", damaged);
+    }
+    return status;
+}
+
+/* {task: {"sum": …, "windows": …}} of the tasks that were drawn, to the last bit. */
+static json_t *write_interval(const ups_loss_sums *interval) {
+    json_t *json = json_object();
+    for (int t = 0; t < interval->tasks; t++) {
+        if (interval->count[t] == 0) continue;
+        json_object_set_new(
+            json, interval->task_names[t],
+            json_pack("{s:f, s:I}", "sum", interval->sum[t], "windows", (json_int_t)interval->count[t]));
+    }
+    return json;
+}
+
+static ups_status read_interval(const record *r, ups_loss_sums *interval, ups_error *error) {
+    json_t *json = json_object_get(r->json, "interval"), *entry;
+    const char *name;
+    memset(interval->sum, 0, sizeof interval->sum);
+    memset(interval->count, 0, sizeof interval->count);
+    if (!json) return UPS_OK; /* a checkpoint of before it was kept: the next line is of fewer steps */
+    UPS_TRY(ups_json_object(r->json, "interval", r->path, &json, error));
+    json_object_foreach(json, name, entry) {
+        int t = 0;
+        while (t < interval->tasks && strcmp(interval->task_names[t], name) != 0) t++;
+        if (t == interval->tasks) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval' has losses of '%s', which is no task of this run",
+                            r->path, name);
+        }
+        UPS_TRY(ups_json_real(entry, "sum", r->path, &interval->sum[t], error));
+        UPS_TRY(ups_json_integer(entry, "windows", r->path, &interval->count[t], error));
+        if (interval->sum[t] < 0 || interval->count[t] < 1) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval' has a loss of %g over %lld windows for task %s",
+                            r->path, interval->sum[t], (long long)interval->count[t], name);
+        }
+    }
+    return UPS_OK;
+}
+
+/* What the record has for a run of this state. */
+static ups_status take_state(const record *r, ups_training_state *state, ups_error *error) {
+    if ((uint64_t)r->seed != state->seed) {
+        return ups_fail(error, UPS_ERR_STALE,
+                        "%s: the checkpoint is of a run with seed %llu, this one has seed %llu; go on with that seed, "
+                        "or begin anew with --restart",
+                        r->path, (unsigned long long)r->seed, (unsigned long long)state->seed);
+    }
+    if (r->precision != UPS_PRECISION_AUTO && state->precision != UPS_PRECISION_AUTO &&
+        r->precision != state->precision) {
+        return ups_fail(error, UPS_ERR_STALE,
+                        "%s: the checkpoint is of a run in %s, this one computes in %s; go on in that precision, or "
+                        "begin anew with --restart",
+                        r->path, ups_precision_name(r->precision), ups_precision_name(state->precision));
+    }
+    const json_t *sampling = json_object_get(r->json, "sampling");
+    if (sampling && state->sampling) {
+        UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
+    }
+    if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
+    state->step = r->step;
+    state->running_loss = r->running_loss;
+    state->score = r->score;
+    return UPS_OK;
+}
+
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
+
 static void remove_older(const char *directory, const char *keep) {
     DIR *listing = opendir(directory);
     if (!listing) return;
@@ -47,22 +203,54 @@ static void remove_older(const char *directory, const char *keep) {
     closedir(listing);
 }
 
+/* The tensors tell their step, too. */
+static ups_status save_tensors(const char *path, const ups_training_state *state, ups_parameters *parameters,
+                               const ups_parameter_buffer *buffers, int count, ups_error *error) {
+    char step[24];
+    snprintf(step, sizeof step, "%lld", (long long)state->step);
+    json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
+    if (!metadata || json_object_set_new(metadata, STEP_KEY, json_string(step)) != 0) {
+        json_decref(metadata);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    }
+    ups_status status = ups_parameters_save_buffers(parameters, NULL, buffers, count, metadata, path, error);
+    json_decref(metadata);
+    return status;
+}
+
+static ups_status check_step(const char *path, int64_t expected, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    const char *told = ups_safetensors_metadata(file, STEP_KEY);
+    ups_status status = UPS_OK;
+    if (told && strtoll(told, NULL, 10) != expected) {
+        status = ups_fail(error, UPS_ERR_FORMAT, "%s: its weights are of step %s; latest.json says %lld", path, told,
+                          (long long)expected);
+    }
+    ups_safetensors_close(file);
+    return status;
+}
+
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     UPS_TRY(ups_make_directories(directory, error));
     UPS_TRY(ups_remove_partials(directory, error));
-    char file[64], path[4096];
-    snprintf(file, sizeof file, "step-%08lld.safetensors", (long long)state->step);
+    char file[FILE_NAME], path[4096];
+    name_file(state->step, file);
     snprintf(path, sizeof path, "%s/%s", directory, file);
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    UPS_TRY(ups_parameters_save_buffers(parameters, NULL, buffers, count, state->origin, path, error));
+    UPS_TRY(save_tensors(path, state, parameters, buffers, count, error));
 
-    json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:f, s:s}", "format", 1, "step", (json_int_t)state->step, "seed",
-                             (json_int_t)state->seed, "batch_size", (json_int_t)state->batch_size, "running_loss",
-                             state->running_loss, "file", file);
+    json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:f, s:s}", "format", FORMAT, "step", (json_int_t)state->step,
+                             "seed", (json_int_t)state->seed, "batch_size", (json_int_t)state->batch_size,
+                             "running_loss", state->running_loss, "file", file);
     if (!json) return ups_fail(error, UPS_ERR_NUMERIC, "%s: the training state is not finite", directory);
+    if (state->precision != UPS_PRECISION_AUTO) {
+        json_object_set_new(json, "precision", json_string(ups_precision_name(state->precision)));
+    }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
+    if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = latest_path(directory);
     ups_status status =
@@ -73,48 +261,22 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     return status;
 }
 
-static ups_status read_state(const char *directory, ups_training_state *state, char path[4096], ups_error *error) {
-    char *latest = latest_path(directory);
-    if (!latest) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    json_t *json = NULL;
-    const char *file = NULL;
-    int64_t seed = 0;
-    ups_status status = ups_json_read(latest, &json, error);
-    if (status == UPS_OK) status = ups_json_integer(json, "step", latest, &state->step, error);
-    if (status == UPS_OK) status = ups_json_integer(json, "seed", latest, &seed, error);
-    if (status == UPS_OK) status = ups_json_real(json, "running_loss", latest, &state->running_loss, error);
-    if (status == UPS_OK) status = ups_json_string(json, "file", latest, &file, error);
-    if (status == UPS_OK && (uint64_t)seed != state->seed) {
-        status =
-            ups_fail(error, UPS_ERR_STALE,
-                     "%s: the checkpoint is of a run with seed %llu, this one has seed %llu; go on with that seed, "
-                     "or begin anew with --restart",
-                     latest, (unsigned long long)seed, (unsigned long long)state->seed);
-    }
-    const json_t *sampling = json_object_get(json, "sampling");
-    if (status == UPS_OK && sampling && state->sampling) {
-        status = ups_task_sampling_from_json(state->sampling, sampling, latest, error);
-    }
-    if (status == UPS_OK && strchr(file, '/')) {
-        status = ups_fail(error, UPS_ERR_FORMAT, "%s: 'file' must name a file beside it, not '%s'", latest, file);
-    }
-    if (status == UPS_OK) {
-        const json_t *score = json_object_get(json, "score");
-        state->score = json_is_number(score) ? json_number_value(score) : (double)NAN;
-        snprintf(path, 4096, "%s/%s", directory, file);
-    }
-    json_decref(json);
-    free(latest);
-    return status;
-}
-
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     char path[4096];
-    UPS_TRY(read_state(directory, state, path, error));
+    record r;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK) {
+        snprintf(path, sizeof path, "%s/%s", directory, r.file);
+        status = take_state(&r, state, error);
+        if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
+    }
+    close_record(&r);
+    UPS_TRY(status);
     ups_parameter_buffer buffers[MOST_BUFFERS];
     int count = find_buffers(parameters, optimizer, buffers);
-    ups_status status = ups_origin_check(path, state->origin, error);
+    status = check_step(path, state->step, error);
+    if (status == UPS_OK) status = ups_origin_check(path, state->origin, error);
     if (status == UPS_OK) status = ups_parameters_load_buffers(parameters, NULL, buffers, count, path, true, error);
     if (status == UPS_ERR_FORMAT || status == UPS_ERR_STALE) {
         ups_fail_within(error,
@@ -127,16 +289,35 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     return status;
 }
 
+ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error) {
+    record r;
+    *path = NULL;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK && asprintf(path, "%s/%s", directory, r.file) < 0) {
+        *path = NULL;
+        status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
+    close_record(&r);
+    return status;
+}
+
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error) {
     *batch_size = 0;
     if (!ups_checkpoint_exists(directory)) return UPS_OK;
-    char *latest = latest_path(directory);
-    if (!latest) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    json_t *json = NULL;
-    ups_status status = ups_json_read(latest, &json, error);
-    if (status == UPS_OK) status = ups_json_integer(json, "batch_size", latest, batch_size, error);
-    json_decref(json);
-    free(latest);
+    record r;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK) *batch_size = r.batch_size;
+    close_record(&r);
+    return status;
+}
+
+ups_status ups_checkpoint_precision(const char *directory, ups_precision *precision, ups_error *error) {
+    *precision = UPS_PRECISION_AUTO;
+    if (!ups_checkpoint_exists(directory)) return UPS_OK;
+    record r;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK) *precision = r.precision;
+    close_record(&r);
     return status;
 }
 

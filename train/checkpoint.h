@@ -1,8 +1,8 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
  *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
- *   DIR/latest.json                 step, seed, batch size, sampling, and which file: published after the file, so that
- * it always names a whole one
+ *   DIR/latest.json                 step, seed, batch size, precision, sampling, the losses since the last line of the
+ * metrics, and which file: published after the file, so that it always names a whole one
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
  * nothing else has to be kept. Files before the latest are removed once it stands. */
@@ -13,12 +13,23 @@
 #include "train/optimizer.h"
 #include "train/task_sampling.h"
 
+/* Sums a stage adds its micro-batches' losses to, by task. */
+typedef struct ups_loss_sums {
+    int tasks;
+    const char *const *task_names;
+    double sum[UPS_SAMPLER_MAX_TASKS]; /* of the total loss, over windows */
+    int64_t count[UPS_SAMPLER_MAX_TASKS];
+    int64_t windows; /* all of them */
+} ups_loss_sums;
+
 typedef struct ups_training_state {
     int64_t step; /* optimizer steps done */
     uint64_t seed;
     double running_loss;         /* for the loss-spike report */
     double score;                /* of the last validation; NaN before the first */
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
+    ups_loss_sums interval;      /* of the steps since the last line of the metrics; without names it is not kept */
+    ups_precision precision;     /* resolved; AUTO: not told */
     const json_t *origin;        /* of the model (train/origin.h), kept in its files; borrowed; NULL: none */
     ups_task_sampling *sampling; /* how tasks are drawn from here on; borrowed; NULL: none */
 } ups_training_state;
@@ -32,8 +43,15 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 
+/* Path of the latest checkpoint's tensors. */
+ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error); /* free with free() */
+
 /* What `batch_size: auto` was found to be when this checkpoint was saved; 0 where there is none. */
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error);
+
+/* What the run of this checkpoint computes in; UPS_PRECISION_AUTO where there is no checkpoint, or an older one that
+ * does not tell. */
+ups_status ups_checkpoint_precision(const char *directory, ups_precision *precision, ups_error *error);
 
 /* The finished model: weights alone (the average where there is one) and its origin (NULL: none), as plain safetensors.
  */

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "train/config_check.h"
 #include "train/losses.h"
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 
 /* ---- enumerations ---------------------------------------------------------------------------------------------- */
 
-static const cyaml_strval_t precisions[] = {{"f32", UPS_PRECISION_F32}, {"bf16", UPS_PRECISION_BF16}};
+static const cyaml_strval_t precisions[] = {
+    {"auto", UPS_PRECISION_AUTO}, {"f32", UPS_PRECISION_F32}, {"bf16", UPS_PRECISION_BF16}};
 static const cyaml_strval_t poolings[] = {{"average", UPS_POOL_MEAN}, {"queries", UPS_POOL_QUERIES}};
 static const cyaml_strval_t update_norms[] = {{"layer_norm", UPS_UPDATE_LAYER_NORM}, {"none", UPS_UPDATE_PLAIN}};
 static const cyaml_strval_t codecs[] = {{"latent", UPS_CACHE_UPS_LATENT}, {"portable", UPS_CACHE_PORTABLE}};
@@ -241,10 +243,32 @@ static const cyaml_schema_value_t run_value = {CYAML_VALUE_MAPPING(CYAML_FLAG_PO
         RULE(stage ".optimizer.warmup_steps", "100", 0, MANY, "steps of linear warm-up"),                              \
         RULE(stage ".optimizer.final_fraction", "0.01", 0, 1, "share of the peak at which the cosine ends")
 
+/* Whether a directory, existing or not, is the root of the file system. */
+static bool is_root(const char *path) {
+    char resolved[PATH_MAX];
+    return realpath(path, resolved) && strcmp(resolved, "/") == 0;
+}
+
+static const char *object_to_output(const char *text) {
+    if (!text[0]) return "is empty, and the run would lie in /; name a directory of its own, such as runs/first";
+    if (is_root(text)) return "is the root of the file system; name a directory of its own, such as runs/first";
+    return NULL;
+}
+
+static const char *object_to_cache(const char *text) {
+    return is_root(text) ? "is the root of the file system; name a directory, or leave it empty for output/cache"
+                         : NULL;
+}
+
 static const ups_config_rule rules[] = {
-    RULE("output", "runs/default", 0, 0, "the run's directory: checkpoints, metrics, cache, pictures"),
+    {.path = "output",
+     .fallback = "runs/default",
+     .help = "the run's directory: checkpoints, metrics, cache, pictures",
+     .objection = object_to_output},
     RULE("seed", "42", 0, MANY, "seed of everything random"),
-    RULE("precision", "bf16", 0, 0, "what matmuls compute in; weights, gradients and the residual stream are float32"),
+    RULE("precision", "auto", 0, 0,
+         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
+         "faster, on processors with AMX, else f32; a run goes on in what it began in"),
     RULE("device.name", "auto", 0, 0, "auto, cpu or cuda"),
     RULE("device.threads", "0", 0, 4096, "cores the CPU's kernels use; 0: all"),
     RULE("data.root", ".", 0, 0, "folder that the tasks' files lie in"),
@@ -313,7 +337,10 @@ static const ups_config_rule rules[] = {
     LOSS_RULES("autoencoder.losses.inverse_decoding", "1", "decode(encode(field)) against the field, mean squared"),
     LOSS_RULES("autoencoder.losses.relative", "0", "decode(encode(field)) against the field, nRMSE"),
     LOSS_RULES("autoencoder.losses.inverse_encoding", "0", "encode(decode(latent)) against the latent"),
-    RULE("cache.directory", "''", 0, 0, "where the cache lies; empty: output/cache"),
+    {.path = "cache.directory",
+     .fallback = "''",
+     .help = "where the cache lies; empty: output/cache",
+     .objection = object_to_cache},
     RULE("cache.codec", "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader"),
     RULE("cache.samples_per_shard", "0", 0, 1e9, "trajectories a shard; 0: by size"),
     RULE("cache.level", "1", 1, 19, "zstd level of a portable cache"),

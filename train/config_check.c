@@ -143,8 +143,6 @@ ups_status ups_run_config_check(const char *path, const ups_run_config *config, 
         return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split: train + validation + test is %g; 1 was expected", path,
                         sum);
     }
-    if (split->train <= 0)
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train: nothing is left to train on", path);
     UPS_TRY(check_tasks(path, config, error));
     UPS_TRY(check_stages(path, config, error));
     UPS_TRY(check_sampling(path, config, error));

@@ -29,8 +29,7 @@ typedef struct loop {
     ups_training_state state;
     ups_metrics *metrics;
     ups_progress *progress;
-    char *checkpoints;  /* directory */
-    ups_loss_sums sums; /* since the last line in the log */
+    char *checkpoints; /* directory */
     double last_gradient_norm;
     loss_history history[UPS_MAX_LOSS_SETS];
     int64_t bad_reported;         /* samples that the loader skipped, by now in the log */
@@ -80,36 +79,40 @@ static json_t *loader_line(const loop *l) {
     return line;
 }
 
-static void begin_line(loop *l) {
-    memset(l->sums.sum, 0, sizeof l->sums.sum);
-    memset(l->sums.count, 0, sizeof l->sums.count);
-    l->sums.windows = 0;
+/* Rates are of this process alone: the clock and what it is divided into begin anew where a run goes on. */
+static void begin_clock(loop *l) {
+    l->state.interval.windows = 0;
     l->line_began = ups_now();
     l->loaded = loaded(l);
 }
 
-/* One line of metrics.jsonl for the steps since the last one. */
-static ups_status write_line(loop *l, ups_error *error) {
+/* One line of metrics.jsonl for the steps since the last one that was due. `due`: not only because the run ends. */
+static ups_status write_line(loop *l, bool due, ups_error *error) {
     const ups_training_config *training = l->options->training;
     double seconds = ups_now() - l->line_began;
     json_t *tasks = json_object();
-    for (int t = 0; t < l->sums.tasks; t++) {
-        if (l->sums.count[t] == 0) continue;
-        json_object_set_new(tasks, l->sums.task_names[t], ups_json_number(l->sums.sum[t] / (double)l->sums.count[t]));
+    for (int t = 0; t < l->state.interval.tasks; t++) {
+        if (l->state.interval.count[t] == 0) continue;
+        json_object_set_new(tasks, l->state.interval.task_names[t],
+                            ups_json_number(l->state.interval.sum[t] / (double)l->state.interval.count[t]));
     }
     json_t *line = json_object();
     json_object_set_new(line, "stage", json_string(l->stage->name));
     json_object_set_new(line, "step", json_integer(l->state.step));
-    json_object_set_new(line, "loss", ups_json_number(mean_loss(&l->sums)));
+    json_object_set_new(line, "loss", ups_json_number(mean_loss(&l->state.interval)));
     json_object_set_new(line, "task_loss", tasks);
     json_object_set_new(line, "learning_rate",
                         ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
-    json_object_set_new(line, "samples_per_s", ups_json_number((double)l->sums.windows / seconds));
+    json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
     ups_status status = ups_metrics_write(l->metrics, line, error);
-    begin_line(l);
+    if (due) {
+        memset(l->state.interval.sum, 0, sizeof l->state.interval.sum);
+        memset(l->state.interval.count, 0, sizeof l->state.interval.count);
+    }
+    begin_clock(l);
     return status;
 }
 
@@ -119,7 +122,7 @@ static void show_progress(loop *l, double loss) {
     int used = snprintf(note, sizeof note, "loss %.3g", loss);
     if (seconds > 0.5 && used > 0) {
         snprintf(note + used, sizeof note - (size_t)used, "  %.0f samples/s  wait %.0f %%",
-                 (double)l->sums.windows / seconds, 100 * waited(l) / seconds);
+                 (double)l->state.interval.windows / seconds, 100 * waited(l) / seconds);
     }
     ups_progress_update(l->progress, l->state.step, note);
 }
@@ -134,7 +137,7 @@ static ups_status advance(loop *l, const ups_loss_sums *validation, json_t *repo
 static ups_status validate(loop *l, bool due, ups_error *error) {
     if (!l->stage->validate) return advance(l, NULL, NULL, error);
     double began = ups_now();
-    ups_loss_sums sums = {.tasks = l->sums.tasks, .task_names = l->sums.task_names};
+    ups_loss_sums sums = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
     UPS_TRY(l->stage->validate(l->stage->context, &sums, error));
     json_t *means = json_object();
     double total = 0;
@@ -190,7 +193,7 @@ static ups_status run_step(loop *l, double *loss, ups_error *error) {
         UPS_TRY(
             options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
     }
-    ups_loss_sums step = {.tasks = l->sums.tasks, .task_names = l->sums.task_names};
+    ups_loss_sums step = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
     for (int64_t m = 0; m < training->accumulation; m++) {
         ups_micro_batch micro = {.step = l->state.step,
                                  .index = m,
@@ -205,10 +208,10 @@ static ups_status run_step(loop *l, double *loss, ups_error *error) {
     l->last_gradient_norm = result.gradient_norm;
     *loss = mean_loss(&step);
     for (int t = 0; t < step.tasks; t++) {
-        l->sums.sum[t] += step.sum[t];
-        l->sums.count[t] += step.count[t];
+        l->state.interval.sum[t] += step.sum[t];
+        l->state.interval.count[t] += step.count[t];
     }
-    l->sums.windows += step.windows;
+    l->state.interval.windows += step.windows;
     l->state.step++;
     return UPS_OK;
 }
@@ -247,7 +250,8 @@ static ups_status run(loop *l, ups_error *error) {
         watch_for_spike(l, l->state.step - 1, loss);
         show_progress(l, l->state.running_loss);
         bool last = l->state.step == training->steps;
-        if (falls_due(l->state.step, training->log_every) || last) UPS_TRY(write_line(l, error));
+        bool logs = falls_due(l->state.step, training->log_every);
+        if (logs || last) UPS_TRY(write_line(l, logs, error));
         bool due = falls_due(l->state.step, training->validate_every);
         UPS_TRY(due || last ? validate(l, due, error) : advance(l, NULL, NULL, error));
         if (falls_due(l->state.step, training->checkpoint_every) || last) UPS_TRY(save(l, error));
@@ -267,13 +271,16 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     l->options = options;
     l->stage = stage;
     l->state = *options->resume;
-    l->sums.tasks = options->task_count;
-    l->sums.task_names = options->task_names;
+    l->state.interval.tasks = options->task_count;
+    l->state.interval.task_names = options->task_names;
     status = ups_make_directories(options->output, error);
     if (status == UPS_OK) status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
+    if (status == UPS_OK && options->opening && l->state.step == 0) {
+        status = ups_metrics_write(l->metrics, json_copy((json_t *)options->opening), error);
+    }
     if (status != UPS_OK) goto cleanup;
     l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
-    begin_line(l);
+    begin_clock(l);
     status = run(l, error);
     ups_progress_end(l->progress);
 

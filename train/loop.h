@@ -9,15 +9,6 @@
 
 #define UPS_MAX_LOSS_SETS 16
 
-/* Sums a stage adds its micro-batches' losses to, by task. */
-typedef struct ups_loss_sums {
-    int tasks;
-    const char *const *task_names;
-    double sum[UPS_SAMPLER_MAX_TASKS]; /* of the total loss, over windows */
-    int64_t count[UPS_SAMPLER_MAX_TASKS];
-    int64_t windows; /* all of them */
-} ups_loss_sums;
-
 typedef struct ups_micro_batch {
     int64_t step;     /* optimizer step, from 0 */
     int64_t index;    /* micro-batch within it */
@@ -54,6 +45,7 @@ typedef struct ups_loop_options {
     uint64_t seed;
     const char *output;               /* the run's directory: metrics.jsonl and checkpoints/STAGE below it */
     const ups_training_state *resume; /* where to start: the state loaded from the checkpoint, or step 0 */
+    const json_t *opening; /* the stage's first line in the metrics, written where it begins at step 0; NULL: none */
     ups_device *device;
     ups_parameters *parameters;
     ups_optimizer *optimizer;

@@ -19,10 +19,12 @@ json_t *ups_json_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* A stage that begins at step 0 writes all of its lines again, the opening one too. */
 static bool is_redone(const char *line, size_t length, const char *stage, int64_t step) {
     json_t *json = json_loadb(line, length, 0, NULL);
     const char *of = json_string_value(json_object_get(json, "stage"));
-    bool redone = !json || (of && strcmp(of, stage) == 0 && json_integer_value(json_object_get(json, "step")) > step);
+    int64_t at = json_integer_value(json_object_get(json, "step"));
+    bool redone = !json || (of && strcmp(of, stage) == 0 && (at > step || step == 0));
     json_decref(json);
     return redone;
 }

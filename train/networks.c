@@ -2,9 +2,10 @@
 
 #include "model/blocks.h"
 #include "model/safetensors.h"
+#include "train/precision.h"
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
-    return config->precision == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
+    return ups_precision_resolve(config->precision) == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
 }
 
 int64_t ups_task_points(const ups_task *task) {
@@ -184,6 +185,14 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     return json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks",
                      names);
+}
+
+json_t *ups_networks_describe_parameters(const ups_task *task) {
+    json_t *names = json_array();
+    for (int p = 0; p < task->source->parameter_count; p++) {
+        json_array_append_new(names, json_string(task->source->parameter_names[p]));
+    }
+    return names;
 }
 
 json_t *ups_networks_describe_normalisation(const ups_task *task) {

@@ -10,7 +10,7 @@
 #include "model/step.h"
 #include "train/tasks.h"
 
-/* What training's matmuls compute in. */
+/* What training's matmuls compute in; `auto` on this machine (train/precision.h decides for a run). */
 ups_dtype ups_run_compute(const ups_run_config *config);
 /* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 is
  * noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have to
@@ -41,6 +41,8 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
 /* The same of its decoder, and of the operator: what tensors' shapes do not tell is in it. */
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task);
 json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks);
+/* Names of its PDE parameters, in the order in which the operator is told them. */
+json_t *ups_networks_describe_parameters(const ups_task *task);
 /* Its normalisation: [[mean, scale], …]. */
 json_t *ups_networks_describe_normalisation(const ups_task *task);
 

@@ -6,6 +6,7 @@
 #include "cache/fingerprint.h"
 #include "model/safetensors.h"
 #include "train/batches.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,9 +40,41 @@ static void add_frame(const ups_sample *geometry, const float *frame, field_sums
     }
 }
 
+static const char *field_name(const ups_task *task, int64_t channel) {
+    const char *const *names = task->source->channel_names;
+    return names && names[channel] ? names[channel] : "";
+}
+
+/* A parameter that stands in every frame, such as Darcy's force, is meant so; a field that was never written is not. */
+static void say_constant(const ups_task *task, int64_t channel, double value) {
+    ups_log(UPS_LOG_WARNING,
+            "task %s: field %lld (%s) is %g everywhere in the training data; it is normalised with deviation 1, and "
+            "nothing can be learnt from it",
+            task->name, (long long)channel, field_name(task, channel), value);
+}
+
+/* Whether mean and scale of a field can normalise anything. `from`: the file that tells them; NULL: measured. */
+static ups_status check_pair(const char *from, const ups_task *task, int64_t channel, ups_error *error) {
+    float mean = task->statistics[2 * channel], scale = task->statistics[2 * channel + 1];
+    if (isfinite(mean) && isnormal(scale) && scale > 0 && isnormal(1 / scale)) return UPS_OK;
+    bool of_mean = !isfinite(mean);
+    return ups_fail(error, from ? UPS_ERR_FORMAT : UPS_ERR_NUMERIC,
+                    "%s%stask %s: the %s of field %lld (%s) is %g, and no field can be normalised with it; %s",
+                    from ? from : "", from ? ": " : "", task->name, of_mean ? "mean" : "scale", (long long)channel,
+                    field_name(task, channel), (double)(of_mean ? mean : scale),
+                    from ? "restore the file, or remove it and train (`ups train --restart`)"
+                         : "look at its files with `ups data inspect`");
+}
+
 static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
     int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
     int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
+    if (have == 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: its training split (data.split.train) holds no samples to measure mean and deviation "
+                        "on, and no trained model tells them",
+                        task->name);
+    }
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     field_sums *sums = calloc((size_t)channels, sizeof *sums);
     ups_loader *loader = NULL;
@@ -73,12 +106,17 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
                           task->name);
     }
     for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
-        double mean = sums[c].sum / (double)sums[c].count;
+        double mean = sums[c].sum / (double)sums[c].count, value = mean + sums[c].shift;
         double variance = sums[c].squares / (double)sums[c].count - mean * mean;
-        double deviation = variance > 1e-24 ? sqrt(variance) : 1;
+        double deviation = variance > 0 ? sqrt(variance) : 0;
         double scale = task->config->field_scale_count ? (double)task->config->field_scale[c] : 1;
-        task->statistics[2 * c] = (float)(mean + sums[c].shift);
+        if (deviation < (double)FLT_MIN) {
+            say_constant(task, c, value);
+            deviation = 1;
+        }
+        task->statistics[2 * c] = (float)value;
         task->statistics[2 * c + 1] = (float)(scale / deviation);
+        status = check_pair(NULL, task, c, error);
     }
 
 cleanup:
@@ -128,29 +166,44 @@ static void find_difference(const json_t *kept, const json_t *now, char *words, 
     }
 }
 
-static bool read_statistics(const json_t *values, ups_task *task) {
-    if (json_array_size(values) != 2 * (size_t)task->source->channels) return false;
-    for (int64_t i = 0; i < 2 * task->source->channels; i++) {
-        task->statistics[i] = (float)json_number_value(json_array_get(values, (size_t)i));
+/* [mean, scale, …] of `entry`, each plausible. */
+static ups_status read_statistics(const char *path, const json_t *entry, ups_task *task, ups_error *error) {
+    const json_t *values = json_object_get(entry, "statistics");
+    size_t wanted = 2 * (size_t)task->source->channels;
+    bool fits = json_array_size(values) == wanted;
+    for (size_t i = 0; i < wanted && fits; i++) {
+        const json_t *value = json_array_get(values, i);
+        fits = json_is_number(value);
+        task->statistics[i] = (float)json_number_value(value);
     }
-    return true;
+    if (!fits) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: '%s.statistics' is not a list of %zu numbers, a mean and a scale for each field; restore "
+                        "the file, or remove it to have them measured anew",
+                        path, task->name, wanted);
+    }
+    for (int64_t c = 0; c < task->source->channels; c++) UPS_TRY(check_pair(path, task, c, error));
+    return UPS_OK;
 }
 
-/* Statistics that an earlier command measured on the same; false, and why in the log, when they have to be measured. */
-static bool recall_task(const json_t *kept, const json_t *origin, ups_task *task) {
+/* Statistics that an earlier command measured on the same; not *recalled, and why in the log, when they have to be
+ * measured. */
+static ups_status recall_task(const char *path, const json_t *kept, const json_t *origin, ups_task *task,
+                              bool *recalled, ups_error *error) {
     const json_t *entry = json_object_get(kept, task->name);
-    char difference[100];
-    if (entry) {
-        find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
-        if (!difference[0] && read_statistics(json_object_get(entry, "statistics"), task)) return true;
-        if (difference[0]) {
-            ups_log(UPS_LOG_WARNING, "task %s: %s since its normalisation was measured; it is measured anew",
-                    task->name, difference);
-            return false;
-        }
+    char difference[100] = "";
+    *recalled = false;
+    if (entry) find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
+    if (entry && !difference[0]) {
+        *recalled = true;
+        return read_statistics(path, entry, task, error);
     }
-    ups_log(UPS_LOG_INFO, "task %s: measuring mean and deviation of its fields", task->name);
-    return false;
+    if (entry)
+        ups_log(UPS_LOG_WARNING, "task %s: %s since its normalisation was measured; it is measured anew", task->name,
+                difference);
+    else
+        ups_log(UPS_LOG_INFO, "task %s: measuring mean and deviation of its fields", task->name);
+    return UPS_OK;
 }
 
 static json_t *record_task(const ups_task *task, json_t *origin) {
@@ -197,6 +250,19 @@ static void take_frequencies(const json_t *decoder, ups_task *task) {
     if (json_array_size(frequencies) > 0) task->finest_frequency = finest;
 }
 
+static ups_status take_pair(const char *path, const json_t *pair, ups_task *task, int64_t channel, ups_error *error) {
+    const json_t *mean = json_array_get(pair, 0), *scale = json_array_get(pair, 1);
+    if (json_array_size(pair) != 2 || !json_is_number(mean) || !json_is_number(scale)) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: '%s.normalisation' has no mean and scale for field %lld; restore the file, or train it "
+                        "again (`ups train --restart`)",
+                        path, task->name, (long long)channel);
+    }
+    task->statistics[2 * channel] = (float)json_number_value(mean);
+    task->statistics[2 * channel + 1] = (float)json_number_value(scale);
+    return check_pair(path, task, channel, error);
+}
+
 /* Sets the statistics of those tasks that the model tells of. */
 static ups_status take_from_model(const char *path, ups_tasks *tasks, bool *taken, ups_error *error) {
     ups_safetensors *model = NULL;
@@ -206,12 +272,15 @@ static ups_status take_from_model(const char *path, ups_tasks *tasks, bool *take
         ups_task *task = &tasks->task[i];
         json_t *normalisation = told(model, task->name, "normalisation"), *encoder = told(model, task->name, "encoder");
         json_t *decoder = told(model, task->name, "decoder");
+        if (normalisation && !json_is_array(normalisation)) {
+            status =
+                ups_fail(error, UPS_ERR_FORMAT,
+                         "%s: '%s.normalisation' is not a list; restore the file, or train it again", path, task->name);
+        }
         if (json_is_array(normalisation)) {
             status = check_fit(path, task, normalisation, encoder, error);
             for (int64_t c = 0; c < task->source->channels && status == UPS_OK; c++) {
-                const json_t *pair = json_array_get(normalisation, (size_t)c);
-                task->statistics[2 * c] = (float)json_number_value(json_array_get(pair, 0));
-                task->statistics[2 * c + 1] = (float)json_number_value(json_array_get(pair, 1));
+                status = take_pair(path, json_array_get(normalisation, (size_t)c), task, c, error);
             }
             take_frequencies(decoder, task);
             taken[i] = true;
@@ -227,17 +296,19 @@ static ups_status take_from_model(const char *path, ups_tasks *tasks, bool *take
 /* ---- all tasks --------------------------------------------------------------------------------------------------- */
 
 /* Recalled or measured, and noted in `record`. */
-static ups_status find_statistics(const ups_run_config *config, ups_task *task, const json_t *kept, json_t *record,
-                                  bool *measured, ups_error *error) {
+static ups_status find_statistics(const ups_run_config *config, const char *path, ups_task *task, const json_t *kept,
+                                  json_t *record, bool *measured, ups_error *error) {
     json_t *origin = NULL;
+    bool recalled = false;
     UPS_TRY(describe_origin(task, &origin, error));
-    if (!recall_task(kept, origin, task)) {
+    ups_status status = recall_task(path, kept, origin, task, &recalled, error);
+    if (status == UPS_OK && !recalled) {
         *measured = true;
-        ups_status status = measure_task(config, task, error);
-        if (status != UPS_OK) {
-            json_decref(origin);
-            return status;
-        }
+        status = measure_task(config, task, error);
+    }
+    if (status != UPS_OK) {
+        json_decref(origin);
+        return status;
     }
     json_object_set_new(record, task->name, record_task(task, origin));
     return UPS_OK;
@@ -280,11 +351,16 @@ ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_task
     json_t *kept = NULL;
     ups_status status = UPS_OK;
     if (ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    if (kept && !json_is_object(kept)) {
+        status =
+            ups_fail(error, UPS_ERR_FORMAT,
+                     "%s: an object was expected; restore the file, or remove it to have fields measured anew", path);
+    }
     json_t *record = json_is_object(kept) ? json_copy(kept) : json_object();
     for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
         ups_task *task = &tasks->task[i];
         status = taken[i] ? tell_of_difference(task, kept, error)
-                          : find_statistics(config, task, kept, record, &measured, error);
+                          : find_statistics(config, path, task, kept, record, &measured, error);
     }
     if (status == UPS_OK && measured) {
         status = ups_make_directories(config->output, error);

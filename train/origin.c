@@ -42,19 +42,41 @@ json_t *ups_origin_operator(const ups_run_config *config, const ups_tasks *tasks
     if (!origin) return NULL;
     json_object_set_new(origin, "autoencoder", json_string(autoencoder_hash));
     tell(origin, "", "operator", ups_networks_describe_operator(config, tasks));
+    for (int t = 0; t < tasks->count; t++) {
+        const ups_task *task = &tasks->task[t];
+        if (!task->condition) tell(origin, task->name, "parameters", ups_networks_describe_parameters(task));
+    }
     return origin;
 }
 
-/* Whether all that both tell is the same. */
-static bool agree(const char *found, const char *expected) {
+static void write_value(const json_t *value, char *text, size_t bytes) {
+    char *whole = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, whole ? whole : "");
+    free(whole);
+}
+
+/* Whether all that both tell is the same; if not, what differs in words, where it is not a hash: ": its 'heads' is 4,
+ * here it is 2". */
+static bool agree(const char *found, const char *expected, char *words, size_t bytes) {
+    words[0] = '\0';
     if (strcmp(found, expected) == 0) return true;
     json_t *theirs = json_loads(found, JSON_DECODE_ANY, NULL), *ours = json_loads(expected, JSON_DECODE_ANY, NULL);
-    bool same = json_is_object(theirs) && json_is_object(ours);
+    bool objects = json_is_object(theirs) && json_is_object(ours), same = objects;
+    char there[80], here[80];
     const char *key;
     json_t *value;
     json_object_foreach(ours, key, value) {
         const json_t *other = json_object_get(theirs, key);
-        if (other && !json_equal(other, value)) same = false;
+        if (!same || !other || json_equal(other, value)) continue;
+        write_value(other, there, sizeof there);
+        write_value(value, here, sizeof here);
+        snprintf(words, bytes, ": its '%s' is %s, here it is %s", key, there, here);
+        same = false;
+    }
+    if (!objects && theirs && ours) {
+        write_value(theirs, there, sizeof there);
+        write_value(ours, here, sizeof here);
+        snprintf(words, bytes, ": there it is %s, here %s", there, here);
     }
     json_decref(theirs);
     json_decref(ours);
@@ -67,13 +89,14 @@ ups_status ups_origin_check(const char *path, const json_t *expected, ups_error 
     ups_status status = UPS_OK;
     const char *part;
     json_t *text;
+    char words[300];
     json_object_foreach((json_t *)expected, part, text) {
         const char *found = ups_safetensors_metadata(file, part);
-        if (!found || agree(found, json_string_value(text))) continue;
+        if (!found || agree(found, json_string_value(text), words, sizeof words)) continue;
         status = ups_fail(error, UPS_ERR_STALE,
-                          "%s: the model was trained with another %s than this configuration and its run have; go back "
-                          "to what it was trained with, or train it again",
-                          path, part);
+                          "%s: the model was trained with another %s than this configuration, its files and its run "
+                          "have%s; go back to what it was trained with, or train it again",
+                          path, part, words);
         break;
     }
     ups_safetensors_close(file);

@@ -1,7 +1,7 @@
 /* What a model belongs to, kept in the header of its file (safetensors metadata): an autoencoder to each task's
- * encoder, decoder and normalisation, an operator to the autoencoder whose latents it was trained on and to the order
- * of its tasks. Tensors of another origin often have the very same shapes: they load, run, and give wrong fields that
- * look right. So whoever uses a model compares first.
+ * encoder, decoder and normalisation, an operator to the autoencoder whose latents it was trained on, to the order
+ * of its tasks and to that of their PDE parameters. Tensors of another origin often have the very same shapes: they
+ * load, run, and give wrong fields that look right. So whoever uses a model compares first.
  *
  * An origin is a JSON object of texts: {"advection1d.normalisation": "[[0.5,2.0]]", …}, {"autoencoder": XXH3, …}. */
 #ifndef UPS_TRAIN_ORIGIN_H

@@ -171,8 +171,7 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
         const ups_window *window = &batch->window[b];
         int task = task_of[window->task];
         o->dt[b] = (float)window->dt;
-        ups_task_condition(window->parameters, o->tasks->task[task].source->parameter_count, (int)parameters,
-                           o->condition + b * parameters);
+        ups_task_condition(&o->tasks->task[task], window->parameters, (int)parameters, o->condition + b * parameters);
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
     size_t rows = (size_t)batch->windows * sizeof(float);

@@ -5,6 +5,7 @@
 #include "train/batches.h"
 #include "train/loop.h"
 #include "train/networks.h"
+#include "train/precision.h"
 #include "train/state.h"
 #include "train/stores.h"
 #include "train/task_sampling.h"
@@ -38,6 +39,7 @@ typedef struct training {
     ups_task_sampling *sampling;
     bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
+    json_t *opening; /* the metrics' first line */
 } training;
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -80,6 +82,7 @@ static void end(training *t) {
     free(t->scratch);
     ups_task_sampling_destroy(t->sampling);
     json_decref(t->origin);
+    json_decref(t->opening);
 }
 
 /* The graphs, without memory to run in. */
@@ -87,6 +90,10 @@ static ups_status begin(training *t, const ups_stage_description *stage, const u
                         int64_t batch, ups_error *error) {
     *t = (training){
         .stage = stage, .request = request, .config = request->config, .tasks = request->tasks, .batch = batch};
+    if (t->config->data.split.train <= 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
+                        ups_stage_name(stage->stage), t->config->data.split.train);
+    }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
     t->mask_count = ups_losses_masks(stage->losses, stage->loss_count, stage->training->steps, t->masks);
     t->parameters = ups_parameters_create();
@@ -402,6 +409,13 @@ static ups_status export_model(const training *t, ups_error *error) {
     return status;
 }
 
+/* {"stage": …, "step": 0, "precision": …, "parameters": …, "batch_size": …} */
+static json_t *describe_run(const training *t, const ups_training_state *state) {
+    return json_pack("{s:s, s:i, s:s, s:I, s:I}", "stage", ups_stage_name(t->stage->stage), "step", 0, "precision",
+                     ups_precision_name(state->precision), "parameters",
+                     (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
+}
+
 static ups_status train(training *t, ups_error *error) {
     const ups_training_config *config = t->stage->training;
     const char *name = ups_stage_name(t->stage->stage);
@@ -413,16 +427,23 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
-    ups_training_state state = {
-        .seed = t->config->seed, .score = NAN, .batch_size = t->batch, .origin = t->origin, .sampling = t->sampling};
+    const char *names[UPS_SAMPLER_MAX_TASKS];
+    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
+    ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
+                                .seed = t->config->seed,
+                                .score = NAN,
+                                .batch_size = t->batch,
+                                .precision = ups_precision_resolve(t->config->precision),
+                                .origin = t->origin,
+                                .sampling = t->sampling};
+
+    t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
 
     UPS_TRY(open_loader(t, state.step, error));
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
             (long long)config->steps, state.step > 0 ? " (resumed)" : "");
-    const char *names[UPS_SAMPLER_MAX_TASKS];
-    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
     ups_loop_stage stage = {.name = name,
                             .context = t,
                             .micro_batch = micro_batch,
@@ -437,6 +458,7 @@ static ups_status train(training *t, ups_error *error) {
                              .seed = t->config->seed,
                              .output = t->config->output,
                              .resume = &state,
+                             .opening = t->opening,
                              .device = t->request->device,
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,

@@ -10,10 +10,21 @@ char *ups_run_model_path(const ups_run_config *config, ups_stage stage) {
     return ups_run_path(config, "%s.safetensors", ups_stage_name(stage));
 }
 
-static ups_status read_stage(const json_t *entry, const char *where, ups_stage_state *stage, ups_error *error) {
+static ups_status read_stage(const json_t *entry, const char *where, ups_stage of, ups_stage_state *stage,
+                             ups_error *error) {
     const char *weights = NULL;
     UPS_TRY(ups_json_integer(entry, "steps", where, &stage->steps, error));
     UPS_TRY(ups_json_string(entry, "weights", where, &weights, error));
+    if (stage->steps < 0 || (of != UPS_STAGE_CACHE && stage->steps == 0)) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'steps' of the %s is %lld; %s was expected", where,
+                        ups_stage_name(of), (long long)stage->steps, of == UPS_STAGE_CACHE ? "0" : "1 or more");
+    }
+    size_t digits = strspn(weights, "0123456789abcdef");
+    if (weights[digits] || digits != (of == UPS_STAGE_CACHE ? 0 : sizeof stage->weights - 1)) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'weights' of the %s is '%.40s'; %s was expected", where,
+                        ups_stage_name(of), weights,
+                        of == UPS_STAGE_CACHE ? "nothing" : "a hash of 32 hexadecimal digits");
+    }
     snprintf(stage->weights, sizeof stage->weights, "%s", weights);
     stage->finished = true;
     return UPS_OK;
@@ -32,7 +43,10 @@ ups_status ups_run_state_read(const ups_run_config *config, ups_run_state *state
         }
         for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
             const json_t *entry = json_object_get(json, ups_stage_name((ups_stage)s));
-            if (entry) status = read_stage(entry, path, &state->stage[s], error);
+            if (!entry) continue;
+            status = read_stage(entry, path, (ups_stage)s, &state->stage[s], error);
+            if (status != UPS_OK)
+                ups_fail_within(error, "the run's state is damaged (restore it, or begin anew with --restart)");
         }
     }
     json_decref(json);

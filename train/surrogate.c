@@ -204,14 +204,14 @@ ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *st
     network *n = &s->advance;
     const int64_t each = s->latent_elements, parameters = s->options.parameter_count, tasks = s->options.task_count;
     const size_t bytes = (size_t)each * sizeof(float);
-    const int known = s->tasks->task[s->task].source->parameter_count;
+    const ups_task *task = &s->tasks->task[s->task];
     for (int64_t first = 0; first < count; first += n->batch) {
         int64_t rows = clamp(count - first, n->batch);
         for (int64_t b = 0; b < rows; b++) {
             const ups_surrogate_state *state = &states[first + b];
             memcpy(s->latents_in + b * each, state->latents, bytes);
             s->dt_in[b] = (float)state->dt;
-            ups_task_condition(state->parameters, known, (int)parameters, s->parameters_in + b * parameters);
+            ups_task_condition(task, state->parameters, (int)parameters, s->parameters_in + b * parameters);
             if (tasks > 0) s->one_hot_in[b * tasks + s->task] = 1; /* the others stay 0 */
         }
         UPS_TRY(upload(n, s->state, s->latents_in, n->batch * each, error));

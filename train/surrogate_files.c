@@ -1,7 +1,7 @@
 /* Where a surrogate's models lie: the run's own, or what --checkpoint names. A file's tensors say what it holds. */
 #include "base/files.h"
-#include "base/json.h"
 #include "model/safetensors.h"
+#include "train/checkpoint.h"
 #include "train/latents.h"
 #include "train/state.h"
 #include "train/surrogate.h"
@@ -46,22 +46,11 @@ static ups_status take_file(const char *path, ups_surrogate_files *files, ups_er
 }
 
 /* The file that a training checkpoint's latest.json names. */
-static ups_status take_latest(const char *directory, const char *latest, ups_surrogate_files *files, ups_error *error) {
-    json_t *json = NULL;
-    const char *name = NULL;
+static ups_status take_latest(const char *directory, ups_surrogate_files *files, ups_error *error) {
     char *path = NULL;
-    ups_status status = ups_json_read(latest, &json, error);
-    if (status == UPS_OK) status = ups_json_string(json, "file", latest, &name, error);
-    if (status == UPS_OK && strchr(name, '/')) {
-        status = ups_fail(error, UPS_ERR_FORMAT, "%s: 'file' must name a file beside it, not '%s'", latest, name);
-    }
-    if (status == UPS_OK && asprintf(&path, "%s/%s", directory, name) < 0) {
-        path = NULL;
-        status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    }
-    if (status == UPS_OK) status = take_file(path, files, error);
+    UPS_TRY(ups_checkpoint_file(directory, &path, error));
+    ups_status status = take_file(path, files, error);
     free(path);
-    json_decref(json);
     return status;
 }
 
@@ -76,7 +65,7 @@ static ups_status take_directory(const char *directory, ups_surrogate_files *fil
         }
         if (ups_path_exists(path)) {
             any = true;
-            status = i == 0 ? take_latest(directory, path, files, error) : take_file(path, files, error);
+            status = i == 0 ? take_latest(directory, files, error) : take_file(path, files, error);
         }
         free(path);
     }

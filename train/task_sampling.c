@@ -257,12 +257,15 @@ static ups_status read_phase(ups_task_sampling *s, int64_t p, const json_t *entr
     UPS_TRY(ups_json_integer(entry, "draw", where, &s->positions[p], error));
     bool fine = json_array_size(shares) == (size_t)s->count && s->positions[p] >= 0 &&
                 (p == 0 || s->positions[p] > s->positions[p - 1]);
+    int64_t sum = 0;
     for (int k = 0; fine && k < s->count; k++) {
-        json_int_t share = json_integer_value(json_array_get(shares, (size_t)k));
-        fine = share >= 0 && share <= UPS_SAMPLER_SHARES;
+        const json_t *value = json_array_get(shares, (size_t)k);
+        json_int_t share = json_integer_value(value);
+        fine = json_is_integer(value) && share >= 0 && share <= UPS_SAMPLER_SHARES;
         if (fine) s->shares[p * s->count + k] = (int32_t)share;
+        sum += share;
     }
-    if (fine) return UPS_OK;
+    if (fine && sum > 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT, "%s: phase %lld of its sampling is damaged", where, (long long)p);
 }
 
@@ -281,6 +284,11 @@ ups_status ups_task_sampling_from_json(ups_task_sampling *s, const json_t *json,
     s->phase_count = count;
     for (int k = 0; k < s->count; k++) {
         const json_t *average = json_array_get(averages, (size_t)k);
+        if (!json_is_null(average) && !(json_is_number(average) && json_number_value(average) >= 0)) {
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: 'sampling.average_losses' has neither null nor a loss of 0 or more for task %s", where,
+                            s->task[k]->name);
+        }
         s->average[k] = json_is_number(average) ? json_number_value(average) : (double)NAN;
     }
     return UPS_OK;

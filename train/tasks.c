@@ -1,12 +1,16 @@
 #include "train/tasks.h"
 
 #include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/random.h"
+#include "model/safetensors.h"
 #include "pipeline/layouts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *ups_split_name(ups_split split) {
     static const char *const names[] = {"train", "validation", "test"};
@@ -36,8 +40,13 @@ static void split_sizes(const ups_split_config *split, int64_t count, int64_t si
     int64_t validation = llround(split->validation * (double)count), test = llround(split->test * (double)count);
     if (split->validation > 0 && validation == 0) validation = 1;
     if (split->test > 0 && test == 0) test = 1;
-    if (test > 0 && count - validation - test < 1) test = count - validation - 1 > 0 ? count - validation - 1 : 0;
-    if (count - validation - test < 1) validation = count - test - 1 > 0 ? count - test - 1 : 0;
+    int64_t least = split->train > 0; /* foreign files are evaluated without any */
+    if (test > 0 && count - validation - test < least) {
+        test = count - validation - least > 0 ? count - validation - least : 0;
+    }
+    if (count - validation - test < least) validation = count - test - least > 0 ? count - test - least : 0;
+    if (least == 0 && split->test > 0) test = count - validation;
+    if (least == 0 && split->test <= 0) validation = count;
     sizes[UPS_SPLIT_TRAIN] = count - validation - test;
     sizes[UPS_SPLIT_VALIDATION] = validation;
     sizes[UPS_SPLIT_TEST] = test;
@@ -214,6 +223,7 @@ void ups_tasks_close(ups_tasks *tasks) {
         ups_source_close(task->source);
         for (int s = 0; s < UPS_SPLIT_COUNT; s++) free(task->samples[s]);
         free(task->statistics);
+        free(task->condition);
     }
     free(tasks->task);
     free(tasks);
@@ -223,14 +233,73 @@ ups_split ups_task_held_out(const ups_task *task) {
     return task->sample_count[UPS_SPLIT_TEST] > 0 ? UPS_SPLIT_TEST : UPS_SPLIT_VALIDATION;
 }
 
+static int condition_count(const ups_task *task) {
+    return task->condition ? task->condition_count : task->source->parameter_count;
+}
+
 int ups_tasks_parameter_count(const ups_tasks *tasks) {
     int most = 0;
     for (int i = 0; i < tasks->count; i++) {
-        if (tasks->task[i].source->parameter_count > most) most = tasks->task[i].source->parameter_count;
+        int count = condition_count(&tasks->task[i]);
+        if (count > most) most = count;
     }
     return most;
 }
 
-void ups_task_condition(const double *parameters, int count, int width, float *out) {
-    for (int p = 0; p < width; p++) out[p] = p < count && isfinite(parameters[p]) ? (float)parameters[p] : 0;
+void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out) {
+    int count = condition_count(task);
+    for (int p = 0; p < width; p++) {
+        int from = p >= count ? -1 : task->condition ? task->condition[p] : p;
+        out[p] = from >= 0 && isfinite(parameters[from]) ? (float)parameters[from] : 0;
+    }
+}
+
+/* ---- what an operator was conditioned on ----------------------------------------------------------------------- */
+
+static int find_parameter(const ups_source *source, const char *name) {
+    for (int p = 0; p < source->parameter_count; p++) {
+        if (strcasecmp(source->parameter_names[p], name) == 0) return p;
+    }
+    return -1;
+}
+
+static ups_status take_condition(const char *path, ups_task *task, const json_t *names, ups_error *error) {
+    size_t count = json_array_size(names);
+    bool texts = json_is_array(names);
+    for (size_t i = 0; i < count; i++) texts = texts && json_is_string(json_array_get(names, i));
+    if (!texts) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s.parameters' is not a list of names; restore the file", path,
+                        task->name);
+    }
+    free(task->condition);
+    task->condition_count = (int)count;
+    task->condition = malloc((count + 1) * sizeof *task->condition);
+    if (!task->condition) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        task->condition[i] = find_parameter(task->source, name);
+        if (task->condition[i] >= 0) continue;
+        ups_log(UPS_LOG_WARNING,
+                "task %s: the operator was trained with the parameter '%s', which its files do not "
+                "tell; it is taken for 0",
+                task->name, name);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error) {
+    ups_safetensors *model = NULL;
+    UPS_TRY(ups_safetensors_open(path, &model, error));
+    ups_status status = UPS_OK;
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
+        char key[128]; /* names of tasks have at most 64 letters */
+        snprintf(key, sizeof key, "%s.parameters", tasks->task[i].name);
+        const char *text = ups_safetensors_metadata(model, key);
+        if (!text) continue;
+        json_t *names = json_loads(text, JSON_DECODE_ANY, NULL);
+        status = take_condition(path, &tasks->task[i], names, error);
+        json_decref(names);
+    }
+    ups_safetensors_close(model);
+    return status;
 }

@@ -18,8 +18,10 @@ typedef struct ups_task {
     int64_t sample_count[UPS_SPLIT_COUNT];
     int64_t patch[UPS_MAX_GRID_DIMS];
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
-    float *statistics;       /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
-                                (normalisation.h) */
+    int *condition;      /* which of the source's parameters each input of the operator's condition is; −1: none */
+    int condition_count; /* NULL: the source's own, in their order */
+    float *statistics;   /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
+                            (normalisation.h) */
 } ups_task;
 
 typedef struct ups_tasks {
@@ -41,8 +43,13 @@ void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
 /* Samples to judge a model by: the test split, or validation where the test split is empty. */
 ups_split ups_task_held_out(const ups_task *task);
 
-/* Largest number of PDE parameters of any task: the width of the operator's condition. */
+/* Largest number of PDE parameters that the operator is told of any task: the width of its condition. */
 int ups_tasks_parameter_count(const ups_tasks *tasks);
+
+/* What the operator in the file `path` was conditioned on, by name, as it tells: files used with it may have their
+ * parameters in another order. The log names those that they do not tell, which are 0. Tasks of which the file tells
+ * nothing keep their files' order. */
+ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error);
 
 /* Sets every task's statistics: mean and deviation of each field over the training split (at most 512 samples, evenly
  * spread), by the loader; a constant field keeps its values: deviation 1. They are kept in `output`/normalisation.json
@@ -50,7 +57,8 @@ int ups_tasks_parameter_count(const ups_tasks *tasks);
  * differs the log says what, and they are measured anew. */
 ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
 
-/* Condition of one window: the task's parameters first, unknown and absent ones 0. `out` holds `width` floats. */
-void ups_task_condition(const double *parameters, int count, int width, float *out);
+/* Condition of one window from its parameters, which are in the source's order: unknown and absent ones are 0. `out`
+ * holds `width` floats. */
+void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out);
 
 #endif

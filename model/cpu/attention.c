@@ -9,18 +9,29 @@
 #include "model/cpu/attention.h"
 #include "model/cpu/product.h"
 
-enum { QUERIES = 64 /* a block */ };
+enum { QUERIES = 48 /* a block: whole tiles in every instruction set */ };
 
-/* One thread's scratch. k, v: (padded keys, padded width); *_t transposed; blocks of queries: (QUERIES, padded width or
- * keys). */
+/* k and v transposed lie in panels as wide as a tile of scores. */
+static inline int64_t panel_keys(const heads *h) {
+    return ups_div_up(h->padded_keys, UPS_TILE_COLUMNS) * UPS_TILE_COLUMNS;
+}
+
+/* Rows of scores are an odd number of cache lines apart: read by columns, as backward does, they would otherwise share
+ * a few sets of the first-level cache. */
+static inline int64_t score_stride(const heads *h) {
+    return (h->padded_keys / UPS_LANES | 1) * UPS_LANES;
+}
+
+/* One thread's scratch. k, v: (padded keys, padded width); *_t transposed, in panels; blocks of queries: (QUERIES,
+ * padded width or score_stride). */
 typedef struct scratch {
     float *k, *k_t, *v, *v_t, *dk, *dv;
     float *q, *out, *d_out, *dq, *p, *dp, *row;
 } scratch;
 
 static size_t scratch_bytes(const heads *h) {
-    return sizeof(float) * (size_t)(6 * h->padded_keys * h->padded_width + 4 * QUERIES * h->padded_width +
-                                    2 * QUERIES * h->padded_keys + 2 * h->padded_width);
+    return sizeof(float) * (size_t)((4 * h->padded_keys + 2 * panel_keys(h) + 4 * QUERIES + 2) * h->padded_width +
+                                    2 * QUERIES * score_stride(h));
 }
 
 static scratch scratch_of(void *memory, const heads *h) {
@@ -28,18 +39,18 @@ static scratch scratch_of(void *memory, const heads *h) {
     float *at = memory;
     scratch s;
     s.k = at;
-    s.k_t = s.k + key_block;
-    s.v = s.k_t + key_block;
-    s.v_t = s.v + key_block;
-    s.dk = s.v_t + key_block;
+    s.v = s.k + key_block;
+    s.dk = s.v + key_block;
     s.dv = s.dk + key_block;
-    s.q = s.dv + key_block;
+    s.k_t = s.dv + key_block;
+    s.v_t = s.k_t + panel_keys(h) * h->padded_width;
+    s.q = s.v_t + panel_keys(h) * h->padded_width;
     s.out = s.q + query_block;
     s.d_out = s.out + query_block;
     s.dq = s.d_out + query_block;
     s.p = s.dq + query_block;
-    s.dp = s.p + QUERIES * h->padded_keys;
-    s.row = s.dp + QUERIES * h->padded_keys;
+    s.dp = s.p + QUERIES * score_stride(h);
+    s.row = s.dp + QUERIES * score_stride(h);
     return s;
 }
 
@@ -63,16 +74,39 @@ static void load_head(const heads *h, const ups_tensor *from, int64_t offset, in
     }
 }
 
-static void transpose(const float *restrict from, int64_t rows, int64_t columns, float *restrict to) {
-    for (int64_t r0 = 0; r0 < rows; r0 += UPS_LANES) {
-        for (int64_t c = 0; c < columns; c++) {
-            for (int64_t r = r0; r < r0 + UPS_LANES; r++) to[c * rows + r] = from[r * columns + c];
+/* Keys or values, transposed into panels: element (key, i) at to[(key / TILE_COLUMNS) * panel + i * TILE_COLUMNS + key
+ * % TILE_COLUMNS]. */
+static void transpose(const heads *h, const float *restrict from, float *restrict to) {
+    int64_t panel = h->padded_width * UPS_TILE_COLUMNS;
+    for (int64_t key = 0; key < h->padded_keys; key += 4) {
+        float *column = to + key / UPS_TILE_COLUMNS * panel + key % UPS_TILE_COLUMNS;
+        for (int64_t i = 0; i < h->padded_width; i += 4) {
+            ups_transpose_4x4(from + key * h->padded_width + i, h->padded_width, column + i * UPS_TILE_COLUMNS,
+                              UPS_TILE_COLUMNS);
         }
     }
 }
 
+/* scores (rows, keys) = x (rows, width) times keys or values, transposed. */
+static void score_product(const heads *h, int64_t rows, const float *x, const float *transposed, float *scores) {
+    ups_product(rows, h->padded_keys, h->width, x, h->padded_width, 1, transposed, UPS_TILE_COLUMNS,
+                h->padded_width * UPS_TILE_COLUMNS, scores, score_stride(h), false);
+}
+
+/* to (rows, width) = scores (rows, keys) times keys or values. */
+static void mix(const heads *h, int64_t rows, const float *scores, const float *right, float *to) {
+    ups_product(rows, h->padded_width, h->keys, scores, score_stride(h), 1, right, h->padded_width, UPS_TILE_COLUMNS,
+                to, h->padded_width, false);
+}
+
+/* to (keys, width) += scores (rows, keys), transposed, times x (rows, width). */
+static void gather(const heads *h, int64_t rows, const float *scores, const float *x, float *to) {
+    ups_product(h->keys, h->padded_width, rows, scores, 1, score_stride(h), x, h->padded_width, UPS_TILE_COLUMNS, to,
+                h->padded_width, true);
+}
+
 /* Scores to probabilities, in place; returns the log-sum-exp. */
-static float softmax_row(float *restrict row, int64_t keys, int64_t padded) {
+static float softmax_row(float *restrict row, int64_t keys) {
     float largest = -INFINITY, sum = 0.0f;
 #pragma omp simd reduction(max : largest)
     for (int64_t j = 0; j < keys; j++) largest = row[j] > largest ? row[j] : largest;
@@ -83,7 +117,6 @@ static float softmax_row(float *restrict row, int64_t keys, int64_t padded) {
     }
     float inverse = 1.0f / sum;
     for (int64_t j = 0; j < keys; j++) row[j] *= inverse;
-    for (int64_t j = keys; j < padded; j++) row[j] = 0.0f;
     return largest + logf(sum);
 }
 
@@ -94,19 +127,17 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item, 
     int64_t features = h->count * h->width;
     load_head(h, h->kv, at.k, h->k_stride, h->keys, h->padded_keys, gain_k, 1.0f, at.k_rms, true, s.k);
     load_head(h, h->kv, at.v, h->k_stride, h->keys, h->padded_keys, NULL, 1.0f, NULL, false, s.v);
-    transpose(s.k, h->padded_keys, h->padded_width, s.k_t);
+    transpose(h, s.k, s.k_t);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
-        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, gain_q, h->scale,
+        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, rows, gain_q, h->scale,
                   at.q_rms ? at.q_rms + first * h->count : NULL, true, s.q);
-        ups_product(QUERIES, h->padded_keys, h->width, s.q, h->padded_width, 1, s.k_t, h->padded_keys, s.p,
-                    h->padded_keys, false);
+        score_product(h, rows, s.q, s.k_t, s.p);
         for (int64_t r = 0; r < rows; r++) {
-            float lse = softmax_row(s.p + r * h->padded_keys, h->keys, h->padded_keys);
+            float lse = softmax_row(s.p + r * score_stride(h), h->keys);
             if (at.lse) at.lse[first + r] = lse;
         }
-        ups_product(QUERIES, h->padded_width, h->keys, s.p, h->padded_keys, 1, s.v, h->padded_width, s.out,
-                    h->padded_width, false);
+        mix(h, rows, s.p, s.v, s.out);
         for (int64_t r = 0; r < rows; r++) {
             int64_t offset = at.out + (first + r) * features;
             float *y = ups_row_target(&call->output, offset, s.out + r * h->padded_width, false);
@@ -119,11 +150,11 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item, 
 }
 
 /* dS from P and dP, in place of dP. */
-static void softmax_backward_row(const float *restrict p, float *restrict dp, int64_t padded) {
+static void softmax_backward_row(const float *restrict p, float *restrict dp, int64_t keys) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < padded; j++) sum += p[j] * dp[j];
-    for (int64_t j = 0; j < padded; j++) dp[j] = p[j] * (dp[j] - sum);
+    for (int64_t j = 0; j < keys; j++) sum += p[j] * dp[j];
+    for (int64_t j = 0; j < keys; j++) dp[j] = p[j] * (dp[j] - sum);
 }
 
 static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
@@ -134,31 +165,25 @@ static void head_backward(const ups_op_call *call, const heads *h, int64_t item,
     int64_t features = h->count * h->width;
     load_head(h, h->kv, at.k, h->k_stride, h->keys, h->padded_keys, gain_k, 1.0f, at.k_rms, false, s.k);
     load_head(h, h->kv, at.v, h->k_stride, h->keys, h->padded_keys, NULL, 1.0f, NULL, false, s.v);
-    transpose(s.k, h->padded_keys, h->padded_width, s.k_t);
-    transpose(s.v, h->padded_keys, h->padded_width, s.v_t);
+    transpose(h, s.k, s.k_t);
+    transpose(h, s.v, s.v_t);
     memset(s.dk, 0, (size_t)(2 * h->padded_keys * h->padded_width) * sizeof(float)); /* dv is behind dk */
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
-        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, gain_q, h->scale,
+        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, rows, gain_q, h->scale,
                   at.q_rms ? at.q_rms + first * h->count : NULL, false, s.q);
-        load_head(h, &call->output_gradient, at.out + first * features, features, rows, QUERIES, NULL, 1.0f, NULL,
-                  false, s.d_out);
-        ups_product(QUERIES, h->padded_keys, h->width, s.q, h->padded_width, 1, s.k_t, h->padded_keys, s.p,
-                    h->padded_keys, false);
-        ups_product(QUERIES, h->padded_keys, h->width, s.d_out, h->padded_width, 1, s.v_t, h->padded_keys, s.dp,
-                    h->padded_keys, false);
+        load_head(h, &call->output_gradient, at.out + first * features, features, rows, rows, NULL, 1.0f, NULL, false,
+                  s.d_out);
+        score_product(h, rows, s.q, s.k_t, s.p);
+        score_product(h, rows, s.d_out, s.v_t, s.dp);
         for (int64_t r = 0; r < rows; r++) {
-            float *p = s.p + r * h->padded_keys, lse = at.lse[first + r];
+            float *p = s.p + r * score_stride(h), lse = at.lse[first + r];
             for (int64_t j = 0; j < h->keys; j++) p[j] = ups_exp(p[j] - lse);
-            for (int64_t j = h->keys; j < h->padded_keys; j++) p[j] = 0.0f;
-            softmax_backward_row(p, s.dp + r * h->padded_keys, h->padded_keys);
+            softmax_backward_row(p, s.dp + r * score_stride(h), h->keys);
         }
-        ups_product(h->padded_keys, h->padded_width, rows, s.p, 1, h->padded_keys, s.d_out, h->padded_width, s.dv,
-                    h->padded_width, true);
-        ups_product(h->padded_keys, h->padded_width, rows, s.dp, 1, h->padded_keys, s.q, h->padded_width, s.dk,
-                    h->padded_width, true);
-        ups_product(QUERIES, h->padded_width, h->keys, s.dp, h->padded_keys, 1, s.k, h->padded_width, s.dq,
-                    h->padded_width, false);
+        gather(h, rows, s.p, s.d_out, s.dv);
+        gather(h, rows, s.dp, s.q, s.dk);
+        mix(h, rows, s.dp, s.k, s.dq);
         for (int64_t r = 0; r < rows; r++) {
             float *dq = s.dq + r * h->padded_width;
             int64_t offset = at.q + (first + r) * h->q_stride;

@@ -68,6 +68,10 @@ const char *ups_cpu_instruction_set(void) {
     return variant_here()->name;
 }
 
+bool ups_cpu_bf16_is_fast(void) {
+    return strcmp(ups_cpu_instruction_set(), "amx") == 0;
+}
+
 /* Large memory lies on large pages where the kernel has them (Documentation/admin-guide/mm/transhuge.rst): products
  * read rows far apart, and a page table of small pages does not fit the processor's cache of it. */
 static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {

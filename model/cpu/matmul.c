@@ -1,6 +1,7 @@
 /* Blocked matrix products; see the header. The scheme is that of Goto and van de Geijn (Anatomy of High-Performance
- * Matrix Multiplication, 2008): a block of k at a time, B's columns packed into panels as wide as a tile, one of which
- * stays in the first-level cache while rows of A pass from the second-level cache through the registers.
+ * Matrix Multiplication, 2008): B is packed into panels as wide as a tile; a block of one panel stays in the
+ * first-level cache while a group of A's rows passes from the second-level cache through the registers. The blocks
+ * along k follow each other within a group, so that C is still in the first-level cache when it is added to.
  *
  * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
  * it is transposed or bf16. What is written in an unusual way (bf16, incomplete vectors) takes a detour through a small
@@ -10,8 +11,9 @@
 #include "model/cpu/product.h"
 
 enum {
-    DEPTH = 256,             /* elements of k a block, at most: a panel of B then fits half of the first-level cache */
-    A_ELEMENTS = 48 * 1024,  /* of A worked on together: 192 KiB of the second-level cache */
+    DEPTH = 384,             /* elements of k a block, at most: a panel's block stays in the first-level cache */
+    SPAN = 2048,             /* elements of k that are packed together, at most; of a transposed A, DEPTH */
+    A_ELEMENTS = 32 * 1024,  /* of A worked on together: 128 KiB of the second-level cache */
     SMALL_PRODUCT = 1 << 18, /* multiplications below which starting threads costs more than it saves */
     ALIGNMENT = 16,          /* floats */
 };
@@ -19,7 +21,7 @@ enum {
 typedef struct layout {
     int64_t row_tiles, panels;
     int row_threads, column_threads; /* the grid */
-    int64_t depth;                   /* of a block of k */
+    int64_t span, depth;             /* of k: packed together; in a block */
     int64_t group;                   /* row tiles worked on together */
     bool pack_a;
     int64_t b_elements, a_elements; /* of one thread's scratch */
@@ -50,31 +52,16 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
     l.pack_a = s->transpose_a || s->operands != UPS_F32;
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
-    l.depth = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, DEPTH)) : s->k;
-    int64_t fitting = A_ELEMENTS / (l.depth * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
+    l.span = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, l.pack_a ? DEPTH : SPAN)) : s->k;
+    l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : s->k;
+    int64_t fitting = A_ELEMENTS / (l.span * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
     l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));
-    l.b_elements = ups_div_up(l.panels, l.column_threads) * l.depth * UPS_TILE_COLUMNS;
-    l.a_elements = l.pack_a ? ups_div_up(l.group * UPS_TILE_ROWS * l.depth, ALIGNMENT) * ALIGNMENT : 0;
+    l.b_elements = ups_div_up(l.panels, l.column_threads) * l.span * UPS_TILE_COLUMNS;
+    l.a_elements = l.pack_a ? ups_div_up(l.group * UPS_TILE_ROWS * l.span, ALIGNMENT) * ALIGNMENT : 0;
     return l;
 }
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
-
-typedef float f32x4 __attribute__((vector_size(16)));
-typedef float f32x4_any __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* Four rows of four at `from` to four columns at `to`. */
-static inline void transpose_4x4(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
-    f32x4 r0 = *(const f32x4_any *)(const void *)from, r1 = *(const f32x4_any *)(const void *)(from + from_stride);
-    f32x4 r2 = *(const f32x4_any *)(const void *)(from + 2 * from_stride);
-    f32x4 r3 = *(const f32x4_any *)(const void *)(from + 3 * from_stride);
-    f32x4 a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
-    f32x4 c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-    *(f32x4_any *)(void *)to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    *(f32x4_any *)(void *)(to + to_stride) = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    *(f32x4_any *)(void *)(to + 2 * to_stride) = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    *(f32x4_any *)(void *)(to + 3 * to_stride) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
-}
 
 static inline float element(const void *from, ups_dtype dtype, int64_t at) {
     return dtype == UPS_F32 ? ((const float *)from)[at] : ups_f32_of_bf16(((const uint16_t *)from)[at]);
@@ -96,7 +83,8 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
         const float *from = (const float *)m->data + first * m->k + start;
         int64_t whole = count / 4 * 4, steps = depth / 4 * 4;
         for (int64_t i = 0; i < whole; i += 4) {
-            for (int64_t l = 0; l < steps; l += 4) transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
+            for (int64_t l = 0; l < steps; l += 4)
+                ups_transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
             for (int64_t l = steps; l < depth; l++) {
                 for (int64_t j = i; j < i + 4; j++) to[l * width + j] = from[j * m->k + l];
             }
@@ -174,7 +162,7 @@ typedef struct part {
     const float *bias;
     void *c;
     float *packed_a, *packed_b;
-    int64_t start, depth; /* the block of k */
+    int64_t start, span; /* of k: what is packed */
     int64_t first_panel;
 } part;
 
@@ -184,24 +172,31 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     int64_t column = panel * UPS_TILE_COLUMNS, columns = ups_min(UPS_TILE_COLUMNS, s->n - column);
     int64_t vectors = ups_div_up(columns, UPS_VECTOR);
     bool plain = s->result == UPS_F32 && columns % UPS_VECTOR == 0;
-    const float *bias = p->bias && p->start == 0 ? p->bias + column : NULL;
-    bool accumulate = s->accumulate || p->start > 0;
+    const float *packed_b = p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span;
     float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS];
-    ups_tile_call t = {.k = p->depth, .b_stride = UPS_TILE_COLUMNS};
-    t.b = p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->depth;
-    if (plain) t.bias = bias, t.accumulate = accumulate, t.c_stride = s->n;
-    if (!plain) t.c = sums, t.c_stride = UPS_TILE_COLUMNS;
-    if (p->packed_a) t.row_stride = 1, t.k_stride = UPS_TILE_ROWS;
-    if (!p->packed_a) t.row_stride = s->k, t.k_stride = 1;
-    for (int64_t tile = first; tile < end; tile++) {
-        int64_t row = tile * UPS_TILE_ROWS, rows = ups_min(UPS_TILE_ROWS, s->m - row), at = row * s->n + column;
-        if (p->packed_a) t.a = p->packed_a + (tile - first) * UPS_TILE_ROWS * p->depth;
-        if (!p->packed_a) t.a = (const float *)p->a.data + row * s->k + p->start;
-        if (plain) t.c = (float *)p->c + at;
-        ups_tiles[rows - 1][vectors - 1](&t);
-        if (plain) continue;
-        void *c = s->result == UPS_F32 ? (void *)((float *)p->c + at) : (void *)((uint16_t *)p->c + at);
-        write_rows(s, rows, columns, sums, bias, accumulate, c);
+    ups_tile_call t = {.b_stride = UPS_TILE_COLUMNS, .c = sums, .c_stride = plain ? s->n : UPS_TILE_COLUMNS};
+    t.row_stride = p->packed_a ? 1 : s->k;
+    t.k_stride = p->packed_a ? UPS_TILE_ROWS : 1;
+    for (int64_t start = 0; start < p->span; start += p->layout->depth) {
+        bool begins = p->start + start == 0, accumulate = s->accumulate || !begins;
+        const float *bias = p->bias && begins ? p->bias + column : NULL;
+        t.k = ups_min(p->layout->depth, p->span - start);
+        t.b = packed_b + start * UPS_TILE_COLUMNS;
+        t.bias = plain ? bias : NULL;
+        t.accumulate = plain && accumulate;
+        for (int64_t tile = first; tile < end; tile++) {
+            int64_t row = tile * UPS_TILE_ROWS, rows = ups_min(UPS_TILE_ROWS, s->m - row), at = row * s->n + column;
+            if (p->packed_a)
+                t.a = p->packed_a + ((tile - first) * p->span + start) * UPS_TILE_ROWS;
+            else
+                t.a = (const float *)p->a.data + row * s->k + p->start + start;
+            if (plain) t.c = (float *)p->c + at;
+            ups_tiles[rows - 1][vectors - 1](&t);
+            if (!plain) {
+                char *c = (char *)p->c + (size_t)at * ups_dtype_size(s->result);
+                write_rows(s, rows, columns, sums, bias, accumulate, c);
+            }
+        }
     }
 }
 
@@ -212,12 +207,12 @@ static void multiply_part(part *p, int row, int column) {
     int64_t first = l->panels * column / l->column_threads, end = l->panels * (column + 1) / l->column_threads;
     if (row_first == row_end || first == end) return;
     p->first_panel = first;
-    for (p->start = 0; p->start < p->shape->k; p->start += l->depth) {
-        p->depth = ups_min(l->depth, p->shape->k - p->start);
-        pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->depth, p->packed_b);
+    for (p->start = 0; p->start < p->shape->k; p->start += l->span) {
+        p->span = ups_min(l->span, p->shape->k - p->start);
+        pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->span, p->packed_b);
         for (int64_t group = row_first; group < row_end; group += l->group) {
             int64_t group_end = ups_min(group + l->group, row_end);
-            if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->depth, p->packed_a);
+            if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
             for (int64_t panel = first; panel < end; panel++) multiply_panel(p, group, group_end, panel);
         }
     }

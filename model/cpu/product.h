@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         a[i] = t->a + i * t->row_stride;
-        __builtin_prefetch(t->c + i * t->c_stride);
+        __builtin_prefetch(t->c + i * t->c_stride, 1);
         for (int v = 0; v < vectors; v++) sum[i][v] = (f32v){0};
     }
     for (int64_t l = 0; l != end; l += k_stride, b += b_stride) {
@@ -98,12 +98,14 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
 #endif
 UPS_TILE_SIZES(1)
 UPS_TILE_SIZES(2)
-UPS_TILE_SIZES(3) UPS_TILE_SIZES(4)
+UPS_TILE_SIZES(3)
+UPS_TILE_SIZES(4)
 #if defined(__AVX2__) || defined(__aarch64__)
-    UPS_TILE_SIZES(5) UPS_TILE_SIZES(6)
+UPS_TILE_SIZES(5)
+UPS_TILE_SIZES(6)
 #endif
 #if defined(__AVX512F__)
-        UPS_TILE_SIZES(7) UPS_TILE_SIZES(8)
+    UPS_TILE_SIZES(7) UPS_TILE_SIZES(8)
 #endif
 
     /* By rows - 1 and vectors - 1. */
@@ -120,19 +122,36 @@ UPS_TILE_SIZES(3) UPS_TILE_SIZES(4)
 #undef UPS_TILE_SIZES
 #undef UPS_TILE_NAMES
 
-/* A product of matrices that lie in the cache: C (m, n) (+)= A (m, k) B (k, n), n a multiple of UPS_VECTOR. */
+/* A product of matrices that lie in the cache: C (m, n) (+)= A (m, k) B (k, n), n a multiple of UPS_VECTOR. `panel`:
+ * how far B's panels of UPS_TILE_COLUMNS columns lie apart; as much as they are wide, unless they were packed. */
 static inline void ups_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t row_stride, int64_t k_stride,
-                               const float *b, int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
-    ups_tile_call t = {k, NULL, row_stride, k_stride, NULL, b_stride, NULL, c_stride, NULL, accumulate};
-    for (int64_t j = 0; j < n; j += UPS_TILE_COLUMNS) {
+                               const float *b, int64_t b_stride, int64_t panel, float *c, int64_t c_stride,
+                               bool accumulate) {
+    ups_tile_call t = {k, NULL, row_stride, k_stride, b, b_stride, NULL, c_stride, NULL, accumulate};
+    for (int64_t j = 0; j < n; j += UPS_TILE_COLUMNS, t.b += panel) {
         int64_t vectors = ups_min(UPS_TILE_COLUMNS, n - j) / UPS_VECTOR;
-        t.b = b + j;
         for (int64_t i = 0; i < m; i += UPS_TILE_ROWS) {
             t.a = a + i * row_stride;
             t.c = c + i * c_stride + j;
             ups_tiles[ups_min(UPS_TILE_ROWS, m - i) - 1][vectors - 1](&t);
         }
     }
+}
+
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef float f32x4_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Four rows of four at `from` to four columns at `to`. */
+static inline void ups_transpose_4x4(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+    f32x4 r0 = *(const f32x4_any *)(const void *)from, r1 = *(const f32x4_any *)(const void *)(from + from_stride);
+    f32x4 r2 = *(const f32x4_any *)(const void *)(from + 2 * from_stride);
+    f32x4 r3 = *(const f32x4_any *)(const void *)(from + 3 * from_stride);
+    f32x4 a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+    f32x4 c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+    *(f32x4_any *)(void *)to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    *(f32x4_any *)(void *)(to + to_stride) = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    *(f32x4_any *)(void *)(to + 2 * to_stride) = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    *(f32x4_any *)(void *)(to + 3 * to_stride) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
 #endif

@@ -56,7 +56,8 @@ static inline float f32x16_sum(f32x16 v) {
  * e^r (relative error below 2e-7). Underflows to 0 below -87.3 and is clamped above 88. Written for the compiler to
  * vectorize. */
 static inline float ups_exp(float x) {
-    float clamped = x < -87.3f ? -87.3f : x > 88.0f ? 88.0f : x;
+    float clamped = x > 88.0f ? 88.0f : x; /* two steps, each of which is one instruction */
+    clamped = clamped < -87.3f ? -87.3f : clamped;
     float shifted = clamped * 1.442695041f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
     float n = shifted - 12582912.0f;
     float r = clamped - n * 0.693145752f; /* ln 2 in two parts */

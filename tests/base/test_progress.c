@@ -16,18 +16,22 @@ static void a_terminal_shows_a_bar_with_percent_rate_and_time_left(void **state)
     assert_contains(text, "█");
     assert_contains(text, "   0% 0/1000 trajectories");
     assert_contains(text, "/1000 trajectories, ");
-    assert_contains(text, "/s, 0:0");
+    assert_contains(text, "/s, ");
     assert_contains(text, " left, burgers1d");
-    assert_contains(text, "encode 300 trajectories in 0.");
+    assert_contains(text, "encode 300 trajectories in ");
 }
 
 static void the_bar_is_redrawn_at_most_ten_times_a_second(void **state) {
     capture c = capture_begin(120);
     ups_progress *bar = ups_progress_begin("train", "steps", 1 << 30, 0);
     double start = ups_now();
-    for (int64_t i = 0; ups_now() - start < 0.35; i++) ups_progress_update(bar, i, NULL);
+    int64_t i = 0;
+    while (ups_now() - start < 0.35) ups_progress_update(bar, i++, NULL);
+    usleep(110000);
+    ups_progress_update(bar, i, NULL);
+    const int most = (int)((ups_now() - start) / 0.1) + 2; /* with the first and the last line */
     ups_progress_end(bar);
-    assert_in_range(count_of(capture_end(&c), "\r\033[Ktrain"), 4, 6); /* the first, three updates, the last line */
+    assert_in_range(count_of(capture_end(&c), "\r\033[Ktrain"), 3, most);
 }
 
 static void a_line_never_exceeds_the_terminals_width(void **state) {
@@ -57,7 +61,7 @@ static void elsewhere_short_work_leaves_one_plain_line(void **state) {
     assert_int_equal(count_of(text, "\n"), 1);
     assert_null(strchr(text, '\r'));
     assert_null(strchr(text, '\033'));
-    assert_contains(text, "encode 1000 trajectories in 0.");
+    assert_contains(text, "encode 1000 trajectories in ");
 }
 
 static void a_resumed_run_counts_its_rate_from_where_it_started(void **state) {
@@ -69,7 +73,7 @@ static void a_resumed_run_counts_its_rate_from_where_it_started(void **state) {
     const char *text = capture_end(&c);
     double rate = 0;
     assert_int_equal(sscanf(strstr(text, " s, ") + 4, "%lf", &rate), 1);
-    assert_true(rate > 1 && rate < 101); /* 10 steps in a little over 0.1 s */
+    assert_true(rate < 101); /* 10 steps in 0.1 s or more */
 }
 
 static void an_unknown_total_shows_counts_without_percent(void **state) {
@@ -106,7 +110,7 @@ static void a_bar_begun_inside_another_stays_silent(void **state) {
     ups_progress_end(outer);
     const char *text = capture_end(&c);
     assert_null(strstr(text, "inner"));
-    assert_contains(text, "outer 0 stages in 0.");
+    assert_contains(text, "outer 0 stages in ");
 }
 
 static void a_bar_that_could_not_be_had_is_no_obstacle(void **state) {

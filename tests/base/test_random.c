@@ -2,9 +2,9 @@
 
 #include "base/hash.h"
 #include "base/random.h"
-#include "base/threads.h"
 
 #include <math.h>
+#include <time.h>
 
 static void philox_gives_the_known_answers_of_random123(void **state) {
     const struct {
@@ -157,18 +157,25 @@ static void filled_numbers_have_the_same_bits_whatever_the_compiler_and_the_mach
     assert_string_equal(uniform, "2cce3df8c251e5369d8831dd523340ba");
 }
 
-static void the_parameters_of_a_large_model_are_drawn_in_under_a_second(void **state) {
+static double processor_seconds(void) {
+    struct timespec used;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+static void the_parameters_of_a_large_model_are_drawn_in_under_a_second_of_a_processor(void **state) {
+#if !defined(__OPTIMIZE__) || defined(UPS_SANITIZED)
+    skip_because("this build is slow: it is not optimized, or a sanitizer watches it");
+#endif
     const size_t count = 21400000;
     float *values = malloc(count * sizeof *values);
     memset(values, 0, count * sizeof *values); /* the time to map the pages is not the generator's */
-    double start = ups_now();
+    double start = processor_seconds();
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_INIT, 0), 0.02f, values, count);
-    double seconds = ups_now() - start;
+    double seconds = processor_seconds() - start;
     free(values);
     print_message("21.4 M normal numbers in %.3f s\n", seconds);
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     assert_true(seconds < 1.0);
-#endif
 }
 
 int main(void) {
@@ -182,7 +189,7 @@ int main(void) {
         cmocka_unit_test(filled_uniforms_keep_to_their_bounds),
         cmocka_unit_test(a_shorter_fill_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(filled_numbers_have_the_same_bits_whatever_the_compiler_and_the_machine),
-        cmocka_unit_test(the_parameters_of_a_large_model_are_drawn_in_under_a_second),
+        cmocka_unit_test(the_parameters_of_a_large_model_are_drawn_in_under_a_second_of_a_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

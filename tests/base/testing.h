@@ -10,6 +10,7 @@
 /* after the four above */
 #include <cmocka.h>
 
+#include "tests/base/skipping.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

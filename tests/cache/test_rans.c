@@ -1,5 +1,6 @@
 /* Prediction and entropy coding: the same bytes and values from every instruction set, whatever the bits. */
 #include "base/arena.h"
+#include "base/instruction_sets.h"
 #include "base/random.h"
 #include "cache/codec.h"
 
@@ -11,6 +12,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "tests/base/skipping.h"
 
 static const int64_t shapes[][2] = {{1, 1},   {1, 64},   {2, 64},    {2, 16384}, {15, 65},  {16, 63},   {16, 64},
                                     {17, 64}, {17, 130}, {101, 192}, {201, 320}, {37, 999}, {600, 1000}};
@@ -33,6 +36,20 @@ static ups_f16 *make_latents(int kind, int64_t times, int64_t series) {
         if (kind == 3) latents[i] = (ups_f16)(0x3c00 + s + (t % 50 == 3 ? noise % 5000 : 0));
     }
     return latents;
+}
+
+/* The claims below run every form that runs here, and pass over the others: here it is said which those are. */
+static void this_form_is_among_those_compared(void **state) {
+    const char *wanted = *state;
+    bool is = false, runs_here = true;
+    if (strcmp(wanted, "avx512") == 0) runs_here = ups_runs_x86_64_v4();
+    if (strcmp(wanted, "avx2") == 0) runs_here = ups_runs_x86_64_v3();
+    for (int form = 0; ups_rans_use(form); form++) {
+        assert_true(form < MOST_FORMS);
+        is = is || strcmp(ups_rans_instruction_set(), wanted) == 0;
+    }
+    assert_int_equal(is, runs_here);
+    if (!is) skip_because("no form for %s runs on this processor", wanted);
 }
 
 static int fastest(void **state) {
@@ -262,12 +279,15 @@ static void latents_that_cannot_be_compressed_are_stored(void **state) {
 
 static char *program; /* this one */
 
-/* The instruction set that this program uses when UPS_CPU is `wanted`. */
+/* The instruction set that this program uses when UPS_CPU is `wanted`. Where it is emulated, UPS_TEST_LAUNCHER says how
+ * to start one that is, too. */
 static const char *chosen_for(const char *wanted) {
     static char name[32];
     char command[4096];
-    assert_in_range(snprintf(command, sizeof command, "UPS_CPU='%s' '%s' --instruction-set", wanted, program), 1,
-                    sizeof command - 1);
+    const char *launcher = getenv("UPS_TEST_LAUNCHER");
+    assert_in_range(snprintf(command, sizeof command, "UPS_CPU='%s' %s '%s' --instruction-set", wanted,
+                             launcher ? launcher : "", program),
+                    1, sizeof command - 1);
     FILE *output = popen(command, "r");
     assert_non_null(output);
     assert_non_null(fgets(name, sizeof name, output));
@@ -288,7 +308,14 @@ static void the_environment_names_a_lesser_instruction_set(void **state) {
 int main(int argc, char **argv) {
     program = argv[0];
     if (argc == 2 && strcmp(argv[1], "--instruction-set") == 0) return fputs(ups_rans_instruction_set(), stdout) < 0;
+#define form(name)                                                                                                     \
+    { "a_form_for_" name "_is_among_those_compared", this_form_is_among_those_compared, NULL, fastest, name }
     const struct CMUnitTest tests[] = {
+        form("baseline"),
+#if defined(__x86_64__)
+        form("avx2"),
+        form("avx512"),
+#endif
         cmocka_unit_test_teardown(any_latents_come_back_and_every_form_makes_the_same_bytes, fastest),
         cmocka_unit_test_teardown(every_form_decodes_any_run_of_frames_into_either_type, fastest),
         cmocka_unit_test_teardown(every_form_makes_the_same_of_words_that_nobody_encoded, fastest),

@@ -16,6 +16,7 @@ import netCDF4
 import numpy as np
 
 from injection import FaultTests
+from skipping import main
 from tiny_run import tree
 
 VALUES = np.linspace(-1, 1, 4 * 9 * 256, dtype=np.float32).reshape(4, 9, 256)
@@ -92,6 +93,7 @@ class ReadFaults(FaultTests):
         self.assertEqual(done.returncode, 0, done.stderr)
         expected, said = self.written(output), done.stdout
         reads = len(struck)
+        self.assertGreater(reads, 0, "no read was seen: the faults do not reach the command")
         for how in (":EIO", ":cut", "+:short", ":EINTR"):
             for n in self.numbers(reads):
                 with self.subTest(command=arguments, n=n, how=how):
@@ -145,4 +147,4 @@ class ReadFaults(FaultTests):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

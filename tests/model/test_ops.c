@@ -2,16 +2,22 @@
  * are called directly, through ups_op_call, and given only what the op's description promises them.
  *
  *   test_ops            checks all ops in float32 and bf16, gradients overwritten and accumulated
+ *   test_ops kernels    leaves out what checks the reference, for processors that are emulated
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 (its own rounding error is 4e-3; inputs are rounded before both
- * sides see them, so that only intermediate and final roundings differ). */
+ * sides see them, so that only intermediate and final roundings differ).
+ *
+ * UPS_CPU names the instruction set whose kernels are meant. Where it does not run, all is skipped: the program would
+ * choose lesser kernels, and test them under a wrong name. */
 #include "base/arena.h"
 #include "base/half.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "model/cpu/device.h"
 #include "model/device.h"
+#include "tests/base/skipping.h"
 #include "tests/model/op_cases.h"
 #include "tests/model/reference.h"
 #include <math.h>
@@ -539,14 +545,28 @@ static int perf(const char *only) {
     return 0;
 }
 
+static int not_run_here(const char *wanted) {
+    static const char *const known[] = {"amx", "avx512", "avx2", "baseline"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(wanted, known[i]) != 0) continue;
+        printf("SKIPPED: kernels for %s do not run on this processor, or this kernel does not permit it\n", wanted);
+        return UPS_SKIPPED_EXIT;
+    }
+    fprintf(stderr, "UPS_CPU=%s: no such instruction set\n", wanted);
+    return 1;
+}
+
 int main(int argc, char **argv) {
     ups_error error;
-    const char *name = getenv("UPS_TEST_DEVICE");
+    const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
+    if (!name && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
+    if (argc > 1 && strcmp(argv[1], "kernels") == 0) cmocka_set_skip_filter("the_references_own_*");
     if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu", .threads = argc > 3 ? atoi(argv[3]) : 0},
                         &device, &error) != UPS_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
+    printf("device %s, kernels for %s\n", name ? name : "cpu", ups_cpu_instruction_set());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_the_list_has_a_case),
         cmocka_unit_test(the_references_own_gradients_agree_with_finite_differences),

@@ -7,6 +7,7 @@
 #include "model/safetensors.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -287,6 +288,31 @@ static void files_of_another_model_are_refused_and_change_nothing(void **state) 
     ups_parameters_destroy(plain);
 }
 
+static void weights_that_are_not_finite_are_refused_naming_the_tensor_and_change_nothing(void **state) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    ups_error error;
+    const char *path = path_of("diverged.safetensors");
+    ups_parameters *sound = make_parameters(1, 4, false), *diverged = make_parameters(2, 4, false);
+    for (int i = 0; i < 3; i++) {
+        float *values = ups_parameters_values(diverged), before = values[3];
+        values[3] = bad[i];
+        ok(ups_parameters_save(diverged, path, &error), &error);
+        values[3] = before;
+        float *kept = values_of(sound);
+        assert_int_equal(ups_parameters_load(sound, path, true, &error), UPS_ERR_NUMERIC);
+        if (!strstr(error.message, path) || !strstr(error.message, "tensor 'operator.b' holds 1 values") ||
+            !strstr(error.message, "element 3") || !strstr(error.message, "restore it")) {
+            fail_msg("it said: %s", error.message);
+        }
+        float *after = values_of(sound);
+        assert_memory_equal(kept, after, sizeof *kept * (size_t)ups_parameters_elements(sound));
+        free(after);
+        free(kept);
+    }
+    ups_parameters_destroy(diverged);
+    ups_parameters_destroy(sound);
+}
+
 /* Truncations are found for certain; flips in the data are not the format's business, but nothing may crash. */
 static void truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused(void **state) {
     ups_error error;
@@ -382,6 +408,7 @@ int main(void) {
         cmocka_unit_test(parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named),
         cmocka_unit_test(parameters_are_loaded_as_saved_the_bf16_copy_too),
         cmocka_unit_test(files_of_another_model_are_refused_and_change_nothing),
+        cmocka_unit_test(weights_that_are_not_finite_are_refused_naming_the_tensor_and_change_nothing),
         cmocka_unit_test(truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused),
         cmocka_unit_test(one_file_holds_several_buffers_and_a_part_of_the_names),
         cmocka_unit_test(saving_where_one_may_not_write_says_so_and_leaves_nothing),

@@ -19,14 +19,11 @@
 
 #include <cmocka.h>
 
+#include "tests/base/skipping.h"
+
 /* Watches the C library's allocator by standing in front of it, for the whole process, libraries included. Sanitizers
  * bring their own. */
-#if defined(__has_feature) /* clang's way to ask */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define __SANITIZE_ADDRESS__
-#endif
-#endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#if !defined(UPS_SANITIZED) && defined(__GLIBC__)
 #define WATCHES_ALLOCATIONS 1
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
@@ -384,7 +381,7 @@ static void bf16_gradients_point_where_float32_gradients_do(void **state) {
 
 static void nothing_is_allocated_after_the_first_step(void **state) {
 #ifndef WATCHES_ALLOCATIONS
-    skip();
+    skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");
 #else
     enum { STEPS = 10 };
     ups_dtype computes[] = {UPS_F32, UPS_BF16};

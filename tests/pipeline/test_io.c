@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/files.h"
 #include "pipeline/io.h"
+#include "tests/base/skipping.h"
 
 #define FILES 3
 #define FILE_BYTES 300001 /* no multiple of anything */
@@ -103,26 +104,34 @@ static void read_random_extents(ups_io_engine engine, int depth, bool direct, bo
     ups_aligned_free(memory);
 }
 
-static void both_engines_read_random_extents_bit_for_bit(void **state) {
-    (void)state;
+/* How a claim reads: it is registered for each. */
+typedef struct way {
+    ups_io_engine engine;
+    bool direct;
+} way;
+
+static const way threads = {UPS_IO_THREADS, false}, ring = {UPS_IO_URING, false},
+                 threads_direct = {UPS_IO_THREADS, true}, ring_direct = {UPS_IO_URING, true};
+
+/* Skipped where the kernel or the build has no such engine, or the file system no O_DIRECT: engines would then read in
+ * another way, under this one's name. */
+static const way *way_of(const char *claim, void **state) {
+    const way *w = *state;
     char reason[200];
-    bool ring = ups_io_uring_available(reason);
-    if (!ring) print_message("no io_uring here (%s): threads only\n", reason);
-    const int depths[] = {1, 7, 64};
-    for (int d = 0; d < 3; d++)
-        for (int direct = 0; direct < 2; direct++) {
-            read_random_extents(UPS_IO_THREADS, depths[d], direct, false);
-            if (!ring) continue;
-            read_random_extents(UPS_IO_URING, depths[d], direct, false);
-            read_random_extents(UPS_IO_URING, depths[d], direct, true);
-        }
+    if (w->engine == UPS_IO_URING && !ups_io_uring_available(reason))
+        skip_claim_because(claim, "no io_uring here: %s", reason);
+    int file = w->direct ? open(names[0], O_RDONLY | O_DIRECT) : -1;
+    if (w->direct && file < 0) skip_claim_because(claim, "the file system of the build folder refuses O_DIRECT");
+    if (file >= 0) close(file);
+    return w;
 }
 
-/* Calls a check for each engine that this machine has. */
-static void for_each_engine(void (*check)(ups_io_engine engine, bool direct)) {
-    for (int direct = 0; direct < 2; direct++) {
-        check(UPS_IO_THREADS, direct);
-        if (ups_io_uring_available(NULL)) check(UPS_IO_URING, direct);
+static void random_extents_are_read_bit_for_bit(void **state) {
+    const way *w = way_of(__func__, state);
+    const int depths[] = {1, 7, 64};
+    for (int d = 0; d < 3; d++) {
+        read_random_extents(w->engine, depths[d], w->direct, false);
+        if (w->engine == UPS_IO_URING) read_random_extents(w->engine, depths[d], w->direct, true);
     }
 }
 
@@ -153,8 +162,8 @@ static void check_truncated(ups_io_engine engine, bool direct) {
 }
 
 static void a_read_past_the_end_names_the_file_and_the_place(void **state) {
-    (void)state;
-    for_each_engine(check_truncated);
+    const way *w = way_of(__func__, state);
+    check_truncated(w->engine, w->direct);
 }
 
 static void check_directory(ups_io_engine engine, bool direct) {
@@ -171,31 +180,37 @@ static void check_directory(ups_io_engine engine, bool direct) {
 }
 
 static void a_refused_read_carries_the_systems_reason(void **state) {
-    (void)state;
-    for_each_engine(check_directory);
+    const way *w = way_of(__func__, state);
+    check_directory(w->engine, w->direct);
 }
 
 /* /proc hands out a page or so a read, and refuses O_DIRECT when opened with it. */
+enum { PROC_BYTES = 60000 };
+static uint8_t symbols[PROC_BYTES];
+
+static bool kernel_shows_its_symbols(void) {
+    FILE *file = fopen("/proc/kallsyms", "rb");
+    size_t there = file ? fread(symbols, 1, PROC_BYTES, file) : 0;
+    if (file) fclose(file);
+    return there == PROC_BYTES;
+}
+
 static void check_short_reads(ups_io_engine engine, bool direct) {
     const char *files[] = {"/proc/kallsyms"};
-    enum { WANTED = 60000 };
-    static uint8_t expected[WANTED];
-    FILE *file = fopen(files[0], "rb");
-    size_t there = file ? fread(expected, 1, WANTED, file) : 0;
-    if (file) fclose(file);
-    if (there < WANTED) return; /* a kernel without symbols has nothing long enough to show */
+    enum { WANTED = PROC_BYTES };
     ups_io *io = open_engine(files, 1, engine, 4, direct);
     void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(WANTED));
     ups_io_completion completion = read_one(io, (ups_extent){0, 1234, WANTED - 1234}, buffer);
     assert_int_equal(completion.status, UPS_OK);
-    assert_memory_equal(completion.bytes, expected + 1234, WANTED - 1234);
+    assert_memory_equal(completion.bytes, symbols + 1234, WANTED - 1234);
     ups_io_close(io);
     ups_aligned_free(buffer);
 }
 
 static void short_reads_are_continued_and_refused_o_direct_falls_back(void **state) {
-    (void)state;
-    for_each_engine(check_short_reads);
+    const way *w = way_of(__func__, state);
+    if (!kernel_shows_its_symbols()) skip_because("/proc/kallsyms is not long enough: nothing else in /proc is");
+    check_short_reads(w->engine, w->direct);
 }
 
 static void check_close_in_flight(ups_io_engine engine, bool direct) {
@@ -217,8 +232,8 @@ static void check_close_in_flight(ups_io_engine engine, bool direct) {
 }
 
 static void closing_with_reads_in_flight_waits_for_them(void **state) {
-    (void)state;
-    for_each_engine(check_close_in_flight);
+    const way *w = way_of(__func__, state);
+    check_close_in_flight(w->engine, w->direct);
 }
 
 static void *reap_elsewhere(void *context) {
@@ -244,8 +259,8 @@ static void check_other_thread(ups_io_engine engine, bool direct) {
 }
 
 static void one_thread_may_open_and_another_read(void **state) {
-    (void)state;
-    for_each_engine(check_other_thread);
+    const way *w = way_of(__func__, state);
+    check_other_thread(w->engine, w->direct);
 }
 
 /* Makes io_uring_setup fail with EPERM in this process, as container run-times do. */
@@ -262,7 +277,7 @@ static bool refuse_io_uring(void) {
 
 /* In the child: 0 when the fallback works and the refusal is explained. */
 static int read_without_io_uring(void) {
-    if (!refuse_io_uring()) return 77;
+    if (!refuse_io_uring()) return UPS_SKIPPED_EXIT;
     char reason[200];
     const char *cause = ups_io_uring_version() ? "not permitted" : "no liburing";
     if (ups_io_uring_available(reason) || !strstr(reason, cause)) return 2;
@@ -286,7 +301,7 @@ static void where_io_uring_is_refused_auto_reads_with_threads(void **state) {
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip(); /* no seccomp to refuse with */
+    if (WEXITSTATUS(status) == UPS_SKIPPED_EXIT) skip_because("this kernel has no seccomp to refuse io_uring with");
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -306,7 +321,8 @@ static void more_files_than_the_soft_limit_of_descriptors_open(void **state) {
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     enum { MANY = 300 };
-    if (limit.rlim_max < 2 * MANY) skip();
+    if (limit.rlim_max < 2 * MANY)
+        skip_because("at most %llu descriptors are allowed here, which is too few", (unsigned long long)limit.rlim_max);
     limit.rlim_cur = 128;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     const char *files[MANY];
@@ -341,14 +357,19 @@ static void the_room_for_an_extent_is_never_less_than_the_extent_takes(void **st
     }
 }
 
+#define one_way(claim, w)                                                                                              \
+    { #claim ", " #w, claim, NULL, NULL, (void *)&(w) }
+#define by_every_way(claim)                                                                                            \
+    one_way(claim, threads), one_way(claim, threads_direct), one_way(claim, ring), one_way(claim, ring_direct)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_engines_read_random_extents_bit_for_bit),
-        cmocka_unit_test(a_read_past_the_end_names_the_file_and_the_place),
-        cmocka_unit_test(a_refused_read_carries_the_systems_reason),
-        cmocka_unit_test(short_reads_are_continued_and_refused_o_direct_falls_back),
-        cmocka_unit_test(closing_with_reads_in_flight_waits_for_them),
-        cmocka_unit_test(one_thread_may_open_and_another_read),
+        by_every_way(random_extents_are_read_bit_for_bit),
+        by_every_way(a_read_past_the_end_names_the_file_and_the_place),
+        by_every_way(a_refused_read_carries_the_systems_reason),
+        by_every_way(short_reads_are_continued_and_refused_o_direct_falls_back),
+        by_every_way(closing_with_reads_in_flight_waits_for_them),
+        by_every_way(one_thread_may_open_and_another_read),
         cmocka_unit_test(where_io_uring_is_refused_auto_reads_with_threads),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(more_files_than_the_soft_limit_of_descriptors_open),

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "loader_fixture.h"
+#include "tests/base/skipping.h"
 
 /* Counts allocations: the linker sends every call of the libraries under test through here (see CMakeLists.txt). */
 static atomic_long allocations;
@@ -44,6 +45,24 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
     atomic_fetch_add(&allocations, 1);
     return __real_posix_memalign(memory, alignment, bytes);
+}
+
+/* The loader's tests read by threads and by what is chosen: where that is threads too, half of each is not what it
+ * says. */
+static void what_is_chosen_to_read_is_io_uring(void **state) {
+    char reason[200];
+    if (!ups_io_uring_available(reason))
+        skip_because("no io_uring here: %s; all tests of loaders read by threads alone", reason);
+    ups_source *source = plain_source(&ordinary);
+    ups_loader_options options = pairs;
+    options.io = UPS_IO_AUTO;
+    ups_loader *loader = open_one(&options, source);
+    ups_loader_statistics statistics;
+    ups_loader_statistics_get(loader, &statistics);
+    assert_int_equal(statistics.io, UPS_IO_URING);
+    ups_loader_close(loader);
+    ups_source_close(source);
+    plain_remove_files(&ordinary);
 }
 
 static void every_window_holds_the_frames_it_names(void **state) {
@@ -347,6 +366,7 @@ static void options_that_cannot_work_are_refused_with_a_sentence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_chosen_to_read_is_io_uring),
         cmocka_unit_test(every_window_holds_the_frames_it_names),
         cmocka_unit_test(a_source_without_extents_is_read_by_its_own_decode),
         cmocka_unit_test(a_queue_shorter_than_one_samples_extents_still_reads_it),

@@ -1,5 +1,6 @@
-/* A loader does not grow: memory and descriptors after very many batches are what they were after the first few. Takes
- * the number of batches from UPS_TEST_BATCHES. */
+/* A loader does not grow: memory and descriptors after very many batches are what they were after the first few, but
+ * for pages of stacks and heaps that a thread happens to touch late. Takes the number of batches from UPS_TEST_BATCHES.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include "loader_fixture.h"
 
 #define DEFAULT_BATCHES 100000
+#define TOUCHED_LATE_MIB 0.25 /* three bytes lost a batch are more */
 
 /* Memory of the process's own: pages of programs and libraries come when they are first run. */
 static double resident_mib(void) {
@@ -57,7 +59,7 @@ static void memory_and_descriptors_stay_as_they_are_over_very_many_batches(void 
                   (long long)batches, resident[0], resident[1], files[1]);
     assert_true(resident[0] > 0);
 #ifndef __SANITIZE_ADDRESS__ /* whose own memory grows */
-    assert_true(resident[1] < 1.01 * resident[0]);
+    assert_true(resident[1] < resident[0] + TOUCHED_LATE_MIB);
 #endif
     assert_int_equal(files[0], files[1]);
     ups_loader_close(loader);

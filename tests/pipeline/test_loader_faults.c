@@ -19,7 +19,7 @@
 #include "base/arena.h"
 #include "loader_fixture.h"
 
-#define HANG_SECONDS 60
+#define HANG_SECONDS 600
 
 /* What goes wrong, and when. */
 typedef struct faults {

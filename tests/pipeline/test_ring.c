@@ -145,32 +145,41 @@ static void closing_wakes_the_filler_and_the_consumer(void **state) {
     ups_ring_destroy(ring);
 }
 
-/* Starts a thread that waits, lets it, and returns what it got once `act` has woken it. */
-static void let_wait(ups_ring *ring, void *(*wait)(void *), void (*act)(ups_ring *ring)) {
+/* Starts a thread that waits, and ends its waiting after `microseconds`, of which it may have slept through the first.
+ */
+static void let_wait(ups_ring *ring, void *(*wait)(void *), useconds_t microseconds) {
     pthread_t thread;
     pthread_create(&thread, NULL, wait, ring);
-    usleep(20000);
-    act(ring);
+    usleep(microseconds);
+    ups_ring_close(ring);
     pthread_join(thread, NULL);
 }
 
+/* The thread gets more time until it has waited for some of it: who knows when a busy machine starts it. */
 static void waiting_is_booked_on_the_one_who_causes_it(void **state) {
     (void)state;
-    ups_ring *ring = make(1, 0);
-    ups_slot *slot = ups_ring_begin(ring, 1, false);
-    let_wait(ring, wait_for_a_batch, ups_ring_close); /* nobody filled the slot */
-    assert_true(ups_ring_seconds_waiting(ring) > 0.005);
-    assert_true(ups_ring_seconds_full(ring) == 0.0);
-    ups_ring_destroy(ring);
-
-    ring = make(1, 0);
-    slot = ups_ring_begin(ring, 1, false);
-    ups_ring_part_done(ring, slot, 0, UPS_OK, NULL);
-    assert_ptr_equal(ups_ring_next(ring), slot);
-    let_wait(ring, wait_for_a_slot, ups_ring_close); /* the consumer holds it */
-    assert_true(ups_ring_seconds_full(ring) > 0.005);
-    assert_true(ups_ring_seconds_waiting(ring) == 0.0);
-    ups_ring_destroy(ring);
+    enum { FIRST = 20000, LONGEST = 20000000 };
+    double waited = 0, full = 0;
+    for (useconds_t time = FIRST; waited <= 0.005 && time < LONGEST; time *= 2) {
+        ups_ring *ring = make(1, 0);
+        ups_ring_begin(ring, 1, false);
+        let_wait(ring, wait_for_a_batch, time); /* nobody filled the slot */
+        waited = ups_ring_seconds_waiting(ring);
+        assert_true(ups_ring_seconds_full(ring) == 0.0);
+        ups_ring_destroy(ring);
+    }
+    assert_true(waited > 0.005);
+    for (useconds_t time = FIRST; full <= 0.005 && time < LONGEST; time *= 2) {
+        ups_ring *ring = make(1, 0);
+        ups_slot *slot = ups_ring_begin(ring, 1, false);
+        ups_ring_part_done(ring, slot, 0, UPS_OK, NULL);
+        assert_ptr_equal(ups_ring_next(ring), slot);
+        let_wait(ring, wait_for_a_slot, time); /* the consumer holds it */
+        full = ups_ring_seconds_full(ring);
+        assert_true(ups_ring_seconds_waiting(ring) == 0.0);
+        ups_ring_destroy(ring);
+    }
+    assert_true(full > 0.005);
 }
 
 static void waiting_for_news_ends_with_it_or_with_its_time(void **state) {

@@ -18,6 +18,7 @@ import unittest
 import h5py
 import numpy as np
 
+from skipping import main, skipped
 from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -315,7 +316,10 @@ class BadInput(unittest.TestCase):
         if not os.path.exists(copy):
             shutil.copy(UPS, copy)
             os.chmod(copy, 0o755)
-        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", copy]
+        nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        if subprocess.run([*nobody, "true"], capture_output=True).returncode != 0:
+            self.skipTest("root of this container cannot become another user, and may write anywhere")
+        return [*nobody, copy]
 
     def test_a_directory_without_rights_is_refused(self):
         config, folder = self.run_of_its_own()
@@ -365,6 +369,9 @@ class BadInput(unittest.TestCase):
         shutil.move(saved, folder)
         return done
 
+    def say_no_disk(self):
+        skipped(self._testMethodName, "no file system of one's own can be mounted here: files were limited in size instead")
+
     def nothing_half_written(self, folder):
         for name in tree(folder):
             self.assertNotIn("partial", name)
@@ -373,7 +380,8 @@ class BadInput(unittest.TestCase):
         done = self.on_a_full_disk(config, folder, arguments, kib)
         message = "No space left on device"
         if done is None:
-            done, message = self.full(arguments, min(kib, 400)), "File too large"  # a limit on each file: below a checkpoint's size
+            self.say_no_disk()
+            done, message = self.full(arguments, min(kib, 400)), "the limit on file size"  # a limit on each file: below a checkpoint's size
         self.one_sentence(done, message, re.escape(folder), *parts)
         self.nothing_half_written(folder)
 
@@ -394,6 +402,7 @@ class BadInput(unittest.TestCase):
         shutil.rmtree(os.path.join(folder, "cache"))
         done = self.on_a_full_disk(config, folder, ["cache", "build", config], 60)
         if done is None:
+            self.say_no_disk()
             done = self.full(["cache", "build", config], 1)
         self.one_sentence(done, "No space left on device|File too large", re.escape(os.path.join(folder, "cache")))
         self.nothing_half_written(folder)
@@ -568,7 +577,7 @@ class BadInput(unittest.TestCase):
             with open(path, "rb") as file:
                 whole = file.read()
             for what, content in (("empty", b""), ("cut", whole[:len(whole) // 2]), ("a list", b"[]\n"), ("other", b'{"operator": 3}\n')):
-                if name == "normalisation.json" and what in ("other", "a list"):
+                if name == "normalisation.json" and what == "other":
                     continue  # says nothing of the tasks, which are then measured anew
                 with self.subTest(name=name, what=what):
                     with open(path, "wb") as file:
@@ -641,4 +650,4 @@ class BadInput(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -16,6 +16,8 @@ import h5py
 import numpy as np
 import zarr
 
+from tiny_run import PATIENCE
+
 UPS, MAKE_CACHE = sys.argv[1], sys.argv[2]
 PLUGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "python")
 SHAPE = (9, 21, 5, 32)
@@ -29,11 +31,11 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, "cache", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, "cache", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def make(directory, *options):
-    subprocess.run([MAKE_CACHE, directory, *options], check=True, timeout=60)
+    subprocess.run([MAKE_CACHE, directory, *options], check=True, timeout=PATIENCE)
     return np.fromfile(os.path.join(directory, "expected.f16"), "<f2").reshape(SHAPE)
 
 
@@ -81,7 +83,7 @@ def install(scratch):
     source, target = os.path.join(scratch, "plugin"), os.path.join(scratch, "site")
     shutil.copytree(PLUGIN, source)
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation",
-                    "--disable-pip-version-check", "--target", target, source], check=True, timeout=120)
+                    "--disable-pip-version-check", "--target", target, source], check=True, timeout=PATIENCE)
     return target
 
 
@@ -199,7 +201,7 @@ def main():
         check_plain(scratch)
         site = install(scratch)
         environment = dict(os.environ, PYTHONPATH=site)
-        again = subprocess.run([sys.executable, __file__, UPS, MAKE_CACHE, "--with-plugin"], env=environment, timeout=300)
+        again = subprocess.run([sys.executable, __file__, UPS, MAKE_CACHE, "--with-plugin"], env=environment, timeout=PATIENCE)
         claim("all holds with the plug-in", again.returncode == 0)
 
 

@@ -7,8 +7,10 @@ import unittest
 
 import h5py
 import numpy
+import safetensors.numpy
 
-from tiny_run import Runs
+from skipping import main
+from tiny_run import CONFIG, Runs
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
 
@@ -143,6 +145,96 @@ class Evaluated(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("give it files of the PDE it was trained on", done.stderr)
 
+    def again(self, config, task, field, path):
+        """Evaluates a rollout's file with the model that made it; its first task is the one that was rolled out."""
+        told = json.loads(self.runs.must("eval", config, "--set", f"tasks[0].files=[{path}]", "--set",
+                                         "data.split={train: 0, validation: 0, test: 1}", "--json", "-o",
+                                         self.runs.path("again.json")).stdout)["tasks"][0]
+        self.assertEqual(told["task"], task)
+        # What an operator predicted and what it predicts from there on again differ by what is lost in between.
+        return told["trajectories"], told["horizons"][0]["fields"][field]["model"]["nrmse"]
+
+    def test_a_rollout_is_evaluated_by_the_model_that_made_it(self):
+        trajectories, nrmse_again = self.again(self.config, "advection", "u", self.runs.path("out-advection.h5"))
+        self.assertEqual(trajectories, 3)
+        self.assertTrue(numpy.isfinite(nrmse_again))
+        # Several parameters make a file of groups, where nothing would wrap around.
+        self.runs.generate("advection1d", "faster.h5", 6, "-r", "32", "-s", "9", "--param", "beta=0.7")
+        output, both = self.runs.path("both.h5"), ["--set", "tasks[0].files=[advection.h5, faster.h5]"]
+        self.runs.must("rollout", self.config, *both, "--task", "advection", "-n", "100", "-o", output)
+        with h5py.File(output) as file:
+            self.assertEqual({file[seed].attrs["bc"] for seed in file}, {"periodic"})
+            self.assertGreater(len({round(float(file[seed].attrs["beta"]), 6) for seed in file}), 1)
+        self.assertEqual(json.loads(self.runs.must("data", "inspect", "--json", output).stdout)[0]["layout"], "pdebench.seedgroup")
+        self.again(self.config, "advection", "u", output)
+
+    def test_a_rollout_between_walls_is_evaluated_by_the_model_that_made_it_and_says_so(self):
+        """Its file is a `tensor`, whose data wrap around where nothing is said."""
+        self.runs.generate("diffsorp1d", "sorption.h5", 8, "-r", "32", "-s", "6")
+        config = self.runs.config("walls", CONFIG.replace("name: advection", "name: sorption")
+                                  .replace("[advection.h5]", "[sorption.h5]").replace("steps: 60", "steps: 4"))
+        self.runs.must("train", config)
+        output = self.runs.path("walls.h5")
+        self.runs.must("rollout", config, "--task", "sorption", "-o", output)
+        with h5py.File(output) as file:
+            self.assertEqual((file.attrs["bc"], file["tensor"].ndim), ("not periodic", 3))
+        self.again(config, "sorption", "u", output)
+        with h5py.File(output, "r+") as file:
+            del file.attrs["bc"]
+        done = self.runs.run("eval", config, "--set", f"tasks[0].files=[{output}]", "--set",
+                             "data.split={train: 0, validation: 0, test: 1}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("another sorption.encoder than this configuration, its files and its run have: its 'periodic' is "
+                      "false, here it is true", done.stderr)
+
+    def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(self):
+        """Fields first in the data, last in the rollout; parameters in another order."""
+        self.runs.generate("cfd1d_rand", "flow.h5", 8, "-r", "32", "-s", "5")
+        config = self.runs.config("flow", CONFIG.replace("name: advection", "name: flow")
+                                  .replace("[advection.h5]", "[flow.h5]").replace("steps: 60", "steps: 4"))
+        self.runs.must("train", config)
+        output = self.runs.path("flow-out.h5")
+        self.runs.must("rollout", config, "--task", "flow", "-o", output)
+        self.again(config, "flow", "field0", output)
+
+    def test_only_the_split_that_is_evaluated_has_to_be_there(self):
+        self.runs.generate("advection1d", "single.h5", 1, "-r", "32", "-s", "9")
+        foreign = ["--set", "tasks[0].files=[single.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}"]
+        told = json.loads(self.runs.must("eval", self.config, *foreign, "--json", "-o", self.runs.path("single.json")).stdout)
+        self.assertEqual(told["tasks"][0]["trajectories"], 1)
+        self.runs.must("rollout", self.config, *foreign, "--task", "advection", "-o", self.runs.path("single-out.h5"))
+        done = self.runs.run("train", self.runs.config("untrained"), *foreign)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("data.split.train", done.stderr)
+
+    def spoil(self, path, prefix, value):
+        """One value of the first tensor whose name begins so becomes `value`; returns the tensor's name."""
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+        name = min(name for name in tensors if name.startswith(prefix))
+        tensors[name].flat[1] = value
+        safetensors.numpy.save_file(tensors, path, metadata)
+        return name
+
+    def test_a_model_that_is_not_finite_is_refused_by_every_command_that_uses_it(self):
+        for name, prefix, value, commands in (
+            ("operator", "operator.", numpy.nan, (["eval"], ["rollout", "-o", self.runs.path("nothing.h5")])),
+            ("autoencoder", "encoder.advection.", numpy.inf,
+             (["cache", "build", "--restart"], ["train", "--stage", "operator", "--restart", "--set", "data.residency=encode"])),
+        ):
+            config = self.runs.copy("spoilt-" + name, "run")
+            path = self.runs.path("spoilt-" + name, name + ".safetensors")
+            tensor = self.spoil(path, prefix, value)
+            os.remove(self.runs.path("spoilt-" + name, "evaluation.json"))
+            for command in commands:
+                with self.subTest(name=name, command=command[0]):
+                    checkpoint = ["-c", path] if command[0] in ("eval", "rollout") else []
+                    done = self.runs.run(*command, config, *checkpoint)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn(f"{path}: tensor '{tensor}' holds 1 values that are NaN or infinite, element 1", done.stderr)
+            self.assertFalse(os.path.exists(self.runs.path("spoilt-" + name, "evaluation.json")))
+            self.assertFalse(os.path.exists(self.runs.path("nothing.h5")))
+
     def test_mistakes_are_told_and_leave_nothing(self):
         for arguments, part in (
             (["--task", "burgers"], "no task 'burgers'; it has advection, darcy"),
@@ -157,4 +249,4 @@ class Evaluated(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -15,6 +15,8 @@ import tempfile
 import h5py
 import numpy as np
 
+from tiny_run import PATIENCE
+
 UPS = sys.argv[1]
 failures = 0
 
@@ -26,7 +28,7 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def dump(path, sample, *, way="threads"):
@@ -640,7 +642,7 @@ def check_conditioning(folder):
     with open(config, "w", encoding="utf-8") as file:
         file.write(CONFIG.format(folder=folder))
     for arguments in (("train", config, "--stage", "autoencoder"), ("cache", "build", config)):
-        done = subprocess.run([UPS, *arguments], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([UPS, *arguments], capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode != 0:
             claim("a task of three files is trained and cached", False, done.stderr)
             return
@@ -648,7 +650,7 @@ def check_conditioning(folder):
     for split in ("train", "validation", "test"):
         out = os.path.join(folder, split + ".h5")
         subprocess.run([UPS, "cache", "export", os.path.join(folder, "run", "cache", "burgers", split), "--format", "hdf5", "-o", out],
-                       check=True, capture_output=True, timeout=60)
+                       check=True, capture_output=True, timeout=PATIENCE)
         with h5py.File(out) as f:
             found.update(zip(f["source_sample"][...].ravel().tolist(), f["condition"][:, 0].tolist()))
     claim("each trajectory of a task of several files keeps its own file's parameter, for the operator's condition",

@@ -12,6 +12,7 @@ import unittest
 import h5py
 import numpy as np
 
+from skipping import main
 from tiny_run import PATIENCE, Runs, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -139,4 +140,4 @@ class Limits(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

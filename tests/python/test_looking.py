@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 import zarr
 
-from tiny_run import runs, tree
+from tiny_run import PATIENCE, runs, tree
 
 UPS, MAKE_CACHE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SHAPE = (9, 21, 5, 32)
@@ -37,11 +37,11 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, "cache", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return subprocess.run([UPS, "cache", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def make(directory, *options):
-    subprocess.run([MAKE_CACHE, directory, *options], check=True, timeout=60)
+    subprocess.run([MAKE_CACHE, directory, *options], check=True, timeout=PATIENCE)
     return np.fromfile(os.path.join(directory, "expected.f16"), "<f2").reshape(SHAPE)
 
 

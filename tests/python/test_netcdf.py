@@ -15,6 +15,9 @@ import h5py
 import netCDF4
 import numpy as np
 
+from skipping import skipped
+from tiny_run import PATIENCE
+
 UPS = sys.argv[1]
 CLASSIC = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
 FORMATS = CLASSIC + ["NETCDF4", "NETCDF4_CLASSIC"]
@@ -28,7 +31,7 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def dump(path, sample=0, way="threads"):
@@ -288,7 +291,7 @@ def check_unwritten(scratch):
         f.createVariable("v", "f4", ("time", "x"), chunksizes=(3, 5))[0:4] = smooth((4, 5), 2)
     found = dump(path)
     if isinstance(found, str) and "which this build is without" in found:
-        print("skip  a variable that ends within a chunk: this build is without NetCDF-C")
+        skipped("a variable that ends within a chunk", "this build is without NetCDF-C")
         return
     check("a variable that ends within a chunk is left to NetCDF-C", path, ["u", "v"], ["threads"])
     facts = inspect(path)

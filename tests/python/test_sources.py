@@ -8,6 +8,7 @@ import glob
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ import zlib
 
 import h5py
 import numpy as np
+
+from skipping import skipped
+from tiny_run import PATIENCE
 
 UPS = sys.argv[1]
 WAYS = ["uring", "threads", "library"]
@@ -29,7 +33,7 @@ def claim(text, held, detail=""):
 
 
 def ups(*arguments):
-    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([UPS, "data", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def dump(path, sample, way, scratch):
@@ -47,14 +51,14 @@ def same(found, expected):
 
 
 def ways_here(scratch):
-    """Leaves io_uring out, saying so, where the kernel refuses it."""
+    """Leaves io_uring out, saying so, where the kernel refuses it or the build has none."""
     path = os.path.join(scratch, "probe.h5")
     with h5py.File(path, "w") as f:
         write_tensor(f, np.zeros((1, 2, 3), "f4"), {})
     found = dump(path, 0, "uring", scratch)
     if isinstance(found, np.ndarray):
         return WAYS
-    print("skip  io_uring:", found)
+    skipped("reading by io_uring", found)
     return WAYS[1:]
 
 
@@ -267,10 +271,11 @@ def check_many_chunks(scratch):
     values = np.random.default_rng(3).random((10, 100, 1600), dtype="f4")
     with h5py.File(path, "w") as f:
         write_tensor(f, values, {"chunks": (1, 1, 16)})
-    start = time.perf_counter()
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = dump(path, 9, "threads", scratch)
-    seconds = time.perf_counter() - start
-    claim("a file of 100,000 chunks opens and dumps within five seconds", same(found, values[9][..., None]) and seconds < 5,
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
+    claim("a file of 100,000 chunks opens and dumps within five seconds of a processor", same(found, values[9][..., None]) and seconds < 5,
           f"{seconds:.1f} s")
 
 
@@ -348,7 +353,9 @@ def check_bad_files(scratch):
     with open(os.path.join(scratch, "cut.h5"), "wb") as f:
         f.write(whole[:len(whole) // 2])
     bad("a truncated file", "cut.h5", ["truncated", "again"])
-    if os.geteuid():
+    if os.geteuid() == 0:
+        skipped("a file without rights", "root may read anything")
+    else:
         write("locked.h5", lambda f: write_tensor(f, values, {}))
         os.chmod(os.path.join(scratch, "locked.h5"), 0)
         bad("a file without rights", "locked.h5", ["Permission denied"])
@@ -401,7 +408,7 @@ def check_damaged_chunks(scratch):
 def check_real_files(ways, scratch):
     folder = os.environ.get("UPS_DATA")
     if not folder or not os.path.isdir(folder):
-        print("skip  real files: the folder UPS_DATA is not set")
+        skipped("real files", "UPS_DATA does not name a folder of them")
         return
     for path in sorted(glob.glob(os.path.join(folder, "*.h5")) + glob.glob(os.path.join(folder, "*.hdf5"))):
         with h5py.File(path) as f:

@@ -11,6 +11,7 @@ import sys
 import time
 import unittest
 
+from skipping import main
 from tiny_run import CONFIG, PATIENCE, Runs, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -165,4 +166,4 @@ class Together(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -11,6 +11,7 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file
 
+from skipping import main
 from tiny_run import CONFIG, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -61,6 +62,60 @@ class Train(unittest.TestCase):
         for stage in ("autoencoder", "operator"):
             ends = {precision: np.mean([line["loss"] for line in self.lines(precision, stage, "loss")[-5:]]) for precision in self.folder}
             self.assertLess(abs(ends["bf16"] / ends["f32"] - 1), 0.25, ends)
+
+    def test_auto_is_decided_once_said_and_recorded(self):
+        config = self.runs.config("automatic", CONFIG.replace("precision: f32", "precision: auto"))
+        shown = json.loads(self.runs.must("config", "show", config, "--json").stdout)
+        here = shown["resolved"]["precision"]
+        self.assertEqual(here, json.loads(self.runs.must("doctor", "--json").stdout)["precision"])
+        self.assertIn(f"precision: auto # here {here} (", self.runs.must("config", "show", config).stdout)
+        done = self.runs.must("train", config, "--set", "autoencoder.steps=20", "--set", "operator.steps=20")
+        self.assertEqual(done.stderr.count(f"precision: {here} ("), 1, done.stderr)
+        with open(self.runs.path("automatic", "config.yaml"), encoding="utf-8") as file:
+            self.assertIn(f"precision: {here}\n", file.read())
+        begun = [line for line in metrics(self.runs.path("automatic")) if "precision" in line]
+        self.assertEqual([(line["stage"], line["step"], line["precision"]) for line in begun],
+                         [("autoencoder", 0, here), ("operator", 0, here)])
+
+    def test_a_run_goes_on_in_the_precision_it_began_in_and_another_one_is_refused(self):
+        text = CONFIG.replace("precision: f32", "precision: auto")
+        config, folder = self.runs.config("began", text), self.runs.path("began")
+        command = ("train", config, "--stage", "autoencoder", "--set", "autoencoder.steps=40")
+        self.runs.must(*command[:-1], "autoencoder.steps=20", "--set", "precision=f32")
+        record, latest = os.path.join(folder, "config.yaml"), os.path.join(folder, "checkpoints", "autoencoder", "latest.json")
+        with open(latest, encoding="utf-8") as file:
+            kept = json.load(file)
+        self.assertEqual(kept["precision"], "f32")
+
+        def refuse(precision, other):
+            with open(record, encoding="utf-8") as file:
+                before = file.read()
+            done = self.runs.run(*command[:-1], "autoencoder.steps=50", "--set", "precision=" + precision)
+            self.assertEqual(done.returncode, 1)
+            for words in ("checkpoints/autoencoder", f"is of a run in {other}", f"`precision: {precision}` is configured", "--restart"):
+                self.assertIn(words, done.stderr)
+            with open(record, encoding="utf-8") as file:
+                self.assertEqual(file.read(), before)
+
+        refuse("bf16", "f32")
+        done = self.runs.must(*command)  # auto, whatever is faster here
+        self.assertIn("precision: f32 (", done.stderr)
+        # Before checkpoints told it, the run's config.yaml did.
+        del kept["precision"]
+        with open(latest, "w", encoding="utf-8") as file:
+            json.dump(kept, file)
+        with open(record, encoding="utf-8") as file:
+            old = file.read().replace("precision: f32", "precision: bf16")
+        with open(record, "w", encoding="utf-8") as file:
+            file.write(old)
+        refuse("f32", "bf16")
+        plan = lambda *options: json.loads(self.runs.must("train", config, "--plan", "--json", *options).stdout)["operator"]["parameters"]
+        self.assertEqual(plan(), plan("--set", "precision=bf16"))  # of the run
+        self.assertGreater(plan(), plan("--set", "precision=f32"))
+        told = self.runs.must(*command[:-1], "autoencoder.steps=50").stderr  # auto: in bf16, on any processor
+        self.assertIn("precision: bf16 (", told)
+        if json.loads(self.runs.must("doctor", "--json").stdout)["precision"] == "f32":
+            self.assertIn("f32 would be faster); the run began in it", told)
 
     def test_metrics_have_a_line_at_each_due_step_with_every_field(self):
         for stage in ("autoencoder", "operator"):
@@ -141,6 +196,21 @@ class Train(unittest.TestCase):
             with open(os.path.join(self.folder["f32"], name), "rb") as a, open(self.runs.path("again", name), "rb") as b:
                 self.assertEqual(a.read(), b.read(), stage)
 
+    def test_weights_do_not_depend_on_the_number_of_threads(self):
+        """Nor do checkpoints and the cache between the stages."""
+        left = {}
+        for threads in (1, 2, 3):
+            config = self.runs.config("threads")
+            self.runs.must("train", config, "--set", f"device.threads={threads}")
+            left[threads] = tree(self.runs.path("threads"))
+            for name in ("config.yaml", "metrics.jsonl"):  # name the threads; hold rates
+                del left[threads][name]
+            shutil.rmtree(self.runs.path("threads"))
+        self.assertIn("checkpoints/operator/step-00000060.safetensors", left[1])
+        for threads in (2, 3):
+            self.assertEqual(sorted(left[threads]), sorted(left[1]))
+            self.assertEqual([name for name in left[1] if left[threads][name] != left[1][name]], [], threads)
+
     def test_another_seed_is_another_run(self):
         config = self.runs.config("reseeded")
         self.runs.must("train", config, "--stage", "autoencoder", "--set", "seed=4")
@@ -213,4 +283,4 @@ class Train(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

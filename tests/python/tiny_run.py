@@ -56,7 +56,7 @@ operator:
 cache: {{samples_per_shard: 2}}
 """
 
-PATIENCE = 300  # seconds: for machines that have a lot else to do
+PATIENCE = 600  # seconds, before a command is taken to hang: for machines that have a lot else to do
 
 
 class Runs:

@@ -7,9 +7,8 @@
 #include "tests/base/testing.h"
 #include "tools/solvers/datagen.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,45 +61,53 @@ static ups_datagen_result must_run(const ups_datagen_request *request) {
     return result;
 }
 
-/* Runs in a process of its own, which is killed after `seconds`; 0: not at all. True when it came to its end. */
-static bool run_and_kill(const ups_datagen_request *request, double seconds) {
+/* A process of its own, which ends with 0 when it has made the file. */
+static pid_t start(const ups_datagen_request *request) {
     const pid_t child = fork();
-    if (child == 0) {
-        ups_error error;
-        ups_datagen_result result;
-        _exit(ups_datagen_run(request, &result, &error) == UPS_OK ? 0 : 1);
-    }
-    if (seconds > 0.0) {
-        usleep((useconds_t)(1e6 * seconds));
-        kill(child, SIGKILL);
-    }
+    assert_true(child >= 0);
+    if (child != 0) return child;
+    ups_error error;
+    ups_datagen_result result;
+    _exit(ups_datagen_run(request, &result, &error) == UPS_OK ? 0 : 1);
+}
+
+/* Killed after `seconds`, unless it ended by itself, which is what is returned. */
+static bool ends_before(pid_t child, double seconds) {
+    usleep((useconds_t)(1e6 * seconds));
+    kill(child, SIGKILL);
     int outcome;
     assert_int_equal(waitpid(child, &outcome, 0), child);
     if (WIFEXITED(outcome)) assert_int_equal(WEXITSTATUS(outcome), 0);
     return WIFEXITED(outcome);
 }
 
+/* Moments are drawn from the time that an undisturbed run takes, and from less when runs turn out to be faster. A file
+ * is there as soon as it has its name: a process may still be killed after that. */
 static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     static const char *const solvers[] = {"burgers1d", "diffreact2d"}; /* one array; a group a sample */
+    enum { KILLS = 12, MOST_RUNS = 400 };
     const ups_random stream = ups_random_stream(1, UPS_RANDOM_TEST, 0);
     for (int s = 0; s < 2; s++) {
         const char *whole = scratch("whole.h5"), *killed = scratch("killed.h5");
         ups_datagen_request request = request_for(solvers[s], whole, 2);
-        must_run(&request);
+        double longest = must_run(&request).seconds;
         request.path = killed;
-        int kills = 0;
-        bool complete = false;
-        for (; !complete && kills < 40; kills++) { /* at once, or while it lays the file out, or later and later */
-            const double longest = kills % 3 == 0 ? 0.02 : 0.1 + 0.02 * kills;
-            complete = run_and_kill(&request, 1e-3 + longest * ups_random_uniform(stream, (uint64_t)kills));
-            assert_true(complete == ups_path_exists(killed));
+        int kills = 0, runs = 0, kills_of_this_file = 0;
+        while (kills < KILLS) {
+            assert_true(runs < MOST_RUNS);
+            const bool ended = ends_before(start(&request), longest * ups_random_uniform(stream, (uint64_t)runs++));
+            if (ended) assert_true(ups_path_exists(killed));
+            if (!ended) kills++, kills_of_this_file++;
+            if (!ups_path_exists(killed)) continue;
+            assert_same_file(whole, killed);
+            if (!ended) unlink(scratch(".killed.h5.ups-journal")); /* killed between giving the name and removing it */
+            assert_int_equal(entries(), 2);
+            unlink(killed);
+            if (kills_of_this_file == 0) longest *= 0.8;
+            kills_of_this_file = 0;
         }
-        if (!complete) {
-            const ups_datagen_result result = must_run(&request);
-            assert_true(result.continued > 0);
-        }
-        print_message("%s: %d runs\n", solvers[s], kills + !complete);
-        assert_true(kills > 2);
+        must_run(&request);
+        print_message("%s: %d kills in %d runs\n", solvers[s], kills, runs);
         assert_same_file(whole, killed);
         assert_int_equal(entries(), 2);
         unlink(whole);
@@ -108,30 +115,64 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     }
 }
 
-/* Once the journal holds five samples. */
-static void *cancel_later(void *journal) {
-    enum { LINES = 5 };
-    for (int n = 0; n < 3000; n++, usleep(10000)) {
-        int lines = 0;
-        FILE *file = fopen(journal, "r");
-        for (int byte; file && (byte = getc(file)) != EOF;) lines += byte == '\n';
-        if (file) fclose(file);
-        if (lines > LINES) break;
-    }
-    ups_cancel_request();
-    return NULL;
+/* ---- runs that end at a place of the tests' choice: what they do is put into a copy of the solver ---- */
+
+static ups_solver chosen;                    /* the copy */
+static const ups_solver *real;               /* what it is a copy of */
+static atomic_int solved, cancel_after = -1; /* samples; −1: never */
+
+static ups_status solve_and_cancel(const ups_solver_setup *setup, const void *plan, int64_t sample, void *memory,
+                                   ups_sink *sink, ups_error *error) {
+    const ups_status status = real->solve(setup, plan, sample, memory, sink, error);
+    if (atomic_fetch_add(&solved, 1) + 1 == cancel_after) ups_cancel_request();
+    return status;
+}
+
+static ups_status never_solve(const ups_solver_setup *setup, const void *plan, int64_t sample, void *memory,
+                              ups_sink *sink, ups_error *error) {
+    pause();
+    return ups_fail(error, UPS_ERR_CANCELLED, "it was woken");
+}
+
+/* Called once the file has its name. */
+static void die(void *plan) {
+    raise(SIGKILL);
+}
+
+static void copy_solver(ups_datagen_request *request) {
+    real = request->solver;
+    chosen = *real;
+    request->solver = &chosen;
+}
+
+static void killed_after_its_file_has_its_name_it_has_made_it(void **state) {
+    ups_datagen_request request = request_for("diffreact2d", scratch("whole.h5"), 2);
+    request.samples = 4;
+    must_run(&request);
+    const char *whole = request.path;
+    request.path = scratch("x.h5");
+    copy_solver(&request);
+    assert_null(chosen.release);
+    chosen.release = die;
+    int outcome;
+    const pid_t child = start(&request);
+    assert_int_equal(waitpid(child, &outcome, 0), child);
+    assert_true(WIFSIGNALED(outcome) && WTERMSIG(outcome) == SIGKILL);
+    assert_same_file(whole, request.path);
+    assert_int_equal(entries(), 2);
 }
 
 /* Leaves an unfinished run of `request` behind. */
 static void interrupt(const ups_datagen_request *request) {
+    enum { ENOUGH = 12 };
     ups_error error = {0};
     ups_datagen_result result;
-    pthread_t canceller;
-    char *journal = strdup(scratch(".x.h5.ups-journal"));
-    assert_int_equal(pthread_create(&canceller, NULL, cancel_later, journal), 0);
-    const ups_status status = ups_datagen_run(request, &result, &error);
-    pthread_join(canceller, NULL);
-    free(journal);
+    ups_datagen_request interrupted = *request;
+    copy_solver(&interrupted);
+    chosen.solve = solve_and_cancel;
+    atomic_store(&solved, 0);
+    atomic_store(&cancel_after, ENOUGH);
+    const ups_status status = ups_datagen_run(&interrupted, &result, &error);
     ups_cancel_reset();
     assert_int_equal(status, UPS_ERR_CANCELLED);
     assert_non_null(strstr(error.message, "the same command continues, --restart begins again"));
@@ -139,7 +180,7 @@ static void interrupt(const ups_datagen_request *request) {
 
 static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(void **state) {
     ups_datagen_request request = request_for("diffreact2d", scratch("whole.h5"), 2);
-    request.samples = 120;
+    request.samples = 40;
     must_run(&request);
     const char *whole = request.path;
     request.path = scratch("x.h5");
@@ -155,7 +196,7 @@ static void other_settings_do_not_continue_a_run(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
     ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
-    request.samples = 120;
+    request.samples = 40;
     interrupt(&request);
 
     ups_datagen_request other = request;
@@ -178,7 +219,7 @@ static void other_settings_do_not_continue_a_run(void **state) {
 static void a_torn_journal_is_believed_as_far_as_it_holds(void **state) {
     ups_error error = {0};
     ups_datagen_request request = request_for("diffreact2d", scratch("whole.h5"), 2);
-    request.samples = 120;
+    request.samples = 40;
     must_run(&request);
     const char *whole = request.path;
     request.path = scratch("x.h5");
@@ -200,7 +241,7 @@ static void a_torn_journal_is_believed_as_far_as_it_holds(void **state) {
 
 static void a_run_whose_data_is_gone_begins_again(void **state) {
     ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
-    request.samples = 120;
+    request.samples = 40;
     interrupt(&request);
     assert_int_equal(unlink(scratch(".x.h5.ups-unfinished")), 0);
     request.samples = 3;
@@ -212,7 +253,7 @@ static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **sta
     ups_error error = {0};
     ups_datagen_result result;
     ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 2);
-    request.samples = 120;
+    request.samples = 40;
     interrupt(&request);
     assert_int_equal(truncate(scratch(".x.h5.ups-unfinished"), 5000), 0);
     assert_int_not_equal(ups_datagen_run(&request, &result, &error), UPS_OK);
@@ -226,12 +267,12 @@ static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **sta
 static void two_processes_do_not_make_one_file(void **state) {
     ups_error error = {0};
     ups_datagen_result result;
-    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 1);
-    request.samples = 2000;
-    const pid_t child = fork();
-    if (child == 0) _exit(ups_datagen_run(&request, &result, &error) == UPS_OK ? 0 : 1);
-    for (int n = 0; n < 500 && entries() < 2; n++) usleep(10000);
-    usleep(50000);
+    ups_datagen_request request = request_for("diffreact2d", scratch("x.h5"), 1), other = request;
+    copy_solver(&other);
+    chosen.solve = never_solve;
+    const pid_t child = start(&other);
+    while (entries() < 2 && waitpid(child, NULL, WNOHANG) == 0)
+        usleep(1000); /* the journal is locked, the file begun */
     const ups_status status = ups_datagen_run(&request, &result, &error);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -241,6 +282,8 @@ static void two_processes_do_not_make_one_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(killed_after_its_file_has_its_name_it_has_made_it, make_directory,
+                                        remove_directory),
         cmocka_unit_test_setup_teardown(killed_at_any_moment_it_ends_with_the_same_bytes, make_directory,
                                         remove_directory),
         cmocka_unit_test_setup_teardown(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on,

@@ -18,6 +18,7 @@ typedef struct trained {
 } trained;
 
 static ups_device *device;
+static const char *const names[] = {"one"};
 
 static void ok(ups_status status, const ups_error *error) {
     if (status != UPS_OK) fail_msg("%s", error->message);
@@ -25,7 +26,8 @@ static void ok(ups_status status, const ups_error *error) {
 
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
 static trained make(int64_t rows, bool average, bool bf16, uint64_t seed) {
-    trained t = {.parameters = ups_parameters_create(), .state = {.seed = 5, .score = NAN}};
+    trained t = {.parameters = ups_parameters_create(),
+                 .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
     ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     if (average) config.ema_decay = 0.5;
     ups_error error;
@@ -78,6 +80,7 @@ static void assert_same(trained *a, trained *b) {
         assert_memory_equal(ups_parameters_bf16(a->parameters), ups_parameters_bf16(b->parameters), bytes / 2);
     }
     assert_int_equal(a->state.step, b->state.step);
+    assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
     assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
 }
@@ -104,6 +107,8 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
         trained saved = make(4, kind & 1, kind & 2, 1), loaded = make(4, kind & 1, kind & 2, 2);
         advance(&saved, 3);
         if (kind & 1) saved.state.score = 0.1;
+        saved.state.interval.sum[0] = 0.1 * 3;
+        saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
         ok(save(&saved, &error), &error);
         assert_true(ups_checkpoint_exists(scratch("run")));
@@ -224,11 +229,6 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
         {"", "latest.json"},
         {"{\"step\": 1", "latest.json"},
         {"[1, 2]", "latest.json"},
-        {"{\"step\": \"one\", \"seed\": 5, \"running_loss\": 1, \"file\": \"a\"}", "step"},
-        {"{\"step\": 1, \"running_loss\": 1, \"file\": \"a\"}", "seed"},
-        {"{\"step\": 1, \"seed\": 5, \"file\": \"a\"}", "running_loss"},
-        {"{\"step\": 1, \"seed\": 5, \"running_loss\": 1}", "file"},
-        {"{\"step\": 1, \"seed\": 5, \"running_loss\": 1, \"file\": \"../a.safetensors\"}", "beside it"},
     };
     ups_error error;
     trained t = make(4, false, false, 1);
@@ -238,6 +238,104 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
         refuses(&t, UPS_ERR_FORMAT, cases[i].part);
     }
     end(&t);
+}
+
+/* Each with one value changed (NULL: taken away). The sentence names file, key and value, and what to do. */
+static void a_state_that_no_run_can_have_left_is_refused(void **state) {
+    static const struct {
+        const char *key, *value, *part;
+    } cases[] = {
+        {"format", "2", "'format' is 2; this version of UPS reads format 1"},
+        {"format", "\"1\"", "'format' is a string; an integer was expected"},
+        {"format", NULL, "'format' is missing"},
+        {"step", "-1", "'step' is -1; 0 or more was expected"},
+        {"step", "4", "'step' is 4, and 'file' names 'step-00000003.safetensors'"},
+        {"step", "\"one\"", "'step' is a string"},
+        {"step", "3.0", "'step' is a number; an integer was expected"},
+        {"step", NULL, "'step' is missing"},
+        {"seed", NULL, "'seed' is missing"},
+        {"seed", "null", "'seed' is null"},
+        {"batch_size", "-8", "'batch_size' is -8; 1 or more was expected"},
+        {"batch_size", "0", "'batch_size' is 0"},
+        {"batch_size", "[8]", "'batch_size' is an array"},
+        {"running_loss", NULL, "'running_loss' is missing"},
+        {"running_loss", "-0.5", "'running_loss' is -0.5; 0 or more was expected"},
+        {"running_loss", "true", "'running_loss' is a boolean"},
+        {"score", "-1.5", "'score' is -1.5"},
+        {"score", "\"low\"", "'score' is a string"},
+        {"precision", "\"f16\"", "'precision' is not f32 or bf16"},
+        {"precision", "\"auto\"", "'precision' is not f32 or bf16"},
+        {"precision", "32", "'precision' is not f32 or bf16"},
+        {"interval", "[]", "'interval' is an array"},
+        {"interval", "{\"one\": 3}", "key 'sum'"},
+        {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
+        {"interval", "{\"one\": {\"sum\": 1.0, \"windows\": -4}}", "a loss of 1 over -4 windows for task one"},
+        {"interval", "{\"two\": {\"sum\": 1.0, \"windows\": 4}}", "'two', which is no task of this run"},
+        {"file", NULL, "'file' is missing"},
+        {"file", "\"../step-00000003.safetensors\"", "beside it"},
+        {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},
+    };
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    advance(&t, 3);
+    ok(save(&t, &error), &error);
+    json_t *whole = NULL;
+    ok(ups_json_read(scratch("run/latest.json"), &whole, &error), &error);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *changed = json_deep_copy(whole);
+        if (cases[i].value)
+            json_object_set_new(changed, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        else
+            json_object_del(changed, cases[i].key);
+        ok(ups_json_publish(scratch("run/latest.json"), changed, &error), &error);
+        json_decref(changed);
+        refuses(&t, UPS_ERR_FORMAT, cases[i].part);
+        refuses(&t, UPS_ERR_FORMAT, "run/latest.json");
+        refuses(&t, UPS_ERR_FORMAT, "restore it, or begin anew with --restart");
+    }
+    ok(ups_json_publish(scratch("run/latest.json"), whole, &error), &error);
+    ok(load(&t, &error), &error);
+    json_decref(whole);
+    end(&t);
+}
+
+static void weights_of_another_step_under_the_name_of_this_one_are_refused(void **state) {
+    ups_error error;
+    trained t = make(4, false, false, 1);
+    char earlier[300], later[300];
+    advance(&t, 1);
+    ok(save(&t, &error), &error);
+    snprintf(earlier, sizeof earlier, "%s", scratch("kept"));
+    snprintf(later, sizeof later, "%s", scratch("run/step-00000003.safetensors"));
+    assert_int_equal(rename(scratch("run/step-00000001.safetensors"), earlier), 0);
+    advance(&t, 2);
+    ok(save(&t, &error), &error);
+    assert_int_equal(rename(earlier, later), 0);
+    refuses(&t, UPS_ERR_FORMAT, "step-00000003.safetensors: its weights are of step 1; latest.json says 3");
+    end(&t);
+}
+
+static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not(void **state) {
+    ups_error error;
+    ups_precision told = UPS_PRECISION_AUTO;
+    trained saved = make(4, false, false, 1), other = make(4, false, false, 2);
+    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    assert_int_equal(told, UPS_PRECISION_AUTO); /* none there */
+    saved.state.precision = UPS_PRECISION_BF16;
+    ok(save(&saved, &error), &error);
+    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    assert_int_equal(told, UPS_PRECISION_BF16);
+    other.state.precision = UPS_PRECISION_F32;
+    refuses(&other, UPS_ERR_STALE, "a run in bf16, this one computes in f32");
+    other.state.precision = UPS_PRECISION_BF16;
+    ok(load(&other, &error), &error);
+    saved.state.precision = UPS_PRECISION_AUTO; /* as older checkpoints are */
+    ok(save(&saved, &error), &error);
+    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    assert_int_equal(told, UPS_PRECISION_AUTO);
+    ok(load(&other, &error), &error);
+    end(&saved);
+    end(&other);
 }
 
 static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **state) {
@@ -343,6 +441,9 @@ int main(void) {
         cmocka_unit_test_teardown(a_checkpoint_of_another_model_is_refused, empty),
         cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
         cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
+        cmocka_unit_test_teardown(a_state_that_no_run_can_have_left_is_refused, empty),
+        cmocka_unit_test_teardown(weights_of_another_step_under_the_name_of_this_one_are_refused, empty),
+        cmocka_unit_test_teardown(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not, empty),
         cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
         cmocka_unit_test_teardown(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not, empty),
         cmocka_unit_test_teardown(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on, empty),

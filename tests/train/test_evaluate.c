@@ -411,10 +411,17 @@ static void models_that_tell_of_another_origin_are_refused_naming_what_differs(v
     tell_origin("operator.safetensors", "autoencoder", "0123456789abcdef0123456789abcdef");
     expect_stale("operator.safetensors: the model was trained with another autoencoder");
     tell_origin("operator.safetensors", "operator", "{\"heads\":4}"); /* shapes are those of two heads, too */
-    expect_stale("operator.safetensors: the model was trained with another operator");
+    expect_stale("operator.safetensors: the model was trained with another operator than this configuration, its files "
+                 "and its run have: its 'heads' is 4, here it is 2; go back");
+    tell_origin("operator.safetensors", "wave.parameters", "[\"nu\"]");
+    expect_stale("another wave.parameters than this configuration, its files and its run have: there it is [\"nu\"], "
+                 "here [");
     tell_origin("operator.safetensors", NULL, NULL);
     tell_origin("autoencoder.safetensors", "wave.normalisation", "[[0.0,1.0]]");
     expect_stale("autoencoder.safetensors: the model was trained with another wave.normalisation");
+    tell_origin("autoencoder.safetensors", "wave.encoder", "{\"periodic\":false}");
+    expect_stale("another wave.encoder than this configuration, its files and its run have: its 'periodic' is false, "
+                 "here it is true");
     tell_origin("autoencoder.safetensors", "burgers.normalisation", "[[0.0,1.0]]"); /* a task of another run */
     ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
     tell_origin("autoencoder.safetensors", NULL, NULL);
@@ -431,7 +438,7 @@ static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **st
         tell_origin("operator.safetensors", key, json_string_value(text));
         ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
     }
-    assert_int_equal(json_object_size(origin), 2);
+    assert_int_equal(json_object_size(origin), 4); /* autoencoder, operator, and each task's parameters */
     json_decref(origin);
     origin = ups_origin_autoencoder(run.config, run.tasks);
     json_object_foreach(origin, key, text) {
@@ -455,12 +462,14 @@ static void a_training_checkpoint_is_found_through_its_latest_json(void **state)
     snprintf(model, sizeof model, "%s/operator.safetensors", run.directory);
     assert_int_equal(link(model, path), 0);
     snprintf(path, sizeof path, "%s/latest.json", directory);
-    write_text(path, "{\"file\": \"step-00000007.safetensors\"}\n");
+    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+                     "\"file\": \"step-00000007.safetensors\"}\n");
     check(ups_surrogate_find(run.config, directory, &files, &error), &error);
     assert_contains(files.op, "/steps/step-00000007.safetensors");
     assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
     ups_surrogate_files_free(&files);
-    write_text(path, "{\"file\": \"../operator.safetensors\"}\n");
+    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+                     "\"file\": \"../operator.safetensors\"}\n");
     expect_refusal(directory, UPS_ERR_FORMAT, "must name a file beside it");
 }
 

@@ -13,6 +13,7 @@
 enum { WEIGHTS = 8, MOST_CALLS = 4096 };
 
 static ups_device *device;
+static const char *const names[] = {"even", "odd"};
 
 typedef struct pull {
     ups_parameters *parameters;
@@ -42,7 +43,8 @@ static pull *begin(int64_t steps) {
                                                       .epsilon = 1e-8,
                                                       .ema_decay = 0.9,
                                                       .schedule = UPS_SCHEDULE_COSINE}};
-    p->state = (ups_training_state){.seed = 1, .score = NAN};
+    p->state =
+        (ups_training_state){.seed = 1, .batch_size = 4, .score = NAN, .interval = {.tasks = 2, .task_names = names}};
     p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
@@ -96,7 +98,6 @@ static void describe_batch(void *context, char *text, size_t bytes) {
 }
 
 static ups_status run(pull *p, ups_error *error) {
-    static const char *const names[] = {"even", "odd"};
     ups_loop_stage stage = {.name = "pull",
                             .context = p,
                             .micro_batch = micro_batch,
@@ -127,6 +128,23 @@ static int count_lines(const char *part) {
     }
     free(text);
     return count;
+}
+
+/* metrics.jsonl without its rates, which are the clock's; a new array. */
+static json_t *logged(void) {
+    char *text, *rest;
+    size_t length;
+    ups_error error;
+    json_t *lines = json_array();
+    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &error), &error);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *json = json_loads(line, 0, NULL);
+        json_object_del(json, "samples_per_s");
+        json_object_del(json, "data_wait_share");
+        json_array_append_new(lines, json);
+    }
+    free(text);
+    return lines;
 }
 
 static int open_device(void **state) {
@@ -254,13 +272,14 @@ static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
 }
 
 /* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
-static void a_cancelled_run_resumes_to_the_same_bits_and_the_same_running_loss(void **state) {
+static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
     ups_error error;
     pull *whole = begin(40);
     whole->training.validate_every = 7;
     ok(run(whole, &error), &error);
+    json_t *expected = logged();
     forget(state);
-    for (int64_t at = 0; at < 39; at += 13) {
+    for (int64_t at = 0; at < 39; at += 13) { /* in the middle of lines, too */
         pull *stopped = begin(40), *resumed = begin(40);
         stopped->training.validate_every = resumed->training.validate_every = 7;
         stopped->cancel_at = at;
@@ -278,11 +297,46 @@ static void a_cancelled_run_resumes_to_the_same_bits_and_the_same_running_loss(v
                             WEIGHTS * sizeof(float));
         assert_memory_equal(ups_optimizer_average(resumed->optimizer), ups_optimizer_average(whole->optimizer),
                             WEIGHTS * sizeof(float));
+        json_t *found = logged();
+        assert_true(json_equal(found, expected));
+        json_decref(found);
         end(stopped);
         end(resumed);
         forget(state);
     }
+    json_decref(expected);
     end(whole);
+}
+
+/* A schedule that does not know how long the run is. */
+static void hold_rate(pull *p) {
+    ups_error error;
+    ups_optimizer_destroy(p->optimizer);
+    p->training.optimizer.schedule = UPS_SCHEDULE_CONSTANT;
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
+}
+
+/* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */
+static void a_run_given_more_steps_averages_whole_intervals(void **state) {
+    ups_error error;
+    pull *whole = begin(40), *first = begin(33), *more = begin(40);
+    hold_rate(whole), hold_rate(first), hold_rate(more);
+    ok(run(whole, &error), &error);
+    json_t *expected = logged(), *wanted = json_array_get(expected, 3), *found, *line;
+    size_t i;
+    assert_int_equal(json_integer_value(json_object_get(wanted, "step")), 40);
+    forget(state);
+    ok(run(first, &error), &error);
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &more->state, more->parameters, more->optimizer, &error),
+       &error);
+    ok(run(more, &error), &error);
+    found = logged();
+    bool same = false;
+    json_array_foreach(found, i, line) same = same || json_equal(line, wanted);
+    assert_true(same);
+    json_decref(found);
+    json_decref(expected);
+    end(whole), end(first), end(more);
 }
 
 int main(void) {
@@ -297,7 +351,9 @@ int main(void) {
         cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
         cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
         cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
-        cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_and_the_same_running_loss, forget),
+        cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines,
+                                  forget),
+        cmocka_unit_test_teardown(a_run_given_more_steps_averages_whole_intervals, forget),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -1,7 +1,9 @@
 /* Configurations of runs: those in configs/ load; every kind of mistake is answered with the file, the line or key, and
  * what would be right. How YAML itself is checked is the business of base/'s tests; here it is the run's own schema. */
+#include "base/files.h"
+#include "model/cpu/device.h"
 #include "tests/base/testing.h"
-#include "train/config.h"
+#include "train/precision.h"
 
 #include <math.h>
 
@@ -38,7 +40,7 @@ static void what_is_left_out_has_its_default(void **state) {
     ups_run_config *config = load(minimal, NULL);
     assert_int_equal(config->task_count, 2);
     assert_int_equal(config->seed, 42);
-    assert_int_equal(config->precision, UPS_PRECISION_BF16);
+    assert_int_equal(config->precision, UPS_PRECISION_AUTO);
     assert_int_equal(config->stage_count, 3);
     assert_int_equal(config->stages[1], UPS_STAGE_CACHE);
     assert_int_equal(config->model.tokens, 128);
@@ -126,10 +128,15 @@ static void values_of_another_type_are_told_with_what_belongs_there(void **state
         {"model:\n  tokens: [1, 2]\n", {"run.yaml:7", "model.tokens"}},
         {"model: 5\n", {"run.yaml:6", "model"}},
         {"model:\n  operator: {qk_norm: perhaps}\n", {"run.yaml:7", "qk_norm", "true"}},
-        {"precision: f16\n", {"run.yaml:6", "precision", "bf16"}},
+        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32 or bf16"}},
         {"stages: [autoencoder, distil]\n", {"run.yaml:6", "distil", "operator"}},
         {"stages: []\n", {"run.yaml:6", "stages"}},
         {"seed: -1\n", {"run.yaml:6", "seed"}},
+        {"output: ''\n", {"run.yaml:6: output: '' is empty", "such as runs/first"}},
+        {"output: /\n", {"run.yaml:6: output: '/' is the root", "such as runs/first"}},
+        {"output=//", {"--set output=//", "is the root"}},
+        {"output=/tmp/..", {"--set output=/tmp/..", "is the root"}},
+        {"cache: {directory: /}\n", {"run.yaml:6: cache.directory: '/' is the root", "output/cache"}},
         {"operator:\n  batch_size: some\n", {"run.yaml:7", "operator.batch_size", "auto"}},
         {"tasks[0].patch=x", {"patch"}},
         {"model.encoder.frequencies=[]", {"frequencies"}},
@@ -189,7 +196,6 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
         {"stages: [operator, operator]\n", {"stages", "'operator'", "twice"}},
         {"stages: [operator, autoencoder]\n", {"stages", "'autoencoder'", "the order is autoencoder, cache, operator"}},
         {"data:\n  split: {train: 0.5, validation: 0.1, test: 0.1}\n", {"data.split", "0.7", "1 was expected"}},
-        {"data:\n  split: {train: 0, validation: 0.5, test: 0.5}\n", {"data.split.train", "nothing is left"}},
         {"tasks[1].name=wave", {"tasks[1].name", "wave", "tasks[0]"}},
         {"tasks[1].name=a/b", {"tasks[1].name", "a/b", "letters"}},
         {"tasks[1].name=..", {"tasks[1].name", "letters"}},
@@ -215,8 +221,73 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
     ALL_TOLD(list);
 }
 
+/* ---- precision -------------------------------------------------------------------------------------------------- */
+
+static void precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere(void **state) {
+    bool amx = strcmp(ups_cpu_instruction_set(), "amx") == 0;
+    char text[120];
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO), amx ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F32), UPS_PRECISION_F32);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_BF16), UPS_PRECISION_BF16);
+    ups_precision_explain(UPS_PRECISION_BF16, text, sizeof text);
+    assert_contains(text,
+                    amx ? "bf16 (this processor has AMX" : "bf16 (this processor has no AMX; f32 would be faster");
+}
+
+/* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */
+static ups_precision of_run(const char *precision, const char *record) {
+    char text[600];
+    ups_error error = {.message = ""};
+    ups_precision found = UPS_PRECISION_AUTO;
+    assert_int_equal(ups_make_directories(scratch("run"), &error), UPS_OK);
+    remove(scratch("run/config.yaml"));
+    if (record) write_text(scratch("run/config.yaml"), record);
+    snprintf(text, sizeof text, "precision=%s", precision);
+    char output[600];
+    snprintf(output, sizeof output, "output=%s", scratch("run"));
+    const char *overrides[] = {text, output};
+    ups_run_config *config = NULL;
+    write_text(scratch("run.yaml"), minimal);
+    if (ups_run_config_load(scratch("run.yaml"), overrides, 2, &config, &error) != UPS_OK)
+        fail_msg("%s", error.message);
+    if (ups_precision_of_run(config, &found, &error) != UPS_OK) {
+        assert_contains(error.message, "what precision the run began in cannot be read");
+        assert_contains(error.message, "run/config.yaml");
+        assert_contains(error.message, "precision: f32");
+        found = UPS_PRECISION_AUTO;
+    }
+    if (found != UPS_PRECISION_AUTO) { /* the same into the configuration itself */
+        assert_int_equal(ups_precision_of_run(config, &config->precision, &error), UPS_OK);
+        assert_int_equal(config->precision, found);
+    }
+    ups_run_config_free(config);
+    return found;
+}
+
+static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured(void **state) {
+    ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO);
+    char bf16[600], f32[600], open[600];
+    snprintf(bf16, sizeof bf16, "%sprecision: bf16\n", minimal);
+    snprintf(f32, sizeof f32, "%sprecision: f32\n", minimal);
+    snprintf(open, sizeof open, "%sprecision: auto\n", minimal);
+    assert_int_equal(of_run("auto", NULL), here);
+    assert_int_equal(of_run("auto", bf16), UPS_PRECISION_BF16);
+    assert_int_equal(of_run("auto", f32), UPS_PRECISION_F32);
+    assert_int_equal(of_run("auto", open), here);
+    assert_int_equal(of_run("f32", bf16), UPS_PRECISION_F32);
+    assert_int_equal(of_run("bf16", f32), UPS_PRECISION_BF16);
+}
+
+static void a_run_whose_precision_cannot_be_read_is_refused_only_where_auto_asks_for_it(void **state) {
+    assert_int_equal(of_run("auto", "precision: bf17\n"), UPS_PRECISION_AUTO); /* refused */
+    assert_int_equal(of_run("f32", "precision: bf17\n"), UPS_PRECISION_F32);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere),
+        cmocka_unit_test(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured),
+        cmocka_unit_test(a_run_whose_precision_cannot_be_read_is_refused_only_where_auto_asks_for_it),
         cmocka_unit_test(the_configurations_that_come_with_the_project_load),
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere),

@@ -4,8 +4,10 @@
 #include "base/json.h"
 #include "tests/base/testing.h"
 
+#include "model/safetensors.h"
 #include "tests/base/capture.h"
 #include "tools/solvers/datagen.h"
+#include "train/normalisation.h"
 #include "train/tasks.h"
 
 #include <hdf5.h>
@@ -124,6 +126,27 @@ static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one
         if (count > 2) assert_memory_equal(task->sample_count, expected[count - 1], sizeof expected[0]);
         close_tasks(&o);
     }
+}
+
+static void foreign_files_may_be_all_of_one_split(void **state) {
+    opened o = open_tasks(wave, "data.split={train: 0, validation: 0, test: 1}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], SAMPLES);
+    close_tasks(&o);
+    o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], 0);
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
+    ups_error error;
+    assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_CONFIG);
+    assert_contains(error.message, "task wave: its training split (data.split.train) holds no samples");
+    close_tasks(&o);
+    generate("advection1d", "one.h5", 1, POINTS, FRAMES);
+    const char *one = "  - name: wave\n    files: [one.h5]\n    patch: [4]\n";
+    o = open_tasks(one, "data.split={train: 0, validation: 0, test: 1}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], 1);
+    close_tasks(&o);
+    o = open_tasks(one, "data.split={train: 0, validation: 1, test: 0}");
+    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], 1);
+    close_tasks(&o);
 }
 
 static void splits_that_nobody_wants_are_empty(void **state) {
@@ -247,6 +270,107 @@ static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_dif
     }
 }
 
+/* A file of advection whose values are all `value`, but for a ramp of `height` along x. */
+static void write_flat(const char *file, float value, float height) {
+    generate("advection1d", file, SAMPLES, POINTS, FRAMES);
+    int64_t count = (int64_t)SAMPLES * FRAMES * POINTS;
+    float *values = malloc((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = value + height * (float)(i % POINTS) / POINTS;
+    hid_t id = H5Fopen(scratch(file), H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(id, "tensor", H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    H5Dclose(set);
+    H5Fclose(id);
+    free(values);
+}
+
+static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised(void **state) {
+    static const struct {
+        float value, height;
+        bool constant;
+    } cases[] = {{2.5f, 0, true}, {0, 0, true}, {0, 1e-40f, true}, {0, 1e-20f, false}, {1e20f, 1e19f, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_flat("flat.h5", cases[i].value, cases[i].height);
+        opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
+        ups_error error;
+        capture caught = capture_begin(0);
+        ups_status status = ups_tasks_normalise(o.config, o.tasks, &error);
+        const char *said = capture_end(&caught);
+        ok(status, &error);
+        const float *statistics = o.tasks->task[0].statistics;
+        if (cases[i].constant) {
+            assert_contains(said, "task wave: field 0 (u) is ");
+            assert_contains(said, "everywhere in the training data");
+            assert_true(statistics[1] == 1);
+        } else {
+            assert_null(strstr(said, "everywhere"));
+            double deviation = 1 / (double)statistics[1], ramp = (double)cases[i].height / sqrt(12);
+            assert_true(fabs(deviation / ramp - 1) < 0.05);
+        }
+        close_tasks(&o);
+        forget_run(state);
+    }
+}
+
+/* Each as a list of JSON for the task `wave`, which has one field. */
+static const struct {
+    const char *statistics, *part;
+} implausible[] = {
+    {"[0.25, 0.0]", "the scale of field 0 (u) is 0"},
+    {"[0.25, -8.0]", "the scale of field 0 (u) is -8"},
+    {"[0.25, 1e-40]", "the scale of field 0"},
+    {"[0.25, 3e38]", "the scale of field 0"}, /* a denormal deviation */
+    {"[0.25, 1e300]", "the scale of field 0 (u) is inf"},
+    {"[1e300, 8.0]", "the mean of field 0 (u) is inf"},
+    {"[0.25, \"8\"]", "mean and"},
+    {"[0.25, null]", "mean and"},
+    {"[0.25]", "mean and"},
+    {"\"none\"", ""},
+};
+
+static void statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field(void **state) {
+    opened first = open_tasks(wave, NULL);
+    ups_error error;
+    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    close_tasks(&first);
+    for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
+        json_t *kept = NULL;
+        ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+        json_t *changed = json_loads(implausible[i].statistics, JSON_DECODE_ANY, NULL);
+        json_object_set_new(json_object_get(kept, "wave"), "statistics", changed);
+        ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+        json_decref(kept);
+        opened o = open_tasks(wave, NULL);
+        assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_FORMAT);
+        assert_contains(error.message, "run/normalisation.json");
+        assert_contains(error.message, "wave");
+        if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(error.message, implausible[i].part);
+        assert_contains(error.message, "remove it");
+        close_tasks(&o);
+    }
+}
+
+static void a_model_that_tells_such_statistics_is_refused(void **state) {
+    ups_error error;
+    for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
+        char told[100];
+        bool list = implausible[i].statistics[0] == '[';
+        snprintf(told, sizeof told, list ? "[%s]" : "%s", implausible[i].statistics);
+        ups_safetensors_writer *writer = ups_safetensors_writer_create();
+        ups_safetensors_writer_metadata(writer, "wave.normalisation", told);
+        ups_safetensors_writer_declare(writer, "encoder.none", UPS_F32, 1, (int64_t[]){1});
+        ok(ups_safetensors_writer_begin(writer, scratch("model.safetensors"), &error), &error);
+        ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
+        ok(ups_safetensors_writer_commit(writer, &error), &error);
+        opened o = open_tasks(wave, NULL);
+        assert_int_equal(ups_tasks_normalise_as_trained(o.config, o.tasks, scratch("model.safetensors"), &error),
+                         UPS_ERR_FORMAT);
+        assert_contains(error.message, "model.safetensors");
+        assert_contains(error.message, "wave");
+        assert_contains(error.message, implausible[i].part);
+        close_tasks(&o);
+    }
+}
+
 /* ---- what does not fit ------------------------------------------------------------------------------------------ */
 
 static void refuses(const char *tasks, const char *override, ups_status status, const char *part, const char *other) {
@@ -279,8 +403,42 @@ static void a_patch_may_have_a_length_along_each_axis(void **state) {
 
 static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(void **state) {
     float out[4] = {9, 9, 9, 9};
-    ups_task_condition((const double[]){0.5, NAN}, 2, 4, out);
+    ups_source source = {.parameter_count = 2};
+    ups_task_condition(&(ups_task){.source = &source}, (const double[]){0.5, NAN}, 4, out);
     assert_true(out[0] == 0.5f && out[1] == 0 && out[2] == 0 && out[3] == 0);
+}
+
+/* Writes a file whose metadata tell what an operator was conditioned on. */
+static void tell_parameters(const char *list) {
+    ups_error error;
+    ups_safetensors_writer *writer = ups_safetensors_writer_create();
+    ups_safetensors_writer_metadata(writer, "wave.parameters", list);
+    ups_safetensors_writer_declare(writer, "operator.none", UPS_F32, 1, (int64_t[]){1});
+    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &error), &error);
+    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
+    ok(ups_safetensors_writer_commit(writer, &error), &error);
+}
+
+static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(void **state) {
+    const char *const names[] = {"beta", "nu"};
+    ups_source source = {.parameter_count = 2, .parameter_names = names};
+    ups_task task = {.name = "wave", .source = &source};
+    ups_tasks tasks = {.task = &task, .count = 1};
+    ups_error error;
+    float out[3] = {9, 9, 9};
+    tell_parameters("[\"Nu\",\"rho\",\"beta\"]");
+    capture caught = capture_begin(0);
+    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error);
+    const char *said = capture_end(&caught);
+    ok(status, &error);
+    assert_contains(said, "task wave: the operator was trained with the parameter 'rho'");
+    assert_int_equal(ups_tasks_parameter_count(&tasks), 3);
+    ups_task_condition(&task, (const double[]){0.5, 0.25}, 3, out);
+    assert_true(out[0] == 0.25f && out[1] == 0 && out[2] == 0.5f);
+    tell_parameters("[\"nu\",3]");
+    assert_int_equal(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "operator.safetensors: 'wave.parameters' is not a list of names");
+    free(task.condition);
 }
 
 int main(void) {
@@ -289,12 +447,19 @@ int main(void) {
         cmocka_unit_test(a_split_depends_on_the_tasks_name_and_nothing_else),
         cmocka_unit_test(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can),
         cmocka_unit_test(splits_that_nobody_wants_are_empty),
+        cmocka_unit_test(foreign_files_may_be_all_of_one_split),
         cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
         cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
         cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command, forget_run),
         cmocka_unit_test_teardown(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs, forget_run),
+        cmocka_unit_test_teardown(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised,
+                                  forget_run),
+        cmocka_unit_test_teardown(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field,
+                                  forget_run),
+        cmocka_unit_test_teardown(a_model_that_tells_such_statistics_is_refused, forget_run),
         cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
         cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
+        cmocka_unit_test(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file),
         cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),
     };
     return cmocka_run_group_tests(tests, make_data, remove_scratch);
