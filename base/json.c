@@ -22,7 +22,7 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
                     problem.text);
 }
 
-json_t *ups_json_text(const char *text) {
+json_t *ups_json_printable(const char *text) {
     json_t *string = json_string(text);
     if (string) return string;
     const size_t length = strlen(text), room = UPS_PRINTABLE_ROOM * length + 1;

@@ -13,7 +13,7 @@ ups_status ups_json_publish(const char *path, const json_t *json, ups_error *err
 ups_status ups_json_publish_once(const char *path, const json_t *json, ups_error *error); /* unless it is there so */
 
 /* A string, also of bytes that are no UTF-8, which JSON cannot have: they become \x9b. NULL: no memory. */
-json_t *ups_json_text(const char *text);
+json_t *ups_json_printable(const char *text);
 
 /* Typed look-ups. `where` names the document in messages. A missing key or another type is UPS_ERR_FORMAT. Strings are
  * borrowed. */

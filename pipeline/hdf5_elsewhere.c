@@ -1,9 +1,13 @@
+/* Other files are opened by the library itself, through the driver, which asks here; so nothing is opened that is not
+ * admitted, however the library finds it. External storage alone it opens without its driver. What may surprise:
+ * sources that cannot be opened, for whatever reason, are fill values to the library, and it opens them again with each
+ * read. So they are looked for before, where it will look for them, and what the driver noted counts more than what a
+ * call returned. */
 #include "pipeline/hdf5_elsewhere.h"
 
 #include "base/files.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

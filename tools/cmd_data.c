@@ -48,7 +48,7 @@ static json_t *describe_array(const ups_stored_array *array) {
                                         [UPS_STORAGE_LIBRARY] = "library"};
     uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
     json_t *facts =
-        json_pack("{s:o, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", ups_json_text(array->name), "shape",
+        json_pack("{s:o, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", ups_json_printable(array->name), "shape",
                   list_shape(array->rank, array->shape), "dtype", ups_dtype_name(array->dtype), "byte_swapped",
                   array->swapped, "storage", names[array->storage], "bytes", (json_int_t)bytes, "stored_bytes",
                   (json_int_t)array->stored_bytes, "filters", list_filters(array));
@@ -120,12 +120,12 @@ static json_t *describe_source(const ups_source *source) {
     ups_source_describe(source, 0, &sample, NULL);
     json_t *fields = json_array(), *grid = json_array(), *arrays = json_array();
     for (int64_t c = 0; c < source->channels; c++)
-        json_array_append_new(fields, ups_json_text(source->channel_names[c]));
+        json_array_append_new(fields, ups_json_printable(source->channel_names[c]));
     for (int axis = 0; axis < sample.dims; axis++) {
         const double *x = sample.coordinates[axis];
         int64_t points = sample.grid[axis];
         const char *name = sample.axis_names[axis] ? sample.axis_names[axis] : axes[axis];
-        json_t *facts = json_pack("{s:o, s:I}", "axis", ups_json_text(name), "points", (json_int_t)points);
+        json_t *facts = json_pack("{s:o, s:I}", "axis", ups_json_printable(name), "points", (json_int_t)points);
         if (x) json_object_set_new(facts, "range", range_of(x[0], x[points - 1]));
         json_array_append_new(grid, facts);
     }
@@ -139,19 +139,21 @@ static json_t *describe_source(const ups_source *source) {
     json_t *parameters = describe_parameters(source, &unnamed);
     json_t *facts =
         json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:o, s:b, s:o, s:{s:I, s:o}, s:o, s:I, s:o, s:I, s:I}", "file",
-                  ups_json_text(source->files[0]), "layout", source->class->kind, "recognised_by",
+                  ups_json_printable(source->files[0]), "layout", source->class->kind, "recognised_by",
                   ups_layout_reason(source), "samples", (json_int_t)source->count, "samples_of_another_shape",
                   (json_int_t)differing, "fields", fields, "dtype", ups_dtype_name(sample.dtype), "grid", grid,
-                  "periodic", sample.periodic, "boundary", ups_json_text(ups_layout_boundary(source, 0)), "time",
+                  "periodic", sample.periodic, "boundary", ups_json_printable(ups_layout_boundary(source, 0)), "time",
                   "frames", (json_int_t)sample.times, "range", range_of(sample.time[0], sample.time[sample.times - 1]),
                   "parameters", parameters, "samples_without_a_parameter", (json_int_t)unnamed, "arrays", arrays,
                   "bytes", (json_int_t)bytes, "stored_bytes", (json_int_t)stored_bytes);
     if (source->file_count > 1) {
         json_t *files = json_array();
-        for (int64_t f = 0; f < source->file_count; f++) json_array_append_new(files, ups_json_text(source->files[f]));
+        for (int64_t f = 0; f < source->file_count; f++)
+            json_array_append_new(files, ups_json_printable(source->files[f]));
         json_object_set_new(facts, "files", files);
     }
-    if (ups_layout_left_out(source)) json_object_set_new(facts, "left_out", ups_json_text(ups_layout_left_out(source)));
+    if (ups_layout_left_out(source))
+        json_object_set_new(facts, "left_out", ups_json_printable(ups_layout_left_out(source)));
     return facts;
 }
 
@@ -438,8 +440,8 @@ static int dump(int argc, char **argv) {
     ups_source_close(source);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     if (arguments.json) {
-        json_t *facts = json_pack("{s:o, s:I, s:o}", "file", ups_json_text(arguments.operands[0]), "sample",
-                                  (json_int_t)index, "output", ups_json_text(output));
+        json_t *facts = json_pack("{s:o, s:I, s:o}", "file", ups_json_printable(arguments.operands[0]), "sample",
+                                  (json_int_t)index, "output", ups_json_printable(output));
         json_dumpf(facts, stdout, JSON_INDENT(2));
         putchar('\n');
         json_decref(facts);

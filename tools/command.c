@@ -99,7 +99,7 @@ static void print_help(const ups_usage *usage) {
 /* ---- failures ---- */
 
 static void print_json_error(const char *code, const char *message) {
-    json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_text(message));
+    json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_printable(message));
     if (!document) return;
     json_dumpf(document, stdout, JSON_INDENT(2));
     putchar('\n');

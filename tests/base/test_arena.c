@@ -1,8 +1,10 @@
 #include "testing.h"
 
 #include "base/arena.h"
+#include "base/exhausted.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,9 +34,10 @@ static void allocations_do_not_overlap(void **state) {
 }
 
 /* How a process of its own ends that asks for so many numbers; its words are not for this test's output. */
-static int ending(size_t count) {
+static int ending(size_t count, bool of_command) {
     pid_t child = fork();
     if (child == 0) {
+        if (of_command) ups_exit_when_out_of_memory(7);
         ups_arena *arena = ups_arena_create(0);
         if (!freopen("/dev/null", "w", stderr)) _exit(3);
         double *numbers = UPS_ARENA_ARRAY(arena, double, count);
@@ -47,9 +50,14 @@ static int ending(size_t count) {
 }
 
 static void an_array_whose_size_overflows_ends_the_process_instead_of_being_short(void **state) {
-    assert_int_equal(ending(1000), 0);
-    assert_int_equal(ending(SIZE_MAX / sizeof(double) + 2), -SIGABRT); /* 8 bytes, were the product cut */
-    assert_int_equal(ending((size_t)-1), -SIGABRT);
+    assert_int_equal(ending(1000, false), 0);
+    assert_int_equal(ending(SIZE_MAX / sizeof(double) + 2, false), -SIGABRT); /* 8 bytes, were the product cut */
+    assert_int_equal(ending((size_t)-1, false), -SIGABRT);
+}
+
+static void a_command_without_memory_ends_with_its_exit_code(void **state) {
+    assert_int_equal(ending((size_t)-1, true), 7);
+    assert_int_equal(ending((size_t)1 << 56, true), 7);
 }
 
 static void text_is_copied_and_formatted(void **state) {
@@ -78,6 +86,7 @@ int main(void) {
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(allocations_do_not_overlap),
         cmocka_unit_test(an_array_whose_size_overflows_ends_the_process_instead_of_being_short),
+        cmocka_unit_test(a_command_without_memory_ends_with_its_exit_code),
         cmocka_unit_test(text_is_copied_and_formatted),
         cmocka_unit_test(large_buffers_have_the_alignment_asked_for),
     };

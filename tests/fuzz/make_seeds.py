@@ -265,6 +265,20 @@ def seed_hdf5():
             with h5py.File(path, "w", libver=("v110", "v110")) as f:
                 write(f, FORMS["gzip"])
             put("hdf5", f"{write.__name__}-latest", path.read_bytes())
+        for name, source, dataset in (("own", ".", "other"), ("itself", ".", "tensor"), ("missing", "part.h5", "tensor")):
+            with h5py.File(path, "w", libver=OLDEST) as f:
+                tensor(f, {})
+                f.move("tensor", "other")
+                layout = h5py.VirtualLayout(f["other"].shape, "f4")
+                layout[...] = h5py.VirtualSource(source, dataset, layout.shape)
+                f.create_virtual_dataset("tensor", layout)
+            put("hdf5", f"virtual-{name}", path.read_bytes())
+        with h5py.File(path, "w", libver=OLDEST) as f:
+            tensor(f, {})
+            f.move("tensor", "other")
+            f.create_dataset("tensor", f["other"].shape, "f4", external=[("x.raw", 0, h5py.h5f.UNLIMITED)])
+            f["nu"] = h5py.ExternalLink("y.h5", "nu")
+        put("hdf5", "external", path.read_bytes())
 
 
 def damaged(name, write, damage):

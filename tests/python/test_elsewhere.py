@@ -11,6 +11,7 @@ import unittest
 import h5py
 import numpy as np
 
+from skipping import main
 from tiny_run import CONFIG, Runs
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -236,4 +237,4 @@ class Elsewhere(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

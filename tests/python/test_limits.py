@@ -9,6 +9,10 @@ import subprocess
 import sys
 import unittest
 
+import h5py
+import numpy as np
+
+from skipping import main
 from tiny_run import PATIENCE, Runs, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
@@ -85,6 +89,18 @@ class Limits(unittest.TestCase):
                         self.assertRegex(done.stderr, "ups: |libgomp: ")
             shutil.rmtree(folder, ignore_errors=True)
 
+    def test_a_coordinate_larger_than_the_address_space_is_told(self):
+        path, points = self.runs.path("long.h5"), 1 << 24
+        with h5py.File(path, "w") as file:
+            file.create_dataset("tensor", (1, 2, points), "f4", chunks=(1, 1, points))
+            file.create_dataset("x-coordinate", (points,), "f8", chunks=(1 << 20,))
+            file["t-coordinate"] = [0.0, 1.0]
+        self.runs.must("data", "inspect", path)
+        for mib in (150, 180):
+            done = self.limited(resource.RLIMIT_AS, mib * MIB, "data", "inspect", path)
+            self.one_sentence(done, "memory")
+            self.assertNotRegex(done.stderr, "damaged|copy or generate")
+
     def test_files_are_not_called_damaged_where_descriptors_run_out(self):
         field = os.path.join(self.runs.data, "advection.h5")
         met = 0
@@ -101,8 +117,6 @@ class Limits(unittest.TestCase):
         self.assertGreater(met, 0)
 
     def test_sources_of_a_virtual_dataset_are_not_called_missing_where_descriptors_run_out(self):
-        import h5py
-        import numpy as np
         folder = self.runs.path("virtual")
         os.mkdir(folder)
         layout, parts = h5py.VirtualLayout((12, 9, 32), "f4"), 12
@@ -126,4 +140,4 @@ class Limits(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

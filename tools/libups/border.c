@@ -1,5 +1,6 @@
 /* What crosses the library's border: errors, element types, and structs whose size the caller states, so that a program
  * built against an older header goes on working and one built against a newer one is told what this library lacks. */
+#include "base/printable.h"
 #include "tools/libups/handles.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ const char *ups_data_status_name(ups_data_status status) {
 ups_data_status ups_data_fail(ups_data_error *error, const ups_error *inner) {
     if (error) {
         error->status = (ups_data_status)inner->code;
-        snprintf(error->message, sizeof error->message, "%s", inner->message);
+        ups_printable(inner->message, strlen(inner->message), error->message, sizeof error->message); /* UTF-8 */
     }
     return (ups_data_status)inner->code;
 }
