@@ -47,7 +47,9 @@ static const char *remedy(int number) {
     case EIO:
         return "; the disk, or the network to it, failed: see the system's log (dmesg)";
     case EMFILE:
-        return "; more files may be open after `ulimit -n`";
+        return "; this process has as many files open as it may: raise `ulimit -n`";
+    case ENFILE:
+        return "; this machine has as many files open as it may: close some, or raise fs.file-max";
     default:
         return "";
     }

@@ -71,21 +71,44 @@ ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error) {
     return UPS_OK;
 }
 
-ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
-    *bytes = NULL;
-    *length = 0;
-    uint64_t size;
-    UPS_TRY(ups_file_size(path, &size, error));
+/* What a file is that is not a regular one. */
+static const char *kind_name(mode_t mode) {
+    return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a named pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *error) {
+    *fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int reason = errno;
+    struct stat info;
+    bool known = (*fd >= 0 ? fstat(*fd, &info) : stat(path, &info)) == 0; /* a socket has no descriptor, only a name */
+    if (known && !S_ISREG(info.st_mode)) {
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: is %s; a regular file was expected", path, kind_name(info.st_mode));
+    }
+    if (*fd >= 0) {
+        /* io_uring does not wait for the disk on behalf of a descriptor that is not to block. */
+        int status_flags = flags & O_NONBLOCK ? 0 : fcntl(*fd, F_GETFL);
+        if (known && (flags & O_NONBLOCK || fcntl(*fd, F_SETFL, status_flags & ~O_NONBLOCK) == 0)) return UPS_OK;
+        reason = errno;
+        close(*fd);
+        *fd = -1;
+    }
+    errno = reason;
+    ups_status status = ups_fail_errno(error, "%s: cannot be opened", path);
+    errno = reason;
+    return status;
+}
+
+/* Reads what is left of `fd`, of about `size` bytes. */
+static ups_status read_rest(int fd, const char *path, uint64_t size, uint64_t limit, char **bytes, size_t *length,
+                            ups_error *error) {
     ups_status status = UPS_OK;
-    char *content = NULL;
     size_t used = 0,
            capacity = (size_t)(size < limit ? size : limit) + 1; /* one more: shows that the end was reached */
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
-    content = malloc(capacity + 1);
+    char *content = malloc(capacity + 1);
     if (!content) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it (%zu bytes)", path, capacity);
-        goto cleanup;
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it (%zu bytes)", path, capacity);
     }
     for (;;) {
         if (used > limit) {
@@ -117,6 +140,29 @@ ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t 
     content = NULL;
 cleanup:
     free(content);
+    return status;
+}
+
+ups_status ups_read_regular(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
+    *bytes = NULL;
+    *length = 0;
+    int fd;
+    struct stat info;
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &fd, error));
+    ups_status status = fstat(fd, &info) == 0 ? read_rest(fd, path, (uint64_t)info.st_size, limit, bytes, length, error)
+                                              : ups_fail_errno(error, "%s: cannot be read", path);
+    close(fd);
+    return status;
+}
+
+ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error) {
+    *bytes = NULL;
+    *length = 0;
+    uint64_t size;
+    UPS_TRY(ups_file_size(path, &size, error));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
+    ups_status status = read_rest(fd, path, size, limit, bytes, length, error);
     close(fd);
     return status;
 }
@@ -331,7 +377,7 @@ ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length,
 ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t length, ups_error *error) {
     char *found = NULL;
     size_t found_length;
-    bool there = ups_read_file(path, length, &found, &found_length, NULL) == UPS_OK && found_length == length &&
+    bool there = ups_read_regular(path, length, &found, &found_length, NULL) == UPS_OK && found_length == length &&
                  memcmp(found, bytes, length) == 0;
     free(found);
     return there ? UPS_OK : ups_publish_bytes(path, bytes, length, error);

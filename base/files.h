@@ -13,8 +13,15 @@ bool ups_path_exists(const char *path);
 ups_status ups_make_directories(const char *path, ups_error *error); /* like mkdir -p */
 ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error);
 
+/* Opens a regular file, or what a link leads to, with open's `flags` (O_CLOEXEC is added). A pipe, a socket, a device
+ * or a directory is refused by name (UPS_ERR_FORMAT), at once: opening a pipe nobody writes to would wait for ever.
+ * What cannot be opened is UPS_ERR_IO, errno as open left it. On failure *fd is −1. */
+ups_status ups_open_regular(const char *path, int flags, int *fd, ups_error *error);
+
 /* Reads a whole file; *bytes is NUL-terminated beyond *length and freed by the caller with free(). Refuses files over
  * `limit` bytes. */
+ups_status ups_read_regular(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error);
+/* The same of a pipe or a device as well, for what a person names on a command line. */
 ups_status ups_read_file(const char *path, uint64_t limit, char **bytes, size_t *length, ups_error *error);
 
 /* A file being written, not yet visible under its name. A name that is a symbolic link stays one: its target is

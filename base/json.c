@@ -11,7 +11,7 @@ ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
     char *bytes = NULL;
     size_t length = 0;
     *json = NULL;
-    UPS_TRY(ups_read_file(path, size_limit, &bytes, &length, error));
+    UPS_TRY(ups_read_regular(path, size_limit, &bytes, &length, error));
     json_error_t problem;
     *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &problem);
     free(bytes);

@@ -8,7 +8,9 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 static void assert_content(const char *path, const char *expected) {
@@ -383,6 +385,58 @@ static void a_whole_file_is_read_whatever_its_kind(void **state) {
     assert_contains(error.message, "absent: No such file or directory");
 }
 
+static void what_is_no_regular_file_is_refused_by_name_at_once(void **state) {
+    ups_error error = {0};
+    int fd;
+    char *bytes;
+    size_t length;
+    write_text(scratch("regular"), "12345");
+    assert_int_equal(symlink("regular", scratch("to-regular")), 0);
+    assert_int_equal(ups_open_regular(scratch("to-regular"), O_RDONLY, &fd, &error), UPS_OK);
+    assert_int_equal(fcntl(fd, F_GETFL) & (O_NONBLOCK | O_ACCMODE), O_RDONLY);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    close(fd);
+    assert_int_equal(mkfifo(scratch("a-pipe"), 0600), 0);
+    alarm(10); /* a pipe that nobody writes to would be waited for */
+    assert_int_equal(ups_open_regular(scratch("a-pipe"), O_RDONLY, &fd, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "pipe: is a named pipe; a regular file was expected");
+    assert_int_equal(fd, -1);
+    assert_int_equal(ups_read_regular(scratch("a-pipe"), 100, &bytes, &length, &error), UPS_ERR_FORMAT);
+    assert_int_equal(ups_publish_bytes_once(scratch("regular"), "12345", 5, &error), UPS_OK);
+    alarm(0);
+    assert_int_equal(ups_open_regular(scratch_directory, O_RDONLY, &fd, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "is a directory");
+    assert_int_equal(ups_open_regular("/dev/null", O_RDONLY, &fd, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "is a device");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.90s/socket", scratch_directory);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(ups_open_regular(address.sun_path, O_RDONLY, &fd, &error), UPS_ERR_FORMAT);
+    assert_contains(error.message, "is a socket");
+    close(listener);
+    errno = 0;
+    assert_int_equal(ups_open_regular(scratch("absent"), O_RDONLY, &fd, &error), UPS_ERR_IO);
+    assert_int_equal(errno, ENOENT);
+    assert_contains(error.message, "absent: cannot be opened: No such file");
+}
+
+static void without_descriptors_left_the_message_says_so(void **state) {
+    ups_error error = {0};
+    struct rlimit before, few;
+    write_text(scratch("one-more"), "12345");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){3, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int fd, reason;
+    ups_status status = ups_open_regular(scratch("one-more"), O_RDONLY, &fd, &error);
+    reason = errno;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, UPS_ERR_IO);
+    assert_int_equal(reason, EMFILE);
+    assert_contains(error.message, "raise `ulimit -n`");
+}
+
 static void a_read_past_the_end_says_that_the_file_is_truncated(void **state) {
     ups_error error = {0};
     char buffer[10] = {0};
@@ -419,6 +473,8 @@ int main(void) {
         cmocka_unit_test(a_write_that_stops_half_way_leaves_nothing),
         cmocka_unit_test(directories_are_made_along_the_whole_path),
         cmocka_unit_test(a_whole_file_is_read_whatever_its_kind),
+        cmocka_unit_test(what_is_no_regular_file_is_refused_by_name_at_once),
+        cmocka_unit_test(without_descriptors_left_the_message_says_so),
         cmocka_unit_test(a_read_past_the_end_says_that_the_file_is_truncated),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
