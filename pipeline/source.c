@@ -51,11 +51,8 @@ static ups_status read_extents(const ups_source *source, const ups_extent *exten
         if (fd < 0 || opened != extents[i].file) {
             if (fd >= 0) close(fd);
             opened = extents[i].file;
-            fd = open(path, O_RDONLY | O_CLOEXEC);
-            if (fd < 0) {
-                status = ups_fail_errno(error, "%s cannot be opened", path);
-                break;
-            }
+            status = ups_open_regular(path, O_RDONLY, &fd, error);
+            if (status != UPS_OK) break;
         }
         status = ups_read_at(fd, path, extents[i].offset, to, extents[i].length, error);
         pieces[i] = (ups_piece){to, extents[i].length};

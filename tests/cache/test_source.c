@@ -297,7 +297,7 @@ static void a_claimed_shape_whose_bytes_overflow_is_refused(void **state) {
     json_object_set_new(ups, "time_per_sample", json_true());
     assert_int_equal(ups_json_publish(own, document, &error), UPS_OK);
     json_decref(document);
-    document = ups_zarr_latent(shape, (ups_chunk_codec){0});
+    document = ups_zarr_latent(shape, (ups_chunk_codec){0}, NULL);
     assert_int_equal(ups_json_publish(latent, document, &error), UPS_OK);
     json_decref(document);
     assert_int_equal(ups_small_publish_metadata(b.group, &time, NULL, &error), UPS_OK);
