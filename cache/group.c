@@ -4,10 +4,12 @@
 #include "base/hash.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 2 /* cache / task / split */
 
@@ -198,6 +200,16 @@ static ups_status read_latent_metadata(ups_cache_group *group, ups_error *error)
     return status;
 }
 
+static ups_status size_of_regular(const char *path, uint64_t *size, ups_error *error) {
+    int fd;
+    struct stat info;
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &fd, error));
+    ups_status status = fstat(fd, &info) == 0 ? UPS_OK : ups_fail_errno(error, "%s: cannot be read", path);
+    if (status == UPS_OK) *size = (uint64_t)info.st_size;
+    close(fd);
+    return status;
+}
+
 /* *values is allocated here; its size is compared with what is on disk first, so that a damaged shape cannot ask for
  * the moon. */
 static ups_status read_small(ups_cache_group *group, ups_small_array array, void *values, ups_error *error) {
@@ -207,7 +219,7 @@ static ups_status read_small(ups_cache_group *group, ups_small_array array, void
     if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, (uint64_t)8, &bytes)) {
         bytes = UINT64_MAX; /* more than any file holds */
     }
-    ups_status status = ups_file_size(path, &size, error);
+    ups_status status = size_of_regular(path, &size, error);
     if (status == UPS_OK && size < bytes) {
         status = ups_fail(error, UPS_ERR_FORMAT,
                           "%s: holds %llu bytes; the cache's shape asks for %llu rows of %llu numbers", path,
