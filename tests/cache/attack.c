@@ -50,6 +50,9 @@ typedef struct attack {
     kept_tree tree, sibling;
     kept_group group[64];
     int groups;
+    char **path; /* (path_count) groups that were found, and what verify said of each */
+    int64_t path_count;
+    ups_verify_report report[64];
     ups_random stream;
     uint64_t draws;
     int64_t refused_training, served_training, by_kind[MOST_KINDS];
@@ -273,31 +276,38 @@ static bool all_train(attack *a, bool keep, bool *wrong) {
     return all;
 }
 
-/* Verifies every group; with `mend`, repairs those with findings. How many findings there were. */
-static int64_t examine(attack *a, bool mend, ups_error *failed) {
-    char **paths;
-    int64_t count, findings = 0;
+/* Verifies every group; how many findings there were. The reports are for mend_all. */
+static int64_t examine(attack *a) {
+    int64_t findings = 0;
+    ups_error error;
+    must(ups_cache_groups_find(a->cache, &a->path, &a->path_count, &error), &error);
+    if (a->path_count < a->groups) findings++;
+    for (int64_t g = 0; g < a->path_count; g++) {
+        must(ups_cache_verify(a->path[g], a->pool, NULL, NULL, &a->report[g], &error), &error);
+        findings += a->report[g].finding_count;
+    }
+    return findings;
+}
+
+/* Repairs what was found; `failed` says what could not be. */
+static void mend_all(attack *a, ups_error *failed) {
     ups_error error;
     failed->code = UPS_OK;
-    if (ups_cache_groups_find(a->cache, &paths, &count, failed) != UPS_OK) return 1;
-    if (count < a->groups) findings++;
-    for (int64_t g = 0; g < count; g++) {
-        ups_verify_report report;
-        must(ups_cache_verify(paths[g], a->pool, NULL, NULL, &report, &error), &error);
-        findings += report.finding_count;
-        if (mend && report.finding_count > 0) {
-            ups_repair_report repaired = {0};
-            if (ups_repair_group(&a->session, paths[g], &report, a->pool, &repaired, &error) != UPS_OK) {
-                *failed = error;
-            } else if (repaired.after.finding_count > 0) {
-                ups_fail(failed, UPS_ERR_FORMAT, "still: %.900s", repaired.after.findings[0].message);
-            }
-            ups_verify_report_free(&repaired.after);
+    for (int64_t g = 0; g < a->path_count; g++) {
+        ups_repair_report repaired = {0};
+        if (a->report[g].finding_count == 0) {
+            ups_verify_report_free(&a->report[g]);
+            continue;
         }
-        ups_verify_report_free(&report);
+        if (ups_repair_group(&a->session, a->path[g], &a->report[g], a->pool, &repaired, &error) != UPS_OK) {
+            *failed = error;
+        } else if (repaired.after.finding_count > 0) {
+            ups_fail(failed, UPS_ERR_FORMAT, "still: %.900s", repaired.after.findings[0].message);
+        }
+        ups_verify_report_free(&repaired.after);
+        ups_verify_report_free(&a->report[g]);
     }
-    ups_cache_groups_free(paths, count);
-    return findings;
+    ups_cache_groups_free(a->path, a->path_count);
 }
 
 static int attack_once(attack *a) {
@@ -310,12 +320,12 @@ static int attack_once(attack *a) {
     ups_error failed;
     const char *answer = NULL;
     bool wrong = false;
-    if (examine(a, false, &failed) == 0) answer = "verify did not find it";
+    if (examine(a) == 0) answer = "verify did not find it";
     bool trained = all_train(a, false, &wrong);
     a->served_training += trained;
     a->refused_training += !trained;
     if (wrong) answer = "training read something else";
-    examine(a, true, &failed);
+    mend_all(a, &failed);
     if (failed.code != UPS_OK) answer = failed.message;
     int differing = restore(a);
     if (differing > 0 && !answer) answer = "files are not as they were after the repair";
@@ -344,10 +354,11 @@ int main(int argc, char **argv) {
         a.group[a.groups++] = (kept_group){.task = &a.session.tasks->task[i / UPS_SPLIT_COUNT],
                                            .split = (ups_split)(i % UPS_SPLIT_COUNT)};
     bool wrong = false;
-    if (!all_train(&a, true, &wrong) || examine(&a, false, &error) > 0) {
+    if (!all_train(&a, true, &wrong) || examine(&a) > 0) {
         printf("attack: %s is not sound to begin with\n", a.cache);
         return 2;
     }
+    mend_all(&a, &error);
     double began = ups_now();
     for (int64_t i = 0; i < changes; i++) wrong_answers += attack_once(&a);
     printf("%lld changes of %zu files in %.0f s: %lld wrong answers; training refused %lld, read what it was in %lld\n",
