@@ -88,6 +88,15 @@ class RepairTests(unittest.TestCase):
         self.assertEqual(self.repair().returncode, 0)
         self.assertEqual(tree(self.cache), self.sound)
 
+    def test_without_descriptors_no_data_file_is_called_damaged(self):
+        for limit in range(3, 12):
+            done = subprocess.run([UPS, "data", "inspect", os.path.join(self.runs.data, "darcy.h5")], capture_output=True,
+                                  text=True, timeout=PATIENCE,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+            self.assertNotIn("generate it again", done.stderr, limit)
+            if done.returncode == 1:
+                self.assertIn("raise `ulimit -n`", done.stderr, limit)
+
     def test_what_may_not_be_read_is_not_taken_for_broken(self):
         self.damage(1)
         become = self.as_nobody()
