@@ -106,7 +106,13 @@ static ups_status find_complete_shards(ups_cache_writer *writer, const ups_cache
         writer->shards[s].missing = ups_cache_shard_samples(writer->shape, s);
         writer->shards[s].broken = none || is_broken(d, s);
         if (writer->shards[s].broken) continue;
-        UPS_TRY(ups_writer_shard_is_whole(writer, s, &whole, error));
+        ups_status status = ups_writer_shard_is_whole(writer, s, &whole, error);
+        bool is_damage = status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM;
+        if (d->repair && is_damage) { /* not seen before, since a document was damaged as well */
+            writer->shards[s].broken = true;
+            continue;
+        }
+        UPS_TRY(status);
         if (whole) ups_writer_adopt(writer, s);
     }
     return UPS_OK;

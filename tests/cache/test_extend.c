@@ -276,6 +276,23 @@ static void a_repair_that_stops_leaves_what_there_was(void **state) {
     free(before);
 }
 
+static void a_repair_builds_shards_that_it_finds_broken_itself(void **state) {
+    fixture *f = *state;
+    char *sound = fixture_join(f->root, "sound"), path[4096];
+    ups_cache_description d = of_files(f, 1);
+    build_or_fail(sound, &d);
+    snprintf(path, sizeof path, "%s/waves/train/latent/c/1/0/0/0", f->few);
+    assert_int_equal(truncate(path, 30), 0);
+    snprintf(path, sizeof path, "%s/waves/train/zarr.json", f->few);
+    assert_int_equal(truncate(path, 30), 0);
+    ups_error error;
+    assert_int_equal(fixture_build(f->few, &d, 1, &error), UPS_ERR_FORMAT); /* a build is no repair */
+    d.repair = true;
+    build_or_fail(f->few, &d);
+    fixture_assert_same_tree(sound, f->few);
+    free(sound);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(more_files_extend_a_cache_to_the_bytes_of_a_build_from_nothing, set_up,
@@ -292,6 +309,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(changed_parameters_do_not_extend_a_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cache_that_is_being_built_is_not_extended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(broken_shards_are_built_again_and_nothing_else, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_repair_builds_shards_that_it_finds_broken_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_repair_that_stops_leaves_what_there_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_shard_is_not_given_up_before_it_is_known_that_it_can_be_mended, set_up,
                                         tear_down),
