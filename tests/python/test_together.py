@@ -164,7 +164,7 @@ class Together(unittest.TestCase):
                     damaged.write("{")
             self.assertEqual(self.runs.run("cache", "verify", self.cache).returncode, 1)
             mended = json.loads(self.runs.must("cache", "verify", "--repair", self.config, "--json").stdout)
-            repaired = [g["repaired"] for g in mended if g["directory"] == os.path.dirname(own)]
+            repaired = [g["repaired"] for g in mended if "repaired" in g]  # the root's by the first group below it
             self.assertEqual([(r["encoded"], r["sound"]) for r in repaired], [(encoded, True)])
             self.assertEqual(tree(self.cache), self.alone)
 
