@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define CHECK_KEY "\"check\": \"" /* as jansson writes it */
-#define COPY_KEY "ups_group"             /* in the attributes of the latents' document */
+#define COPY_KEY "ups_group"      /* in the attributes of the latents' document */
 #define NO_CHECK "00000000000000000000000000000000"
 
 enum { HEX_DIGITS = 32, MOST_ARRAYS = 6, MOST_BYTES = 1 << 30 };
