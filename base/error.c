@@ -24,6 +24,7 @@ static _Thread_local ups_status unheard = UPS_ERR_ARGUMENT;
 ups_status ups_fail(ups_error *error, ups_status code, const char *format, ...) {
     if (!error) return unheard = code;
     error->code = code;
+    error->number = 0;
     va_list args;
     va_start(args, format);
     vsnprintf(error->message, sizeof error->message, format, args);
@@ -59,6 +60,7 @@ ups_status ups_fail_errno(ups_error *error, const char *format, ...) {
     int saved = errno;
     if (!error) return unheard = UPS_ERR_IO;
     error->code = UPS_ERR_IO;
+    error->number = saved;
     va_list args;
     va_start(args, format);
     int used = vsnprintf(error->message, sizeof error->message, format, args);

@@ -24,6 +24,7 @@ typedef enum ups_status {
 
 typedef struct ups_error {
     ups_status code;
+    int number; /* errno, where ups_fail_errno told of it; else 0 */
     char message[1000];
 } ups_error;
 

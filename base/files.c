@@ -25,6 +25,15 @@ bool ups_path_exists(const char *path) {
     return stat(path, &info) == 0;
 }
 
+bool ups_errno_is_absent(int number) {
+    return number == ENOENT || number == ENOTDIR;
+}
+
+bool ups_path_is_absent(const char *path) {
+    struct stat info;
+    return stat(path, &info) != 0 && ups_errno_is_absent(errno);
+}
+
 static bool is_directory(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

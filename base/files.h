@@ -10,6 +10,10 @@
 #include <stdio.h>
 
 bool ups_path_exists(const char *path);
+/* Nothing has this name. Where the system does not tell (no rights, a failing disk) neither this nor ups_path_exists is
+ * true. */
+bool ups_path_is_absent(const char *path);
+bool ups_errno_is_absent(int number);                                /* ENOENT or ENOTDIR */
 ups_status ups_make_directories(const char *path, ups_error *error); /* like mkdir -p */
 ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error);
 

@@ -8,18 +8,31 @@
 
 static const uint64_t size_limit = UINT64_C(1) << 30; /* far above any index UPS writes; a mistaken path is refused */
 
+ups_status ups_json_parse(const char *where, const char *text, size_t length, json_t **json, ups_error *error) {
+    json_error_t problem;
+    *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    if (*json) return UPS_OK;
+    if (length == 0) return ups_fail(error, UPS_ERR_FORMAT, "%s: the file is empty; JSON was expected", where);
+    return ups_fail(error, UPS_ERR_FORMAT, "%s:%d:%d: not valid JSON: %s", where, problem.line, problem.column,
+                    problem.text);
+}
+
 ups_status ups_json_read(const char *path, json_t **json, ups_error *error) {
     char *bytes = NULL;
     size_t length = 0;
     *json = NULL;
     UPS_TRY(ups_read_regular(path, size_limit, &bytes, &length, error));
-    json_error_t problem;
-    *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &problem);
+    ups_status status = ups_json_parse(path, bytes, length, json, error);
     free(bytes);
-    if (*json) return UPS_OK;
-    if (length == 0) return ups_fail(error, UPS_ERR_FORMAT, "%s: the file is empty; JSON was expected", path);
-    return ups_fail(error, UPS_ERR_FORMAT, "%s:%d:%d: not valid JSON: %s", path, problem.line, problem.column,
-                    problem.text);
+    return status;
+}
+
+char *ups_json_text(const json_t *json, size_t *length) {
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    if (!text) return NULL;
+    *length = strlen(text) + 1;
+    text[*length - 1] = '\n'; /* takes the place of the NUL: the text is written by length */
+    return text;
 }
 
 json_t *ups_json_printable(const char *text) {
@@ -37,11 +50,10 @@ json_t *ups_json_printable(const char *text) {
 static ups_status publish(const char *path, const json_t *json,
                           ups_status (*as)(const char *path, const void *bytes, size_t length, ups_error *error),
                           ups_error *error) {
-    char *text = json_dumps(json, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    size_t length;
+    char *text = ups_json_text(json, &length);
     if (!text) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write JSON", path);
-    size_t length = strlen(text);
-    text[length] = '\n'; /* takes the place of the NUL: the text is written by length */
-    ups_status status = as(path, text, length + 1, error);
+    ups_status status = as(path, text, length, error);
     free(text);
     return status;
 }

@@ -8,7 +8,10 @@
 
 /* Reads and parses a file; the error names the file, line and what was expected. *json is a new reference. */
 ups_status ups_json_read(const char *path, json_t **json, ups_error *error);
+/* The same of text that is in memory; `where` is for messages. */
+ups_status ups_json_parse(const char *where, const char *text, size_t length, json_t **json, ups_error *error);
 /* Publishes `json` atomically, indented by two, keys in the order of insertion, with a newline at the end. */
+char *ups_json_text(const json_t *json, size_t *length); /* what is published, not NUL-terminated; malloc, or NULL */
 ups_status ups_json_publish(const char *path, const json_t *json, ups_error *error);
 ups_status ups_json_publish_once(const char *path, const json_t *json, ups_error *error); /* unless it is there so */
 

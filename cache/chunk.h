@@ -21,6 +21,8 @@ typedef struct ups_chunk_shape {
 } ups_chunk_shape;
 
 size_t ups_chunk_raw_bytes(ups_chunk_shape shape); /* as FP16 */
+/* False when so few bytes cannot be a chunk of this shape, whatever is in it. */
+bool ups_chunk_may_hold(ups_chunk_codec codec, ups_chunk_shape shape, uint64_t bytes);
 
 /* Contexts and buffers of one encoding thread, reused from chunk to chunk. */
 typedef struct ups_chunk_encoder ups_chunk_encoder;

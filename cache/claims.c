@@ -146,7 +146,7 @@ static bool lives(ups_claims *claims, const char *name, const builder **which) {
     char *path = join_path(claims->folder, name);
     if (!path) return true; /* without memory nobody is given up */
     struct stat now;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool there = fd >= 0 && fstat(fd, &now) == 0;
     if (fd >= 0) close(fd);
     builder *b = there ? recall(claims, name) : NULL;

@@ -59,6 +59,11 @@ size_t ups_latent_bound(int64_t times, int64_t series) {
     return HEADER_BYTES + blocks * (LENGTH_BYTES + BLOCK_HEADER_BYTES) + (size_t)(times * series) * sizeof(ups_f16);
 }
 
+size_t ups_latent_least_bytes(int64_t times, int64_t series) {
+    size_t blocks = (size_t)block_count(series, block_series(times, series));
+    return HEADER_BYTES + blocks * (LENGTH_BYTES + BLOCK_HEADER_BYTES);
+}
+
 void ups_latent_encoder_destroy(ups_latent_encoder *encoder) {
     if (!encoder) return;
     free(encoder->codes);

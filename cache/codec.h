@@ -20,8 +20,9 @@ typedef struct ups_latent_encoder ups_latent_encoder;
 ups_latent_encoder *ups_latent_encoder_create(int64_t times, int64_t series);
 void ups_latent_encoder_destroy(ups_latent_encoder *encoder); /* NULL is fine */
 
-/* The most bytes that a trajectory becomes: a little more than it has. */
+/* The most bytes that a trajectory becomes, a little more than it has; and what none is below. */
 size_t ups_latent_bound(int64_t times, int64_t series);
+size_t ups_latent_least_bytes(int64_t times, int64_t series);
 
 /* `latents` (times, series) into `out` of ups_latent_bound bytes; returns how many it took. */
 size_t ups_latent_encode(ups_latent_encoder *encoder, const ups_f16 *latents, uint8_t *out);

@@ -22,7 +22,9 @@ static ups_status decode_row(void *context, int64_t index, int thread, ups_error
     const size_t count = ups_chunk_raw_bytes(to->group->shape.trajectory) / sizeof(ups_f16);
     ups_cache_trajectory *trajectory = &rows->trajectories[index];
     UPS_TRY(ups_cache_read(rows->readers[index], ups_export_index(to, rows->first + index), trajectory, error));
-    for (size_t k = 0; k < count && !trajectory->present; k++) trajectory->latents[k] = F16_NAN;
+    if (trajectory->present) return UPS_OK;
+    UPS_TRY(ups_cache_reader_room(rows->readers[index], &trajectory->latents, error));
+    for (size_t k = 0; k < count; k++) trajectory->latents[k] = F16_NAN;
     return UPS_OK;
 }
 

@@ -18,10 +18,13 @@ struct ups_zarr_store {
     uint8_t **bytes;                  /* (samples_per_shard): chunks of the shard under way; NULL: absent */
     size_t *lengths;
     ups_cache_statistics *rows; /* (samples_per_shard): their statistics */
+    ups_chunk_place *places;    /* (samples_per_shard): read back */
     ups_cache_statistics *kept; /* (samples): of all that are present */
     int64_t kept_count;
     uint64_t stored_bytes;
     json_t *skipped;
+    json_t *attributes;     /* attributes.ups, without result */
+    uint64_t (*digests)[2]; /* (shards) */
 };
 
 static ups_status no_memory(const ups_export_sink *to, ups_error *error) {
@@ -41,12 +44,18 @@ static ups_status publish_shard(ups_export_sink *to, int64_t shard, ups_error *e
     *slash = '\0';
     ups_status status = ups_make_directories(path, error);
     *slash = '/';
+    ups_shard_identity identity = ups_document_identity(store->attributes, shard);
+    ups_shard_facts facts = {0};
     if (status == UPS_OK) {
-        status = ups_shard_publish(path, (const uint8_t *const *)store->bytes, store->lengths, per_shard, error);
+        status = ups_shard_publish(path, &identity, ups_small_chunk_crc(&statistics, shard, store->rows),
+                                   (const uint8_t *const *)store->bytes, store->lengths, per_shard, error);
     }
-    uint64_t size = 0;
-    if (status == UPS_OK) status = ups_file_size(path, &size, error);
-    store->stored_bytes += size;
+    if (status == UPS_OK) {
+        status = ups_shard_read_index(path, &identity, per_shard, shard * per_shard, store->places, &facts, error);
+    }
+    store->stored_bytes += facts.bytes;
+    store->digests[shard][0] = facts.digest.low;
+    store->digests[shard][1] = facts.digest.high;
     free(path);
     for (int64_t i = 0; i < per_shard; i++) {
         free(store->bytes[i]);
@@ -79,12 +88,10 @@ static ups_status write_zarr(ups_export_sink *to, int64_t row, ups_cache_traject
 
 static ups_status publish_array(const ups_export_sink *to, ups_small_array array, const void *values,
                                 ups_error *error) {
-    const char *directory = to->store->directory;
     bool by_sample = strcmp(array.dimensions[0], "sample") == 0;
     void *rows = by_sample ? ups_export_rows(to, values, (size_t)(array.columns ? array.columns : 1) * 8) : NULL;
     if (by_sample && !rows) return no_memory(to, error);
-    ups_status status = ups_small_publish_metadata(directory, &array, NULL, error);
-    if (status == UPS_OK) status = ups_small_publish_chunk(directory, &array, 0, by_sample ? rows : values, error);
+    ups_status status = ups_small_publish_chunk(to->store->directory, &array, 0, by_sample ? rows : values, error);
     free(rows);
     return status;
 }
@@ -96,22 +103,7 @@ static ups_status publish_surroundings(const ups_export_sink *to, ups_error *err
     if (group->parameter_count > 0) {
         UPS_TRY(publish_array(to, ups_cache_condition_array(shape, group->parameter_count), group->parameters, error));
     }
-    UPS_TRY(publish_array(to, ups_cache_source_sample_array(shape), group->source_samples, error));
-    ups_small_array statistics = ups_cache_statistics_array(shape);
-    json_t *columns = ups_cache_statistics_columns();
-    ups_status status = ups_small_publish_metadata(to->store->directory, &statistics, columns, error);
-    json_decref(columns);
-    return status;
-}
-
-static ups_status publish_document(const ups_export_sink *to, const char *below, json_t *document, ups_error *error) {
-    char *path = NULL;
-    ups_status status = document && asprintf(&path, "%s/%s", to->store->directory, below) >= 0
-                            ? ups_json_publish(path, document, error)
-                            : no_memory(to, error);
-    free(path);
-    json_decref(document);
-    return status;
+    return publish_array(to, ups_cache_source_sample_array(shape), group->source_samples, error);
 }
 
 /* A selection must not be taken for the whole: its source is the whole's and the samples taken. */
@@ -135,23 +127,55 @@ static json_t *result_of(const ups_export_sink *to) {
                      any ? totals.maximum : 0.0);
 }
 
-/* The group's own document, last: with it the store is complete. `arrays` tells a resumed build that nothing changed;
- * no build resumes here, so a selection has none. */
-static ups_status publish_group(const ups_export_sink *to, ups_error *error) {
+/* attributes.ups.arrays of the samples taken. */
+static ups_status hash_arrays(const ups_export_sink *to, char hex[33], ups_error *error) {
+    const ups_cache_group *group = to->group;
+    const size_t times = (size_t)group->shape.trajectory.times, parameters = (size_t)group->parameter_count;
+    double *time = group->time_per_sample ? ups_export_rows(to, group->time, times * sizeof *time) : NULL;
+    double *condition = parameters ? ups_export_rows(to, group->parameters, parameters * sizeof *condition) : NULL;
+    int64_t *source = ups_export_rows(to, group->source_samples, sizeof *source);
+    bool had = source && (time || !group->time_per_sample) && (condition || !parameters);
+    if (had) {
+        ups_cache_hash_arrays(to->store->shape, time ? time : group->time, group->time_per_sample, condition,
+                              group->parameter_count, source, hex);
+    }
+    free(time);
+    free(condition);
+    free(source);
+    return had ? UPS_OK : no_memory(to, error);
+}
+
+/* What the store is, before its first shard. */
+static ups_status describe_store(const ups_export_sink *to, ups_error *error) {
     ups_fingerprint fingerprint = to->group->fingerprint;
     select_source(to, &fingerprint);
-    json_t *attributes = json_deep_copy(to->group->attributes);
+    char arrays[33];
+    UPS_TRY(hash_arrays(to, arrays, error));
+    json_t *attributes = to->store->attributes = json_deep_copy(to->group->attributes);
     if (!attributes) return no_memory(to, error);
     json_object_set_new(attributes, "fingerprint", ups_fingerprint_to_json(&fingerprint));
     json_object_set_new(attributes, "samples", json_integer(to->samples));
     json_object_set_new(attributes, "samples_per_shard", json_integer(to->store->shape.samples_per_shard));
     json_object_set_new(attributes, "codec", json_string("portable"));
     json_object_set_new(attributes, "zstd_level", json_integer(PORTABLE_LEVEL));
-    json_object_set_new(attributes, "result", result_of(to));
-    if (to->request->samples) json_object_del(attributes, "arrays");
-    json_t *wrapped = json_pack("{s:o}", "ups", attributes), *document = ups_zarr_group(wrapped);
-    json_decref(wrapped);
-    return publish_document(to, "zarr.json", document, error);
+    json_object_set_new(attributes, "arrays", json_string(arrays));
+    json_object_set_new(attributes, "exported", json_true());
+    json_object_del(attributes, "result");
+    ups_document_name_group(attributes);
+    return UPS_OK;
+}
+
+/* The list of shards, and the group's own document, last: with it the store is complete. */
+static ups_status publish_group(const ups_export_sink *to, ups_error *error) {
+    const struct ups_zarr_store *store = to->store;
+    ups_small_array shards = ups_cache_shards_array(store->shape);
+    char hex[33];
+    json_t *result = result_of(to);
+    ups_cache_hash_digests(store->shape, store->digests, hex);
+    json_object_set_new(result, "shards", json_string(hex));
+    json_object_set_new(store->attributes, "result", result);
+    UPS_TRY(ups_small_publish_chunk(store->directory, &shards, 0, store->digests, error));
+    return ups_document_publish_group(store->directory, store->attributes, error);
 }
 
 /* ---- all of it ---- */
@@ -163,19 +187,13 @@ static ups_status read_statistics(const ups_export_sink *to, ups_error *error) {
 
 static ups_status write_store(ups_export_sink *to, ups_error *error) {
     struct ups_zarr_store *store = to->store;
-    ups_chunk_codec codec = {true, PORTABLE_LEVEL};
     UPS_TRY(read_statistics(to, error));
+    UPS_TRY(describe_store(to, error));
+    UPS_TRY(ups_document_publish_arrays(store->directory, store->attributes, error));
     UPS_TRY(publish_surroundings(to, error));
-    char *folder = NULL;
-    if (asprintf(&folder, "%s/" UPS_CACHE_LATENT "/c", store->directory) < 0) return no_memory(to, error);
-    ups_status status = ups_make_directories(folder, error);
-    free(folder);
-    if (status == UPS_OK) {
-        status = publish_document(to, UPS_CACHE_LATENT "/zarr.json", ups_zarr_latent(store->shape, codec), error);
-    }
     to->write = write_zarr;
-    if (status == UPS_OK) status = ups_export_each(to, error);
-    return status == UPS_OK ? publish_group(to, error) : status;
+    UPS_TRY(ups_export_each(to, error));
+    return publish_group(to, error);
 }
 
 ups_status ups_export_zarr(ups_export_sink *to, ups_error *error) {
@@ -192,9 +210,11 @@ ups_status ups_export_zarr(ups_export_sink *to, ups_error *error) {
     store.lengths = calloc((size_t)per_shard, sizeof *store.lengths);
     store.rows = calloc((size_t)per_shard, sizeof *store.rows);
     store.kept = malloc((size_t)to->samples * sizeof *store.kept);
+    store.places = malloc((size_t)per_shard * sizeof *store.places);
+    store.digests = calloc((size_t)ups_cache_shard_count(store.shape), sizeof *store.digests);
     store.skipped = json_array();
-    bool had =
-        store.encoder && store.statistics && store.bytes && store.lengths && store.rows && store.kept && store.skipped;
+    bool had = store.encoder && store.statistics && store.bytes && store.lengths && store.rows && store.kept &&
+               store.places && store.digests && store.skipped;
     ups_export_sink here = *to;
     here.store = &store;
     ups_status status = had ? write_store(&here, error) : no_memory(to, error);
@@ -205,6 +225,9 @@ ups_status ups_export_zarr(ups_export_sink *to, ups_error *error) {
     free(store.lengths);
     free(store.rows);
     free(store.kept);
+    free(store.places);
+    free(store.digests);
+    json_decref(store.attributes);
     json_decref(store.skipped);
     if (status == UPS_OK) return ups_publish_directory_commit(publication, error);
     ups_publish_directory_abandon(publication);

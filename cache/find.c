@@ -114,8 +114,8 @@ static bool all_digits(const char *name) {
 
 /* Within an array's directory: zarr.json, c, and numbers below c. */
 static bool belongs(const FTSENT *entry) {
-    static const char *const arrays[] = {UPS_CACHE_LATENT, UPS_CACHE_CONDITION, UPS_CACHE_TIME, UPS_CACHE_SOURCE_SAMPLE,
-                                         UPS_CACHE_STATISTICS};
+    static const char *const arrays[] = {UPS_CACHE_LATENT,        UPS_CACHE_CONDITION,  UPS_CACHE_TIME,
+                                         UPS_CACHE_SOURCE_SAMPLE, UPS_CACHE_STATISTICS, UPS_CACHE_SHARDS};
     const char *name = entry->fts_name;
     if (entry->fts_info != FTS_F && entry->fts_info != FTS_D) return false;
     if (ups_partial_owner_of(name) != UPS_PARTIAL_NONE) return true;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EDGE_BYTES (1u << 20)
@@ -43,13 +44,18 @@ static ups_status hash_range(ups_hasher *hasher, int fd, const char *path, uint6
 }
 
 static ups_status hash_file(ups_hasher *hasher, const char *path, uint8_t *buffer, ups_error *error) {
-    uint64_t size;
-    UPS_TRY(ups_file_size(path, &size, error));
+    int fd;
+    struct stat info;
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &fd, error));
+    if (fstat(fd, &info) != 0) {
+        ups_fail_errno(error, "%s: cannot be read", path);
+        close(fd);
+        return UPS_ERR_IO;
+    }
+    const uint64_t size = (uint64_t)info.st_size;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     ups_hasher_update(hasher, name, strlen(name) + 1);
     ups_hasher_update(hasher, &size, sizeof size);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
     ups_status status = hash_range(hasher, fd, path, size, 0, EDGE_BYTES, buffer, error);
     for (uint64_t i = 0; i < SPREAD_PAGES && status == UPS_OK && size > 2 * EDGE_BYTES; i++) {
         uint64_t offset = EDGE_BYTES + (size - 2 * EDGE_BYTES) / SPREAD_PAGES * i;

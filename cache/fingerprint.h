@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include <stdint.h>
 
-#define UPS_CACHE_FORMAT 3 /* raised when a reader of the old format would misread the new one */
+#define UPS_CACHE_FORMAT 4 /* raised when a reader of the old format would misread the new one */
 
 typedef struct ups_fingerprint {
     char encoder_weights[33];

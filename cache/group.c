@@ -1,9 +1,15 @@
 #include "cache/group.h"
 
 #include "base/files.h"
+#include "base/hash.h"
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 2 /* cache / task / split */
 
@@ -29,6 +35,81 @@ ups_small_array ups_cache_source_sample_array(ups_cache_shape shape) {
     return (ups_small_array){UPS_CACHE_SOURCE_SAMPLE, UPS_SMALL_I64, shape.samples, 0, shape.samples, {"sample", NULL}};
 }
 
+ups_small_array ups_cache_shards_array(ups_cache_shape shape) {
+    int64_t shards = ups_cache_shard_count(shape);
+    return (ups_small_array){UPS_CACHE_SHARDS, UPS_SMALL_I64, shards, 2, shards, {"shard", "half"}};
+}
+
+void ups_cache_hash_arrays(ups_cache_shape shape, const double *time, bool time_per_sample, const double *parameters,
+                           int parameter_count, const int64_t *source_samples, char hex[33]) {
+    ups_hasher *hasher = ups_hasher_create();
+    size_t samples = (size_t)shape.samples, grids = time_per_sample ? samples : 1;
+    ups_hasher_update(hasher, time, grids * (size_t)shape.trajectory.times * sizeof *time);
+    if (parameter_count) ups_hasher_update(hasher, parameters, samples * (size_t)parameter_count * sizeof *parameters);
+    ups_hasher_update(hasher, source_samples, samples * sizeof *source_samples);
+    ups_hash_hex(ups_hasher_finish(hasher), hex);
+}
+
+void ups_cache_hash_digests(ups_cache_shape shape, uint64_t (*digests)[2], char hex[33]) {
+    ups_hash_hex(ups_hash_bytes(digests, (size_t)ups_cache_shard_count(shape) * sizeof *digests), hex);
+}
+
+ups_status ups_cache_read_index(const ups_cache_group *group, int64_t shard, ups_chunk_place *places,
+                                ups_shard_facts *facts, ups_error *error) {
+    ups_cache_shape shape = group->shape;
+    char *path = ups_cache_shard_path(group->directory, shard);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", group->directory);
+    ups_shard_identity identity = ups_document_identity(group->attributes, shard);
+    ups_shard_facts found;
+    ups_status status = ups_shard_read_index(path, &identity, shape.samples_per_shard, shard * shape.samples_per_shard,
+                                             places, &found, error);
+    if (status == UPS_OK && group->digests &&
+        (group->digests[shard][0] != found.digest.low || group->digests[shard][1] != found.digest.high)) {
+        status = ups_fail(error, UPS_ERR_CHECKSUM,
+                          "%s: is not the shard with which the build of %s ended, but one of other data: `ups cache "
+                          "verify --repair` builds the right one",
+                          path, identity.owner);
+    }
+    if (status == UPS_OK && facts) *facts = found;
+    free(path);
+    return status;
+}
+
+ups_status ups_cache_check_claim(const ups_cache_group *group, const char *path, uint64_t chunk_bytes,
+                                 ups_error *error) {
+    ups_chunk_shape shape = group->shape.trajectory;
+    if (ups_chunk_may_hold(group->codec, shape, chunk_bytes)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: a chunk of %llu bytes cannot hold a trajectory of %lld times, %lld tokens and %lld dim, which "
+                    "its zarr.json claims",
+                    path, (unsigned long long)chunk_bytes, (long long)shape.times, (long long)shape.tokens,
+                    (long long)shape.dim);
+}
+
+bool ups_cache_is_exported(const ups_cache_group *group) {
+    return json_is_true(json_object_get(group->attributes, "exported"));
+}
+
+/* Does the path end in "/<task>/<split>"? */
+static bool ends_in(const char *path, const char *task, const char *split) {
+    size_t length = strlen(path), tail = strlen(task) + strlen(split) + 1;
+    while (length > 1 && path[length - 1] == '/') length--;
+    if (length < tail || (length > tail && path[length - tail - 1] != '/')) return false;
+    const char *at = path + length - tail;
+    return strncmp(at, task, strlen(task)) == 0 && at[strlen(task)] == '/' &&
+           strncmp(at + strlen(task) + 1, split, strlen(split)) == 0;
+}
+
+ups_status ups_cache_check_place(const ups_cache_group *group, ups_error *error) {
+    if (ups_cache_is_exported(group) || ends_in(group->directory, group->task, group->split)) return UPS_OK;
+    char resolved[PATH_MAX]; /* named by a relative path, or by a link of another name */
+    if (realpath(group->directory, resolved) && ends_in(resolved, group->task, group->split)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: is the cache of task %s, split %s, in the place of another: directories of a cache were "
+                    "exchanged or renamed; give this one its name back, %s/%s",
+                    group->directory, group->task, group->split, group->task, group->split);
+}
+
 ups_status ups_cache_read_statistics(const ups_cache_group *group, int64_t shard, ups_cache_statistics *rows,
                                      ups_error *error) {
     ups_small_array array = ups_cache_statistics_array(group->shape);
@@ -43,6 +124,7 @@ void ups_cache_group_close(ups_cache_group *group) {
     free(group->parameter_names);
     free(group->parameters);
     free(group->source_samples);
+    free(group->digests);
     free(group);
 }
 
@@ -57,13 +139,9 @@ static ups_status boolean(const json_t *object, const char *key, const char *whe
 
 /* The group's own zarr.json: who made it, of what. */
 static ups_status read_attributes(ups_cache_group *group, const char *where, ups_error *error) {
-    json_t *document = NULL, *attributes, *ups, *object, *names;
-    UPS_TRY(ups_json_read(where, &document, error));
-    ups_status status = ups_json_object(document, "attributes", where, &attributes, error);
-    if (status == UPS_OK) status = ups_json_object(attributes, "ups", where, &ups, error);
-    if (status == UPS_OK) group->attributes = json_incref(ups);
-    json_decref(document);
-    UPS_TRY(status);
+    json_t *ups, *object, *names;
+    ups_error changed;
+    UPS_TRY(ups_document_read_group(group->directory, &group->attributes, &changed, error));
     ups = group->attributes;
     UPS_TRY(ups_json_object(ups, "fingerprint", where, &object, error));
     UPS_TRY(ups_fingerprint_from_json(object, where, &group->fingerprint, error));
@@ -82,6 +160,7 @@ static ups_status read_attributes(ups_cache_group *group, const char *where, ups
                             i);
         }
     }
+    if (changed.code != UPS_OK) return ups_fail(error, changed.code, "%s", changed.message);
     return UPS_OK;
 }
 
@@ -121,6 +200,16 @@ static ups_status read_latent_metadata(ups_cache_group *group, ups_error *error)
     return status;
 }
 
+static ups_status size_of_regular(const char *path, uint64_t *size, ups_error *error) {
+    int fd;
+    struct stat info;
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &fd, error));
+    ups_status status = fstat(fd, &info) == 0 ? UPS_OK : ups_fail_errno(error, "%s: cannot be read", path);
+    if (status == UPS_OK) *size = (uint64_t)info.st_size;
+    close(fd);
+    return status;
+}
+
 /* *values is allocated here; its size is compared with what is on disk first, so that a damaged shape cannot ask for
  * the moon. */
 static ups_status read_small(ups_cache_group *group, ups_small_array array, void *values, ups_error *error) {
@@ -130,7 +219,7 @@ static ups_status read_small(ups_cache_group *group, ups_small_array array, void
     if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, (uint64_t)8, &bytes)) {
         bytes = UINT64_MAX; /* more than any file holds */
     }
-    ups_status status = ups_file_size(path, &size, error);
+    ups_status status = size_of_regular(path, &size, error);
     if (status == UPS_OK && size < bytes) {
         status = ups_fail(error, UPS_ERR_FORMAT,
                           "%s: holds %llu bytes; the cache's shape asks for %llu rows of %llu numbers", path,
@@ -146,6 +235,37 @@ static ups_status read_small(ups_cache_group *group, ups_small_array array, void
     return ups_small_read(group->directory, &array, memory, error);
 }
 
+/* Values that are sound, each in its own file, may still be another cache's. */
+static ups_status check_arrays(const ups_cache_group *group, const char *where, ups_error *error) {
+    const char *wanted;
+    char hex[33];
+    UPS_TRY(ups_document_check_arrays(group->directory, group->attributes, error));
+    UPS_TRY(ups_json_string(group->attributes, "arrays", where, &wanted, error));
+    ups_cache_hash_arrays(group->shape, group->time, group->time_per_sample, group->parameters, group->parameter_count,
+                          group->source_samples, hex);
+    if (strcmp(hex, wanted) == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CHECKSUM,
+                    "%s: its times, conditions or source samples are not those that it was made with, but another "
+                    "cache's: `ups cache verify --repair` writes them again",
+                    group->directory);
+}
+
+/* With which shards the build ended. */
+static ups_status read_digests(ups_cache_group *group, const char *where, ups_error *error) {
+    json_t *result;
+    const char *wanted;
+    char hex[33];
+    if (!group->complete) return UPS_OK;
+    UPS_TRY(ups_json_object(group->attributes, "result", where, &result, error));
+    UPS_TRY(ups_json_string(result, "shards", where, &wanted, error));
+    UPS_TRY(read_small(group, ups_cache_shards_array(group->shape), &group->digests, error));
+    ups_cache_hash_digests(group->shape, group->digests, hex);
+    if (strcmp(hex, wanted) == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CHECKSUM,
+                    "%s: %s/c/0/0 lists the shards of another cache: `ups cache verify --repair` writes it again",
+                    group->directory, UPS_CACHE_SHARDS);
+}
+
 ups_status ups_cache_group_open(const char *directory, ups_cache_group **result, ups_error *error) {
     *result = NULL;
     ups_cache_group *group = calloc(1, sizeof *group);
@@ -154,12 +274,13 @@ ups_status ups_cache_group_open(const char *directory, ups_cache_group **result,
     if (!group || !(group->directory = strdup(directory)) || asprintf(&where, "%s/zarr.json", directory) < 0) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     }
-    if (status == UPS_OK && !ups_path_exists(where)) {
+    if (status == UPS_OK && ups_path_is_absent(where)) {
         status = ups_fail(
             error, UPS_ERR_IO,
             "%s: there is no latent cache here (no zarr.json). `ups cache build` makes one; give the directory "
             "of one task and split, such as cache/advection1d/train",
             directory);
+        if (error) error->number = ENOENT;
     }
     if (status == UPS_OK) status = read_attributes(group, where, error);
     if (status == UPS_OK) status = read_latent_metadata(group, error);
@@ -173,6 +294,8 @@ ups_status ups_cache_group_open(const char *directory, ups_cache_group **result,
     if (status == UPS_OK) {
         status = read_small(group, ups_cache_source_sample_array(group->shape), &group->source_samples, error);
     }
+    if (status == UPS_OK) status = read_digests(group, where, error);
+    if (status == UPS_OK) status = check_arrays(group, where, error);
     free(where);
     if (status != UPS_OK) {
         ups_cache_group_close(group);
@@ -187,17 +310,27 @@ void ups_cache_groups_free(char **paths, int64_t count) {
     free(paths);
 }
 
-/* A group of latents has the array `latent` in it; the cache's root and a task's directory do not. */
-static bool is_latent_group(const char *directory) {
+/* A group of latents has the array `latent` in it; the cache's root and a task's directory do not. The array's document
+ * may be what is lost. */
+static ups_status look_for_latents(const char *directory, bool *found, ups_error *error) {
     char *path = NULL;
-    if (asprintf(&path, "%s/%s/zarr.json", directory, UPS_CACHE_LATENT) < 0) return false;
-    bool found = ups_path_exists(path);
+    struct stat info;
+    if (asprintf(&path, "%s/%s", directory, UPS_CACHE_LATENT) < 0) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
+    }
+    ups_status status = UPS_OK;
+    *found = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (!*found && !ups_path_exists(path) && !ups_path_is_absent(path)) {
+        status = ups_fail_errno(error, "%s: cannot be looked into", directory);
+    }
     free(path);
-    return found;
+    return status;
 }
 
 static ups_status find_below(const char *directory, int depth, char ***paths, int64_t *count, ups_error *error) {
-    if (is_latent_group(directory)) {
+    bool is_group;
+    UPS_TRY(look_for_latents(directory, &is_group, error));
+    if (is_group) {
         char **longer = realloc(*paths, (size_t)(*count + 1) * sizeof **paths);
         char *copy = strdup(directory);
         if (longer) *paths = longer;
@@ -212,7 +345,8 @@ static ups_status find_below(const char *directory, int depth, char ***paths, in
     struct dirent **entries;
     int entry_count = scandir(directory, &entries, NULL, alphasort);
     if (entry_count < 0) {
-        return depth == 0 ? ups_fail_errno(error, "%s: the directory cannot be read", directory) : UPS_OK;
+        bool is_file = depth > 0 && ups_errno_is_absent(errno);
+        return is_file ? UPS_OK : ups_fail_errno(error, "%s: the directory cannot be read", directory);
     }
     ups_status status = UPS_OK;
     for (int i = 0; i < entry_count; i++) {
@@ -238,7 +372,7 @@ ups_status ups_cache_groups_find(const char *directory, char ***paths, int64_t *
     ups_status status = find_below(trimmed, 0, paths, count, error);
     if (status == UPS_OK && *count == 0) {
         status = ups_fail(error, UPS_ERR_FORMAT,
-                          "%s: no latent cache was found in it or in its directories (nothing holds latent/zarr.json)",
+                          "%s: no latent cache was found in it or in its directories (nothing holds an array `latent`)",
                           trimmed);
     }
     free(trimmed);

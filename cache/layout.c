@@ -1,8 +1,8 @@
 #include "cache/layout.h"
 
 #include "base/files.h"
-#include "base/hash.h"
 #include "cache/claims.h"
+#include "cache/document.h"
 #include "cache/extend.h"
 #include <errno.h>
 #include <fnmatch.h>
@@ -17,22 +17,6 @@ static int64_t source_sample(const ups_cache_description *description, int64_t s
     return description->source_samples ? description->source_samples[sample] : sample;
 }
 
-/* One hash over the small arrays, so that a resumed build notices when any of them would change. */
-static void hash_arrays(const ups_cache_description *d, char hex[33]) {
-    ups_hasher *hasher = ups_hasher_create();
-    size_t grids = d->time_per_sample ? (size_t)d->samples : 1;
-    ups_hasher_update(hasher, d->time, grids * (size_t)d->times * sizeof *d->time);
-    if (d->parameter_count) {
-        ups_hasher_update(hasher, d->parameters,
-                          (size_t)d->samples * (size_t)d->parameter_count * sizeof *d->parameters);
-    }
-    for (int64_t i = 0; i < d->samples; i++) {
-        int64_t sample = source_sample(d, i);
-        ups_hasher_update(hasher, &sample, sizeof sample);
-    }
-    ups_hash_hex(ups_hasher_finish(hasher), hex);
-}
-
 /* A JSON copy, or {} for NULL. */
 static json_t *copy_or_empty(const json_t *document) {
     return document ? json_deep_copy(document) : json_object();
@@ -40,7 +24,11 @@ static json_t *copy_or_empty(const json_t *document) {
 
 json_t *ups_cache_attributes(const ups_cache_description *d, ups_cache_shape shape) {
     char arrays[33];
-    hash_arrays(d, arrays);
+    int64_t *sources = malloc((size_t)d->samples * sizeof *sources);
+    if (!sources) return NULL;
+    for (int64_t i = 0; i < d->samples; i++) sources[i] = source_sample(d, i);
+    ups_cache_hash_arrays(shape, d->time, d->time_per_sample, d->parameters, d->parameter_count, sources, arrays);
+    free(sources);
     json_t *parameters = json_array();
     for (int i = 0; i < d->parameter_count; i++) json_array_append_new(parameters, json_string(d->parameter_names[i]));
     json_t *attributes = json_object();
@@ -65,43 +53,32 @@ json_t *ups_cache_attributes(const ups_cache_description *d, ups_cache_shape sha
     json_object_set_new(attributes, "source", copy_or_empty(d->source));
     json_object_set_new(attributes, "encoder", copy_or_empty(d->encoder));
     json_object_set_new(attributes, "normalisation", copy_or_empty(d->normalisation));
+    ups_document_name_group(attributes);
     return attributes;
 }
 
-static ups_status publish_group(const char *directory, json_t *attributes, ups_error *error) {
-    char *path = NULL;
-    json_t *document = ups_zarr_group(attributes);
-    ups_status status = document && asprintf(&path, "%s/zarr.json", directory) >= 0
-                            ? ups_json_publish(path, document, error)
-                            : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    free(path);
-    json_decref(document);
-    return status;
-}
-
-static ups_status publish_ups_group(const char *directory, json_t *attributes, ups_error *error) {
-    json_t *wrapped = json_pack("{s:O}", "ups", attributes);
-    if (!wrapped) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    ups_status status = publish_group(directory, wrapped, error);
-    json_decref(wrapped);
-    return status;
-}
-
-/* attributes.ups of the group on disk: a new reference. */
-static ups_status read_ups_group(const char *directory, json_t **attributes, ups_error *error) {
-    char *path = NULL;
-    json_t *document = NULL, *outer, *found = NULL;
-    *attributes = NULL;
-    if (asprintf(&path, "%s/zarr.json", directory) < 0) {
-        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
+/* What made the group on disk; a document that changed since it was written is not believed. A new reference. */
+static ups_status read_group(const char *directory, json_t **attributes, ups_error *error) {
+    ups_error changed;
+    ups_fingerprint found;
+    ups_status status = ups_document_read_group(directory, attributes, &changed, error);
+    if (status == UPS_OK && changed.code != UPS_OK) { /* documents of earlier formats had no check */
+        status = ups_fingerprint_from_json(json_object_get(*attributes, "fingerprint"), directory, &found, error);
     }
-    ups_status status = ups_json_read(path, &document, error);
-    if (status == UPS_OK) status = ups_json_object(document, "attributes", path, &outer, error);
-    if (status == UPS_OK) status = ups_json_object(outer, "ups", path, &found, error);
-    if (status == UPS_OK) *attributes = json_incref(found);
-    json_decref(document);
-    free(path);
+    if (status == UPS_OK && changed.code != UPS_OK) status = ups_fail(error, changed.code, "%s", changed.message);
+    if (status == UPS_OK) return UPS_OK;
+    json_decref(*attributes);
+    *attributes = NULL;
     return status;
+}
+
+/* Was it made from the same fingerprint and settings? */
+static ups_status compare(const char *directory, const json_t *found, const ups_cache_layout *layout,
+                          ups_error *error) {
+    ups_fingerprint have;
+    UPS_TRY(ups_fingerprint_from_json(json_object_get(found, "fingerprint"), directory, &have, error));
+    UPS_TRY(ups_fingerprint_compare(&layout->description->fingerprint, &have, directory, error));
+    return ups_cache_compare_settings(directory, found, layout->attributes, false, error);
 }
 
 /* What is on disk must have been made from the same attributes, but for what only a finished build adds; or it is
@@ -109,10 +86,10 @@ static ups_status read_ups_group(const char *directory, json_t **attributes, ups
 static ups_status check_existing(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error) {
     const char *directory = layout->directory;
     json_t *found = NULL;
-    UPS_TRY(read_ups_group(directory, &found, error));
-    ups_fingerprint have, want = layout->description->fingerprint;
+    UPS_TRY(read_group(directory, &found, error));
+    ups_fingerprint have;
     ups_status status = ups_fingerprint_from_json(json_object_get(found, "fingerprint"), directory, &have, error);
-    bool other_source = status == UPS_OK && strcmp(have.source, want.source) != 0;
+    bool other_source = status == UPS_OK && strcmp(have.source, layout->description->fingerprint.source) != 0;
     if (status == UPS_OK && other_source && layout->description->file_count > 0) {
         int64_t samples = 0;
         status = ups_cache_check_extension(directory, found, layout->attributes, layout->description, layout->shape,
@@ -122,14 +99,33 @@ static ups_status check_existing(const ups_cache_layout *layout, int64_t *extend
                               "%s: cannot be extended while it is being built: %s is at work in it; wait for it",
                               directory, layout->building);
         }
-        if (status == UPS_OK) status = publish_ups_group(directory, layout->attributes, error);
+        if (status == UPS_OK) status = ups_document_publish_group(directory, layout->attributes, error);
         if (status == UPS_OK) *extended_from = samples;
     } else if (status == UPS_OK) {
-        status = ups_fingerprint_compare(&want, &have, directory, error);
-        if (status == UPS_OK) status = ups_cache_compare_settings(directory, found, layout->attributes, false, error);
+        status = compare(directory, found, layout, error);
     }
     json_decref(found);
     return status;
+}
+
+/* The group's own document is lost, damaged or another group's, as `reason` says. Where the copy that the latents keep
+ * says that this group was made from our attributes, it is written again and the shards stand, each for itself. Where
+ * there is no copy either, nobody knows what made the shards: all are built again. A group that both, or the one that
+ * is left, say to be made of something else is not ours to mend. */
+static ups_status restore_document(const ups_cache_layout *layout, const ups_error *reason, bool *shards_unknown,
+                                   ups_error *error) {
+    json_t *copy = NULL;
+    ups_error lost;
+    ups_status status = ups_document_read_copy(layout->directory, &copy, &lost);
+    if (status == UPS_ERR_IO && !ups_errno_is_absent(lost.number)) {
+        return ups_fail(error, status, "%s", lost.message);
+    }
+    bool is_ours = status == UPS_OK && compare(layout->directory, copy, layout, &lost) == UPS_OK;
+    json_decref(copy);
+    const ups_error *other = reason->code == UPS_ERR_STALE ? reason : lost.code == UPS_ERR_STALE ? &lost : NULL;
+    if (!is_ours && other) return ups_fail(error, UPS_ERR_STALE, "%s", other->message);
+    *shards_unknown = !is_ours;
+    return ups_document_publish_group(layout->directory, layout->attributes, error);
 }
 
 /* One time grid for all samples is a file where a grid for each needs a directory of that name. */
@@ -149,62 +145,39 @@ static ups_status make_way_for_times(const char *directory, ups_cache_shape shap
 static ups_status publish_small_arrays(const char *directory, const ups_cache_description *d, ups_cache_shape shape,
                                        ups_error *error) {
     ups_small_array time = ups_cache_time_array(shape, d->time_per_sample);
-    if (d->time_per_sample) UPS_TRY(make_way_for_times(directory, shape, error));
-    UPS_TRY(ups_small_publish_metadata(directory, &time, NULL, error));
     UPS_TRY(ups_small_publish_chunk(directory, &time, 0, d->time, error));
     if (d->parameter_count > 0) {
         ups_small_array condition = ups_cache_condition_array(shape, d->parameter_count);
-        UPS_TRY(ups_small_publish_metadata(directory, &condition, NULL, error));
         UPS_TRY(ups_small_publish_chunk(directory, &condition, 0, d->parameters, error));
     }
     ups_small_array source = ups_cache_source_sample_array(shape);
-    UPS_TRY(ups_small_publish_metadata(directory, &source, NULL, error));
     int64_t *samples = malloc((size_t)d->samples * sizeof *samples);
     if (!samples) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     for (int64_t i = 0; i < d->samples; i++) samples[i] = source_sample(d, i);
     ups_status status = ups_small_publish_chunk(directory, &source, 0, samples, error);
     free(samples);
-    UPS_TRY(status);
-    ups_small_array statistics = ups_cache_statistics_array(shape);
-    json_t *columns = ups_cache_statistics_columns();
-    status = ups_small_publish_metadata(directory, &statistics, columns, error);
-    json_decref(columns);
-    return status;
-}
-
-static ups_status publish_latent_metadata(const char *directory, ups_cache_shape shape, ups_chunk_codec codec,
-                                          ups_error *error) {
-    char *folder = NULL, *path = NULL;
-    json_t *document = ups_zarr_latent(shape, codec);
-    ups_status status = UPS_OK;
-    if (asprintf(&folder, "%s/" UPS_CACHE_LATENT "/c", directory) < 0) folder = NULL;
-    if (asprintf(&path, "%s/" UPS_CACHE_LATENT "/zarr.json", directory) < 0) path = NULL;
-    if (!folder || !path || !document) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    if (status == UPS_OK) status = ups_make_directories(folder, error);
-    if (status == UPS_OK) status = ups_json_publish_once(path, document, error);
-    json_decref(document);
-    free(path);
-    free(folder);
     return status;
 }
 
 /* The groups above: without attributes, so that `zarr.open_group(root)` finds its way down. Others may be building
- * beside us: what is there is left alone. */
-static ups_status publish_parent(const char *directory, ups_error *error) {
+ * beside us: what is there is left alone, unless it is to be mended. */
+static ups_status publish_parent(const char *directory, bool repair, ups_error *error) {
     char *path = NULL;
     if (asprintf(&path, "%s/zarr.json", directory) < 0)
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    ups_status status = ups_path_exists(path) ? UPS_OK : publish_group(directory, NULL, error);
+    bool wanted = repair || ups_path_is_absent(path);
     free(path);
-    return status;
+    return wanted ? ups_document_publish_parent(directory, error) : UPS_OK;
 }
 
-ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error) {
+ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_from, bool *shards_unknown,
+                             ups_error *error) {
     const char *root = layout->root, *directory = layout->directory;
     const ups_cache_description *description = layout->description;
     char *own = NULL, *task = NULL, *shards = NULL;
     ups_status status = UPS_OK;
     *extended_from = 0;
+    *shards_unknown = false;
     if (asprintf(&own, "%s/zarr.json", directory) < 0) own = NULL;
     if (asprintf(&task, "%s/%s", root, description->task) < 0) task = NULL;
     if (asprintf(&shards, "%s/" UPS_CACHE_LATENT "/c", directory) < 0) shards = NULL;
@@ -212,27 +185,30 @@ ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_f
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
         goto cleanup;
     }
-    if (ups_path_exists(own)) {
+    const bool repair = description->repair;
+    if (!ups_path_is_absent(own)) {
         status = check_existing(layout, extended_from, error);
-        if (status != UPS_OK) goto cleanup;
-    } else {
-        if (ups_path_exists(shards)) {
-            status =
-                ups_fail(error, UPS_ERR_STALE,
-                         "%s: holds latents, but no zarr.json that says what made them; remove the directory to build "
-                         "it again",
-                         directory);
-            goto cleanup;
-        }
-        /* The group's own document comes first: from here on it is known whose shards these are. */
-        status = publish_ups_group(directory, layout->attributes, error);
+    } else if (ups_path_exists(shards)) {
+        status = ups_fail(error, repair ? UPS_ERR_FORMAT : UPS_ERR_STALE,
+                          "%s: holds latents, but no zarr.json that says what made them; `ups cache verify --repair` "
+                          "writes it again, or remove the directory to build it again",
+                          directory);
+    } else { /* The group's own document comes first: from here on it is known whose shards these are. */
+        status = ups_document_publish_group(directory, layout->attributes, error);
     }
+    bool is_damage = status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM || status == UPS_ERR_STALE;
+    if (is_damage && repair && error) {
+        const ups_error reason = *error;
+        status = restore_document(layout, &reason, shards_unknown, error);
+    }
+    if (status != UPS_OK) goto cleanup;
     if (status == UPS_OK) status = ups_remove_partials(root, error);
     if (status == UPS_OK) status = ups_remove_partials(task, error);
-    if (status == UPS_OK) status = publish_parent(root, error);
-    if (status == UPS_OK) status = publish_parent(task, error);
+    if (status == UPS_OK) status = publish_parent(root, repair, error);
+    if (status == UPS_OK) status = publish_parent(task, repair, error);
+    if (status == UPS_OK && description->time_per_sample) status = make_way_for_times(directory, layout->shape, error);
+    if (status == UPS_OK) status = ups_document_publish_arrays(directory, layout->attributes, error);
     if (status == UPS_OK) status = publish_small_arrays(directory, description, layout->shape, error);
-    if (status == UPS_OK) status = publish_latent_metadata(directory, layout->shape, description->codec, error);
 cleanup:
     free(own);
     free(task);
@@ -240,31 +216,23 @@ cleanup:
     return status;
 }
 
-/* Publishes what is not there already. */
-static ups_status settle(const char *directory, json_t *attributes, ups_error *error) {
-    json_t *found = NULL;
-    bool there = read_ups_group(directory, &found, NULL) == UPS_OK && json_equal(found, attributes);
-    json_decref(found);
-    return there ? UPS_OK : publish_ups_group(directory, attributes, error);
-}
-
 ups_status ups_cache_seal(const char *directory, json_t *attributes, json_t *result, ups_error *error) {
     json_t *sealed = json_copy(attributes);
     if (!sealed) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     json_object_set_new(sealed, "complete", json_true());
     json_object_set(sealed, "result", result);
-    ups_status status = settle(directory, sealed, error);
+    ups_status status = ups_document_publish_group(directory, sealed, error);
     json_decref(sealed);
     return status;
 }
 
-ups_status ups_cache_unseal(const char *directory, json_t *attributes, ups_error *error) {
-    return settle(directory, attributes, error);
+ups_status ups_cache_unseal(const char *directory, const json_t *attributes, ups_error *error) {
+    return ups_document_publish_group(directory, attributes, error);
 }
 
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error) {
     json_t *found = NULL;
-    UPS_TRY(read_ups_group(directory, &found, error));
+    UPS_TRY(read_group(directory, &found, error));
     *same = ups_cache_compare_settings(directory, found, attributes, false, NULL) == UPS_OK;
     json_decref(found);
     return UPS_OK;

@@ -20,13 +20,15 @@ typedef struct ups_cache_layout {
 
 /* Makes the group and all its metadata, or checks that what is there was made from the same attributes, or can be
  * extended to them (*extended_from: the samples it had; otherwise 0). UPS_ERR_STALE when not; UPS_ERR_IO when it could
- * be extended, but is being built. */
-ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error);
+ * be extended, but is being built. To repair, documents that are damaged or lost are written again; *shards_unknown:
+ * what made the shards is then not known, all are to be built again. */
+ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_from, bool *shards_unknown,
+                             ups_error *error);
 
 /* Publishes the group's zarr.json with `result` added to its attributes and complete = true; and without. Neither
  * writes what is there already. */
 ups_status ups_cache_seal(const char *directory, json_t *attributes, json_t *result, ups_error *error);
-ups_status ups_cache_unseal(const char *directory, json_t *attributes, ups_error *error);
+ups_status ups_cache_unseal(const char *directory, const json_t *attributes, ups_error *error);
 
 /* Is the group on disk, finished or not, made from these attributes? */
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error);

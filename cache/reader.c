@@ -43,9 +43,7 @@ ups_cache_reader *ups_cache_reader_create(const ups_cache_group *group) {
     reader->shard = -1;
     reader->fd = -1;
     reader->places = malloc((size_t)group->shape.samples_per_shard * sizeof *reader->places);
-    reader->scratch = ups_aligned_alloc(64, ups_chunk_scratch_bytes(group->codec, group->shape.trajectory));
-    reader->latents = ups_aligned_alloc(64, ups_chunk_raw_bytes(group->shape.trajectory)); /* written past caches */
-    if (reader->places && reader->scratch && reader->latents) return reader;
+    if (reader->places) return reader;
     ups_cache_reader_destroy(reader);
     return NULL;
 }
@@ -53,15 +51,32 @@ ups_cache_reader *ups_cache_reader_create(const ups_cache_group *group) {
 static ups_status open_shard(ups_cache_reader *reader, int64_t shard, ups_error *error) {
     if (reader->shard == shard) return UPS_OK;
     close_shard(reader);
-    ups_cache_shape shape = reader->group->shape;
     reader->path = ups_cache_shard_path(reader->group->directory, shard);
     if (!reader->path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", reader->group->directory);
-    UPS_TRY(ups_shard_read_index(reader->path, shape.samples_per_shard, shard * shape.samples_per_shard, reader->places,
-                                 error));
-    reader->fd = open(reader->path, O_RDONLY | O_CLOEXEC);
-    if (reader->fd < 0) return ups_fail_errno(error, "%s: the shard cannot be opened", reader->path);
+    UPS_TRY(ups_cache_read_index(reader->group, shard, reader->places, NULL, error));
+    UPS_TRY(ups_open_regular(reader->path, O_RDONLY, &reader->fd, error));
     reader->shard = shard;
     return UPS_OK;
+}
+
+ups_status ups_cache_reader_room(ups_cache_reader *reader, ups_f16 **latents, ups_error *error) {
+    const ups_cache_group *group = reader->group;
+    size_t bytes = ups_chunk_raw_bytes(group->shape.trajectory);
+    if (!reader->latents) reader->latents = ups_aligned_alloc(64, bytes); /* written past caches */
+    *latents = reader->latents;
+    if (reader->latents) return UPS_OK;
+    return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for a trajectory of %zu bytes", group->directory, bytes);
+}
+
+/* For a trajectory and for decoding it, once it is known that a chunk can hold so much. */
+static ups_status make_room(ups_cache_reader *reader, uint64_t chunk_bytes, ups_f16 **latents, ups_error *error) {
+    const ups_cache_group *group = reader->group;
+    UPS_TRY(ups_cache_check_claim(group, reader->path, chunk_bytes, error));
+    UPS_TRY(ups_cache_reader_room(reader, latents, error));
+    if (!reader->scratch) {
+        reader->scratch = ups_aligned_alloc(64, ups_chunk_scratch_bytes(group->codec, group->shape.trajectory));
+    }
+    return reader->scratch ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to decode it", group->directory);
 }
 
 static int commonest(const ups_latent_orders *orders) {
@@ -75,8 +90,9 @@ ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_tra
     const ups_cache_group *group = reader->group;
     UPS_TRY(open_shard(reader, index / group->shape.samples_per_shard, error));
     ups_chunk_place place = reader->places[index % group->shape.samples_per_shard];
-    *trajectory = (ups_cache_trajectory){.present = ups_chunk_present(place), .order = -1, .latents = reader->latents};
+    *trajectory = (ups_cache_trajectory){.present = ups_chunk_present(place), .order = -1};
     if (!trajectory->present) return UPS_OK;
+    UPS_TRY(make_room(reader, place.length, &trajectory->latents, error));
     trajectory->stored_bytes = place.length;
     if (place.length > reader->capacity) {
         uint8_t *larger = realloc(reader->bytes, place.length);
@@ -87,9 +103,12 @@ ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_tra
     UPS_TRY(ups_read_at(reader->fd, reader->path, place.offset, reader->bytes, place.length, error));
     bool finite;
     ups_latent_orders orders = {0};
-    ups_status status = ups_chunk_decode(group->codec, group->shape.trajectory, reader->bytes, place.length, 0,
-                                         group->shape.trajectory.times, reader->scratch, UPS_F16, reader->latents,
-                                         &finite, &orders, error);
+    ups_status status = ups_chunk_check_place(place, reader->bytes, place.length, error);
+    if (status == UPS_OK) {
+        status = ups_chunk_decode(group->codec, group->shape.trajectory, reader->bytes, place.length, 0,
+                                  group->shape.trajectory.times, reader->scratch, UPS_F16, reader->latents, &finite,
+                                  &orders, error);
+    }
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %lld", reader->path, (long long)index);
         return status;

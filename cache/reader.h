@@ -15,11 +15,13 @@ typedef struct ups_cache_trajectory {
     bool present;          /* false: the build skipped this sample */
     uint64_t stored_bytes; /* its chunk */
     int order;             /* of prediction, the one that most blocks have; −1 when the cache is portable */
-    ups_f16 *
-        latents; /* (times, tokens, dim), borrowed until the next read; what it holds is unspecified when not present */
+    ups_f16 *latents;      /* (times, tokens, dim), borrowed until the next read; NULL when not present */
 } ups_cache_trajectory;
 
 /* Reads and fully checks sample `index` of the cache. Errors name shard and sample. */
 ups_status ups_cache_read(ups_cache_reader *reader, int64_t index, ups_cache_trajectory *trajectory, ups_error *error);
+
+/* The buffer of the next read, for whoever writes something else where a sample was skipped. */
+ups_status ups_cache_reader_room(ups_cache_reader *reader, ups_f16 **latents, ups_error *error);
 
 #endif

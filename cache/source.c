@@ -57,9 +57,12 @@ static ups_status decode_as(const ups_source *source, int64_t index, ups_frames 
     const latent_source *s = self(source);
     const entry *e = &s->entries[index];
     ups_status status =
-        count == 1 ? ups_chunk_decode(s->group->codec, s->group->shape.trajectory, pieces[0].bytes, pieces[0].length,
-                                      frames.start, frames.count, scratch, dtype, out, finite, NULL, error)
+        count == 1 ? ups_chunk_check_place(e->place, pieces[0].bytes, pieces[0].length, error)
                    : ups_fail(error, UPS_ERR_ARGUMENT, "a latent trajectory is one piece, not %lld", (long long)count);
+    if (status == UPS_OK) {
+        status = ups_chunk_decode(s->group->codec, s->group->shape.trajectory, pieces[0].bytes, pieces[0].length,
+                                  frames.start, frames.count, scratch, dtype, out, finite, NULL, error);
+    }
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %lld", source->files[e->shard], (long long)e->sample);
     }
@@ -109,12 +112,13 @@ static ups_status read_indexes(latent_source *s, ups_error *error) {
         if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", s->group->directory);
         files[shard] = ups_arena_strdup(s->arena, path);
         free(path);
-        UPS_TRY(ups_shard_read_index(files[shard], shape.samples_per_shard, first, places, error));
+        UPS_TRY(ups_cache_read_index(s->group, shard, places, NULL, error));
         for (int64_t i = 0; i < ups_cache_shard_samples(shape, shard); i++) {
             if (!ups_chunk_present(places[i])) continue;
             s->entries[s->base.count++] = (entry){first + i, (uint32_t)shard, places[i],
                                                   ups_arena_printf(s->arena, "latent[%lld]", (long long)(first + i))};
             if (places[i].length > largest) largest = places[i].length;
+            UPS_TRY(ups_cache_check_claim(s->group, files[shard], places[i].length, error));
         }
     }
     s->base.limits = (ups_source_limits){
@@ -131,7 +135,10 @@ ups_status ups_cache_source_open(const char *directory, const ups_fingerprint *e
     *source = NULL;
     ups_cache_group *group;
     UPS_TRY(ups_cache_group_open(directory, &group, error));
-    ups_status status = expected ? ups_fingerprint_compare(expected, &group->fingerprint, directory, error) : UPS_OK;
+    ups_status status = expected ? ups_cache_check_place(group, error) : UPS_OK;
+    if (status == UPS_OK && expected) {
+        status = ups_fingerprint_compare(expected, &group->fingerprint, directory, error);
+    }
     if (status == UPS_OK && !group->complete) {
         status = ups_fail(
             error, UPS_ERR_FORMAT,

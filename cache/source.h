@@ -9,7 +9,8 @@
 
 /* Opens the group of one task and split, such as cache/advection1d/train. Trajectories that the build skipped are left
  * out: samples of the source are those present, in the cache's order. `expected` NULL: any fingerprint; otherwise parts
- * that are not empty must agree (UPS_ERR_STALE). A cache whose build did not finish is refused (UPS_ERR_FORMAT).
+ * that are not empty must agree (UPS_ERR_STALE), and the directory must have the names of task and split. A cache whose
+ * build did not finish is refused (UPS_ERR_FORMAT).
  *
  * Every decode checks the chunk's CRC32C and zstd's checksum: UPS_ERR_CHECKSUM names file and sample. */
 ups_status ups_cache_source_open(const char *directory, const ups_fingerprint *expected, ups_source **source,

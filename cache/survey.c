@@ -12,16 +12,15 @@
 
 /* ---- indexes and statistics ---- */
 
-static ups_status survey_shard(const ups_cache_group *group, int64_t shard, const char *path, ups_chunk_place *places,
+static ups_status survey_shard(const ups_cache_group *group, int64_t shard, ups_chunk_place *places,
                                ups_cache_statistics *rows, ups_cache_survey *survey, ups_error *error) {
     ups_cache_shape shape = group->shape;
     int64_t first = shard * shape.samples_per_shard;
-    uint64_t size = 0;
-    UPS_TRY(ups_shard_read_index(path, shape.samples_per_shard, first, places, error));
-    UPS_TRY(ups_file_size(path, &size, error));
+    ups_shard_facts facts;
+    UPS_TRY(ups_cache_read_index(group, shard, places, &facts, error));
     UPS_TRY(ups_cache_read_statistics(group, shard, rows, error));
     survey->shards++;
-    survey->stored_bytes += size;
+    survey->stored_bytes += facts.bytes;
     for (int64_t i = 0; i < ups_cache_shard_samples(shape, shard); i++) {
         ups_surveyed_sample *sample = &survey->samples[first + i];
         bool present = ups_chunk_present(places[i]);
@@ -57,8 +56,8 @@ ups_status ups_cache_survey_take(const ups_cache_group *group, ups_cache_survey 
         char *path = ups_cache_shard_path(group->directory, s);
         if (!path)
             status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to look into it", group->directory);
-        else if (ups_path_exists(path))
-            status = survey_shard(group, s, path, places, rows, survey, error);
+        else if (!ups_path_is_absent(path))
+            status = survey_shard(group, s, places, rows, survey, error);
         free(path);
     }
     if (status == UPS_OK) {
@@ -137,6 +136,10 @@ ups_status ups_latent_measure(const ups_cache_group *group, const ups_cache_surv
     if (wanted > most) wanted = most;
     if (wanted < 1) wanted = 1;
     if (wanted > survey->present) wanted = survey->present;
+    uint64_t largest = 0;
+    for (int64_t i = 0; i < group->shape.samples; i++)
+        if (survey->samples[i].stored_bytes > largest) largest = survey->samples[i].stored_bytes;
+    if (survey->present > 0) UPS_TRY(ups_cache_check_claim(group, group->directory, largest, error));
     *m = (ups_latent_measurement){.low = survey->totals.minimum, .high = survey->totals.maximum};
     ups_cache_reader *reader = ups_cache_reader_create(group);
     float *values = malloc((size_t)each * sizeof *values);

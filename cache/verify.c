@@ -22,6 +22,9 @@ typedef struct examination {
 
 /* Records a finding; `error` holds its story. */
 static ups_status record(examination *x, int64_t shard, int64_t sample, const ups_error *story, ups_error *error) {
+    if (story->code == UPS_ERR_MEMORY || story->code == UPS_ERR_CANCELLED) { /* tells of us, not of the cache */
+        return ups_fail(error, story->code, "%s", story->message);
+    }
     ups_status status = UPS_OK;
     pthread_mutex_lock(&x->mutex);
     ups_verify_report *report = x->report;
@@ -37,7 +40,8 @@ static ups_status record(examination *x, int64_t shard, int64_t sample, const up
     }
     if (status == UPS_OK) {
         ups_verify_finding *finding = &report->findings[report->finding_count++];
-        *finding = (ups_verify_finding){.shard = shard, .sample = sample, .code = story->code};
+        bool unread = story->code == UPS_ERR_IO && !ups_errno_is_absent(story->number);
+        *finding = (ups_verify_finding){.shard = shard, .sample = sample, .code = story->code, .unread = unread};
         memcpy(finding->message, story->message, sizeof finding->message);
     }
     pthread_mutex_unlock(&x->mutex);
@@ -83,7 +87,6 @@ static ups_status examine_samples(examination *x, int64_t shard, ups_cache_reade
         ups_error story;
         ups_cache_trajectory trajectory;
         ups_status found = ups_cache_read(reader, first + i, &trajectory, &story);
-        if (found == UPS_ERR_MEMORY) return ups_fail(error, found, "%s", story.message);
         examined++;
         if (found == UPS_OK && !trajectory.present) skipped++;
         if (found == UPS_OK && trajectory.present && rows) {
@@ -115,7 +118,7 @@ static ups_status examine_shard(void *context, int64_t index, int thread, ups_er
     ups_error story;
     uint64_t size = 0;
     bool whole = true, has_rows = true;
-    if (!ups_path_exists(path)) {
+    if (ups_path_is_absent(path)) {
         whole = false;
         if (group->complete) { /* otherwise the one finding that the build is unfinished says it all */
             ups_fail(&story, UPS_ERR_FORMAT, "%s: shard %lld is missing, and with it samples %lld to %lld", path,
@@ -129,10 +132,21 @@ static ups_status examine_shard(void *context, int64_t index, int thread, ups_er
         has_rows = false;
         status = record(x, shard, -1, &story, error);
     }
-    int64_t first = shard * shape.samples_per_shard;
-    if (status == UPS_OK && ups_file_size(path, &size, &story) == UPS_OK &&
-        ups_shard_read_index(path, shape.samples_per_shard, first, places, &story) != UPS_OK) {
+    ups_shard_facts facts = {0};
+    if (status == UPS_OK && ups_cache_read_index(group, shard, places, &facts, &story) != UPS_OK) {
         whole = false;
+        if (ups_file_size(path, &size, NULL) != UPS_OK) size = 1; /* it was looked at */
+        status = record(x, shard, -1, &story, error);
+    }
+    if (whole) size = facts.bytes;
+    ups_small_array statistics = ups_cache_statistics_array(shape);
+    if (status == UPS_OK && whole && has_rows &&
+        facts.statistics_crc != ups_small_chunk_crc(&statistics, shard, rows)) {
+        has_rows = false;
+        ups_fail(&story, UPS_ERR_CHECKSUM,
+                 "%s: was not made with its statistics, %s/" UPS_CACHE_STATISTICS
+                 "/c/%lld/0: one of them is another cache's",
+                 path, group->directory, (long long)shard);
         status = record(x, shard, -1, &story, error);
     }
     if (status == UPS_OK && whole) {
@@ -158,12 +172,40 @@ static int by_place(const void *a, const void *b) {
     return p->sample < q->sample ? -1 : p->sample > q->sample;
 }
 
-/* Opening the group has checked the documents of all other arrays. */
-static ups_status check_statistics_metadata(examination *x, ups_error *error) {
-    ups_small_array array = ups_cache_statistics_array(x->group->shape);
+/* The directory above, by its name: links may lead elsewhere. Takes `path` and gives another; NULL: out of memory. */
+static char *parent_of(char *path) {
+    char *parent = NULL;
+    if (!path) return NULL;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') path[--length] = '\0';
+    char *slash = strrchr(path, '/');
+    const char *last = slash ? slash + 1 : path;
+    if (*last == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
+        if (asprintf(&parent, "%s/..", path) < 0) parent = NULL;
+    } else {
+        parent = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    }
+    free(path);
+    return parent;
+}
+
+/* Opening the group has checked its documents; here those of statistics, and what is above: that it lies where it
+ * belongs, and that Zarr readers find their way down to it. */
+static ups_status check_surroundings(examination *x, ups_error *error) {
+    const ups_cache_group *group = x->group;
+    ups_small_array array = ups_cache_statistics_array(group->shape);
     ups_error story;
-    if (ups_small_check_metadata(x->group->directory, &array, &story) == UPS_OK) return UPS_OK;
-    return record(x, -1, -1, &story, error);
+    if (ups_small_check_metadata(group->directory, &array, &story) != UPS_OK) UPS_TRY(record(x, -1, -1, &story, error));
+    if (ups_cache_is_exported(group)) return UPS_OK;
+    if (ups_cache_check_place(group, &story) != UPS_OK) return record(x, -1, -1, &story, error);
+    ups_status status = UPS_OK;
+    char *above = strdup(group->directory);
+    for (int up = 1; up <= 2 && status == UPS_OK; up++) {
+        if (!(above = parent_of(above))) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", group->directory);
+        if (ups_document_check_parent(above, &story) != UPS_OK) status = record(x, -1, -1, &story, error);
+    }
+    free(above);
+    return status;
 }
 
 /* What a finished build promised, against what was found. */
@@ -208,7 +250,7 @@ static ups_status examine(const char *directory, ups_pool *pool, examination x, 
         x.readers[i] = ups_cache_reader_create(group);
         if (!x.readers[i]) status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to verify it", directory);
     }
-    if (status == UPS_OK) status = check_statistics_metadata(&x, error);
+    if (status == UPS_OK) status = check_surroundings(&x, error);
     if (status == UPS_OK) status = ups_pool_run(pool, x.shard_count, examine_shard, &x, error);
     if (status == UPS_OK) status = check_counts(&x, error);
     for (int i = 0; x.readers && i < threads; i++) ups_cache_reader_destroy(x.readers[i]);
@@ -233,11 +275,18 @@ ups_status ups_cache_verify_shards(const char *directory, const int64_t *shards,
     return examine(directory, pool, (examination){.report = report, .shards = shards, .shard_count = count}, error);
 }
 
+const ups_verify_finding *ups_verify_unread(const ups_verify_report *report) {
+    for (int64_t i = 0; i < report->finding_count; i++)
+        if (report->findings[i].unread) return &report->findings[i];
+    return NULL;
+}
+
 void ups_verify_broken_shards(const ups_verify_report *report, int64_t *shards, int64_t *count) {
     *count = 0;
     for (int64_t i = 0; i < report->finding_count; i++) { /* in the order of shards */
         int64_t shard = report->findings[i].shard;
-        if (shard >= 0 && (*count == 0 || shards[*count - 1] != shard)) shards[(*count)++] = shard;
+        if (shard >= 0 && !report->findings[i].unread && (*count == 0 || shards[*count - 1] != shard))
+            shards[(*count)++] = shard;
     }
 }
 

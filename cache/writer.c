@@ -1,6 +1,7 @@
 /* Putting trajectories: rounded, compressed, and published with the rest of their shard. */
 #include "base/files.h"
 #include "base/threads.h"
+#include "cache/document.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
 #include <math.h>
@@ -95,11 +96,14 @@ static ups_status publish_shard(ups_cache_writer *writer, int64_t s, const pendi
     ups_status status = ups_make_directories(path, error);
     *slash = '/';
     if (status == UPS_OK) {
-        status = ups_shard_publish(path, (const uint8_t *const *)shard->bytes, shard->lengths,
+        ups_shard_identity identity = ups_document_identity(writer->attributes, s);
+        status = ups_shard_publish(path, &identity, ups_small_chunk_crc(&statistics, s, shard->rows),
+                                   (const uint8_t *const *)shard->bytes, shard->lengths,
                                    writer->shape.samples_per_shard, error);
     }
     *slash = '\0';
-    if (status != UPS_OK) { /* another that took this one for dead may have built it, and swept our file away */
+    if (status != UPS_OK &&
+        !shard->broken) { /* another that took this one for dead may have built it, and swept our file away */
         bool whole = false;
         if (ups_writer_shard_is_whole(writer, s, &whole, NULL) == UPS_OK && whole) {
             status = ups_sync_directory(path, error); /* which may be what failed */

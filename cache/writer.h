@@ -34,11 +34,11 @@ typedef struct ups_cache_description {
     double max_abs_error; /* what latents may change on their way into the cache: statistics.h; 0: FP16's rounding */
     int64_t samples_per_shard; /* 0: 16 to 512, about 64 MiB before compression */
     ups_on_bad_sample on_bad_sample;
-    const int64_t
-        *broken; /* (broken_count) shards that are there, but are to be built again: they are removed once it */
-    int64_t broken_count; /* is known that this cache can be mended, and readers see it as incomplete from then on */
-    int64_t rank, ranks;  /* of the processes that build together: where among the shards this one begins; 0, 0: at the
-                             first, and then they find each other */
+    bool repair;           /* documents that are damaged are written again, and the shards of `broken` are built */
+    const int64_t *broken; /* (broken_count) shards that are there, but are to be built again: each is replaced once */
+    int64_t broken_count;  /* its successor is whole, so that a repair that stops half-way leaves what there was */
+    int64_t rank, ranks;   /* of the processes that build together: where among the shards this one begins; 0, 0: at the
+                              first, and then they find each other */
 } ups_cache_description;
 
 typedef struct ups_cache_summary {

@@ -1,12 +1,14 @@
 /* The end of a build: what all shards hold, summed up from the shards themselves, so that it does not matter who built
  * them. */
 #include "base/files.h"
+#include "cache/document.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
 #include <stdlib.h>
 
 /* Reads back what every shard holds, so that a resumed build reports as an undisturbed one. */
-static ups_status sum_up(ups_cache_writer *writer, ups_cache_summary *summary, json_t *skipped, ups_error *error) {
+static ups_status sum_up(ups_cache_writer *writer, ups_cache_summary *summary, json_t *skipped, uint64_t (*digests)[2],
+                         ups_error *error) {
     ups_cache_shape shape = writer->shape;
     ups_small_array array = ups_cache_statistics_array(shape);
     ups_cache_statistics *rows = malloc((size_t)shape.samples * sizeof *rows);
@@ -17,13 +19,15 @@ static ups_status sum_up(ups_cache_writer *writer, ups_cache_summary *summary, j
     *summary = (ups_cache_summary){.samples = shape.samples};
     for (int64_t s = 0; s < ups_cache_shard_count(shape) && status == UPS_OK; s++) {
         char *path = ups_cache_shard_path(writer->directory, s);
-        uint64_t size = 0;
         int64_t first = s * shape.samples_per_shard;
-        status = path ? ups_shard_read_index(path, shape.samples_per_shard, first, places, error)
+        ups_shard_identity identity = ups_document_identity(writer->attributes, s);
+        ups_shard_facts facts = {0};
+        status = path ? ups_shard_read_index(path, &identity, shape.samples_per_shard, first, places, &facts, error)
                       : ups_writer_no_memory(writer, error);
-        if (status == UPS_OK) status = ups_file_size(path, &size, error);
         free(path);
-        summary->stored_bytes += size;
+        digests[s][0] = facts.digest.low;
+        digests[s][1] = facts.digest.high;
+        summary->stored_bytes += facts.bytes;
         for (int64_t i = 0; i < ups_cache_shard_samples(shape, s) && status == UPS_OK; i++) {
             if (ups_chunk_present(places[i])) {
                 rows[kept++] = rows[first + i];
@@ -52,9 +56,14 @@ static ups_status sum_up(ups_cache_writer *writer, ups_cache_summary *summary, j
 
 /* Whoever comes last writes the same as who came first; it only need not. What dead builders left is swept away when
  * nobody else is there. */
-static ups_status seal(ups_cache_writer *writer, json_t *result, ups_error *error) {
+static ups_status seal(ups_cache_writer *writer, uint64_t (*digests)[2], json_t *result, ups_error *error) {
+    ups_small_array shards = ups_cache_shards_array(writer->shape);
+    char hex[33];
+    ups_cache_hash_digests(writer->shape, digests, hex);
+    json_object_set_new(result, "shards", json_string(hex));
     UPS_TRY(ups_writer_lock_group(writer, error));
-    ups_status status = ups_cache_seal(writer->directory, writer->attributes, result, error);
+    ups_status status = ups_small_publish_chunk(writer->directory, &shards, 0, digests, error);
+    if (status == UPS_OK) status = ups_cache_seal(writer->directory, writer->attributes, result, error);
     if (status == UPS_OK && ups_claims_look(writer->claims).count == 0) {
         status = ups_cache_sweep(writer->directory, true, error);
     }
@@ -77,8 +86,9 @@ ups_status ups_cache_writer_finish(ups_cache_writer *writer, ups_cache_summary *
     }
     ups_cache_summary sums;
     json_t *skipped = json_array();
-    if (!skipped) return ups_writer_no_memory(writer, error);
-    ups_status status = sum_up(writer, &sums, skipped, error);
+    uint64_t(*digests)[2] = calloc((size_t)ups_cache_shard_count(writer->shape), sizeof *digests);
+    ups_status status =
+        skipped && digests ? sum_up(writer, &sums, skipped, digests, error) : ups_writer_no_memory(writer, error);
     json_t *result = NULL;
     if (status == UPS_OK) {
         bool any = sums.skipped < sums.samples; /* without a single value there is no range */
@@ -87,10 +97,11 @@ ups_status ups_cache_writer_finish(ups_cache_writer *writer, ups_cache_summary *
                            (json_int_t)sums.raw_bytes, "stored_bytes", (json_int_t)sums.stored_bytes,
                            "fp16_rounding_error", "max", sums.error_max, "rms", sums.error_rms, "range", "minimum",
                            any ? sums.minimum : 0.0, "maximum", any ? sums.maximum : 0.0);
-        status = result ? seal(writer, result, error) : ups_writer_no_memory(writer, error);
+        status = result ? seal(writer, digests, result, error) : ups_writer_no_memory(writer, error);
     }
     if (status == UPS_OK && summary) *summary = sums;
     json_decref(result);
     json_decref(skipped);
+    free(digests);
     return status;
 }

@@ -2,12 +2,11 @@
  * that are complete. */
 #include "base/files.h"
 #include "cache/codec.h"
+#include "cache/document.h"
 #include "cache/layout.h"
 #include "cache/writer_state.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SHARD_BYTES (INT64_C(64) << 20) /* raw latents in a shard, about */
 #define SHARD_MIN 16
@@ -38,6 +37,7 @@ void ups_cache_writer_close(ups_cache_writer *writer) {
     }
     pthread_mutex_destroy(&writer->mutex);
     json_decref(writer->attributes);
+    free(writer->digests);
     free(writer->shards);
     free(writer->state);
     free(writer->source_samples);
@@ -92,21 +92,63 @@ static int64_t default_samples_per_shard(ups_chunk_shape trajectory) {
     return fitting < SHARD_MIN ? SHARD_MIN : fitting > SHARD_MAX ? SHARD_MAX : fitting;
 }
 
+static bool is_broken(const ups_cache_description *d, int64_t shard) {
+    for (int64_t i = 0; i < d->broken_count; i++)
+        if (d->broken[i] == shard) return true;
+    return false;
+}
+
 /* Which shards are complete, of an earlier build or of others' now? */
-static ups_status find_complete_shards(ups_cache_writer *writer, ups_error *error) {
+static ups_status find_complete_shards(ups_cache_writer *writer, const ups_cache_description *d, bool none,
+                                       ups_error *error) {
     for (int64_t s = 0; s < ups_cache_shard_count(writer->shape); s++) {
         bool whole;
         writer->shards[s].missing = ups_cache_shard_samples(writer->shape, s);
-        UPS_TRY(ups_writer_shard_is_whole(writer, s, &whole, error));
+        writer->shards[s].broken = none || is_broken(d, s);
+        if (writer->shards[s].broken) continue;
+        ups_status status = ups_writer_shard_is_whole(writer, s, &whole, error);
+        bool is_damage = status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM;
+        if (d->repair && is_damage) { /* not seen before, since a document was damaged as well */
+            writer->shards[s].broken = true;
+            continue;
+        }
+        UPS_TRY(status);
         if (whole) ups_writer_adopt(writer, s);
     }
     return UPS_OK;
 }
 
+/* With which shards the build ended that the document on disk tells of, if it is finished. What cannot be read is of no
+ * use, and written again when this build is finished. */
+static void read_digests(ups_cache_writer *writer) {
+    json_t *found, *result;
+    ups_error changed;
+    char hex[33];
+    if (ups_document_read_group(writer->directory, &found, &changed, NULL) != UPS_OK) return;
+    result = json_object_get(found, "result");
+    ups_cache_shape shape = writer->shape;
+    shape.samples = json_integer_value(json_object_get(found, "samples"));
+    const char *wanted = json_string_value(json_object_get(result, "shards"));
+    ups_small_array array = ups_cache_shards_array(shape);
+    uint64_t(*digests)[2] = NULL;
+    if (changed.code == UPS_OK && wanted && shape.samples > 0 && shape.samples <= writer->shape.samples &&
+        (digests = malloc((size_t)array.rows * sizeof *digests)) &&
+        ups_small_read_chunk(writer->directory, &array, 0, digests, NULL) == UPS_OK) {
+        ups_cache_hash_digests(shape, digests, hex);
+        if (strcmp(hex, wanted) == 0) {
+            writer->digests = digests;
+            writer->digest_count = array.rows;
+            digests = NULL;
+        }
+    }
+    free(digests);
+    json_decref(found);
+}
+
 /* Under the claim on the group's documents, so that of several that begin together one lays out and the others check
  * what it laid. */
 static ups_status lay_out(ups_cache_writer *writer, const char *root, const ups_cache_description *d,
-                          ups_error *error) {
+                          bool *shards_unknown, ups_error *error) {
     UPS_TRY(ups_writer_lock_group(writer, error));
     ups_claims_others others = ups_claims_look(writer->claims);
     ups_status status = ups_cache_sweep(writer->directory, others.count == 0, error);
@@ -116,7 +158,8 @@ static ups_status lay_out(ups_cache_writer *writer, const char *root, const ups_
                                .shape = writer->shape,
                                .attributes = writer->attributes,
                                .building = others.other_purpose > 0 ? others.example : NULL};
-    if (status == UPS_OK) status = ups_cache_lay_out(&layout, &writer->extended_from, error);
+    read_digests(writer); /* before an extension says something else */
+    if (status == UPS_OK) status = ups_cache_lay_out(&layout, &writer->extended_from, shards_unknown, error);
     ups_writer_unlock_group(writer);
     return status;
 }
@@ -137,24 +180,6 @@ static ups_status join_builders(ups_cache_writer *writer, ups_error *error) {
     ups_fingerprint_json(writer->attributes, purpose);
     UPS_TRY(ups_make_directories(writer->directory, error));
     return ups_claims_join(writer->directory, purpose, (ups_claims_timing){0}, &writer->claims, error);
-}
-
-/* Broken shards go, after readers were told. */
-static ups_status remove_broken(ups_cache_writer *writer, const ups_cache_description *d, ups_error *error) {
-    if (d->broken_count == 0) return UPS_OK;
-    UPS_TRY(ups_writer_lock_group(writer, error));
-    ups_status status = ups_cache_unseal(writer->directory, writer->attributes, error);
-    for (int64_t i = 0; i < d->broken_count && status == UPS_OK; i++) {
-        char *path = ups_cache_shard_path(writer->directory, d->broken[i]);
-        if (!path) {
-            status = ups_writer_no_memory(writer, error);
-        } else if (unlink(path) != 0 && errno != ENOENT) {
-            status = ups_fail_errno(error, "%s: the broken shard cannot be removed", path);
-        }
-        free(path);
-    }
-    ups_writer_unlock_group(writer);
-    return status;
 }
 
 /* Processes of known rank begin apart from each other: rank r at the r-th of as many equal parts. */
@@ -191,10 +216,11 @@ ups_status ups_cache_writer_open(const char *directory, const ups_cache_descript
         writer->cursor = first_shard(d, writer->shape);
         status = join_builders(writer, error);
     }
-    if (status == UPS_OK) status = lay_out(writer, directory, d, error);
-    if (status == UPS_OK) status = remove_broken(writer, d, error);
-    if (status == UPS_OK) status = find_complete_shards(writer, error);
-    if (status == UPS_OK && writer->done < writer->shape.samples) status = withdraw(writer, error);
+    bool shards_unknown = false;
+    if (status == UPS_OK) status = lay_out(writer, directory, d, &shards_unknown, error);
+    if (status == UPS_OK) status = find_complete_shards(writer, d, shards_unknown, error);
+    /* While it is mended the group stays as it is: readers refuse what is broken in it, and nothing else. */
+    if (status == UPS_OK && !d->repair && writer->done < writer->shape.samples) status = withdraw(writer, error);
     if (status != UPS_OK) {
         ups_cache_writer_close(writer);
         return status;

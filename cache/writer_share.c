@@ -1,6 +1,7 @@
 /* Taking part: which shards this process builds, and what the others have done meanwhile. */
 #include "base/cancel.h"
 #include "base/files.h"
+#include "cache/document.h"
 #include "cache/writer_state.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -37,25 +38,50 @@ static bool was_skipped(const ups_cache_statistics *row) {
     return ups_cache_statistics_bad(row) || row->minimum > row->maximum;
 }
 
+/* The statistics of a shard; *there is false where they are lost or damaged. */
+static ups_status read_rows(const ups_cache_writer *writer, int64_t shard, ups_cache_statistics *rows, bool *there,
+                            ups_error *error) {
+    ups_small_array statistics = ups_cache_statistics_array(writer->shape);
+    ups_error story;
+    ups_status status = ups_small_read_chunk(writer->directory, &statistics, shard, rows, &story);
+    *there = status == UPS_OK;
+    bool is_damage = status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM ||
+                     (status == UPS_ERR_IO && ups_errno_is_absent(story.number));
+    return status == UPS_OK || is_damage ? UPS_OK : ups_fail(error, status, "%s", story.message);
+}
+
+/* The shards with which an earlier build ended stand or fall by their digests, up to where an extension goes on. */
+static bool is_as_recorded(const ups_cache_writer *writer, int64_t shard, const ups_shard_facts *facts) {
+    if (shard >= writer->digest_count) return true;
+    const uint64_t *digest = writer->digests[shard];
+    return digest[0] == facts->digest.low && digest[1] == facts->digest.high;
+}
+
 ups_status ups_writer_shard_is_whole(const ups_cache_writer *writer, int64_t shard, bool *whole, ups_error *error) {
     *whole = false;
     ups_cache_shape shape = writer->shape;
     ups_small_array statistics = ups_cache_statistics_array(shape);
     char *path = ups_cache_shard_path(writer->directory, shard);
     if (!path) return ups_writer_no_memory(writer, error);
-    if (!ups_path_exists(path)) {
+    if (ups_path_is_absent(path)) {
         free(path);
         return UPS_OK;
     }
     ups_chunk_place *places = malloc((size_t)shape.samples_per_shard * sizeof *places);
     ups_cache_statistics *rows = malloc((size_t)shape.samples_per_shard * sizeof *rows);
     ups_status status = places && rows ? UPS_OK : ups_writer_no_memory(writer, error);
-    if (status == UPS_OK && ups_small_read_chunk(writer->directory, &statistics, shard, rows, NULL) == UPS_OK) {
-        status = ups_shard_read_index(path, shape.samples_per_shard, shard * shape.samples_per_shard, places, error);
+    bool has_rows = false;
+    if (status == UPS_OK) status = read_rows(writer, shard, rows, &has_rows, error);
+    if (status == UPS_OK && has_rows) {
+        ups_shard_identity identity = ups_document_identity(writer->attributes, shard);
+        ups_shard_facts facts;
+        status = ups_shard_read_index(path, &identity, shape.samples_per_shard, shard * shape.samples_per_shard, places,
+                                      &facts, error);
         if (status != UPS_OK) {
             ups_fail_within(error, "cannot resume the build; `ups cache verify --repair` builds this shard again");
         }
-        *whole = status == UPS_OK;
+        *whole = status == UPS_OK && facts.statistics_crc == ups_small_chunk_crc(&statistics, shard, rows) &&
+                 is_as_recorded(writer, shard, &facts);
         for (int64_t i = 0; *whole && i < ups_cache_shard_samples(shape, shard); i++) {
             *whole = ups_chunk_present(places[i]) || was_skipped(&rows[i]);
         }
@@ -88,6 +114,8 @@ static bool is_untouched(const pending_shard *shard) {
 }
 
 static ups_status adopt_if_whole(ups_cache_writer *writer, int64_t shard, bool *whole, ups_error *error) {
+    *whole = false;
+    if (writer->shards[shard].broken) return UPS_OK;
     UPS_TRY(ups_writer_shard_is_whole(writer, shard, whole, error));
     pthread_mutex_lock(&writer->mutex);
     if (*whole && (is_untouched(&writer->shards[shard]) || writer->shards[shard].held)) ups_writer_adopt(writer, shard);

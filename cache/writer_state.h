@@ -26,6 +26,7 @@ struct ups_cache_putting {
 typedef struct pending_shard {
     int64_t missing;            /* samples not yet put */
     bool held;                  /* its claim is ours */
+    bool broken;                /* what is there is to be replaced, not adopted */
     uint8_t **bytes;            /* (samples_per_shard) encoded chunks, NULL: absent; allocated with the first put */
     size_t *lengths;            /* (samples_per_shard) */
     ups_cache_statistics *rows; /* (samples_per_shard) */
@@ -40,6 +41,8 @@ struct ups_cache_writer {
     json_t *attributes;
     int64_t *source_samples;
     int64_t extended_from;
+    uint64_t (*digests)[2]; /* of the first `digest_count` shards, with which an earlier build ended; NULL: unknown */
+    int64_t digest_count;
     ups_claims *claims;
     pthread_mutex_t mutex; /* guards all below */
     ups_cache_putting *idle;
@@ -58,8 +61,9 @@ void ups_writer_free_pending(ups_cache_shape shape, pending_shard *shard);
 ups_status ups_writer_lock_group(ups_cache_writer *writer, ups_error *error);
 void ups_writer_unlock_group(ups_cache_writer *writer);
 
-/* Does a shard on disk hold all its samples, with their statistics? One that lacks statistics, or was made when the
- * group had fewer samples, does not; a damaged index is an error. */
+/* Does a shard on disk hold all its samples, with their statistics? One that lacks statistics or has another's, that is
+ * not the one with which an earlier build ended, or was made when the group had fewer samples, does not; a damaged
+ * index and another group's shard are errors. */
 ups_status ups_writer_shard_is_whole(const ups_cache_writer *writer, int64_t shard, bool *whole, ups_error *error);
 /* Notes that it does, whoever made it. Holds the mutex. */
 void ups_writer_adopt(ups_cache_writer *writer, int64_t shard);

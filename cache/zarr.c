@@ -43,7 +43,7 @@ static json_t *array_document(json_t *shape, const char *type, json_t *chunk_sha
                      dimensions, "attributes", attributes ? json_incref(attributes) : json_object());
 }
 
-json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec) {
+json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec, json_t *attributes) {
     json_int_t times = shape.trajectory.times, tokens = shape.trajectory.tokens, dim = shape.trajectory.dim;
     json_t *trajectory = json_array();
     if (codec.portable) {
@@ -62,7 +62,7 @@ json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec) {
     return array_document(json_pack("[I,I,I,I]", (json_int_t)shape.samples, times, tokens, dim), "float16",
                           json_pack("[I,I,I,I]", (json_int_t)shape.samples_per_shard, times, tokens, dim),
                           json_string("NaN"), json_pack("[o]", sharding),
-                          json_pack("[s,s,s,s]", "sample", "time", "token", "dim"), NULL);
+                          json_pack("[s,s,s,s]", "sample", "time", "token", "dim"), attributes);
 }
 
 /* Reads `count` integers from 1 to UPS_CACHE_MAX_VALUES. */
@@ -133,7 +133,7 @@ ups_status ups_zarr_latent_parse(const json_t *document, const char *where, ups_
     if (elements > (double)UPS_CACHE_MAX_VALUES) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: a trajectory of %.3g values cannot be", where, elements);
     }
-    json_t *expected = ups_zarr_latent(*shape, *codec);
+    json_t *expected = ups_zarr_latent(*shape, *codec, NULL);
     const char *key;
     json_t *value;
     ups_status status = UPS_OK;
@@ -153,7 +153,7 @@ static int64_t row_elements(const ups_small_array *array) {
     return array->columns ? array->columns : 1;
 }
 
-static json_t *small_document(const ups_small_array *array, json_t *attributes) {
+json_t *ups_small_document(const ups_small_array *array, json_t *attributes) {
     json_t *shape = json_pack("[I]", (json_int_t)array->rows), *chunk = json_pack("[I]", (json_int_t)array->chunk_rows);
     json_t *dimensions = json_pack("[s]", array->dimensions[0]);
     if (array->columns) {
@@ -170,7 +170,7 @@ ups_status ups_small_publish_metadata(const char *directory, const ups_small_arr
                                       ups_error *error) {
     char *folder = format_path("%s/%s/c", directory, array->name, 0);
     char *path = format_path("%s/%s/zarr.json", directory, array->name, 0);
-    json_t *document = small_document(array, attributes);
+    json_t *document = ups_small_document(array, attributes);
     ups_status status =
         folder && path && document ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     if (status == UPS_OK) status = ups_make_directories(folder, error);
@@ -193,6 +193,17 @@ static size_t chunk_used_bytes(const ups_small_array *array, int64_t chunk) {
     int64_t left = array->rows - chunk * array->chunk_rows;
     int64_t used = left < array->chunk_rows ? left : array->chunk_rows;
     return (size_t)used * (size_t)row_elements(array) * 8;
+}
+
+uint32_t ups_small_chunk_crc(const ups_small_array *array, int64_t chunk, const void *rows) {
+    static const uint8_t zeros[256];
+    size_t used = chunk_used_bytes(array, chunk), length = chunk_bytes(array);
+    uint32_t crc = ups_crc32c(0, rows, used);
+    for (size_t n; used < length; used += n) {
+        n = length - used < sizeof zeros ? length - used : sizeof zeros;
+        crc = ups_crc32c(crc, zeros, n);
+    }
+    return crc;
 }
 
 ups_status ups_small_publish_chunk(const char *directory, const ups_small_array *array, int64_t chunk, const void *rows,
@@ -222,7 +233,7 @@ ups_status ups_small_read_chunk(const char *directory, const ups_small_array *ar
     size_t expected = chunk_bytes(array), length;
     char *path = ups_small_chunk_path(directory, array, chunk), *bytes = NULL;
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    ups_status status = ups_read_file(path, expected + CRC_BYTES, &bytes, &length, error);
+    ups_status status = ups_read_regular(path, expected + CRC_BYTES, &bytes, &length, error);
     if (status == UPS_OK && length != expected + CRC_BYTES) {
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: holds %zu bytes where %zu were expected", path, length,
                           expected + CRC_BYTES);
@@ -244,7 +255,7 @@ ups_status ups_small_read_chunk(const char *directory, const ups_small_array *ar
 ups_status ups_small_check_metadata(const char *directory, const ups_small_array *array, ups_error *error) {
     char *path = format_path("%s/%s/zarr.json", directory, array->name, 0);
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    json_t *document = NULL, *expected = small_document(array, NULL);
+    json_t *document = NULL, *expected = ups_small_document(array, NULL);
     ups_status status = ups_json_read(path, &document, error);
     const char *key;
     json_t *value;

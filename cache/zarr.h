@@ -23,6 +23,7 @@ typedef struct ups_cache_shape {
 #define UPS_CACHE_TIME "time"
 #define UPS_CACHE_SOURCE_SAMPLE "source_sample"
 #define UPS_CACHE_STATISTICS "statistics"
+#define UPS_CACHE_SHARDS "shards"
 
 int64_t ups_cache_shard_count(ups_cache_shape shape);
 /* "<directory>/latent/c/<shard>/0/0/0", with malloc; NULL: out of memory. */
@@ -30,7 +31,7 @@ char *ups_cache_shard_path(const char *directory, int64_t shard);
 
 /* Metadata documents: new references. `attributes` is borrowed and may be NULL. */
 json_t *ups_zarr_group(json_t *attributes);
-json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec);
+json_t *ups_zarr_latent(ups_cache_shape shape, ups_chunk_codec codec, json_t *attributes);
 
 /* The other way: checks that a document describes latents as ups_zarr_latent writes them. */
 ups_status ups_zarr_latent_parse(const json_t *document, const char *where, ups_cache_shape *shape,
@@ -46,11 +47,14 @@ typedef struct ups_small_array {
     const char *dimensions[2];
 } ups_small_array;
 
+json_t *ups_small_document(const ups_small_array *array, json_t *attributes); /* its zarr.json: a new reference */
 ups_status ups_small_publish_metadata(const char *directory, const ups_small_array *array, json_t *attributes,
                                       ups_error *error);
 /* Rows of chunk `chunk`; the last chunk's rows past the end are stored as zeros. */
 ups_status ups_small_publish_chunk(const char *directory, const ups_small_array *array, int64_t chunk, const void *rows,
                                    ups_error *error);
+/* CRC32C of that chunk: of its values and zeros, as it is stored behind them. */
+uint32_t ups_small_chunk_crc(const ups_small_array *array, int64_t chunk, const void *rows);
 ups_status ups_small_read_chunk(const char *directory, const ups_small_array *array, int64_t chunk, void *rows,
                                 ups_error *error);
 /* The array's zarr.json must agree with `array`, its attributes aside: UPS_ERR_FORMAT when not. */

@@ -142,6 +142,7 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     struct stat status;
     file->fd = ups_hdf5_open_admitted(access ? access->note : &file->own, path);
     if (file->fd < 0 || fstat(file->fd, &status) != 0) {
+        if (access) access->note->trouble.error_number = errno; /* not a word of the library tells */
         if (file->fd >= 0) close(file->fd);
         free(file);
         return NULL;

@@ -6,13 +6,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #define DEFAULT_THREADS 4
-#define SPARE_DESCRIPTORS 64    /* left to the rest of the process when the limit is raised for many files */
 #define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
 #define MOST_REFUSALS 1000      /* EINTR and EAGAIN in a row before a read is given up */
 
@@ -42,66 +40,6 @@ static uint64_t round_up(uint64_t bytes) {
 uint64_t ups_io_room(uint64_t length) {
     const uint64_t most = round_down(UINT64_MAX);
     return length > most - 2 * UPS_IO_ALIGNMENT ? most : round_up(length) + 2 * UPS_IO_ALIGNMENT;
-}
-
-/* Thousands of shards are ordinary, 1024 descriptors the ordinary soft limit. */
-static void allow_descriptors(int64_t count) {
-    struct rlimit limit;
-    rlim_t wanted = (rlim_t)count + SPARE_DESCRIPTORS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static void note_state(ups_io_file *file) {
-    struct stat now;
-    file->regular = fstat(file->fd, &now) == 0 && S_ISREG(now.st_mode) && now.st_size > 0; /* /proc's have no size */
-    if (!file->regular) return;
-    file->size = (uint64_t)now.st_size;
-    file->modified = now.st_mtim;
-}
-
-static bool has_changed(const ups_io_file *file) {
-    struct stat now;
-    if (!file->regular || fstat(file->fd, &now) != 0) return false;
-    return (uint64_t)now.st_size != file->size || now.st_mtim.tv_sec != file->modified.tv_sec ||
-           now.st_mtim.tv_nsec != file->modified.tv_nsec;
-}
-
-/* Once a process: a folder of a thousand shards needs no thousand lines. */
-static void say_direct_is_refused(const ups_io_file *file) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (atomic_flag_test_and_set(&said)) return;
-    ups_log(UPS_LOG_INFO, "%s: its file system refuses O_DIRECT; reading through the page cache instead", file->name);
-}
-
-static ups_status open_file(ups_io_file *file, const char *name, bool direct, ups_error *error) {
-    file->name = strdup(name);
-    if (!file->name) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to open it", name);
-    if (direct) file->fd = open(name, O_RDONLY | O_CLOEXEC | O_DIRECT);
-    atomic_store(&file->direct, direct && file->fd >= 0);
-    if (direct && file->fd < 0 && errno != EINVAL) return ups_fail_errno(error, "%s: cannot be opened", name);
-    if (file->fd < 0) file->fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (file->fd >= 0) {
-        note_state(file);
-        if (direct && !atomic_load(&file->direct)) say_direct_is_refused(file);
-        return UPS_OK;
-    }
-    if (errno == EMFILE)
-        return ups_fail(error, UPS_ERR_IO, "%s: too many files are open; raise the limit with `ulimit -n`", name);
-    return ups_fail_errno(error, "%s: cannot be opened", name);
-}
-
-static ups_status open_files(ups_io *io, const char *const *files, int64_t count, ups_error *error) {
-    allow_descriptors(count);
-    for (; io->file_count < count; io->file_count++) {
-        io->files[io->file_count].fd = -1;
-        ups_status status = open_file(&io->files[io->file_count], files[io->file_count], io->options.direct, error);
-        if (status == UPS_OK) continue;
-        io->file_count++; /* its name is to be freed */
-        return status;
-    }
-    return UPS_OK;
 }
 
 static ups_status open_backend(ups_io *io, ups_error *error) {
@@ -138,7 +76,7 @@ ups_status ups_io_open(const char *const *files, int64_t count, const ups_io_opt
     ups_status status = UPS_OK;
     if (!io->files || !io->requests || !io->finished)
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory for an I/O engine of %lld files", (long long)count);
-    if (status == UPS_OK) status = open_files(io, files, count, error);
+    if (status == UPS_OK) status = ups_io_files_open(io, files, count, error);
     if (status == UPS_OK) status = open_backend(io, error);
     if (status != UPS_OK) {
         ups_io_close(io);
@@ -165,11 +103,7 @@ void ups_io_close(ups_io *io) {
         ups_io_drain(io);
         io->backend->close(io);
     }
-    for (int64_t i = 0; i < io->file_count; i++) {
-        if (io->files[i].fd >= 0) close(io->files[i].fd);
-        free(io->files[i].name);
-    }
-    free(io->files);
+    ups_io_files_close(io);
     free(io->requests);
     free(io->finished);
     free(io);
@@ -204,7 +138,13 @@ bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag) {
     io->unused = request->next;
     *request = request_of(io, extent, buffer, tag);
     io->in_flight++;
-    io->backend->start(io, request);
+    request->error_number = ups_io_file_hold(io, extent.file);
+    if (request->error_number == 0) {
+        io->backend->start(io, request);
+    } else {
+        request->next = io->refused;
+        io->refused = request;
+    }
     return true;
 }
 
@@ -254,7 +194,7 @@ bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
     if (progress) return false;
     if (read->direct && (result == -EINVAL || result >= 0)) { /* some file systems take the flag and refuse the read */
         ups_io_file *file = &io->files[request->extent.file];
-        if (result == -EINVAL) say_direct_is_refused(file); /* else the file ends within a block */
+        if (result == -EINVAL) ups_io_say_direct_is_refused(file); /* else the file ends within a block */
         stop_direct(file);
         return false;
     }
@@ -266,7 +206,7 @@ static ups_io_completion completion_of(const ups_io *io, const ups_io_request *r
     uint64_t ahead = request->extent.offset - request->first; /* bytes before the extent's first */
     uint64_t got = request->done > ahead ? request->done - ahead : 0;
     if (got > request->extent.length) got = request->extent.length;
-    bool changed = request->error_number == 0 && has_changed(&io->files[request->extent.file]);
+    bool changed = request->error_number == 0 && ups_io_file_has_changed(&io->files[request->extent.file]);
     bool complete = request->error_number == 0 && got == request->extent.length && !changed;
     return (ups_io_completion){
         .tag = request->tag,
@@ -286,10 +226,13 @@ ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, in
     *count = 0;
     if (io->in_flight == 0 || room <= 0) return UPS_OK;
     if (room > io->options.queue_depth) room = io->options.queue_depth;
-    UPS_TRY(io->backend->collect(io, wait, io->finished, room, count, error));
+    for (; io->refused && *count < room; io->refused = io->refused->next) io->finished[(*count)++] = io->refused;
+    const int refused = *count;
+    if (refused < room) UPS_TRY(io->backend->collect(io, wait && refused == 0, io->finished, room, count, error));
     for (int i = 0; i < *count; i++) {
         ups_io_request *request = io->finished[i];
         completions[i] = completion_of(io, request);
+        if (i >= refused) ups_io_file_release(io, request->extent.file);
         request->next = io->unused;
         io->unused = request;
         io->in_flight--;
@@ -297,10 +240,7 @@ ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, in
     return UPS_OK;
 }
 
-bool ups_io_cached(ups_io *io, ups_extent extent) {
-    ups_io_file *file = &io->files[extent.file];
-    if (io->options.direct || extent.length == 0 || atomic_load_explicit(&file->untold, memory_order_relaxed))
-        return false;
+static bool is_cached(ups_io_file *file, ups_extent extent) {
     /* The pages at the ends may be there for a neighbour's sake; the one in the middle is not. */
     const uint64_t places[] = {extent.offset + extent.length / 2, extent.offset, extent.offset + extent.length - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -315,15 +255,29 @@ bool ups_io_cached(ups_io *io, ups_extent extent) {
     return true;
 }
 
+bool ups_io_cached(ups_io *io, ups_extent extent) {
+    ups_io_file *file = &io->files[extent.file];
+    if (io->options.direct || extent.length == 0 || atomic_load_explicit(&file->untold, memory_order_relaxed))
+        return false;
+    if (ups_io_file_hold(io, extent.file) != 0) return false;
+    bool cached = is_cached(file, extent);
+    ups_io_file_release(io, extent.file);
+    return cached;
+}
+
 ups_io_completion ups_io_read_now(ups_io *io, ups_extent extent, void *buffer) {
     ups_io_request request = request_of(io, extent, buffer, 0);
+    request.error_number = ups_io_file_hold(io, extent.file);
+    if (request.error_number != 0) return completion_of(io, &request);
     ups_io_read_all(io, &request);
-    return completion_of(io, &request);
+    ups_io_completion completion = completion_of(io, &request);
+    ups_io_file_release(io, extent.file);
+    return completion;
 }
 
 static ups_status describe_change(const ups_io_file *file, ups_error *error) {
     struct stat now = {0};
-    (void)fstat(file->fd, &now);
+    (void)stat(file->name, &now); /* it may be closed by now */
     return ups_fail(error, UPS_ERR_STALE,
                     "%s: was changed while it was being read (%llu bytes at opening, %llu now); what was read from it "
                     "is not used. Start again once nothing writes to it",

@@ -1,20 +1,32 @@
-/* What the two I/O engines have in common; included by io.c, io_uring.c and io_threads.c alone. */
+/* What the two I/O engines have in common; included by io.c, io_files.c, io_uring.c and io_threads.c
+ * alone. */
 #ifndef UPS_PIPELINE_IO_ENGINE_H
 #define UPS_PIPELINE_IO_ENGINE_H
 
 #include "pipeline/io.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
 typedef struct ups_io_file {
-    int fd;
+    int fd; /* −1: closed, which it is only when nobody holds it */
     char *name;
+    int holders;                        /* reads under way; counted where not all files are open */
+    struct ups_io_file *before, *after; /* in the list of those that are open and not held */
     atomic_bool direct; /* reads go around the page cache; cleared when the file system turns out to refuse */
     atomic_bool untold; /* the kernel does not say what its page cache holds of this file */
     bool regular;       /* an ordinary file: those below mean something */
     uint64_t size;      /* at opening, as the next */
     struct timespec modified;
 } ups_io_file;
+
+ups_status ups_io_files_open(ups_io *io, const char *const *files, int64_t count, ups_error *error);
+void ups_io_files_close(ups_io *io);
+/* A file that is held is open until it is released, as often as it was held. Any thread; errno, or 0. */
+int ups_io_file_hold(ups_io *io, uint32_t file);
+void ups_io_file_release(ups_io *io, uint32_t file);
+bool ups_io_file_has_changed(const ups_io_file *file); /* since the engine was opened; while held */
+void ups_io_say_direct_is_refused(const ups_io_file *file);
 
 /* One read of a request; short ones make several. */
 typedef struct ups_io_read {
@@ -56,7 +68,12 @@ struct ups_io {
     ups_io_options options;
     ups_io_file *files;
     int64_t file_count;
+    bool bounded; /* there are more files than may be open; all below are of that */
+    int64_t most_open, open_count;
+    ups_io_file *idle_first, *idle_last;
+    pthread_mutex_t lock;              /* guards descriptors, holders and the list of idle files */
     ups_io_request *requests, *unused; /* (queue_depth), and the list of those not under way */
+    ups_io_request *refused;           /* those whose file could not be opened again */
     ups_io_request **finished;         /* (queue_depth) scratch of reap */
     int in_flight;
 };

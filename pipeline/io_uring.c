@@ -23,7 +23,7 @@
 typedef struct ring_engine {
     struct io_uring ring;
     bool enabled;          /* by the first start */
-    bool files_registered; /* then a read names the file's index */
+    bool files_registered; /* then a read names the file's index; not where files come and go */
     uint8_t *registered;   /* memory that the kernel has pinned */
     uint64_t registered_bytes;
 } ring_engine;
@@ -76,7 +76,7 @@ static ups_status uring_open(ups_io *io, ups_error *error) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "this kernel's io_uring has no read operation (Linux 5.10 is needed)");
     }
-    int *descriptors = calloc((size_t)io->file_count + 1, sizeof *descriptors);
+    int *descriptors = io->bounded ? NULL : calloc((size_t)io->file_count + 1, sizeof *descriptors);
     for (int64_t i = 0; descriptors && i < io->file_count; i++) descriptors[i] = io->files[i].fd;
     engine->files_registered = descriptors && io->file_count > 0 &&
                                io_uring_register_files(&engine->ring, descriptors, (unsigned)io->file_count) == 0;

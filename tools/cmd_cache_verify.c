@@ -29,9 +29,9 @@ static const ups_usage usage = {
     OPTION_COUNT,
     "DIR is a whole cache, one task of it, or one task and split; CONFIG stands for the cache of its run. Ends with 1\n"
     "when anything is wrong.\n\n"
-    "--repair builds broken and missing shards again from the run's files and encoder, and nothing else; they come "
-    "out\n"
-    "with the bytes they had. With DIR the run is found by its config.yaml, which lies above the cache.\n",
+    "--repair builds broken and missing shards again from the run's files and encoder, and writes damaged documents\n"
+    "again; they come out with the bytes they had. What could not be read is left alone. With DIR the run is found by\n"
+    "its config.yaml, which lies above the cache.\n",
 };
 
 typedef struct verification {

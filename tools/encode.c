@@ -254,7 +254,8 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now(), used = ups_process_seconds();
     split_build b = {.request = request, .task = task, .split = split, .began = began, .reached = report->reached};
-    ups_latents_writing writing = {.broken = options.broken, .broken_count = options.broken_count};
+    ups_latents_writing writing = {
+        .repair = options.repair, .broken = options.broken, .broken_count = options.broken_count};
     find_rank(&writing.rank, &writing.ranks);
     UPS_TRY(ups_latents_write(request->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);

@@ -41,6 +41,7 @@ typedef struct ups_encode_report {
 /* How one task and split is built. */
 typedef struct ups_encode_options {
     bool wait;             /* for what other processes hold; otherwise it is left to them, and report->whole is false */
+    bool repair;           /* documents that are damaged are written again */
     const int64_t *broken; /* (broken_count) shards to be built again though they are there */
     int64_t broken_count;
 } ups_encode_options;

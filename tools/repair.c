@@ -60,24 +60,47 @@ static ups_status find_split(const ups_session *session, const char *group, cons
     return status;
 }
 
+/* Findings outside shards: documents and small arrays. With them mended, more of the shards can be examined. */
+static bool hides_shards(const ups_verify_report *report) {
+    return report->finding_count > 0 && report->findings[0].shard < 0; /* which come first */
+}
+
+/* Builds again what `found` tells of, then looks at what was built, or at everything where less was seen before. */
+static ups_status mend_once(const ups_session *session, const char *group, const ups_task *task, ups_split split,
+                            const ups_verify_report *found, ups_pool *pool, ups_repair_report *report,
+                            ups_error *error) {
+    const ups_verify_finding *unread = ups_verify_unread(found);
+    if (unread) { /* what cannot be read may be sound: nothing is given up for it */
+        return ups_fail(error, UPS_ERR_IO, "%s: not mended, since not all of it could be read: %.500s", group,
+                        unread->message);
+    }
+    int64_t *shards = malloc(((size_t)found->finding_count + 1) * sizeof *shards), count;
+    if (!shards) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_verify_broken_shards(found, shards, &count);
+    ups_encode_options options = {.wait = true, .repair = true, .broken = shards, .broken_count = count};
+    ups_encode_report encoded;
+    ups_status status = ups_encode_split(&session->request, task, split, options, &encoded, error);
+    if (status == UPS_OK) {
+        report->shards += count;
+        report->encoded += encoded.encoded;
+        status = hides_shards(found) ? ups_cache_verify(group, pool, NULL, NULL, &report->after, error)
+                                     : ups_cache_verify_shards(group, shards, count, pool, &report->after, error);
+    }
+    free(shards);
+    return status;
+}
+
 ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,
                             ups_pool *pool, ups_repair_report *report, ups_error *error) {
     const ups_task *task;
     ups_split split;
     *report = (ups_repair_report){0};
     UPS_TRY(find_split(session, group, &task, &split, error));
-    int64_t *shards = malloc(((size_t)found->finding_count + 1) * sizeof *shards), count;
-    if (!shards) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    ups_verify_broken_shards(found, shards, &count);
-    ups_encode_options options = {.wait = true, .broken = shards, .broken_count = count};
-    ups_encode_report encoded;
-    ups_status status = ups_encode_split(&session->request, task, split, options, &encoded, error);
-    if (status == UPS_ERR_FORMAT) {
-        ups_fail_within(error, "%s: cannot be mended in part (`ups cache build --restart` builds it anew)", group);
-    }
-    report->shards = count;
-    report->encoded = encoded.encoded;
-    if (status == UPS_OK) status = ups_cache_verify_shards(group, shards, count, pool, &report->after, error);
-    free(shards);
+    UPS_TRY(mend_once(session, group, task, split, found, pool, report, error));
+    if (!hides_shards(found) || report->after.finding_count == 0) return UPS_OK;
+    ups_verify_report shown = report->after; /* once the documents were mended */
+    report->after = (ups_verify_report){0};
+    ups_status status = mend_once(session, group, task, split, &shown, pool, report, error);
+    ups_verify_report_free(&shown);
     return status;
 }

@@ -18,8 +18,8 @@ typedef struct ups_repair_report {
 ups_status ups_repair_find_config(const char *path, char **config, ups_error *error);
 
 /* `group` is the directory of a task and split of the session's run, in which `found` has findings. UPS_ERR_ARGUMENT:
- * it is none of the run's; UPS_ERR_STALE: another encoder or other data made it; UPS_ERR_FORMAT: the group's own
- * document is damaged, so that nobody knows what made the rest. */
+ * it is none of the run's; UPS_ERR_STALE: another encoder or other data made it; UPS_ERR_IO: something could not be
+ * read, and nothing was touched. A repair that fails leaves what it had not replaced yet as it was. */
 ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,
                             ups_pool *pool, ups_repair_report *report, ups_error *error);
 

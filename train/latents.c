@@ -16,8 +16,8 @@
 #define READ_BYTES (1 << 20)
 
 ups_status ups_file_hash(const char *path, char hex[33], ups_error *error) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ups_fail_errno(error, "%s: cannot be opened", path);
+    int fd;
+    UPS_TRY(ups_open_regular(path, O_RDONLY, &fd, error));
     ups_hasher *hasher = ups_hasher_create();
     char *buffer = malloc(READ_BYTES);
     ups_status status = hasher && buffer ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);

@@ -8,6 +8,7 @@
 
 /* How a group is written, beyond what the configuration says: see ups_cache_description. */
 typedef struct ups_latents_writing {
+    bool repair;           /* documents that are damaged are written again; ups_cache_description */
     const int64_t *broken; /* (broken_count) shards to be built again though they are there */
     int64_t broken_count;
     int64_t rank, ranks;

@@ -253,6 +253,46 @@ static void a_shard_is_not_given_up_before_it_is_known_that_it_can_be_mended(voi
     refuse(f, &d, "another encoder weights");
 }
 
+static void a_repair_that_stops_leaves_what_there_was(void **state) {
+    fixture *f = *state;
+    char *before = fixture_join(f->root, "before"), command[5000];
+    ups_cache_description d = of_files(f, 1);
+    snprintf(command, sizeof command, "%s/waves/train/latent/c/0/0/0/0", f->few);
+    int fd = open(command, O_WRONLY);
+    assert_int_equal(pwrite(fd, "\x55\xaa\x55\xaa", 4, 40), 4);
+    close(fd);
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", f->few, before);
+    assert_int_equal(system(command), 0);
+    d.repair = true;
+    d.broken = (const int64_t[]){0};
+    d.broken_count = 1;
+    ups_cache_writer *writer;
+    ups_error error;
+    assert_int_equal(ups_cache_writer_open(f->few, &d, &writer, &error), UPS_OK);
+    assert_false(ups_cache_writer_done(writer, 0));
+    ups_cache_writer_close(writer);
+    fixture_assert_same_tree(before, f->few);
+    build_or_fail(f->few, &d);
+    free(before);
+}
+
+static void a_repair_builds_shards_that_it_finds_broken_itself(void **state) {
+    fixture *f = *state;
+    char *sound = fixture_join(f->root, "sound"), path[4096];
+    ups_cache_description d = of_files(f, 1);
+    build_or_fail(sound, &d);
+    snprintf(path, sizeof path, "%s/waves/train/latent/c/1/0/0/0", f->few);
+    assert_int_equal(truncate(path, 30), 0);
+    snprintf(path, sizeof path, "%s/waves/train/zarr.json", f->few);
+    assert_int_equal(truncate(path, 30), 0);
+    ups_error error;
+    assert_int_equal(fixture_build(f->few, &d, 1, &error), UPS_ERR_FORMAT); /* a build is no repair */
+    d.repair = true;
+    build_or_fail(f->few, &d);
+    fixture_assert_same_tree(sound, f->few);
+    free(sound);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(more_files_extend_a_cache_to_the_bytes_of_a_build_from_nothing, set_up,
@@ -269,6 +309,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(changed_parameters_do_not_extend_a_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cache_that_is_being_built_is_not_extended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(broken_shards_are_built_again_and_nothing_else, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_repair_builds_shards_that_it_finds_broken_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_repair_that_stops_leaves_what_there_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_shard_is_not_given_up_before_it_is_known_that_it_can_be_mended, set_up,
                                         tear_down),
     };

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "cache/document.h"
 #include "cache/group.h"
 #include "cache/verify.h"
 #include "fixture.h"
@@ -111,15 +112,20 @@ static void assert_no_torn_shard(const char *directory, const ups_cache_descript
     char *group = fixture_join(directory, "waves/train");
     ups_cache_shape shape = {d->samples, {d->times, d->tokens, d->dim}, d->samples_per_shard};
     ups_chunk_place places[PER_SHARD];
-    ups_error error;
+    ups_error error, changed;
+    json_t *attributes;
+    assert_int_equal(ups_document_read_group(group, &attributes, &changed, &error), UPS_OK);
+    assert_int_equal(changed.code, UPS_OK);
     for (int64_t s = 0; s < ups_cache_shard_count(shape); s++) {
         char *path = ups_cache_shard_path(group, s);
-        if (ups_path_exists(path) &&
-            ups_shard_read_index(path, shape.samples_per_shard, s * PER_SHARD, places, &error) != UPS_OK) {
+        ups_shard_identity identity = ups_document_identity(attributes, s);
+        if (ups_path_exists(path) && ups_shard_read_index(path, &identity, shape.samples_per_shard, s * PER_SHARD,
+                                                          places, NULL, &error) != UPS_OK) {
             fail_msg("%s", error.message);
         }
         free(path);
     }
+    json_decref(attributes);
     free(group);
 }
 

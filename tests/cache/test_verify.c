@@ -2,6 +2,7 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "cache/export.h"
+#include "cache/shard.h"
 #include "cache/verify.h"
 #include "fixture.h"
 
@@ -61,7 +62,7 @@ static void a_sound_cache_has_no_findings(void **state) {
     ups_verify_report_free(&report);
 }
 
-/* The sample whose chunk covers byte `at` of a shard, from the index at its end; −1 for the index itself. */
+/* The sample whose chunk covers byte `at` of a shard, from the index at its end; −1 for what is behind the chunks. */
 static int64_t sample_at(const char *bytes, size_t length, int64_t shard, size_t at) {
     size_t index = length - PER_SHARD * 16 - 4;
     for (int64_t i = 0; i < PER_SHARD; i++) {
@@ -69,7 +70,7 @@ static int64_t sample_at(const char *bytes, size_t length, int64_t shard, size_t
         memcpy(place, bytes + index + i * 16, 16);
         if (place[0] != UINT64_MAX && at >= place[0] && at < place[0] + place[1]) return shard * PER_SHARD + i;
     }
-    assert_true(at >= index);
+    assert_true(at >= length - ups_shard_tail_bytes(PER_SHARD));
     return -1;
 }
 
@@ -132,7 +133,7 @@ static void shards_that_traded_places_are_found(void **state) {
     assert_int_equal(rename(one, aside) | rename(two, one) | rename(aside, two), 0);
     ups_verify_report report = verify(f);
     assert_true(report.finding_count >= 2);
-    assert_non_null(strstr(report.findings[0].message, "not the trajectory that belongs here"));
+    assert_non_null(strstr(report.findings[0].message, "0/0/0/0: is shard 1 of waves/train in the place of shard 0"));
     ups_verify_report_free(&report);
     free(one);
     free(two);
@@ -190,7 +191,7 @@ static void damaged_small_arrays_are_found(void **state) {
 
 static void a_changed_document_of_any_array_is_found(void **state) {
     const fixture *f = *state;
-    static const char *const arrays[] = {"latent", "time", "condition", "source_sample", "statistics"};
+    static const char *const arrays[] = {"latent", "time", "condition", "source_sample", "statistics", "shards"};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         char name[40], *bytes;
         snprintf(name, sizeof name, "%s/zarr.json", arrays[i]);
@@ -204,7 +205,7 @@ static void a_changed_document_of_any_array_is_found(void **state) {
         assert_int_equal(ups_publish_bytes(path, bytes, length, &error), UPS_OK);
         ups_verify_report report = verify(f);
         assert_int_equal(report.finding_count, 1);
-        assert_int_equal(report.findings[0].code, UPS_ERR_FORMAT);
+        assert_true(report.findings[0].code == UPS_ERR_FORMAT || report.findings[0].code == UPS_ERR_CHECKSUM);
         assert_non_null(strstr(report.findings[0].message, path));
         ups_verify_report_free(&report);
         kind[1] = 'r';

@@ -269,7 +269,7 @@ static void build_in_child(const char *directory, void (*prepare)(void), char *m
     if (child == 0) {
         prepare();
         ups_cache_description d = fixture_description(SAMPLES, 60, 16, 64, PER_SHARD);
-        ups_error error = {UPS_OK, "it was built"};
+        ups_error error = {.code = UPS_OK, .message = "it was built"};
         ups_status built = fixture_build(directory, &d, 2, &error);
         ssize_t written = write(pipes[1], error.message, strlen(error.message));
         _exit(written < 0 ? 99 : (int)built);

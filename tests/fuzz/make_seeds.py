@@ -53,11 +53,13 @@ def seed_caches():
                 continue
             was = [[9, 21, 5, 32], [4, 21, 5, 32], [1, 21, 5, 32], [21], [9, 2], [9], [9, 6], [4, 6]]
             now = [[5, 6, 2, 4], [2, 6, 2, 4], [1, 6, 2, 4], [6], [5, 2], [5], [5, 6], [2, 6]]
-            for i, part in enumerate(("", "latent/", "time/", "condition/", "source_sample/", "statistics/")):
+            for i, part in enumerate(("", "latent/", "time/", "condition/", "source_sample/", "statistics/", "shards/")):
                 document = shape(json.loads((group / part / "zarr.json").read_text()), was, now)
                 if part == "":
                     document["attributes"]["ups"].update(samples=5, times=6, tokens=2, dim=4, samples_per_shard=2)
                 put("zarr_json", part.strip("/") or "group", bytes([i]) + json.dumps(document).encode())
+                if part == "":
+                    put("zarr_json", "group-mended", bytes([0x80]) + json.dumps(document, indent=2).encode())
     for way in (1, 2, 6, 10, 18):
         put("codec", f"way-{way}", bytes([way, 7, 2, 5, 1, 3]) + random.integers(0, 60, 200, dtype="u1").tobytes())
     smooth = np.sin(np.arange(240) / 20).astype("<f2").tobytes()

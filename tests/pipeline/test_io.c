@@ -166,22 +166,22 @@ static void a_read_past_the_end_names_the_file_and_the_place(void **state) {
     check_truncated(w->engine, w->direct);
 }
 
-static void check_directory(ups_io_engine engine, bool direct) {
-    const char *files[] = {directory};
+static void check_refused(ups_io_engine engine, bool direct) {
+    const char *files[] = {"/proc/self/mem"}; /* nothing lies at address 0 */
     ups_io *io = open_engine(files, 1, engine, 4, direct);
     void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(10));
     ups_error error = {0};
     ups_io_completion completion = read_one(io, (ups_extent){0, 0, 10}, buffer);
     assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, directory));
-    assert_non_null(strstr(error.message, "directory"));
+    assert_non_null(strstr(error.message, "/proc/self/mem"));
+    assert_non_null(strstr(error.message, "Input/output error"));
     ups_io_close(io);
     ups_aligned_free(buffer);
 }
 
 static void a_refused_read_carries_the_systems_reason(void **state) {
     const way *w = way_of(__func__, state);
-    check_directory(w->engine, w->direct);
+    check_refused(w->engine, w->direct);
 }
 
 /* /proc hands out a page or so a read, and refuses O_DIRECT when opened with it. */
@@ -335,6 +335,145 @@ static void more_files_than_the_soft_limit_of_descriptors_open(void **state) {
     ups_aligned_free(buffer);
 }
 
+/* ---- more files than may be open ---- */
+
+enum { MANY_FILES = 300, FEW_DESCRIPTORS = 64, MANY_BYTES = 5000 };
+
+static void fill_pattern(int file, uint8_t bytes[MANY_BYTES]) {
+    for (int i = 0; i < MANY_BYTES; i++) bytes[i] = (uint8_t)(file * 31 + i * 7 + i / 256);
+}
+
+static int open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < FEW_DESCRIPTORS; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+typedef struct many {
+    ups_io *io;
+    char names[MANY_FILES][80];
+    const char *files[MANY_FILES];
+    int failures;
+} many;
+
+/* As decode threads do: looks into the page cache and copies out of it, beside the thread that submits. */
+static void *read_beside(void *context) {
+    many *m = context;
+    uint8_t *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(100)), expected[MANY_BYTES];
+    for (unsigned i = 0; i < 3000; i++) {
+        ups_extent extent = {i * 2654435761u % MANY_FILES, i % 4000, 100};
+        ups_io_cached(m->io, extent);
+        ups_io_completion read = ups_io_read_now(m->io, extent, buffer);
+        fill_pattern((int)extent.file, expected);
+        if (read.status != UPS_OK || memcmp(read.bytes, expected + extent.offset, 100) != 0) m->failures++;
+    }
+    ups_aligned_free(buffer);
+    return NULL;
+}
+
+static int read_many(many *m, ups_io_engine engine, bool direct) {
+    enum { DEPTH = 16, READS = 2000 };
+    ups_io_options options = {.engine = engine, .queue_depth = DEPTH, .threads = 2, .direct = direct};
+    ups_error error;
+    if (ups_io_open(m->files, MANY_FILES, &options, &m->io, &error) != UPS_OK) return 2;
+    if (open_descriptors() > FEW_DESCRIPTORS / 2) return 3;
+    pthread_t beside;
+    if (pthread_create(&beside, NULL, read_beside, m) != 0) return 4;
+    uint64_t room = ups_io_room(1000);
+    uint8_t *memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, room * DEPTH), expected[MANY_BYTES];
+    int unused[DEPTH], unused_count = DEPTH, started = 0, finished = 0;
+    for (int i = 0; i < DEPTH; i++) unused[i] = i;
+    while (finished < READS) {
+        while (started < READS && unused_count > 0) {
+            ups_extent extent = {(uint32_t)(rand() % MANY_FILES), (uint64_t)(rand() % 4000), 1000};
+            int buffer = unused[--unused_count];
+            ups_io_submit(m->io, extent, memory + (uint64_t)buffer * room, (uint64_t)buffer);
+            started++;
+        }
+        ups_io_completion completions[5];
+        int count = 0;
+        if (ups_io_reap(m->io, true, completions, 5, &count, NULL) != UPS_OK) return 5;
+        for (int i = 0; i < count; i++) {
+            fill_pattern((int)completions[i].extent.file, expected);
+            if (completions[i].status != UPS_OK ||
+                memcmp(completions[i].bytes, expected + completions[i].extent.offset, 1000) != 0)
+                return 6;
+            unused[unused_count++] = (int)completions[i].tag;
+            finished++;
+        }
+        if (open_descriptors() > FEW_DESCRIPTORS / 2 + DEPTH) return 7;
+    }
+    pthread_join(beside, NULL);
+    /* One that changed while it was closed is found out, and named. */
+    for (int f = 0; f < MANY_FILES; f++) {
+        int fd = open(m->names[f], O_WRONLY | O_APPEND);
+        if (write(fd, "x", 1) != 1 || close(fd) != 0) return 8;
+        ups_io_completion read = ups_io_read_now(m->io, (ups_extent){(uint32_t)f, 0, 10}, memory);
+        if (read.status != UPS_ERR_STALE) return 9;
+        if (ups_io_completion_error(m->io, &read, &error) != UPS_ERR_STALE || !strstr(error.message, "5001 now"))
+            return 10;
+        if (truncate(m->names[f], MANY_BYTES) != 0) return 11;
+    }
+    /* With none left the message says so. */
+    int taken[FEW_DESCRIPTORS], taken_count = 0;
+    while ((taken[taken_count] = open("/dev/null", O_RDONLY)) >= 0) taken_count++;
+    ups_io_close(m->io);
+    int refused = ups_io_open(m->files, MANY_FILES, &options, &m->io, &error);
+    if (refused == UPS_OK) ups_io_close(m->io);
+    while (taken_count > 0) close(taken[--taken_count]);
+    ups_aligned_free(memory);
+    return m->failures > 0 ? 12 : 0;
+}
+
+static int read_many_in_child(many *m) {
+    struct rlimit few = {FEW_DESCRIPTORS, FEW_DESCRIPTORS};
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
+    for (int direct = 0; direct < 2; direct++) {
+        int wrong = read_many(m, UPS_IO_THREADS, direct);
+        if (wrong) return wrong;
+        if (!ups_io_uring_available(NULL)) continue;
+        if ((wrong = read_many(m, UPS_IO_URING, direct)) != 0) return 20 + wrong;
+    }
+    return 0;
+}
+
+static void more_files_than_may_be_open_are_read_by_a_few_descriptors(void **state) {
+    (void)state;
+    many *m = calloc(1, sizeof *m);
+    uint8_t bytes[MANY_BYTES];
+    for (int f = 0; f < MANY_FILES; f++) {
+        snprintf(m->names[f], sizeof m->names[f], "%s/many-%d.bin", directory, f);
+        m->files[f] = m->names[f];
+        fill_pattern(f, bytes);
+        assert_int_equal(ups_publish_bytes(m->names[f], bytes, MANY_BYTES, NULL), UPS_OK);
+    }
+    pid_t child = fork();
+    if (child == 0) _exit(read_many_in_child(m));
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    for (int f = 0; f < MANY_FILES; f++) unlink(m->names[f]);
+    free(m);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_pipe_is_refused_by_name_at_once(void **state) {
+    (void)state;
+    char path[90];
+    snprintf(path, sizeof path, "%s/pipe", directory);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const char *files[] = {names[0], path};
+    ups_io *io = NULL;
+    ups_error error = {0};
+    ups_io_options options = {0};
+    alarm(30);
+    ups_status status = ups_io_open(files, 2, &options, &io, &error);
+    alarm(0);
+    unlink(path);
+    assert_int_equal(status, UPS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "pipe: is a named pipe"));
+}
+
 static void engines_have_names(void **state) {
     (void)state;
     ups_io_engine engine;
@@ -373,6 +512,8 @@ int main(void) {
         cmocka_unit_test(where_io_uring_is_refused_auto_reads_with_threads),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(more_files_than_the_soft_limit_of_descriptors_open),
+        cmocka_unit_test(a_pipe_is_refused_by_name_at_once),
+        cmocka_unit_test(more_files_than_may_be_open_are_read_by_a_few_descriptors),
         cmocka_unit_test(engines_have_names),
         cmocka_unit_test(the_room_for_an_extent_is_never_less_than_the_extent_takes),
     };

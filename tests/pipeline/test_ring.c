@@ -58,7 +58,7 @@ static void of_several_failures_the_earliest_part_is_reported(void **state) {
     (void)state;
     ups_ring *ring = make(1, 0);
     ups_slot *slot = ups_ring_begin(ring, 3, false);
-    ups_error late = {UPS_ERR_IO, "part 2"}, early = {UPS_ERR_FORMAT, "part 1"};
+    ups_error late = {.code = UPS_ERR_IO, .message = "part 2"}, early = {.code = UPS_ERR_FORMAT, .message = "part 1"};
     ups_ring_part_done(ring, slot, 2, UPS_ERR_IO, &late);
     ups_ring_part_done(ring, slot, 1, UPS_ERR_FORMAT, &early);
     ups_ring_part_done(ring, slot, 0, UPS_OK, NULL);

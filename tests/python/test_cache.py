@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import zarr
 
+from sealed import check_of, xxh3
 from tiny_run import PATIENCE
 
 UPS, MAKE_CACHE = sys.argv[1], sys.argv[2]
@@ -151,7 +152,20 @@ def check_both_codecs(expected, cache):
     shard = open(path, "rb").read()
     index = np.frombuffer(shard[-(16 * 4 + 4):-4], "<u8").reshape(4, 2)
     chunks = [shard[offset:offset + length] for offset, length in index.tolist()]
-    claim("chunks tile the shard", sum(map(len, chunks)) + 16 * 4 + 4 == len(shard))
+    seal = shard[-(16 * 4 + 4 + 4 * 4 + 96):-(16 * 4 + 4)]
+    claim("chunks, seal and index tile the shard", sum(map(len, chunks)) + len(seal) + 16 * 4 + 4 == len(shard))
+    attributes = json.load(open(os.path.join(cache, "waves/train/zarr.json")))["attributes"]["ups"]
+    statistics = open(os.path.join(cache, "waves/train/statistics/c/1/0"), "rb").read()
+    claim("the seal names chunks, group, shard and statistics",
+          seal[:-4] == b"".join(c[-4:] for c in chunks) + b"waves/train".ljust(64, b"\0") + bytes.fromhex(attributes["group"])
+          + (1).to_bytes(8, "little") + statistics[-4:])
+    listed = np.frombuffer(open(os.path.join(cache, "waves/train/shards/c/0/0"), "rb").read()[:-4], "<u8").reshape(3, 2)
+    digest = f"{listed[1, 1]:016x}{listed[1, 0]:016x}"
+    claim("the digest in `shards` is that of seal and index", digest == xxh3(shard[-(16 * 4 + 4 + 4 * 4 + 96):]))
+    claim("`shards` has the hash that the group says", attributes["result"]["shards"] == xxh3(listed.tobytes()))
+    for name, found in attributes["documents"].items():
+        claim(f"the document of {name} has the hash that the group says", xxh3(open(os.path.join(cache, "waves/train", name, "zarr.json"), "rb").read()) == found)
+    claim("so has the group's own", check_of(open(os.path.join(cache, "waves/train/zarr.json"), "rb").read()) == attributes["check"])
     claim("NumPy decodes what C encoded", all(same(latent.decode(c[:-4], e.shape), e) for c, e in zip(chunks, expected[4:8])))
     claim("both make the same bytes", all(c[:-4] == latent.encode(e) for c, e in zip(chunks, expected[4:8])))
 
@@ -161,7 +175,7 @@ def check_both_codecs(expected, cache):
     chunks = [checked(latent.encode(e)) for e in expected[4:8]]
     lengths = np.array([len(c) for c in chunks], "<u8")
     index = np.stack([np.cumsum(lengths) - lengths, lengths], axis=1).astype("<u8")
-    open(path, "wb").write(b"".join(chunks) + checked(index.tobytes()))
+    open(path, "wb").write(b"".join(chunks) + checked(b"".join(c[-4:] for c in chunks) + seal[16:-4]) + checked(index.tobytes()))
     exported = os.path.join(cache, "numpy.npy")
     done = ups("export", cache + "/waves/train", "--format", "npy", "-o", exported)
     claim("C decodes what NumPy encoded", done.returncode == 0 and same(np.load(exported), expected), done.stderr)

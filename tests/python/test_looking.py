@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 import zarr
 
+from sealed import rewrite
 from tiny_run import PATIENCE, runs, tree
 
 UPS, MAKE_CACHE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -143,12 +144,12 @@ def check_pages(scratch):
     cache = os.path.join(scratch, "page")
     make(cache, "skip=2,5")
     evil = "<script>alert('1')</script>\"&"
-    metadata = os.path.join(cache, GROUP, "zarr.json")
-    document = json.load(open(metadata))
-    attributes = document["attributes"]["ups"]
-    attributes["source"] = [evil]
-    attributes["result"]["skipped"][0]["reason"] = evil
-    json.dump(document, open(metadata, "w"))
+
+    def change(attributes):
+        attributes["source"] = [evil]
+        attributes["result"]["skipped"][0]["reason"] = evil
+
+    rewrite(os.path.join(cache, GROUP), change)
     path = os.path.join(scratch, "page.html")
     done = ups("inspect", cache, "--html", path)
     claim("inspect --html writes a page", done.returncode == 0 and os.path.exists(path), done.stderr)
@@ -195,9 +196,7 @@ def check_stale(made, config, cache):
     done = ups("prune", "--config", config)
     claim("nothing of a run's own cache is stale", done.returncode == 0 and "nothing to remove" in done.stdout, done.stdout + done.stderr)
     metadata = os.path.join(cache, "advection/train/zarr.json")
-    document = json.load(open(metadata))
-    document["attributes"]["ups"]["fingerprint"]["encoder_weights"] = 32 * "0"
-    json.dump(document, open(metadata, "w"))
+    rewrite(os.path.dirname(metadata), lambda attributes: attributes["fingerprint"].update(encoder_weights=32 * "0"))
     facts = json.loads(ups("inspect", cache, "--fields", "--json").stdout)
     reasons = {group["split"]: group["decoded"].get("unavailable", "") for group in facts if group["task"] == "advection"}
     claim("inspect says why fields of a stale cache are not decoded", "encoder weights" in reasons["train"] and not reasons["test"], reasons)
@@ -315,9 +314,7 @@ def check_list_and_prune(scratch):
     claim("a file instead of a directory is a sentence", is_sentence(done, "expected.f16"), done.stderr)
 
     unfinished = os.path.join(root, "good", GROUP, "zarr.json")
-    document = json.load(open(unfinished))
-    document["attributes"]["ups"]["complete"] = False
-    json.dump(document, open(unfinished, "w"))
+    rewrite(os.path.dirname(unfinished), lambda attributes: attributes.update(complete=False))
     before = tree(root)
     done = ups("prune", root, "--older-than", "0d")
     claim("prune says what it would remove, and removes nothing",

@@ -11,6 +11,7 @@ import sys
 import time
 import unittest
 
+from sealed import rewrite
 from skipping import main
 from tiny_run import CONFIG, PATIENCE, Runs, tree
 
@@ -154,15 +155,31 @@ class Together(unittest.TestCase):
                                         "darcy/train": {"shards": 0, "encoded": 0, "sound": True}})
             self.assertEqual(tree(self.cache), self.alone)
 
-    def test_a_cache_that_nobody_can_vouch_for_is_not_mended_in_part(self):
+    def test_damaged_documents_are_written_again(self):
+        """From the copy that the latents' document keeps; without it the shards are built again as well."""
         self.runs.must("cache", "build", self.config)
-        document = os.path.join(self.cache, "darcy", "test", "zarr.json")
-        with open(document, "w", encoding="utf-8") as file:
-            file.write("{")
+        own, latents, root = (os.path.join(self.cache, *names, "zarr.json") for names in (("darcy", "test"), ("darcy", "test", "latent"), ()))
+        for files, encoded in (((own,), 0), ((latents,), 0), ((root,), 0), ((own, latents), 6)):
+            for file in files:
+                with open(file, "w", encoding="utf-8") as damaged:
+                    damaged.write("{")
+            self.assertEqual(self.runs.run("cache", "verify", self.cache).returncode, 1)
+            mended = json.loads(self.runs.must("cache", "verify", "--repair", self.config, "--json").stdout)
+            repaired = [g["repaired"] for g in mended if "repaired" in g]  # the root's by the first group below it
+            self.assertEqual([(r["encoded"], r["sound"]) for r in repaired], [(encoded, True)])
+            self.assertEqual(tree(self.cache), self.alone)
+
+    def test_a_cache_of_another_encoder_is_not_mended(self):
+        self.runs.must("cache", "build", self.config)
+        group = os.path.join(self.cache, "darcy", "test")
+        rewrite(group, lambda attributes: attributes["fingerprint"].update(encoder_weights="0" * 32))
+        os.remove(os.path.join(group, "latent", "zarr.json"))
+        before = tree(self.cache)
         done = self.runs.run("cache", "verify", "--repair", self.config)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("--restart", done.stderr)
-        shutil.rmtree(os.path.join(self.cache, "darcy", "test"))
+        self.assertIn("another encoder weights", done.stderr)
+        self.assertEqual(tree(self.cache), before)
+        shutil.rmtree(group)
 
 
 if __name__ == "__main__":
