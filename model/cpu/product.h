@@ -97,14 +97,14 @@ UPS_TILE_SIZES(7)
 UPS_TILE_SIZES(8)
 #endif
 
-    /* By rows - 1 and vectors - 1. */
-    static void (*const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS])(const ups_tile_call *call) = {
-        UPS_TILE_NAMES(1), UPS_TILE_NAMES(2), UPS_TILE_NAMES(3), UPS_TILE_NAMES(4),
+/* By rows - 1 and vectors - 1. */
+static void (*const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS])(const ups_tile_call *call) = {
+    UPS_TILE_NAMES(1), UPS_TILE_NAMES(2), UPS_TILE_NAMES(3), UPS_TILE_NAMES(4),
 #if defined(__AVX2__) || defined(__aarch64__)
-        UPS_TILE_NAMES(5), UPS_TILE_NAMES(6),
+    UPS_TILE_NAMES(5), UPS_TILE_NAMES(6),
 #endif
 #if defined(__AVX512F__)
-        UPS_TILE_NAMES(7), UPS_TILE_NAMES(8),
+    UPS_TILE_NAMES(7), UPS_TILE_NAMES(8),
 #endif
 };
 #undef UPS_TILE_SIZE
