@@ -90,8 +90,9 @@ static ups_status read_record(const char *latest, record *r, ups_error *error) {
     char file[FILE_NAME];
     UPS_TRY(ups_json_integer(r->json, "format", latest, &format, error));
     if (format != FORMAT) {
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'format' is %lld; this version of UPS reads format %d", latest,
-                        (long long)format, FORMAT);
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "%s: 'format' is %lld; this version of UPS reads format %d (use the version that wrote it)",
+                        latest, (long long)format, FORMAT);
     }
     UPS_TRY(ups_json_integer(r->json, "step", latest, &r->step, error));
     if (r->step < 0) return refuse_number(latest, "step", (double)r->step, "0 or more", error);

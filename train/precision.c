@@ -1,6 +1,7 @@
 #include "train/precision.h"
 
 #include "base/files.h"
+#include "base/log.h"
 #include "model/cpu/device.h"
 #include "train/checkpoint.h"
 #include <stdio.h>
@@ -30,10 +31,10 @@ ups_precision ups_precision_resolve(ups_precision precision) {
 
 void ups_precision_explain(ups_precision precision, char *text, size_t bytes) {
     bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16;
-    const char *why = fast && half ? "this processor has AMX"
-                      : fast       ? "this processor has AMX; bf16 would be faster"
-                      : half       ? "this processor has no AMX; f32 would be faster"
-                                   : "this processor has no AMX; bf16 would be slower";
+    const char *why = fast && half ? "AMX multiplies it"
+                      : fast       ? "AMX would multiply bf16 faster"
+                      : half       ? "there is no AMX to use here; f32 would be faster"
+                                   : "there is no AMX to use here; bf16 would be slower";
     snprintf(text, bytes, "%s (%s)", ups_precision_name(precision), why);
 }
 
@@ -47,11 +48,12 @@ ups_status ups_precision_recorded(const ups_run_config *config, ups_precision *r
         status = ups_run_config_load(path, NULL, 0, &run, error);
         if (status == UPS_OK)
             *recorded = run->precision;
-        else if (config->precision != UPS_PRECISION_AUTO)
+        else if (status != UPS_ERR_MEMORY) { /* a checkpoint tells it, too; only one of an earlier version does not */
+            if (config->precision == UPS_PRECISION_AUTO)
+                ups_log(UPS_LOG_WARNING, "the precision that the run began in is not known from its config.yaml: %s",
+                        error->message);
             status = UPS_OK;
-        else
-            ups_fail_within(error, "what precision the run began in cannot be read (restore the file, or say "
-                                   "`precision: f32` or `precision: bf16`)");
+        }
     }
     ups_run_config_free(run);
     free(path);

@@ -46,7 +46,7 @@ ups_status ups_run_state_read(const ups_run_config *config, ups_run_state *state
             if (!entry) continue;
             status = read_stage(entry, path, (ups_stage)s, &state->stage[s], error);
             if (status != UPS_OK)
-                ups_fail_within(error, "the run's state is damaged (restore it, or begin anew with --restart)");
+                ups_fail_within(error, "the run's state is damaged (restore the file, or remove it to begin anew)");
         }
     }
     json_decref(json);

@@ -63,14 +63,17 @@ static void load_head(const heads *h, const ups_tensor *from, int64_t offset, in
             memset(to, 0, (size_t)h->padded_width * sizeof(float));
             continue;
         }
-        load_row(from, offset + r * stride, h->width, h->padded_width, to);
+        const float *row = ups_row_read(from, offset + r * stride, h->width, to); /* `to`, or the tensor itself */
+        float scale = factor;
         if (gain) {
-            float inverse = keep ? inverse_rms(to, h->width, h->epsilon) : rms[r * h->count];
+            float inverse = keep ? inverse_rms(row, h->width, h->epsilon) : rms[r * h->count];
             if (keep && rms) rms[r * h->count] = inverse;
-            for (int64_t i = 0; i < h->width; i++) to[i] *= inverse * factor * gain[i];
-        } else if (factor != 1.0f) {
-            for (int64_t i = 0; i < h->width; i++) to[i] *= factor;
+            scale *= inverse;
+            for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale * gain[i];
+        } else {
+            for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale;
         }
+        for (int64_t i = h->width; i < h->padded_width; i++) to[i] = 0.0f;
     }
 }
 

@@ -38,12 +38,14 @@ typedef struct ups_tile_call {
 static inline __attribute__((always_inline)) void ups_tile_run(const int rows, const int vectors,
                                                                const ups_tile_call *t) {
     f32v sum[UPS_TILE_ROWS][UPS_TILE_VECTORS];
-    const float *a[UPS_TILE_ROWS], *b = t->b;
-    const int64_t k_stride = t->k_stride, b_stride = t->b_stride, end = t->k * k_stride;
+    const float *a[UPS_TILE_ROWS], *b = t->b, *const bias = t->bias;
+    const bool accumulate = t->accumulate;
+    float *const to = t->c;
+    const int64_t k_stride = t->k_stride, b_stride = t->b_stride, end = t->k * k_stride, c_stride = t->c_stride;
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         a[i] = t->a + i * t->row_stride;
-        __builtin_prefetch(t->c + i * t->c_stride, 1);
+        __builtin_prefetch(to + i * c_stride, 1);
         for (int v = 0; v < vectors; v++) sum[i][v] = (f32v){0};
     }
     for (int64_t l = 0; l != end; l += k_stride, b += b_stride) {
@@ -57,11 +59,11 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        float *c = t->c + i * t->c_stride;
+        float *c = to + i * c_stride;
         for (int v = 0; v < vectors; v++, c += UPS_VECTOR) {
             f32v value = sum[i][v];
-            if (t->bias) value += f32v_load(t->bias + v * UPS_VECTOR);
-            f32v_store(c, t->accumulate ? f32v_load(c) + value : value);
+            if (bias) value += f32v_load(bias + v * UPS_VECTOR);
+            f32v_store(c, accumulate ? f32v_load(c) + value : value);
         }
     }
 }

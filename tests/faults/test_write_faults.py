@@ -39,7 +39,7 @@ FAULTY = [("write", "+:ENOSPC", "No space left on device; make room"), ("write",
 # A descriptor whose data was synced, or that only held a lock, may be closed badly. What is published is looked after.
 # A shard that is whole under its name is taken as built; its directory is synced once more then. Entering the builders of
 # a group is tried again.
-COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$|/\.building/"
+COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$|/\.building(/|$)"
 
 
 class WriteFaults(FaultTests):
