@@ -82,7 +82,7 @@ static ups_status compare(const char *directory, const json_t *found, const ups_
 }
 
 /* What is on disk must have been made from the same attributes, but for what only a finished build adds; or it is
- * extended: its document becomes ours, incomplete, before anything else changes. */
+ * extended: its document becomes ours, incomplete, before anything else changes. A repair extends nothing. */
 static ups_status check_existing(const ups_cache_layout *layout, int64_t *extended_from, ups_error *error) {
     const char *directory = layout->directory;
     json_t *found = NULL;
@@ -94,6 +94,13 @@ static ups_status check_existing(const ups_cache_layout *layout, int64_t *extend
         int64_t samples = 0;
         status = ups_cache_check_extension(directory, found, layout->attributes, layout->description, layout->shape,
                                            &samples, error);
+        if (status == UPS_OK && layout->description->repair) {
+            status =
+                ups_fail(error, UPS_ERR_STALE,
+                         "%s: is not repaired, for it would be extended: source files were added since it was built; "
+                         "`ups cache build` extends it",
+                         directory);
+        }
         if (status == UPS_OK && layout->building) {
             status = ups_fail(error, UPS_ERR_IO,
                               "%s: cannot be extended while it is being built: %s is at work in it; wait for it",
@@ -108,6 +115,11 @@ static ups_status check_existing(const ups_cache_layout *layout, int64_t *extend
     return status;
 }
 
+/* What a document or its copy can be at fault with; all else, as want of memory, says nothing of it. */
+static bool is_damage(ups_status status) {
+    return status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM || status == UPS_ERR_STALE;
+}
+
 /* The group's own document is lost, damaged or another group's, as `reason` says. Where the copy that the latents keep
  * says that this group was made from our attributes, it is written again and the shards stand, each for itself. Where
  * there is no copy either, nobody knows what made the shards: all are built again. A group that both, or the one that
@@ -115,13 +127,16 @@ static ups_status check_existing(const ups_cache_layout *layout, int64_t *extend
 static ups_status restore_document(const ups_cache_layout *layout, const ups_error *reason, bool *shards_unknown,
                                    ups_error *error) {
     json_t *copy = NULL;
-    ups_error lost;
+    ups_error lost = {0};
     ups_status status = ups_document_read_copy(layout->directory, &copy, &lost);
-    if (status == UPS_ERR_IO && !ups_errno_is_absent(lost.number)) {
+    bool is_read = status == UPS_OK;
+    if (is_read) status = compare(layout->directory, copy, layout, &lost);
+    json_decref(copy);
+    bool is_absent = !is_read && status == UPS_ERR_IO && ups_errno_is_absent(lost.number);
+    bool is_ours = status == UPS_OK;
+    if (!is_ours && !is_absent && !is_damage(status)) { /* it may be sound: nothing is given up for it */
         return ups_fail(error, status, "%s", lost.message);
     }
-    bool is_ours = status == UPS_OK && compare(layout->directory, copy, layout, &lost) == UPS_OK;
-    json_decref(copy);
     const ups_error *other = reason->code == UPS_ERR_STALE ? reason : lost.code == UPS_ERR_STALE ? &lost : NULL;
     if (!is_ours && other) return ups_fail(error, UPS_ERR_STALE, "%s", other->message);
     *shards_unknown = !is_ours;
@@ -196,8 +211,7 @@ ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_f
     } else { /* The group's own document comes first: from here on it is known whose shards these are. */
         status = ups_document_publish_group(directory, layout->attributes, error);
     }
-    bool is_damage = status == UPS_ERR_FORMAT || status == UPS_ERR_CHECKSUM || status == UPS_ERR_STALE;
-    if (is_damage && repair && error) {
+    if (is_damage(status) && repair && error) {
         const ups_error reason = *error;
         status = restore_document(layout, &reason, shards_unknown, error);
     }

@@ -37,8 +37,8 @@ typedef struct ups_op_call {
 
 typedef struct ups_kernel {
     /* Called once when a step is created, with shapes and dtypes set (rank 0 where an input or a gradient is absent)
-     * and data NULL; `backward`: backward will run too. It makes per-node state (a plan of a library's) and says how much
-     * workspace forward and backward want. May be NULL. The state is freed by `release`.
+     * and data NULL; `backward`: backward will run too. It makes per-node state (a plan of a library's) and says how
+     * much workspace forward and backward want. May be NULL. The state is freed by `release`.
      */
     ups_status (*prepare)(ups_device *device, const ups_op_call *call, bool backward, void **state,
                           size_t *workspace_bytes, ups_error *error);

@@ -69,9 +69,8 @@ static herr_t is_for_want_of_memory(unsigned depth, const H5E_error2_t *entry, v
 /* A damaged file, too, may claim so much that no machine has it: what no sound one of its size needs is to be had
  * where memory is not short. */
 static bool memory_is_short(const ups_hdf5_note *note) {
-    const size_t sound = (size_t)64 << 20;
-    if (note->bytes > SIZE_MAX / 2 - sound) return false;
-    void *probe = malloc(sound + (size_t)note->bytes);
+    const uint64_t sound = (uint64_t)64 << 20, most = (uint64_t)256 << 20; /* of a file of any size */
+    void *probe = malloc((size_t)(note->bytes < most - sound ? sound + note->bytes : most));
     free(probe);
     return !probe;
 }
@@ -141,9 +140,13 @@ static H5FD_t *noting_open(const char *path, unsigned flags, hid_t access_list, 
     }
     struct stat status;
     file->fd = ups_hdf5_open_admitted(access ? access->note : &file->own, path);
-    if (file->fd < 0 || fstat(file->fd, &status) != 0) {
+    if (file->fd < 0) { /* refused, with the reason; or absent, which the library looks elsewhere for */
+        free(file);
+        return NULL;
+    }
+    if (fstat(file->fd, &status) != 0) {
         if (access) access->note->trouble.error_number = errno; /* not a word of the library tells */
-        if (file->fd >= 0) close(file->fd);
+        close(file->fd);
         free(file);
         return NULL;
     }

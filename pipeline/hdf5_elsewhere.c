@@ -75,6 +75,17 @@ int ups_hdf5_open_admitted(ups_hdf5_note *note, const char *path) {
     return -1;
 }
 
+/* The library would look below such a prefix, past what is checked here; no property of ours outweighs it. */
+static bool prefix_is_unset(ups_hdf5_note *note, const char *dataset, const char *variable) {
+    const char *prefix = getenv(variable);
+    if (!prefix || !*prefix) return true;
+    ups_hdf5_refuse(note, UPS_ERR_UNSUPPORTED,
+                    "dataset '%s' is kept in other files, and %s=%.300s would have them looked for elsewhere: unset "
+                    "it, or copy all of the dataset into one file (h5repack)",
+                    dataset, variable, prefix);
+    return false;
+}
+
 /* ---- external storage ---------------------------------------------------------------------------------------------
  */
 
@@ -345,7 +356,9 @@ static bool is_there(dataset_search *search, hid_t dataset, int depth) {
     bool there = true;
     const H5D_layout_t layout = H5Pget_layout(creation);
     const int external = layout == H5D_CONTIGUOUS ? H5Pget_external_count(creation) : 0;
-    if (external > 0) there = external_storage_is_there(search, dataset, creation, external);
+    if (external > 0)
+        there = prefix_is_unset(search->note, search->name, "HDF5_EXTFILE_PREFIX") &&
+                external_storage_is_there(search, dataset, creation, external);
     if (layout == H5D_VIRTUAL && depth > DEEPEST) {
         ups_hdf5_refuse(
             search->note, UPS_ERR_FORMAT,
@@ -354,7 +367,8 @@ static bool is_there(dataset_search *search, hid_t dataset, int depth) {
             search->name, (int)DEEPEST);
         there = false;
     } else if (layout == H5D_VIRTUAL) {
-        there = all_sources_are_there(search, dataset, creation, depth);
+        there = prefix_is_unset(search->note, search->name, "HDF5_VDS_PREFIX") &&
+                all_sources_are_there(search, dataset, creation, depth);
     }
     H5Pclose(creation);
     return there;

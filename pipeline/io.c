@@ -134,7 +134,7 @@ static ups_io_request request_of(const ups_io *io, ups_extent extent, void *buff
 
 bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag) {
     ups_io_request *request = io->unused;
-    if (!request) return false;
+    if (!request || (io->in_flight > 0 && ups_io_file_must_wait(io, extent.file))) return false;
     io->unused = request->next;
     *request = request_of(io, extent, buffer, tag);
     io->in_flight++;
@@ -226,9 +226,13 @@ ups_status ups_io_reap(ups_io *io, bool wait, ups_io_completion *completions, in
     *count = 0;
     if (io->in_flight == 0 || room <= 0) return UPS_OK;
     if (room > io->options.queue_depth) room = io->options.queue_depth;
-    for (; io->refused && *count < room; io->refused = io->refused->next) io->finished[(*count)++] = io->refused;
-    const int refused = *count;
-    if (refused < room) UPS_TRY(io->backend->collect(io, wait && refused == 0, io->finished, room, count, error));
+    ups_io_request *rest = io->refused;
+    int refused = 0;
+    for (; rest && refused < room; rest = rest->next) io->finished[refused++] = rest;
+    int ready = refused;
+    if (refused < room) UPS_TRY(io->backend->collect(io, wait && refused == 0, io->finished, room, &ready, error));
+    io->refused = rest;
+    *count = ready;
     for (int i = 0; i < *count; i++) {
         ups_io_request *request = io->finished[i];
         completions[i] = completion_of(io, request);
@@ -277,7 +281,7 @@ ups_io_completion ups_io_read_now(ups_io *io, ups_extent extent, void *buffer) {
 
 static ups_status describe_change(const ups_io_file *file, ups_error *error) {
     struct stat now = {0};
-    (void)stat(file->name, &now); /* it may be closed by now */
+    (void)stat(ups_io_file_path(file), &now); /* it may be closed by now */
     return ups_fail(error, UPS_ERR_STALE,
                     "%s: was changed while it was being read (%llu bytes at opening, %llu now); what was read from it "
                     "is not used. Start again once nothing writes to it",

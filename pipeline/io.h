@@ -85,8 +85,8 @@ uint64_t ups_io_room(uint64_t length);
 void ups_io_register_buffers(ups_io *io, void *memory, uint64_t length);
 
 /* Queues a read; it may start only with the next ups_io_reap. `buffer` is aligned to UPS_IO_ALIGNMENT, has
- * ups_io_room(extent.length) bytes and stays put until reaped. False when queue_depth requests are in flight: reap
- * first. Length 0 is allowed. */
+ * ups_io_room(extent.length) bytes and stays put until reaped. False when queue_depth requests are in flight, or
+ * when they hold as many files as may be open: reap first. Length 0 is allowed. */
 bool ups_io_submit(ups_io *io, ups_extent extent, void *buffer, uint64_t tag);
 
 /* Starts what was queued and collects up to `room` completions; with `wait`, at least one (if any is in flight). A

@@ -9,8 +9,9 @@
 #include <time.h>
 
 typedef struct ups_io_file {
-    int fd; /* −1: closed, which it is only when nobody holds it */
-    char *name;
+    int fd;                             /* −1: closed, which it is only when nobody holds it */
+    char *name;                         /* as it was given */
+    char *absolute;                     /* of a relative name, once it was opened; else NULL */
     int holders;                        /* reads under way; counted where not all files are open */
     struct ups_io_file *before, *after; /* in the list of those that are open and not held */
     atomic_bool direct; /* reads go around the page cache; cleared when the file system turns out to refuse */
@@ -24,7 +25,10 @@ ups_status ups_io_files_open(ups_io *io, const char *const *files, int64_t count
 void ups_io_files_close(ups_io *io);
 /* A file that is held is open until it is released, as often as it was held. Any thread; errno, or 0. */
 int ups_io_file_hold(ups_io *io, uint32_t file);
+/* As many files as may be open are held: one of them has to be released before this one is opened. */
+bool ups_io_file_must_wait(ups_io *io, uint32_t file);
 void ups_io_file_release(ups_io *io, uint32_t file);
+const char *ups_io_file_path(const ups_io_file *file); /* where it is opened again */
 bool ups_io_file_has_changed(const ups_io_file *file); /* since the engine was opened; while held */
 void ups_io_say_direct_is_refused(const ups_io_file *file);
 

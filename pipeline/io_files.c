@@ -64,23 +64,36 @@ void ups_io_say_direct_is_refused(const ups_io_file *file) {
     ups_log(UPS_LOG_INFO, "%s: its file system refuses O_DIRECT; reading through the page cache instead", file->name);
 }
 
+const char *ups_io_file_path(const ups_io_file *file) {
+    return file->absolute ? file->absolute : file->name;
+}
+
+/* Relative names are of the directory in which the engine is opened, wherever the process goes. */
+static ups_status note_place(ups_io_file *file, const char *directory, ups_error *error) {
+    if (!directory || file->name[0] == '/' || asprintf(&file->absolute, "%s/%s", directory, file->name) >= 0)
+        return UPS_OK;
+    file->absolute = NULL;
+    return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to open it", file->name);
+}
+
 /* A file that was known to be a regular one, for the fewest calls: this is done for read after read. */
 static bool open_again(const ups_io_file *file, int *fd) {
     const int direct = atomic_load(&file->direct) ? O_DIRECT : 0;
-    *fd = file->regular ? open(file->name, O_RDONLY | O_CLOEXEC | direct) : NOBODY;
+    *fd = file->regular ? open(ups_io_file_path(file), O_RDONLY | O_CLOEXEC | direct) : NOBODY;
     return *fd != NOBODY;
 }
 
 /* A descriptor of the file; UPS_ERR_IO with errno. */
 static ups_status open_descriptor(ups_io_file *file, int *fd, ups_error *error) {
+    const char *path = ups_io_file_path(file);
     if (open_again(file, fd)) return UPS_OK;
     if (atomic_load(&file->direct)) {
-        ups_status status = ups_open_regular(file->name, O_RDONLY | O_DIRECT, fd, error);
+        ups_status status = ups_open_regular(path, O_RDONLY | O_DIRECT, fd, error);
         if (status != UPS_ERR_IO || errno != EINVAL) return status;
         atomic_store(&file->direct, false);
         ups_io_say_direct_is_refused(file);
     }
-    return ups_open_regular(file->name, O_RDONLY, fd, error);
+    return ups_open_regular(path, O_RDONLY, fd, error);
 }
 
 /* ---- those that are open and not held, the one that was let go last first
@@ -147,6 +160,14 @@ static ups_status open_locked(ups_io *io, ups_io_file *file, ups_error *error) {
     }
 }
 
+bool ups_io_file_must_wait(ups_io *io, uint32_t index) {
+    if (!io->bounded) return false;
+    pthread_mutex_lock(&io->lock);
+    const bool must = io->files[index].fd == NOBODY && io->open_count >= io->most_open && !io->idle_last;
+    pthread_mutex_unlock(&io->lock);
+    return must;
+}
+
 int ups_io_file_hold(ups_io *io, uint32_t index) {
     if (!io->bounded) return 0;
     ups_io_file *file = &io->files[index];
@@ -177,6 +198,7 @@ void ups_io_file_release(ups_io *io, uint32_t index) {
 
 ups_status ups_io_files_open(ups_io *io, const char *const *files, int64_t count, ups_error *error) {
     ups_status status = UPS_OK;
+    char *directory = getcwd(NULL, 0); /* NULL: it was removed, and names of it are all there is */
     pthread_mutex_init(&io->lock, NULL);
     io->most_open = room_for(count);
     pthread_mutex_lock(&io->lock);
@@ -190,9 +212,11 @@ ups_status ups_io_files_open(ups_io *io, const char *const *files, int64_t count
         if (status != UPS_OK) continue;
         note_state(file);
         link_idle(io, file);
+        status = note_place(file, directory, error);
     }
     io->bounded = io->open_count < count;
     pthread_mutex_unlock(&io->lock);
+    free(directory);
     return status;
 }
 
@@ -200,6 +224,7 @@ void ups_io_files_close(ups_io *io) {
     for (int64_t i = 0; i < io->file_count; i++) {
         if (io->files[i].fd >= 0) close(io->files[i].fd);
         free(io->files[i].name);
+        free(io->files[i].absolute);
     }
     if (io->most_open > 0 || io->file_count > 0) pthread_mutex_destroy(&io->lock);
     free(io->files);

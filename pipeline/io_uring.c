@@ -141,6 +141,8 @@ static ups_status enter(ring_engine *engine, unsigned least, ups_error *error) {
 static ups_status uring_collect(ups_io *io, bool wait, ups_io_request **finished, int room, int *count,
                                 ups_error *error) {
     ring_engine *engine = io->engine;
+    /* The kernel refuses a ring that no start has enabled yet; one that could not be enabled tells of it. */
+    if (!engine->enabled && io_uring_sq_ready(&engine->ring) == 0) return UPS_OK;
     do {
         bool idle = io_uring_cq_ready(&engine->ring) == 0;
         UPS_TRY(enter(engine, wait && idle ? 1 : 0, error));

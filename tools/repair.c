@@ -71,8 +71,9 @@ static ups_status mend_once(const ups_session *session, const char *group, const
                             ups_error *error) {
     const ups_verify_finding *unread = ups_verify_unread(found);
     if (unread) { /* what cannot be read may be sound: nothing is given up for it */
-        return ups_fail(error, UPS_ERR_IO, "%s: not mended, since not all of it could be read: %.500s", group,
-                        unread->message);
+        return ups_fail(error, UPS_ERR_IO,
+                        "%s: not mended, since not all of it could be read: %.500s. Make it readable%s", group,
+                        unread->message, unread->shard >= 0 ? ", or remove that file to have it built again" : "");
     }
     int64_t *shards = malloc(((size_t)found->finding_count + 1) * sizeof *shards), count;
     if (!shards) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");

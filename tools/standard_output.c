@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char unfinished[4]; /* the beginning of a character whose end is yet to come */
+static char unfinished[8]; /* the beginning of a character, or of a colour, whose end is yet to come */
 static size_t unfinished_length;
 static int reason; /* errno of the first write that failed */
 
@@ -29,8 +29,16 @@ static bool write_whole(const char *text, size_t length) {
 }
 
 /* The colours that `ups doctor` uses. */
+static const char *const colours[] = {"\033[0m", "\033[31m", "\033[32m", "\033[33m"};
+
+static bool begins_a_colour(const char *text, size_t length) {
+    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
+        if (length < strlen(colours[i]) && memcmp(text, colours[i], length) == 0) return true;
+    }
+    return false;
+}
+
 static size_t colour_length(const char *text, size_t length) {
-    static const char *const colours[] = {"\033[0m", "\033[31m", "\033[32m", "\033[33m"};
     for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
         const size_t bytes = strlen(colours[i]);
         if (length >= bytes && memcmp(text, colours[i], bytes) == 0) return bytes;
@@ -64,7 +72,8 @@ static ssize_t write_stream(void *cookie, const char *text, size_t length) {
         have += more;
         unfinished_length = 0;
         for (size_t back = 1; back < sizeof unfinished && back <= have; back++) {
-            if (ups_utf8_length(piece + have - back, back) < 0) unfinished_length = back;
+            const char *end = piece + have - back;
+            if (ups_utf8_length(end, back) < 0 || begins_a_colour(end, back)) unfinished_length = back;
         }
         have -= unfinished_length;
         memcpy(unfinished, piece + have, unfinished_length);
@@ -82,6 +91,7 @@ void ups_standard_output_begin(void) {
 
 int ups_standard_output_end(int exit_code) {
     if (fflush(stdout) == 0) write_escaped(unfinished, unfinished_length);
+    unfinished_length = 0;
     if (reason == 0 || reason == EPIPE) return exit_code;
     ups_error error;
     errno = reason;

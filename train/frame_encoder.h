@@ -1,9 +1,9 @@
 /* The trained encoder at work: frames of fields in, float32 latents out. What fills a cache and what takes its place
  * both encode here, so that their numbers are the same to the last bit.
  *
- * On some devices the order in which a matrix product sums depends on how many rows it has. So frames are encoded in blocks of a
- * size that is the same on every machine and for any number of threads, and a frame's block depends on its place in the
- * trajectory alone: whoever wants some frames encodes the blocks that they lie in. */
+ * On some devices the order in which a matrix product sums depends on how many rows it has. So frames are encoded in
+ * blocks of a size that is the same on every machine and for any number of threads, and a frame's block depends on its
+ * place in the trajectory alone: whoever wants some frames encodes the blocks that they lie in. */
 #ifndef UPS_TRAIN_FRAME_ENCODER_H
 #define UPS_TRAIN_FRAME_ENCODER_H
 

@@ -11,8 +11,8 @@ bool ups_precision_find(const char *name, ups_precision *precision); /* false: n
 ups_precision ups_precision_resolve(ups_precision precision);        /* `auto` on this machine; others unchanged */
 void ups_precision_explain(ups_precision precision, char *text, size_t bytes); /* "f32 (…)": a resolved one, here */
 
-/* What the run in config->output began in, as its config.yaml has it; UPS_PRECISION_AUTO where there is no run yet, or where
- * the file cannot be read, which a warning says if `precision: auto` asks for it. */
+/* What the run in config->output began in, as its config.yaml has it; UPS_PRECISION_AUTO where there is no run yet, or
+ * where the file cannot be read, which a warning says if `precision: auto` asks for it. */
 ups_status ups_precision_recorded(const ups_run_config *config, ups_precision *recorded, ups_error *error);
 
 /* What the commands that use or plan a run compute in: as configured; with `auto` what the run began in, and before it

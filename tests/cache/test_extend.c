@@ -253,6 +253,13 @@ static void a_shard_is_not_given_up_before_it_is_known_that_it_can_be_mended(voi
     refuse(f, &d, "another encoder weights");
 }
 
+static void a_repair_does_not_extend_a_cache(void **state) {
+    fixture *f = *state;
+    ups_cache_description d = of_files(f, 2);
+    d.repair = true;
+    refuse(f, &d, "`ups cache build` extends it");
+}
+
 static void a_repair_that_stops_leaves_what_there_was(void **state) {
     fixture *f = *state;
     char *before = fixture_join(f->root, "before"), command[5000];
@@ -310,6 +317,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_cache_that_is_being_built_is_not_extended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(broken_shards_are_built_again_and_nothing_else, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_repair_builds_shards_that_it_finds_broken_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_repair_does_not_extend_a_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_repair_that_stops_leaves_what_there_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_shard_is_not_given_up_before_it_is_known_that_it_can_be_mended, set_up,
                                         tear_down),

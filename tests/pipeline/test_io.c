@@ -372,7 +372,7 @@ static void *read_beside(void *context) {
 }
 
 static int read_many(many *m, ups_io_engine engine, bool direct) {
-    enum { DEPTH = 16, READS = 2000 };
+    enum { DEPTH = 64, READS = 2000 }; /* more than files may be open */
     ups_io_options options = {.engine = engine, .queue_depth = DEPTH, .threads = 2, .direct = direct};
     ups_error error;
     if (ups_io_open(m->files, MANY_FILES, &options, &m->io, &error) != UPS_OK) return 2;
@@ -386,8 +386,9 @@ static int read_many(many *m, ups_io_engine engine, bool direct) {
     while (finished < READS) {
         while (started < READS && unused_count > 0) {
             ups_extent extent = {(uint32_t)(rand() % MANY_FILES), (uint64_t)(rand() % 4000), 1000};
-            int buffer = unused[--unused_count];
-            ups_io_submit(m->io, extent, memory + (uint64_t)buffer * room, (uint64_t)buffer);
+            int buffer = unused[unused_count - 1];
+            if (!ups_io_submit(m->io, extent, memory + (uint64_t)buffer * room, (uint64_t)buffer)) break;
+            unused_count--;
             started++;
         }
         ups_io_completion completions[5];
@@ -401,7 +402,7 @@ static int read_many(many *m, ups_io_engine engine, bool direct) {
             unused[unused_count++] = (int)completions[i].tag;
             finished++;
         }
-        if (open_descriptors() > FEW_DESCRIPTORS / 2 + DEPTH) return 7;
+        if (open_descriptors() > FEW_DESCRIPTORS / 2) return 7;
     }
     pthread_join(beside, NULL);
     /* One that changed while it was closed is found out, and named. */
@@ -415,19 +416,48 @@ static int read_many(many *m, ups_io_engine engine, bool direct) {
         if (truncate(m->names[f], MANY_BYTES) != 0) return 11;
     }
     /* With none left the message says so. */
+    ups_io_close(m->io);
     int taken[FEW_DESCRIPTORS], taken_count = 0;
     while ((taken[taken_count] = open("/dev/null", O_RDONLY)) >= 0) taken_count++;
-    ups_io_close(m->io);
-    int refused = ups_io_open(m->files, MANY_FILES, &options, &m->io, &error);
+    ups_status refused = ups_io_open(m->files, MANY_FILES, &options, &m->io, &error);
     if (refused == UPS_OK) ups_io_close(m->io);
     while (taken_count > 0) close(taken[--taken_count]);
     ups_aligned_free(memory);
+    if (refused != UPS_ERR_IO || !strstr(error.message, "ulimit -n")) return 13;
     return m->failures > 0 ? 12 : 0;
+}
+
+/* Where the first file was closed again, and is wanted: from another directory, and when it is gone. */
+static int reopen_first(many *m, ups_io_engine engine) {
+    ups_io_options options = {.engine = engine, .queue_depth = 4, .threads = 2};
+    if (ups_io_open(m->files, MANY_FILES, &options, &m->io, NULL) != UPS_OK) return 2;
+    uint8_t *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(10));
+    char *here = getcwd(NULL, 0), aside[100];
+    ups_io_completion completions[2] = {{.status = UPS_OK}}; /* room for more: the back end is asked, too */
+    int count = 0, wrong = 0;
+    snprintf(aside, sizeof aside, "%s-aside", m->names[0]);
+    if (rename(m->names[0], aside) != 0) return 3;
+    if (!ups_io_submit(m->io, (ups_extent){0, 0, 10}, buffer, 7)) wrong = 4;
+    if (!wrong && ups_io_reap(m->io, false, completions, 2, &count, NULL) != UPS_OK) wrong = 5; /* the first call */
+    if (!wrong && (count != 1 || completions[0].tag != 7 || completions[0].status != UPS_ERR_IO)) wrong = 6;
+    if (!wrong && (ups_io_in_flight(m->io) != 0 || completions[0].error_number != ENOENT)) wrong = 7;
+    if (rename(aside, m->names[0]) != 0) return 8;
+    if (chdir("/") != 0) return 9;
+    if (!wrong && ups_io_read_now(m->io, (ups_extent){0, 0, 10}, buffer).status != UPS_OK) wrong = 10;
+    if (chdir(here) != 0) return 11;
+    ups_io_close(m->io);
+    ups_aligned_free(buffer);
+    free(here);
+    return wrong;
 }
 
 static int read_many_in_child(many *m) {
     struct rlimit few = {FEW_DESCRIPTORS, FEW_DESCRIPTORS};
     if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
+    for (int by_ring = 0; by_ring <= ups_io_uring_available(NULL); by_ring++) {
+        int wrong = reopen_first(m, by_ring ? UPS_IO_URING : UPS_IO_THREADS);
+        if (wrong) return 40 + 20 * by_ring + wrong;
+    }
     for (int direct = 0; direct < 2; direct++) {
         int wrong = read_many(m, UPS_IO_THREADS, direct);
         if (wrong) return wrong;

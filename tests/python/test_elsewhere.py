@@ -229,6 +229,15 @@ class Elsewhere(unittest.TestCase):
         os.remove(raw)
         self.refused(self.path("v.h5"), "'tensor'", re.escape(raw), "missing")
 
+    def test_prefixes_of_the_environment_lead_nowhere_else(self):
+        self.put_outside()
+        external, virtual = self.external("e.h5", self.path("raw")), self.virtual("v.h5", "source.h5")
+        for variable, path, other in ("HDF5_EXTFILE_PREFIX", external, virtual), ("HDF5_VDS_PREFIX", virtual, external):
+            prefix = {**os.environ, variable: self.outside}
+            out = os.path.join(self.folder, "out.npy")
+            self.one_sentence(self.runs.run("data", "dump", path, "-o", out, env=prefix), re.escape(path), variable, "unset it")
+            self.assertEqual(self.runs.run("data", "dump", other, "-o", out, env=prefix).returncode, 0)
+
     def test_what_is_no_regular_file_is_not_waited_for(self):
         os.mkfifo(self.path("pipe"))
         self.refused(self.virtual("v.h5", "pipe"), re.escape(self.path("pipe")), "a named pipe")

@@ -110,6 +110,8 @@ class RepairTests(unittest.TestCase):
             os.chmod(path, mode)
             self.assertEqual(done.returncode, 1, (path, done.stdout, done.stderr))
             self.assertIn("Permission denied", done.stdout + done.stderr, path)
+            if path == self.shard(0):
+                self.assertIn("Make it readable, or remove that file to have it built again", done.stderr)
             if "darcy" not in path:
                 self.assertEqual(tree(self.cache), before, path)
         self.assertEqual(self.repair(become).returncode, 0)
