@@ -15,6 +15,7 @@ enum {
         6144 / UPS_TILE_COLUMNS, /* elements of k a block, at most: a panel's 24 KiB stay in the first-level cache */
     SPAN = 2048,                 /* elements of k that are packed together, at most */
     TRANSPOSED_SPAN = 384,       /* the same where A is packed, too */
+    ROWS_TOGETHER = 8,           /* of a matrix whose slow axis is k, packed panel by panel; the next are asked for */
     A_ELEMENTS = 32 * 1024,      /* of A worked on together: 128 KiB of the second-level cache */
     SMALL_PRODUCT = 1 << 18,     /* multiplications below which starting threads costs more than it saves */
     ALIGNMENT = 16,              /* floats */
@@ -85,8 +86,10 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
         const float *from = (const float *)m->data + first * m->k + start;
         int64_t whole = count / 4 * 4, steps = depth / 4 * 4;
         for (int64_t i = 0; i < whole; i += 4) {
-            for (int64_t l = 0; l < steps; l += 4)
+            for (int64_t l = 0; l < steps; l += 4) {
+                __builtin_prefetch(from + (i + 4 + l / 4 % 4) * m->k + l);
                 ups_transpose_4x4(from + i * m->k + l, m->k, to + l * width + i, width);
+            }
             for (int64_t l = steps; l < depth; l++) {
                 for (int64_t j = i; j < i + 4; j++) to[l * width + j] = from[j * m->k + l];
             }
@@ -98,10 +101,12 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
         const float *from = (const float *)m->data + start * m->extent + first;
         if (count == UPS_TILE_COLUMNS) {
             for (int64_t l = 0; l < depth; l++) {
+                __builtin_prefetch(from + (l + ROWS_TOGETHER) * m->extent);
                 memcpy(to + l * width, from + l * m->extent, UPS_TILE_COLUMNS * sizeof(float));
             }
         } else if (count == UPS_TILE_ROWS) {
             for (int64_t l = 0; l < depth; l++) {
+                __builtin_prefetch(from + (l + ROWS_TOGETHER) * m->extent);
                 memcpy(to + l * width, from + l * m->extent, UPS_TILE_ROWS * sizeof(float));
             }
         } else {
@@ -126,8 +131,7 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
  * a few of its rows at a time, which lie far apart. */
 static void pack(const packed_matrix *m, int64_t first, int64_t end, int64_t width, int64_t start, int64_t depth,
                  float *to) {
-    enum { ROWS = 16 };
-    int64_t step = m->fast_k ? depth : ROWS;
+    int64_t step = m->fast_k ? depth : ROWS_TOGETHER;
     for (int64_t l = 0; l < depth; l += step) {
         int64_t rows = ups_min(step, depth - l);
         for (int64_t panel = first; panel < end; panel++) {
