@@ -57,7 +57,7 @@ void ups_arena_destroy(ups_arena *arena) {
     free(arena);
 }
 
-static _Noreturn void out_of_memory(size_t bytes) {
+static __attribute__((noreturn)) void out_of_memory(size_t bytes) {
     ups_out_of_memory("memory for metadata", bytes);
 }
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Does not return. `what` could not be had, of `bytes` bytes where that is not 0. */
-_Noreturn void ups_out_of_memory(const char *what, size_t bytes);
+__attribute__((noreturn)) void ups_out_of_memory(const char *what, size_t bytes);
 
 /* Lets the process end with this exit code, without the clean-up of exit(), instead of by abort(). */
 void ups_exit_when_out_of_memory(int exit_code);
