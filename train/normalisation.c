@@ -62,8 +62,8 @@ static ups_status check_pair(const char *from, const ups_task *task, int64_t cha
                     "%s%stask %s: the %s of field %lld (%s) is %g, and no field can be normalised with it; %s",
                     from ? from : "", from ? ": " : "", task->name, of_mean ? "mean" : "scale", (long long)channel,
                     field_name(task, channel), (double)(of_mean ? mean : scale),
-                    from ? "restore the file, or remove it and train (`ups train --restart`)"
-                         : "look at its files with `ups data inspect`");
+                    from ? "restore the file, or remove it to have the fields measured again"
+                         : "look at its files with `ups data inspect`, and at the task's field_scale");
 }
 
 static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
@@ -72,7 +72,7 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
     if (have == 0) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "task %s: its training split (data.split.train) holds no samples to measure mean and deviation "
-                        "on, and no trained model tells them",
+                        "on, and there is no trained model to take them from",
                         task->name);
     }
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);

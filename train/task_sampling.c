@@ -286,7 +286,7 @@ ups_status ups_task_sampling_from_json(ups_task_sampling *s, const json_t *json,
         const json_t *average = json_array_get(averages, (size_t)k);
         if (!json_is_null(average) && !(json_is_number(average) && json_number_value(average) >= 0)) {
             return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: 'sampling.average_losses' has neither null nor a loss of 0 or more for task %s", where,
+                            "%s: 'sampling.average_losses' must be null or a number of at least 0 for task %s", where,
                             s->task[k]->name);
         }
         s->average[k] = json_is_number(average) ? json_number_value(average) : (double)NAN;

@@ -280,8 +280,8 @@ static ups_status take_condition(const char *path, ups_task *task, const json_t 
         task->condition[i] = find_parameter(task->source, name);
         if (task->condition[i] >= 0) continue;
         ups_log(UPS_LOG_WARNING,
-                "task %s: the operator was trained with the parameter '%s', which its files do not "
-                "tell; it is taken for 0",
+                "task %s: the operator was trained with the parameter '%s'; its files do not contain it, and 0 "
+                "is used",
                 task->name, name);
     }
     return UPS_OK;
