@@ -56,8 +56,12 @@ static void an_array_whose_size_overflows_ends_the_process_instead_of_being_shor
 }
 
 static void a_command_without_memory_ends_with_its_exit_code(void **state) {
+#ifdef UPS_SANITIZED
+    skip_because("a sanitizer ends the process itself where so much memory is asked for");
+#else
     assert_int_equal(ending((size_t)-1, true), 7);
     assert_int_equal(ending((size_t)1 << 56, true), 7);
+#endif
 }
 
 static void text_is_copied_and_formatted(void **state) {

@@ -85,6 +85,14 @@ static void keep_tree(kept_tree *tree, const char *folder) {
     fts_close(walk);
 }
 
+static void forget_tree(kept_tree *tree) {
+    for (size_t i = 0; i < tree->count; i++) {
+        free(tree->file[i].path);
+        free(tree->file[i].bytes);
+    }
+    free(tree->file);
+}
+
 static bool is_as_kept(const kept_file *file) {
     char *bytes;
     size_t length;
@@ -365,6 +373,10 @@ int main(int argc, char **argv) {
            (long long)changes, a.tree.count, ups_now() - began, (long long)wrong_answers, (long long)a.refused_training,
            (long long)a.served_training);
     for (int k = 0; k < MOST_KINDS; k++) printf("  %s: %lld\n", kind_names[k], (long long)a.by_kind[k]);
+    forget_tree(&a.tree);
+    forget_tree(&a.sibling);
+    for (int g = 0; g < a.groups; g++) free(a.group[g].latents);
+    free(a.cache);
     ups_session_close(&a.session);
     ups_pool_destroy(a.pool);
     return wrong_answers > 0;
