@@ -8,7 +8,8 @@
 #define CRC_BYTES 4
 
 int64_t ups_cache_shard_count(ups_cache_shape shape) {
-    return (shape.samples + shape.samples_per_shard - 1) / shape.samples_per_shard;
+    if (shape.samples_per_shard < 1) return 0; /* a document may claim anything */
+    return shape.samples / shape.samples_per_shard + (shape.samples % shape.samples_per_shard > 0);
 }
 
 static char *format_path(const char *format, const char *directory, const char *name, long long chunk) {
