@@ -1,6 +1,6 @@
 #include "base/arena.h"
 
-#include "base/exhausted.h"
+#include "base/system/exhausted.h"
 
 #include <stdarg.h>
 #include <stdint.h>

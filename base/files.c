@@ -1,8 +1,8 @@
 #include "base/files.h"
 
-#include "base/cancel.h"
 #include "base/hash.h"
-#include "base/links.h"
+#include "base/system/cancel.h"
+#include "base/system/links.h"
 
 #include <dirent.h>
 #include <errno.h>

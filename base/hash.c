@@ -1,6 +1,6 @@
 #include "base/hash.h"
 
-#include "base/exhausted.h"
+#include "base/system/exhausted.h"
 
 #include <isa-l/crc.h>
 #include <stdio.h>

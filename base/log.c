@@ -2,7 +2,7 @@
 
 #include "base/printable.h"
 #include "base/progress.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <pthread.h>
 #include <stdarg.h>

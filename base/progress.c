@@ -3,7 +3,7 @@
 #include "base/progress.h"
 
 #include "base/printable.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <math.h>
 #include <pthread.h>

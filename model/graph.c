@@ -2,8 +2,8 @@
  * memory (the two arrays grow), so values are indices. Names, attributes and constants lie in the graph's arena. */
 #include "model/graph.h"
 
-#include "base/exhausted.h"
 #include "base/log.h"
+#include "base/system/exhausted.h"
 #include "model/ops.h"
 
 #include <stdarg.h>

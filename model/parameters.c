@@ -6,11 +6,11 @@
 #include "model/parameters.h"
 
 #include "base/arena.h"
-#include "base/exhausted.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/system/exhausted.h"
 #include "model/device.h"
 #include "model/safetensors.h"
 

@@ -3,9 +3,9 @@
 #include "model/safetensors.h"
 
 #include "base/arena.h"
-#include "base/exhausted.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/system/exhausted.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * lie in their own buffers. */
 #include "model/step.h"
 
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

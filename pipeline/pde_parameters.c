@@ -1,6 +1,6 @@
 #include "pipeline/pde_parameters.h"
 
-#include "base/config_document.h"
+#include "base/config/document.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -5,14 +5,14 @@
  * nothing else to do. */
 #include "tools/encode.h"
 
-#include "base/cancel.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "base/threads.h"
-#include "cache/claims.h"
+#include "base/system/cancel.h"
+#include "base/system/threads.h"
+#include "cache/build/claims.h"
 #include "tools/encode_workers.h"
-#include "train/batches.h"
-#include "train/latents_writer.h"
+#include "train/data/batches.h"
+#include "train/data/latents_writer.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #ifndef UPS_TOOLS_ENCODE_H
 #define UPS_TOOLS_ENCODE_H
 
-#include "cache/writer.h"
-#include "train/stage.h"
+#include "cache/build/writer.h"
+#include "train/stages/stage.h"
 #include <stdbool.h>
 
 /* Where the time of a build went: seconds, and seconds of a processor, both summed over threads. Only doubles. */

@@ -1,9 +1,9 @@
 #include "tools/encode_memory.h"
 
-#include "base/threads.h"
-#include "pipeline/memory_limit.h"
-#include "train/batches.h"
-#include "train/frame_encoder.h"
+#include "base/system/memory_limit.h"
+#include "base/system/threads.h"
+#include "train/data/batches.h"
+#include "train/data/frame_encoder.h"
 
 #define GIB ((double)(1 << 30))
 #define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */

@@ -8,7 +8,7 @@
 #ifndef UPS_TOOLS_ENCODE_MEMORY_H
 #define UPS_TOOLS_ENCODE_MEMORY_H
 
-#include "train/stage.h"
+#include "train/stages/stage.h"
 
 typedef struct ups_encode_plan {
     int workers, threads;      /* encoders beside each other; processors of each */

@@ -1,7 +1,7 @@
 #include "tools/encode_workers.h"
 
-#include "base/threads.h"
-#include "train/frame_encoder.h"
+#include "base/system/threads.h"
+#include "train/data/frame_encoder.h"
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #ifndef UPS_TOOLS_ENCODE_WORKERS_H
 #define UPS_TOOLS_ENCODE_WORKERS_H
 
-#include "cache/writer.h"
+#include "cache/build/writer.h"
 #include "tools/encode_memory.h"
 
 typedef struct ups_encode_workers ups_encode_workers;

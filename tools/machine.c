@@ -1,10 +1,10 @@
 /* See machine.h. A capability is tried, not guessed from version numbers: a ring is set up, a file is opened with
  * O_DIRECT, the kernel is asked for AMX, the driver for its GPUs. */
 #include "tools/machine.h"
-#include "base/instruction_sets.h"
-#include "base/threads.h"
-#include "pipeline/io.h"
-#include "pipeline/netcdf_library.h"
+#include "base/system/cpu_features.h"
+#include "base/system/threads.h"
+#include "pipeline/io/io.h"
+#include "pipeline/netcdf/library.h"
 #include "train/precision.h"
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,13 +1,13 @@
 #include "tools/reconstruction.h"
 
 #include "base/files.h"
-#include "pipeline/convert.h"
-#include "train/latents.h"
-#include "train/networks.h"
-#include "train/normalisation.h"
+#include "pipeline/storage/convert.h"
+#include "train/data/latents.h"
+#include "train/data/normalisation.h"
+#include "train/data/trajectories.h"
+#include "train/evaluation/surrogate.h"
+#include "train/stages/networks.h"
 #include "train/state.h"
-#include "train/surrogate.h"
-#include "train/trajectories.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

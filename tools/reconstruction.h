@@ -3,7 +3,7 @@
 #ifndef UPS_TOOLS_RECONSTRUCTION_H
 #define UPS_TOOLS_RECONSTRUCTION_H
 
-#include "cache/group.h"
+#include "cache/store/group.h"
 #include "tools/session.h"
 
 /* A run with its trained autoencoder, to decode caches with. */

@@ -3,8 +3,8 @@
 #ifndef UPS_TOOLS_REPAIR_H
 #define UPS_TOOLS_REPAIR_H
 
-#include "base/threads.h"
-#include "cache/verify.h"
+#include "base/system/threads.h"
+#include "cache/inspect/verify.h"
 #include "tools/session.h"
 
 typedef struct ups_repair_report {

@@ -1,9 +1,9 @@
 #include "tools/rollout_file.h"
 
 #include "base/files.h"
-#include "pipeline/hdf5_driver.h"
-#include "pipeline/hdf5_writing.h"
-#include "pipeline/layouts.h"
+#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/writing.h"
+#include "pipeline/layouts/layouts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef UPS_TOOLS_ROLLOUT_FILE_H
 #define UPS_TOOLS_ROLLOUT_FILE_H
 
-#include "train/rollout.h"
+#include "train/evaluation/rollout.h"
 
 typedef struct ups_rollout_origin {
     const char *config; /* the configuration as YAML */

@@ -3,9 +3,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "model/cpu/device.h"
-#include "train/networks.h"
-#include "train/normalisation.h"
+#include "train/data/normalisation.h"
 #include "train/precision.h"
+#include "train/stages/networks.h"
 #include "train/state.h"
 #include <stdlib.h>
 

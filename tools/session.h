@@ -3,7 +3,7 @@
 #ifndef UPS_TOOLS_SESSION_H
 #define UPS_TOOLS_SESSION_H
 
-#include "train/stage.h"
+#include "train/stages/stage.h"
 
 typedef struct ups_session {
     ups_run_config *config;

@@ -1,10 +1,10 @@
 /* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file cmd_X.c, a prototype in commands.h
  * and a line here. */
-#include "base/cancel.h"
-#include "base/exhausted.h"
-#include "pipeline/storage_hdf5.h"
+#include "base/system/cancel.h"
+#include "base/system/exhausted.h"
+#include "pipeline/hdf5/storage.h"
 #include "tools/command.h"
-#include "tools/commands.h"
+#include "tools/commands/commands.h"
 #include "tools/openmp_wait.h"
 #include "tools/standard_output.h"
 #include <signal.h>

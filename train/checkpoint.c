@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "model/safetensors.h"
-#include "train/origin.h"
+#include "train/data/origin.h"
 #include "train/precision.h"
 #include <dirent.h>
 #include <math.h>

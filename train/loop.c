@@ -1,13 +1,13 @@
 #include "train/loop.h"
 
-#include "base/cancel.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "base/threads.h"
-#include "train/batches.h"
+#include "base/system/cancel.h"
+#include "base/system/threads.h"
+#include "train/data/batches.h"
+#include "train/learning_rate.h"
 #include "train/metrics.h"
-#include "train/schedule.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define UPS_TRAIN_LOOP_H
 
 #include "base/json.h"
-#include "pipeline/loader.h"
+#include "pipeline/loader/loader.h"
 #include "train/checkpoint.h"
 
 #define UPS_MAX_LOSS_SETS 16

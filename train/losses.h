@@ -6,7 +6,7 @@
 #define UPS_TRAIN_LOSSES_H
 
 #include "model/step.h"
-#include "train/config.h"
+#include "train/config/config.h"
 
 #define UPS_MAX_TERMS 64
 #define UPS_MAX_LOSSES 8 /* of a stage */

@@ -1,6 +1,6 @@
 #include "train/optimizer.h"
 
-#include "train/schedule.h"
+#include "train/learning_rate.h"
 #include <math.h>
 #include <stdlib.h>
 

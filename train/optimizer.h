@@ -7,7 +7,7 @@
 #define UPS_TRAIN_OPTIMIZER_H
 
 #include "model/device.h"
-#include "train/config.h"
+#include "train/config/config.h"
 
 typedef struct ups_optimizer ups_optimizer;
 

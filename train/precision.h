@@ -4,7 +4,7 @@
 #ifndef UPS_TRAIN_PRECISION_H
 #define UPS_TRAIN_PRECISION_H
 
-#include "train/config.h"
+#include "train/config/config.h"
 
 const char *ups_precision_name(ups_precision precision);             /* "auto", "f32", "bf16" */
 bool ups_precision_find(const char *name, ups_precision *precision); /* false: no such name */

@@ -3,7 +3,7 @@
 #ifndef UPS_TRAIN_STATE_H
 #define UPS_TRAIN_STATE_H
 
-#include "train/config.h"
+#include "train/config/config.h"
 
 typedef struct ups_stage_state {
     bool finished;

@@ -5,8 +5,8 @@
  * kernels run. */
 #include "model/cpu/device.h"
 #include "base/arena.h"
-#include "base/instruction_sets.h"
-#include "base/threads.h"
+#include "base/system/cpu_features.h"
+#include "base/system/threads.h"
 #include "model/cpu/kernels.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "testing.h"
 
-#include "base/config.h"
+#include "base/config/config.h"
 
 #include <math.h>
 #include <stdbool.h>

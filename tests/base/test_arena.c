@@ -1,7 +1,7 @@
 #include "testing.h"
 
 #include "base/arena.h"
-#include "base/exhausted.h"
+#include "base/system/exhausted.h"
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 #include "testing.h"
 
-#include "base/cancel.h"
+#include "base/system/cancel.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* What a machine of several nodes says of itself, on files made here. */
 #include "base/files.h"
-#include "base/numa.h"
+#include "base/system/numa.h"
 #include "tests/base/testing.h"
 
 #include <stdio.h>

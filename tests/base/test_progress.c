@@ -1,7 +1,7 @@
 #include "capture.h"
 
 #include "base/progress.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 static void a_terminal_shows_a_bar_with_percent_rate_and_time_left(void **state) {
     capture c = capture_begin(120);

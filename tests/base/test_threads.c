@@ -1,6 +1,6 @@
 #include "testing.h"
 
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <pthread.h>
 #include <sched.h>

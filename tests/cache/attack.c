@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/random.h"
-#include "base/threads.h"
-#include "cache/group.h"
-#include "cache/source.h"
+#include "base/system/threads.h"
+#include "cache/store/group.h"
+#include "cache/store/source.h"
 #include "tools/repair.h"
-#include "train/latents.h"
+#include "train/data/latents.h"
 
 #include <fts.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <fts.h>
 #include <math.h>

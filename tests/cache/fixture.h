@@ -3,7 +3,7 @@
 #ifndef UPS_TESTS_CACHE_FIXTURE_H
 #define UPS_TESTS_CACHE_FIXTURE_H
 
-#include "cache/writer.h"
+#include "cache/build/writer.h"
 
 /* latents (times, tokens, dim) of trajectory `sample`: in every channel two waves whose amplitude, frequency and phase
  * are drawn for (token, dim) and drift with the sample. Values stay within about ±4. */

@@ -1,11 +1,11 @@
 /* A shard, a document or an array that is sound in itself, but another's, is refused; and what cannot be read is not
  * called broken. */
 #include "base/files.h"
-#include "cache/document.h"
-#include "cache/export.h"
-#include "cache/group.h"
-#include "cache/source.h"
-#include "cache/verify.h"
+#include "cache/inspect/export.h"
+#include "cache/inspect/verify.h"
+#include "cache/store/document.h"
+#include "cache/store/group.h"
+#include "cache/store/source.h"
 #include "fixture.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* Claims: one holder each, the dead's taken over, nothing left behind. */
 #include "base/files.h"
 #include "base/json.h"
-#include "base/threads.h"
-#include "cache/claims.h"
+#include "base/system/threads.h"
+#include "cache/build/claims.h"
 #include "fixture.h"
 
 #include <fcntl.h>

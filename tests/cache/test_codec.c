@@ -2,8 +2,8 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/random.h"
-#include "cache/chunk.h"
-#include "cache/codec.h"
+#include "cache/codec/chunk.h"
+#include "cache/codec/codec.h"
 #include "fixture.h"
 
 #include <setjmp.h>

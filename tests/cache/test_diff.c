@@ -1,5 +1,5 @@
 /* What differs between two caches is found and named; what does not count is not counted. */
-#include "cache/diff.h"
+#include "cache/inspect/diff.h"
 #include "fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* max_abs_error: nothing moves farther than was allowed, what cannot be held is said, and it pays. */
 #include "base/arena.h"
 #include "base/random.h"
-#include "cache/reader.h"
-#include "cache/statistics.h"
+#include "cache/store/reader.h"
+#include "cache/store/statistics.h"
 #include "fixture.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Caches that grow: more files of the same task extend what is there, to the bytes of a build from nothing; anything
  * else is refused with the reason. And caches that are mended, shard by shard. */
 #include "base/files.h"
-#include "cache/group.h"
-#include "cache/verify.h"
+#include "cache/inspect/verify.h"
+#include "cache/store/group.h"
 #include "fixture.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* Cached latents through the loader: the way that training takes. */
 #include "base/arena.h"
-#include "cache/source.h"
+#include "cache/store/source.h"
 #include "fixture.h"
-#include "pipeline/loader.h"
+#include "pipeline/loader/loader.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

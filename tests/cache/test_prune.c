@@ -1,7 +1,7 @@
 /* What can go is found, and nothing else; what is not certainly ours stays, whatever is asked. */
 #include "base/files.h"
-#include "cache/find.h"
-#include "cache/prune.h"
+#include "cache/inspect/find.h"
+#include "cache/inspect/prune.h"
 #include "fixture.h"
 #include <fcntl.h>
 #include <setjmp.h>

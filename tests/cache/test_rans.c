@@ -1,8 +1,8 @@
 /* Prediction and entropy coding: the same bytes and values from every instruction set, whatever the bits. */
 #include "base/arena.h"
-#include "base/instruction_sets.h"
 #include "base/random.h"
-#include "cache/codec.h"
+#include "base/system/cpu_features.h"
+#include "cache/codec/codec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

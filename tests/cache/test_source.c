@@ -1,8 +1,8 @@
 /* The cache as a source: what the loader sees, and what it refuses to see. */
 #include "base/arena.h"
 #include "base/files.h"
-#include "cache/group.h"
-#include "cache/source.h"
+#include "cache/store/group.h"
+#include "cache/store/source.h"
 #include "fixture.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* What is told of a cache without decoding it, and what is measured of its latents, is what was put in. */
-#include "cache/survey.h"
+#include "cache/inspect/survey.h"
 #include "fixture.h"
 #include <math.h>
 #include <setjmp.h>

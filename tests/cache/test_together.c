@@ -2,10 +2,10 @@
  * whoever is killed on the way. UPS_TEST_KILLS=N kills N times instead of 20. */
 #include "base/files.h"
 #include "base/random.h"
-#include "base/threads.h"
-#include "cache/document.h"
-#include "cache/group.h"
-#include "cache/verify.h"
+#include "base/system/threads.h"
+#include "cache/inspect/verify.h"
+#include "cache/store/document.h"
+#include "cache/store/group.h"
 #include "fixture.h"
 
 #include <fcntl.h>

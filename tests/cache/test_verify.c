@@ -1,9 +1,9 @@
 /* Damage anywhere in a cache is found, and told where. */
 #include "base/files.h"
 #include "base/random.h"
-#include "cache/export.h"
-#include "cache/shard.h"
-#include "cache/verify.h"
+#include "cache/inspect/export.h"
+#include "cache/inspect/verify.h"
+#include "cache/store/shard.h"
 #include "fixture.h"
 
 #include <fcntl.h>

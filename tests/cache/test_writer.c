@@ -1,7 +1,7 @@
 /* Building caches: the same bytes whatever happens on the way, and a sentence when it cannot be done. */
 #include "base/files.h"
 #include "base/random.h"
-#include "cache/group.h"
+#include "cache/store/group.h"
 #include "fixture.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/hash.h"
-#include "cache/chunk.h"
+#include "cache/codec/chunk.h"
 #include <stdlib.h>
 #include <string.h>
 

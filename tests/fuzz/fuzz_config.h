@@ -3,7 +3,7 @@
 #ifndef UPS_TESTS_FUZZ_FUZZ_CONFIG_H
 #define UPS_TESTS_FUZZ_FUZZ_CONFIG_H
 
-#include "base/config.h"
+#include "base/config/config.h"
 #include "tests/fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>

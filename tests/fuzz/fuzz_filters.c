@@ -2,7 +2,7 @@
  * choose the filters, the mask and the chunk's size; the rest is what is stored. */
 #include "tests/fuzz/fuzz.h"
 
-#include "pipeline/filters.h"
+#include "pipeline/storage/filters.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* A classic NetCDF file: its header, whole and in part, then what the CF conventions make of it, and its samples. */
 #include "tests/fuzz/fuzz_source.h"
 
-#include "pipeline/netcdf_header.h"
+#include "pipeline/netcdf/header.h"
 #include <stdlib.h>
 #include <string.h>
 

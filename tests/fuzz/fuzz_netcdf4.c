@@ -2,8 +2,8 @@
  * CF conventions make of each variable. */
 #include "tests/fuzz/fuzz_source.h"
 
-#include "pipeline/netcdf_cf.h"
-#include "pipeline/storage_netcdf.h"
+#include "pipeline/netcdf/cf.h"
+#include "pipeline/netcdf/storage.h"
 #include <string.h>
 
 enum { MOST_ELEMENTS = 1 << 16 };

@@ -1,7 +1,7 @@
 /* The configuration of a run, with its overrides (fuzz_config.h): all keys that `ups config keys` lists. */
 #include "tests/fuzz/fuzz_config.h"
 
-#include "train/config.h"
+#include "train/config/config.h"
 
 static ups_status load(const char *path, const char *const *overrides, size_t count, void **config, ups_error *error) {
     return ups_run_config_load(path, overrides, count, (ups_run_config **)config, error);

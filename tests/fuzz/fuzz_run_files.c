@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
-#include "tools/solvers/unfinished.h"
+#include "tools/solvers/writer/unfinished.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/state.h"

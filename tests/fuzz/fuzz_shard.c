@@ -3,8 +3,8 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/hash.h"
-#include "cache/chunk.h"
-#include "cache/shard.h"
+#include "cache/codec/chunk.h"
+#include "cache/store/shard.h"
 #include <stdlib.h>
 #include <string.h>
 

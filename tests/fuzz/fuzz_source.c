@@ -1,7 +1,7 @@
 #include "tests/fuzz/fuzz_source.h"
 
-#include "pipeline/layouts.h"
-#include "pipeline/storage_hdf5.h"
+#include "pipeline/hdf5/storage.h"
+#include "pipeline/layouts/layouts.h"
 #include <stdlib.h>
 #include <string.h>
 

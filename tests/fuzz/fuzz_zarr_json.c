@@ -4,9 +4,9 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
-#include "cache/document.h"
-#include "cache/reader.h"
-#include "cache/source.h"
+#include "cache/store/document.h"
+#include "cache/store/reader.h"
+#include "cache/store/source.h"
 #include "tests/cache/fixture.h"
 #include <stdio.h>
 #include <stdlib.h>

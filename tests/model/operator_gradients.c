@@ -7,7 +7,7 @@
  * by symmetry. */
 #include "base/random.h"
 #include "model/device.h"
-#include "model/operator.h"
+#include "model/nets/operator.h"
 #include "model/safetensors.h"
 #include "model/step.h"
 

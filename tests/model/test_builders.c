@@ -1,9 +1,9 @@
 /* The builders: sizes, names, what is shared, and what must hold of the functions they build. */
 #include "base/random.h"
-#include "model/blocks.h"
-#include "model/decoder.h"
-#include "model/encoder.h"
-#include "model/operator.h"
+#include "model/nets/blocks.h"
+#include "model/nets/decoder.h"
+#include "model/nets/encoder.h"
+#include "model/nets/operator.h"
 #include "model/step.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "base/arena.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "model/cpu/device.h"
 #include "model/device.h"
 #include "tests/base/skipping.h"

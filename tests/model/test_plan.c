@@ -1,7 +1,7 @@
 /* The plan, on the graphs that are really trained: what is alive together lies apart, and little is wasted. */
-#include "model/decoder.h"
-#include "model/encoder.h"
-#include "model/operator.h"
+#include "model/nets/decoder.h"
+#include "model/nets/encoder.h"
+#include "model/nets/operator.h"
 #include "model/plan.h"
 
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Steps on the CPU: gradients are those of the function that was built, run options mean what they say, memory is what
  * was promised, and nothing is allocated once training runs. */
 #include "base/random.h"
-#include "model/blocks.h"
-#include "model/decoder.h"
-#include "model/encoder.h"
-#include "model/operator.h"
+#include "model/nets/blocks.h"
+#include "model/nets/decoder.h"
+#include "model/nets/encoder.h"
+#include "model/nets/operator.h"
 #include "model/step.h"
 
 #include <errno.h>

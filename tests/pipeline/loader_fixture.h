@@ -2,7 +2,7 @@
 #ifndef UPS_TESTS_LOADER_FIXTURE_H
 #define UPS_TESTS_LOADER_FIXTURE_H
 
-#include "pipeline/loader.h"
+#include "pipeline/loader/loader.h"
 #include "plain_source.h"
 
 extern const plain_options ordinary;   /* 13 float32 trajectories of 11 frames, in two files */

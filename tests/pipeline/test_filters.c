@@ -1,6 +1,6 @@
 /* Filters undone: against vectors that h5py wrote, against the definition written plainly, and against damage. */
 #include "base/random.h"
-#include "pipeline/filters.h"
+#include "pipeline/storage/filters.h"
 #include <libdeflate.h>
 #include <setjmp.h>
 #include <stdarg.h>

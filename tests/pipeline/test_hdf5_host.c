@@ -1,7 +1,7 @@
 /* A program that uses HDF5 itself keeps what it has not closed, though UPS used the library first. */
 #include "tests/base/testing.h"
 
-#include "pipeline/hdf5_driver.h"
+#include "pipeline/hdf5/driver.h"
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

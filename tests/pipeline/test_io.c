@@ -23,7 +23,7 @@
 
 #include "base/arena.h"
 #include "base/files.h"
-#include "pipeline/io.h"
+#include "pipeline/io/io.h"
 #include "tests/base/skipping.h"
 
 #define FILES 3

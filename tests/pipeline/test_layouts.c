@@ -1,7 +1,7 @@
 /* What the layouts present: frames, windows of frames, coordinates, parameters, many files as one. */
 #include "tests/base/testing.h"
 
-#include "pipeline/layouts.h"
+#include "pipeline/layouts/layouts.h"
 #include "pipeline/pde_parameters.h"
 #include "tests/pipeline/hdf5_writer.h"
 #include <math.h>

@@ -2,8 +2,8 @@
  * source needs to know for it, and a file that several threads ask. */
 #include "tests/base/testing.h"
 
-#include "pipeline/layouts.h"
-#include "pipeline/storage_hdf5.h"
+#include "pipeline/hdf5/storage.h"
+#include "pipeline/layouts/layouts.h"
 #include "tests/pipeline/hdf5_writer.h"
 #include <pthread.h>
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/system/memory_limit.h"
 #include "loader_fixture.h"
-#include "pipeline/memory_limit.h"
 
 static const ups_residency kinds[] = {UPS_RESIDENCY_RAM_COMPRESSED, UPS_RESIDENCY_RAM};
 

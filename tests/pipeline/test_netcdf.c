@@ -4,10 +4,10 @@
 
 #include "base/files.h"
 #include "base/random.h"
-#include "pipeline/layouts.h"
-#include "pipeline/netcdf_cf.h"
-#include "pipeline/netcdf_header.h"
-#include "pipeline/storage_netcdf.h"
+#include "pipeline/layouts/layouts.h"
+#include "pipeline/netcdf/cf.h"
+#include "pipeline/netcdf/header.h"
+#include "pipeline/netcdf/storage.h"
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "base/random.h"
-#include "pipeline/layouts.h"
+#include "pipeline/layouts/layouts.h"
 #include <hdf5.h>
 #include <math.h>
 

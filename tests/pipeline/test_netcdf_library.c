@@ -2,8 +2,8 @@
  * after they were opened, of which it would give fill values and zeros. The files are its own. */
 #include "tests/base/testing.h"
 
-#include "pipeline/layouts.h"
-#include "pipeline/storage_netcdf.h"
+#include "pipeline/layouts/layouts.h"
+#include "pipeline/netcdf/storage.h"
 #include <fcntl.h>
 #include <math.h>
 #include <netcdf.h>

@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "base/threads.h"
-#include "pipeline/ring.h"
+#include "base/system/threads.h"
+#include "pipeline/loader/ring.h"
 
 static ups_ring *make(int slots, int64_t first) {
     ups_ring_options options = {.slots = slots, .slot_bytes = 64};

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "pipeline/interleave.h"
-#include "pipeline/sampler.h"
+#include "pipeline/sampling/interleave.h"
+#include "pipeline/sampling/sampler.h"
 
 static ups_sampler *make(ups_sampler_strategy strategy, int64_t block, const ups_sampler_task *tasks, int32_t count) {
     ups_sampler_options options = {.seed = 7, .strategy = strategy, .windows_per_draw = 4, .block = block};

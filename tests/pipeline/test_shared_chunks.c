@@ -2,9 +2,9 @@
  * replaced. */
 #include "tests/base/testing.h"
 
-#include "pipeline/layouts.h"
-#include "pipeline/loader.h"
-#include "pipeline/shared_chunks.h"
+#include "pipeline/layouts/layouts.h"
+#include "pipeline/loader/loader.h"
+#include "pipeline/storage/shared_chunks.h"
 #include "tests/pipeline/hdf5_writer.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #include "tests/base/testing.h"
 
 #include "base/random.h"
-#include "pipeline/stored_array.h"
+#include "pipeline/storage/stored_array.h"
 
 typedef struct made_array {
     ups_stored_array array;

@@ -1,7 +1,7 @@
 /* Pages: whatever text says, it stays text; pictures are whole; numbers are numbers. */
 #include "base/files.h"
-#include "tools/html.h"
-#include "tools/html_chart.h"
+#include "tools/report/html.h"
+#include "tools/report/html_chart.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

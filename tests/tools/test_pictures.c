@@ -1,6 +1,6 @@
 /* Pictures: what is on them is where it should be, and a picture is complete or absent. */
-#include "tools/font.h"
-#include "tools/pictures.h"
+#include "tools/report/font.h"
+#include "tools/report/pictures.h"
 #include <math.h>
 #include <png.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include "model/parameters.h"
 #include "tests/base/testing.h"
 #include "train/checkpoint.h"
-#include "train/stage.h"
+#include "train/stages/stage.h"
 
 #include <math.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
 /* Latents that are encoded as they come are those of the cache to the last bit, whoever reads them and however; and the
  * cache that is filled on the way is the one that is built. */
-#include "cache/source.h"
-#include "pipeline/loader.h"
+#include "cache/store/source.h"
+#include "pipeline/loader/loader.h"
 #include "tests/base/testing.h"
 #include "tools/encode.h"
 #include "tools/session.h"
 #include "tools/solvers/datagen.h"
-#include "train/encoding_source.h"
-#include "train/latents.h"
+#include "train/data/encoding_source.h"
+#include "train/data/latents.h"
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>

@@ -4,10 +4,10 @@
 #include "model/safetensors.h"
 #include "tests/base/testing.h"
 #include "tiny_models.h"
-#include "train/evaluate.h"
-#include "train/networks.h"
-#include "train/origin.h"
-#include "train/rollout.h"
+#include "train/data/origin.h"
+#include "train/evaluation/evaluate.h"
+#include "train/evaluation/rollout.h"
+#include "train/stages/networks.h"
 #include <hdf5.h>
 #include <math.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* The training loop, driven with a model small enough to follow by hand: a weight vector pulled towards a target. When
  * what is called, what stops it, and that a stopped loop goes on as if it had not stopped. */
-#include "base/cancel.h"
 #include "base/files.h"
+#include "base/system/cancel.h"
 #include "model/parameters.h"
 #include "tests/base/testing.h"
 

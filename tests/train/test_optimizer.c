@@ -3,8 +3,8 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "tests/base/testing.h"
+#include "train/learning_rate.h"
 #include "train/optimizer.h"
-#include "train/schedule.h"
 
 #include "model/parameters.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The six metrics against PDEBench's own code. Expected numbers: tests/python/make_metric_golden.py, which runs
  * PDEBench's metric_func on the same arrays (float64). */
 #include "base/random.h"
-#include "train/pde_metrics.h"
+#include "train/evaluation/pde_metrics.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

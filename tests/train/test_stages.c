@@ -8,8 +8,8 @@
 #include "tools/encode.h"
 #include "tools/session.h"
 #include "tools/solvers/datagen.h"
-#include "train/evaluate.h"
-#include "train/latents.h"
+#include "train/data/latents.h"
+#include "train/evaluation/evaluate.h"
 
 #include <errno.h>
 #include <malloc.h>

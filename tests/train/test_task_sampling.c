@@ -1,7 +1,7 @@
 /* Shares of tasks during training: what difficulty makes of validation losses, when tasks enter, and that a checkpoint
  * brings all of it back. The order of draws that follows is the sampler's, which has tests of its own. */
 #include "tests/base/testing.h"
-#include "train/task_sampling.h"
+#include "train/data/task_sampling.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include "model/safetensors.h"
 #include "tests/base/capture.h"
 #include "tools/solvers/datagen.h"
-#include "train/normalisation.h"
-#include "train/tasks.h"
+#include "train/data/normalisation.h"
+#include "train/data/tasks.h"
 
 #include <hdf5.h>
 #include <math.h>

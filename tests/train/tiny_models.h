@@ -4,7 +4,7 @@
 #define UPS_TESTS_TRAIN_TINY_MODELS_H
 
 #include "model/device.h"
-#include "train/tasks.h"
+#include "train/data/tasks.h"
 
 typedef struct tiny_run {
     char directory[200]; /* the run's output, its data and its configuration */

@@ -2,11 +2,11 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cache/find.h"
-#include "cache/source.h"
-#include "pipeline/convert.h"
-#include "pipeline/hdf5_driver.h"
-#include "pipeline/layouts.h"
+#include "cache/inspect/find.h"
+#include "cache/store/source.h"
+#include "pipeline/hdf5/driver.h"
+#include "pipeline/layouts/layouts.h"
+#include "pipeline/storage/convert.h"
 #include "tools/libups/handles.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * they came from. See iteration.h. */
 #include "tools/libups/iteration.h"
 
-#include "pipeline/pages.h"
+#include "base/system/pages.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

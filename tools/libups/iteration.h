@@ -7,7 +7,7 @@
 #ifndef UPS_LIBUPS_ITERATION_H
 #define UPS_LIBUPS_ITERATION_H
 
-#include "pipeline/loader.h"
+#include "pipeline/loader/loader.h"
 #include "tools/libups/handles.h"
 #include <pthread.h>
 

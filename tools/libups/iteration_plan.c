@@ -1,7 +1,7 @@
 /* From a caller's options to the floors': ranges are checked, memory is bounded before there is any, and what stays in
  * memory between one draw and the next gets its stores. */
-#include "base/threads.h"
-#include "pipeline/memory_limit.h"
+#include "base/system/memory_limit.h"
+#include "base/system/threads.h"
 #include "tools/libups/iteration.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * is then scaled so that the factor's diagonal is 1: its two triangular sweeps are what costs, and without divisions
  * they wait only for one product and one sum a cell. */
 #include "tools/solvers/darcy2d.h"
-#include "base/cancel.h"
+#include "base/system/cancel.h"
 #include "tools/solvers/gaussian_field.h"
 
 #include <math.h>

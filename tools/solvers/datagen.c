@@ -1,11 +1,11 @@
 #include "tools/solvers/datagen.h"
 #include "base/arena.h"
-#include "base/cancel.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "base/threads.h"
-#include "tools/solvers/pdebench_writer.h"
-#include "tools/solvers/unfinished.h"
+#include "base/system/cancel.h"
+#include "base/system/threads.h"
+#include "tools/solvers/writer/pdebench_writer.h"
+#include "tools/solvers/writer/unfinished.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -2,11 +2,11 @@
 #include "tools/solvers/solver.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
-#include "tools/solvers/compressible_datagen.h"
+#include "tools/solvers/compressible/datagen.h"
 #include "tools/solvers/darcy2d.h"
 #include "tools/solvers/diffreact2d.h"
 #include "tools/solvers/diffsorp1d.h"
-#include "tools/solvers/incompressible_datagen.h"
+#include "tools/solvers/incompressible/datagen.h"
 #include "tools/solvers/reacdiff1d.h"
 #include "tools/solvers/swe2d.h"
 

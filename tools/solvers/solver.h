@@ -9,7 +9,7 @@
 #define UPS_SOLVERS_SOLVER_H
 
 #include "base/error.h"
-#include "tools/solvers/sink.h"
+#include "tools/solvers/writer/sink.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 """ups.latent in NumPy: FP16 trajectories (time first) to bytes and back, as docs/cache-format.md describes them.
 
-It makes the same bytes as cache/codec.c, for readers rather than for speed: one trajectory at a time, in vector operations over a
+It makes the same bytes as cache/codec/codec.c, for readers rather than for speed: one trajectory at a time, in vector operations over a
 group of series.
 """
 

@@ -1,0 +1,14 @@
+/* Clean Ctrl-C: SIGINT and SIGTERM set a flag that long work polls between items; a second SIGINT ends the process at
+ * once. The work that notices finishes or drops its current item, publishes what is complete, and returns
+ * UPS_ERR_CANCELLED. */
+#ifndef UPS_BASE_SYSTEM_CANCEL_H
+#define UPS_BASE_SYSTEM_CANCEL_H
+
+#include <stdbool.h>
+
+void ups_cancel_install(void);   /* installs the handlers; called once by the `ups` command */
+bool ups_cancel_requested(void); /* async-signal-safe, cheap */
+void ups_cancel_request(void);   /* what the signal does, for tests and for shutting down from another thread */
+void ups_cancel_reset(void);     /* for tests */
+
+#endif

@@ -1,0 +1,44 @@
+#include "base/system/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Those whose names clang 14 does not know. */
+static bool has_the_unnamed(void) {
+    unsigned a, b, c, d;
+    const unsigned first = bit_CMPXCHG16B | bit_MOVBE | bit_F16C, extended = bit_LAHF_LM | bit_LZCNT;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & first) != first) return false;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & extended) == extended;
+}
+
+bool ups_runs_x86_64_v3(void) {
+    return __builtin_cpu_supports("sse3") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.1") &&
+           __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("avx") &&
+           __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("fma") && has_the_unnamed();
+}
+
+bool ups_runs_x86_64_v4(void) {
+    return ups_runs_x86_64_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+bool ups_gathers_fast(void) {
+    enum { AVX_VNNI_BIT = 4 };
+    unsigned a, b, c, d;
+    return ups_runs_x86_64_v3() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> AVX_VNNI_BIT & 1);
+}
+#else
+bool ups_runs_x86_64_v3(void) {
+    return false;
+}
+
+bool ups_runs_x86_64_v4(void) {
+    return false;
+}
+
+bool ups_gathers_fast(void) {
+    return false;
+}
+#endif

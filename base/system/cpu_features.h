@@ -1,0 +1,18 @@
+/* Whether what is compiled for a level of x86-64 runs on this processor, under this system: everything that the level
+ * lets a compiler use is there (System V ABI, AMD64 supplement, "Micro-Architecture Levels"), and the system keeps the
+ * registers. All of it is asked for, since a hypervisor may hide any part. False on other processors. */
+#ifndef UPS_BASE_SYSTEM_CPU_FEATURES_H
+#define UPS_BASE_SYSTEM_CPU_FEATURES_H
+
+#include <stdbool.h>
+
+bool ups_runs_x86_64_v3(void); /* AVX2, BMI, F16C, FMA, LZCNT, MOVBE */
+bool ups_runs_x86_64_v4(void); /* and AVX-512 F, BW, CD, DQ, VL */
+
+/* Whether one instruction that looks up a vector's lanes in memory is faster than a load a lane. Many processors do it
+ * by microcode, and those of Intel until the eleventh generation hold it up, so that it does not leak what it reads
+ * (CVE-2022-40982; Linux, Documentation/admin-guide/hw-vuln/gather_data_sampling.rst): true of those that have
+ * AVX-VNNI, which came later. */
+bool ups_gathers_fast(void);
+
+#endif

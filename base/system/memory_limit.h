@@ -1,0 +1,15 @@
+/* How much memory this process may still take, whoever sets the limit: what is `auto` in a configuration asks. */
+#ifndef UPS_BASE_SYSTEM_MEMORY_LIMIT_H
+#define UPS_BASE_SYSTEM_MEMORY_LIMIT_H
+
+#include <stdint.h>
+
+/* Bytes: the least of the machine's available memory (MemAvailable), what the control groups above this process leave
+ * (versions 1 and 2; page cache that the kernel would give up counts as free), and what `ulimit -v` leaves. 0 when the
+ * machine does not tell. */
+uint64_t ups_memory_free(void);
+
+/* The same from files below `root` instead of "/", and without `ulimit`: for tests. */
+uint64_t ups_memory_free_below(const char *root);
+
+#endif

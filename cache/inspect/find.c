@@ -1,0 +1,147 @@
+#include "cache/inspect/find.h"
+
+#include "base/files.h"
+#include "base/json.h"
+#include "cache/build/claims.h"
+#include "cache/store/zarr.h"
+#include <errno.h>
+#include <fts.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- finding ---- */
+
+static bool has_file(const char *directory, const char *below) {
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", directory, below) < 0) return false;
+    bool there = ups_path_exists(path);
+    free(path);
+    return there;
+}
+
+/* A zarr.json with attributes.ups; what cannot be parsed is not known to be ours. */
+static bool says_it_is_ours(const char *directory) {
+    char *path = NULL;
+    json_t *document = NULL;
+    if (asprintf(&path, "%s/zarr.json", directory) < 0) return false;
+    bool ours = ups_path_exists(path) && ups_json_read(path, &document, NULL) == UPS_OK &&
+                json_is_object(json_object_get(json_object_get(document, "attributes"), "ups"));
+    json_decref(document);
+    free(path);
+    return ours;
+}
+
+static bool is_group(const char *directory) {
+    return has_file(directory, UPS_CACHE_LATENT "/zarr.json") || says_it_is_ours(directory);
+}
+
+static ups_status append(char ***list, int64_t *count, const char *path, ups_error *error) {
+    char **longer = realloc(*list, (size_t)(*count + 1) * sizeof **list), *copy = strdup(path);
+    if (longer) *list = longer;
+    if (!longer || !copy) {
+        free(copy);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to remember it", path);
+    }
+    (*list)[(*count)++] = copy;
+    return UPS_OK;
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b) {
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+ups_status ups_cache_find(const char *directory, ups_found_paths *found, ups_error *error) {
+    *found = (ups_found_paths){0};
+    char *root = strdup(directory);
+    if (!root) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
+    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
+    char *paths[] = {root, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_COMFOLLOW, by_name);
+    ups_status status = walk ? UPS_OK : ups_fail_errno(error, "%s: cannot be read", root);
+    for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) {
+        bool top = entry->fts_level == FTS_ROOTLEVEL;
+        if (top && (entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)) {
+            errno = entry->fts_errno;
+            status = ups_fail_errno(error, "%s: cannot be read", root);
+        } else if (top && entry->fts_info == FTS_F) {
+            status = ups_fail(error, UPS_ERR_IO, "%s: is a file; a directory was expected", root);
+        } else if (entry->fts_info == FTS_DP) {
+            continue;
+        } else if (!top && ups_partial_owner_of(entry->fts_name) != UPS_PARTIAL_NONE) {
+            status = append(&found->partial, &found->partial_count, entry->fts_path, error);
+            fts_set(walk, entry, FTS_SKIP);
+        } else if (entry->fts_info == FTS_D && !top && entry->fts_name[0] == '.') {
+            fts_set(walk, entry, FTS_SKIP);
+        } else if (entry->fts_info == FTS_D && is_group(entry->fts_path)) {
+            status = append(&found->path, &found->count, entry->fts_path, error);
+        }
+    }
+    if (walk) fts_close(walk);
+    free(root);
+    if (status != UPS_OK) ups_found_paths_free(found);
+    return status;
+}
+
+void ups_found_paths_free(ups_found_paths *found) {
+    for (int64_t i = 0; i < found->count; i++) free(found->path[i]);
+    for (int64_t i = 0; i < found->partial_count; i++) free(found->partial[i]);
+    free(found->path);
+    free(found->partial);
+    *found = (ups_found_paths){0};
+}
+
+/* ---- what is in a directory ---- */
+
+ups_directory_size ups_directory_measure(const char *path) {
+    ups_directory_size size = {0};
+    char *paths[] = {(char *)path, NULL};
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *entry; walk && (entry = fts_read(walk));) {
+        if (entry->fts_info != FTS_F && entry->fts_info != FTS_D) continue;
+        if (entry->fts_statp->st_mtime > size.newest) size.newest = entry->fts_statp->st_mtime;
+        if (entry->fts_info != FTS_F) continue;
+        size.bytes += (uint64_t)entry->fts_statp->st_size;
+        size.files++;
+    }
+    if (walk) fts_close(walk);
+    return size;
+}
+
+static bool all_digits(const char *name) {
+    return *name && name[strspn(name, "0123456789")] == '\0';
+}
+
+/* Within an array's directory: zarr.json, c, and numbers below c. */
+static bool belongs(const FTSENT *entry) {
+    static const char *const arrays[] = {UPS_CACHE_LATENT,        UPS_CACHE_CONDITION,  UPS_CACHE_TIME,
+                                         UPS_CACHE_SOURCE_SAMPLE, UPS_CACHE_STATISTICS, UPS_CACHE_SHARDS};
+    const char *name = entry->fts_name;
+    if (entry->fts_info != FTS_F && entry->fts_info != FTS_D) return false;
+    if (ups_partial_owner_of(name) != UPS_PARTIAL_NONE) return true;
+    if (entry->fts_level == 1 && entry->fts_info == FTS_D) {
+        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+            if (strcmp(name, arrays[i]) == 0) return true;
+        }
+        return false;
+    }
+    if (strcmp(name, "zarr.json") == 0) return entry->fts_info == FTS_F && entry->fts_level <= 2;
+    if (entry->fts_level == 2) return strcmp(name, "c") == 0 && entry->fts_info == FTS_D;
+    return entry->fts_level > 2 && all_digits(name);
+}
+
+char *ups_cache_foreign_entry(const char *group) {
+    char *paths[] = {(char *)group, NULL}, *foreign = NULL;
+    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    if (!walk) return strdup(".");
+    for (FTSENT *entry; !foreign && (entry = fts_read(walk));) {
+        if (entry->fts_level == FTS_ROOTLEVEL || entry->fts_info == FTS_DP) continue;
+        if (entry->fts_level == 1 && entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_CLAIMS_FOLDER) == 0) {
+            fts_set(walk, entry, FTS_SKIP); /* whatever builders keep there */
+        } else if (!belongs(entry)) {
+            foreign = strdup(entry->fts_path + strlen(group) + 1);
+        }
+    }
+    fts_close(walk);
+    return foreign;
+}

@@ -1,0 +1,93 @@
+/* Blocks: see the header. In a bf16 graph the residual stream is float32 and everything between its norm and its
+ * addition is bf16. */
+#include "model/nets/blocks.h"
+
+#include <math.h>
+
+ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_value x, int64_t outputs,
+                    ups_dense_options options) {
+    int64_t inputs = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_init init = {.kind = options.zero ? UPS_INIT_ZEROS : UPS_INIT_UNIFORM,
+                     .scale = 1 / sqrtf((float)inputs),
+                     .no_decay = options.no_decay};
+    ups_graph_scope(graph, "%s.%s", prefix, name);
+    ups_value weight = ups_graph_parameter(graph, "weight", UPS_SHAPE(outputs, inputs), init);
+    init.no_decay = true;
+    ups_value bias = options.no_bias ? UPS_NO_VALUE : ups_graph_parameter(graph, "bias", UPS_SHAPE(outputs), init);
+    return ups_linear(graph, x, weight, bias, options.output_f32);
+}
+
+static const ups_init ones = {.kind = UPS_INIT_ONES, .no_decay = true};
+static const ups_init zeros = {.kind = UPS_INIT_ZEROS, .no_decay = true};
+
+ups_value ups_norm(ups_graph *graph, const char *prefix, const char *name, ups_value x, bool output_f32) {
+    int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_graph_scope(graph, "%s.%s", prefix, name);
+    ups_value gain = ups_graph_parameter(graph, "weight", UPS_SHAPE(width), ones);
+    ups_value bias = ups_graph_parameter(graph, "bias", UPS_SHAPE(width), zeros);
+    return ups_layer_norm(graph, x, gain, bias, output_f32);
+}
+
+/* Attention between projections; `kv` is absent for self-attention. */
+static ups_value heads(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value q,
+                       ups_value kv, int64_t width) {
+    ups_value gain_q = UPS_NO_VALUE, gain_k = UPS_NO_VALUE;
+    if (options->qk_norm) {
+        ups_graph_scope(graph, "%s.attention", prefix);
+        gain_q = ups_graph_parameter(graph, "query_norm.weight", UPS_SHAPE(width / options->heads), ones);
+        gain_k = ups_graph_parameter(graph, "key_norm.weight", UPS_SHAPE(width / options->heads), ones);
+    }
+    ups_value attended = ups_attention(graph, q, kv, gain_q, gain_k, options->heads);
+    return ups_dense(graph, prefix, "attention.output", attended, width, (ups_dense_options){0});
+}
+
+static ups_value mlp(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
+    int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    int64_t hidden = (int64_t)lrintf(options->mlp_ratio * (float)width);
+    ups_value up = ups_dense(graph, prefix, "mlp.up", x, hidden, (ups_dense_options){0});
+    return ups_dense(graph, prefix, "mlp.down", ups_gelu(graph, up), width, (ups_dense_options){0});
+}
+
+static ups_value residual(ups_graph *graph, const ups_block_options *options, ups_value x, ups_value branch,
+                          uint32_t half) {
+    return ups_residual(graph, x, branch, UPS_NO_VALUE, options->drop_path, options->layer + half);
+}
+
+ups_value ups_block_self(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
+    int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_value normed = ups_norm(graph, prefix, "attention.norm", x, false);
+    ups_value qkv = ups_dense(graph, prefix, "attention.qkv", normed, 3 * width, (ups_dense_options){0});
+    x = residual(graph, options, x, heads(graph, prefix, options, qkv, UPS_NO_VALUE, width), 0);
+    normed = ups_norm(graph, prefix, "mlp.norm", x, false);
+    return residual(graph, options, x, mlp(graph, prefix, options, normed), 1);
+}
+
+ups_value ups_block_cross(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x,
+                          ups_value context) {
+    int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_value q = ups_dense(graph, prefix, "attention.query", x, width, (ups_dense_options){0});
+    ups_value kv = ups_dense(graph, prefix, "attention.key_value", context, 2 * width, (ups_dense_options){0});
+    x = residual(graph, options, x, heads(graph, prefix, options, q, kv, width), 0);
+    x = ups_norm(graph, prefix, "attention.norm", x, true);
+    x = residual(graph, options, x, mlp(graph, prefix, options, x), 1);
+    return ups_norm(graph, prefix, "mlp.norm", x, true);
+}
+
+ups_value ups_position(ups_graph *graph, const char *prefix, const char *name, ups_value coordinates,
+                       const float *frequencies, int frequency_count, int64_t width) {
+    ups_graph_scope(graph, "%s.%s", prefix, name);
+    ups_value features = ups_fourier(graph, coordinates, frequencies, frequency_count);
+    return ups_dense(graph, prefix, name, features, width, (ups_dense_options){.output_f32 = true});
+}
+
+void ups_grid_coordinates(int dims, const int64_t *grid, float *out) {
+    int64_t points = 1;
+    for (int axis = 0; axis < dims; axis++) points *= grid[axis];
+    for (int64_t point = 0; point < points; point++) {
+        int64_t rest = point;
+        for (int axis = dims - 1; axis >= 0; axis--) {
+            out[point * dims + axis] = ((float)(rest % grid[axis]) + 0.5f) / (float)grid[axis];
+            rest /= grid[axis];
+        }
+    }
+}

@@ -1,0 +1,25 @@
+/* An open HDF5 file, as storage_hdf5.c (what it contains) and hdf5_map.c (where it keeps it) share it. */
+#ifndef UPS_PIPELINE_HDF5_FILE_H
+#define UPS_PIPELINE_HDF5_FILE_H
+
+#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/storage.h"
+#include <time.h>
+
+struct ups_hdf5_file {
+    char *path;
+    int fd;   /* for reading what was mapped; negative once settled */
+    hid_t id; /* the library's; negative once settled */
+    uint64_t bytes;
+    struct timespec modified; /* at opening */
+    bool through_library;
+    bool needed;        /* an array reads through the library */
+    bool told_left_out; /* that attributes cannot be decoded: said once a file */
+    ups_hdf5_note note;
+};
+
+/* ups_hdf5_map for reading at once: an array that stays with the library does not keep the file open. */
+ups_status ups_hdf5_map_for_now(ups_hdf5_file *file, const char *name, ups_arena *arena, ups_stored_array *array,
+                                ups_error *error);
+
+#endif

@@ -1,0 +1,127 @@
+/* What a layout's description of a file is made with: members, parts, channels, arrays and coordinates, each checked
+ * against what the layout expects. */
+#include "pipeline/layouts/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+ups_status ups_layout_add_member(ups_layout_builder *builder, ups_layout_member **member, ups_error *error) {
+    if (builder->member_count == builder->member_capacity) {
+        int64_t capacity = builder->member_capacity ? 2 * builder->member_capacity : 16;
+        ups_layout_member *members = realloc(builder->members, (size_t)capacity * sizeof *members);
+        if (!members) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for the list of samples", builder->path);
+        builder->members = members;
+        builder->member_capacity = capacity;
+    }
+    *member = &builder->members[builder->member_count++];
+    **member = (ups_layout_member){.samples = 1, .boundary = "not said", .found = {.arena = builder->arena}};
+    return UPS_OK;
+}
+
+void ups_layout_set_parts(ups_layout_builder *builder, ups_layout_member *member, const ups_layout_part *parts,
+                          int count) {
+    ups_layout_part *copy = UPS_ARENA_ARRAY(builder->arena, ups_layout_part, count);
+    memcpy(copy, parts, (size_t)count * sizeof *copy);
+    member->parts = copy;
+    member->part_count = count;
+}
+
+static const char *join(ups_arena *arena, int64_t count, const char *const *names) {
+    const char *text = count > 0 ? names[0] : "none";
+    enum { MOST_SHOWN = 12 };
+    for (int64_t i = 1; i < count && i < MOST_SHOWN; i++) text = ups_arena_printf(arena, "%s, %s", text, names[i]);
+    return count > MOST_SHOWN ? ups_arena_printf(arena, "%s, …", text) : text;
+}
+
+ups_status ups_layout_set_channels(ups_layout_builder *builder, int64_t count, const char *const *names,
+                                   ups_error *error) {
+    bool same = builder->channels == count;
+    for (int64_t c = 0; same && c < count; c++) same = strcmp(builder->channel_names[c], names[c]) == 0;
+    if (same) return UPS_OK;
+    if (builder->channels)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s has %lld channels (%s) where the samples before it have %lld (%s); samples of one task "
+                        "must have the same",
+                        builder->path, (long long)count, join(builder->arena, count, names),
+                        (long long)builder->channels, join(builder->arena, builder->channels, builder->channel_names));
+    const char **copy = UPS_ARENA_ARRAY(builder->arena, const char *, count);
+    for (int64_t c = 0; c < count; c++) copy[c] = ups_arena_strdup(builder->arena, names[c]);
+    builder->channels = count;
+    builder->channel_names = copy;
+    return UPS_OK;
+}
+
+static void visit_parameter(void *context, const char *name, double number, const char *text) {
+    ups_pde_parameters *parameters = context;
+    if (text && strcmp(name, "config") == 0) ups_pde_parameters_from_yaml(parameters, text);
+    if (!text) ups_pde_parameters_add(parameters, name, number);
+}
+
+ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *object, ups_pde_parameters *parameters,
+                                      ups_error *error) {
+    return ups_hdf5_attributes(builder->file, object, visit_parameter, parameters, error);
+}
+
+typedef struct described {
+    ups_layout_builder *builder;
+    ups_layout_member *member;
+} described;
+
+static void visit_description(void *context, const char *name, double number, const char *text) {
+    described *d = context;
+    visit_parameter(&d->member->found, name, number, text);
+    if (!text || (strcasecmp(name, "bc") != 0 && strcasecmp(name, "boundary") != 0)) return;
+    d->member->boundary = ups_arena_strdup(d->builder->arena, text);
+    d->member->sample.periodic = strcasecmp(text, "periodic") == 0;
+}
+
+ups_status ups_layout_read_description(ups_layout_builder *builder, const char *object, ups_layout_member *member,
+                                       ups_error *error) {
+    return ups_hdf5_attributes(builder->file, object, visit_description, &(described){builder, member}, error);
+}
+
+ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
+                          ups_stored_array **array, ups_error *error) {
+    if (ups_hdf5_kind_of(builder->file, name) != UPS_HDF5_DATASET)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing; the layout needs it, with axes %s",
+                        builder->path, name, meaning);
+    *array = UPS_ARENA_NEW(builder->arena, ups_stored_array);
+    UPS_TRY(ups_hdf5_map(builder->file, name, builder->file_index, builder->arena, *array, error));
+    if ((*array)->rank < least || (*array)->rank > most)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' has rank %d; axes %s were expected", builder->path,
+                        name, (*array)->rank, meaning);
+    for (int axis = 0; axis < (*array)->rank; axis++) {
+        if ((*array)->shape[axis] < 1)
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: dataset '%s' is empty along axis %d of %s; nothing was written to it", builder->path,
+                            name, axis, meaning);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *name, int64_t length, int64_t spare,
+                                      const double **values, ups_error *error) {
+    double *read;
+    int64_t count;
+    UPS_TRY(ups_hdf5_read_axis(builder->file, name, UPS_LAYOUT_LONGEST_AXIS, builder->arena, &read, &count, error));
+    if (count < length || count > length + spare)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: coordinate '%s' has %lld entries where the data have %lld%s",
+                        builder->path, name, (long long)count, (long long)length,
+                        spare ? " (one more is allowed)" : "");
+    *values = read;
+    return UPS_OK;
+}
+
+ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, const char *name, int64_t length,
+                                               const double **values, ups_error *error) {
+    if (ups_hdf5_kind_of(builder->file, name) != UPS_HDF5_DATASET) return UPS_OK;
+    return ups_layout_read_coordinate(builder, name, length, 0, values, error);
+}
+
+const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape) {
+    const char *text = "(";
+    for (int axis = 0; axis < rank; axis++)
+        text = ups_arena_printf(arena, "%s%s%lld", text, axis ? ", " : "", (long long)shape[axis]);
+    return ups_arena_printf(arena, "%s)", text);
+}

@@ -1,0 +1,506 @@
+#include "pipeline/layouts/source.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct layout_source {
+    ups_source head;
+    ups_arena *arena; /* everything below, this struct included */
+    const ups_layout *layout;
+    const char *left_out;
+    ups_layout_member *members;
+    int64_t member_count;
+    const char *
+        *names; /* (members): name of each member's first sample; those of one member lie NAME_ROOM bytes apart */
+    ups_layout_file *files;
+    ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
+    int64_t shared_count;
+    uint64_t shared_bytes; /* at most */
+} layout_source;
+
+enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
+
+#define MOST_SHARED ((uint64_t)256 << 20) /* bytes of decoded chunks that a source keeps for other samples */
+#define MOST_PLACES ((int64_t)1 << 16)    /* of them: smaller chunks cost more to find than to decode */
+
+/* ---- the source ---------------------------------------------------------------------------------------------------
+ */
+
+static int64_t find_member(const layout_source *source, int64_t index) {
+    int64_t low = 0, high = source->member_count - 1;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (source->members[middle].first <= index) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+static const char *sample_name(const layout_source *source, int64_t member, int64_t index) {
+    return source->names[member] + (index - source->members[member].first) * NAME_ROOM;
+}
+
+ups_status ups_layout_source_describe(const ups_source *head, int64_t index, ups_sample *sample, ups_error *error) {
+    const layout_source *source = (const layout_source *)head;
+    int64_t member = find_member(source, index);
+    *sample = source->members[member].sample;
+    sample->name = sample_name(source, member, index);
+    return UPS_OK;
+}
+
+/* The slice of a part's array that frames [frames) need, and the first of those frames; false when they need none of
+ * it. */
+static bool part_region(const ups_layout_member *member, const ups_layout_part *part, int64_t index, ups_frames frames,
+                        ups_region *region, int64_t *first_frame) {
+    int axis = 0;
+    *first_frame = frames.start;
+    if (part->by_sample) {
+        region->start[axis] = member->first_row + index - member->first;
+        region->count[axis++] = 1;
+    }
+    if (part->by_time) {
+        region->start[axis] = frames.start;
+        region->count[axis++] = frames.count;
+    } else if (part->first_frame > frames.start) {
+        *first_frame = part->first_frame;
+    }
+    for (; axis < part->array->rank; axis++) {
+        region->start[axis] = 0;
+        region->count[axis] = part->array->shape[axis];
+    }
+    return *first_frame < frames.start + frames.count;
+}
+
+ups_status ups_layout_source_extents(const ups_source *head, int64_t index, ups_frames frames, ups_extent *extents,
+                                     int64_t *count, ups_error *error) {
+    const layout_source *source = (const layout_source *)head;
+    const ups_layout_member *member = &source->members[find_member(source, index)];
+    *count = 0;
+    for (int p = 0; p < member->part_count; p++) {
+        const ups_layout_part *part = &member->parts[p];
+        ups_region region;
+        int64_t first_frame;
+        if (part_region(member, part, index, frames, &region, &first_frame))
+            *count += ups_array_extents(part->array, &region, extents + *count);
+    }
+    return UPS_OK;
+}
+
+/* How far apart the elements of a frame lie in memory. */
+typedef struct frame_strides {
+    int64_t channel, grid[UPS_MAX_GRID_DIMS];
+} frame_strides;
+
+static frame_strides strides_in_frame(const ups_sample *sample) {
+    frame_strides strides;
+    int64_t stride = sample->order == UPS_CHANNELS_LAST ? sample->channels : 1;
+    for (int axis = UPS_MAX_GRID_DIMS - 1; axis >= 0; axis--) {
+        strides.grid[axis] = stride;
+        stride *= sample->grid[axis];
+    }
+    strides.channel = sample->order == UPS_CHANNELS_LAST ? 1 : stride;
+    return strides;
+}
+
+/* Where neighbours along each axis of a part's array go, in elements; see ups_layout_part for the axes' order. */
+static void part_strides(const ups_layout_member *member, const ups_layout_part *part, int64_t *strides) {
+    const ups_sample *sample = &member->sample;
+    frame_strides in_frame = strides_in_frame(sample);
+    int axis = 0;
+    if (part->by_sample) strides[axis++] = 0;
+    if (part->by_time) strides[axis++] = ups_sample_frame_elements(sample);
+    for (int unit = 0; unit < part->unit_axes; unit++) strides[axis++] = 0;
+    for (int dim = 0; dim < sample->dims; dim++) {
+        if (!part->repeated[dim]) strides[axis++] = in_frame.grid[dim];
+    }
+    int64_t stride = in_frame.channel;
+    for (int component = part->array->rank - 1; component >= axis; component--) {
+        strides[component] = stride;
+        stride *= part->array->shape[component];
+    }
+}
+
+int64_t ups_layout_part_channels(const ups_layout_part *part) {
+    int64_t channels = 1;
+    for (int c = 0; c < part->component_axes; c++) channels *= part->array->shape[part->array->rank - 1 - c];
+    return channels;
+}
+
+/* Copies `count` elements along each grid axis from element 0 of axis `repeated` to all others. */
+static void repeat_along(const ups_sample *sample, int repeated, int64_t channels, uint8_t *frame) {
+    frame_strides strides = strides_in_frame(sample);
+    size_t size = ups_dtype_size(sample->dtype);
+    int64_t count[UPS_MAX_GRID_DIMS];
+    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) count[axis] = axis == repeated ? 1 : sample->grid[axis];
+    for (int64_t x = 0; x < count[0]; x++) {
+        for (int64_t y = 0; y < count[1]; y++) {
+            for (int64_t z = 0; z < count[2]; z++) {
+                const uint8_t *from =
+                    frame + (size_t)(x * strides.grid[0] + y * strides.grid[1] + z * strides.grid[2]) * size;
+                for (int64_t i = 1; i < sample->grid[repeated]; i++) {
+                    for (int64_t c = 0; c < channels; c++) {
+                        size_t offset = (size_t)(c * strides.channel) * size;
+                        size_t along = (size_t)(i * strides.grid[repeated]) * size;
+                        memcpy((uint8_t *)from + along + offset, from + offset, size);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Copies a part's channels of one frame into another. */
+static void repeat_frame(const ups_sample *sample, int64_t channels, const uint8_t *from, uint8_t *to) {
+    size_t size = ups_dtype_size(sample->dtype);
+    int64_t points = ups_sample_frame_elements(sample) / sample->channels;
+    if (sample->order == UPS_CHANNELS_FIRST || channels == sample->channels) {
+        memcpy(to, from, (size_t)(points * channels) * size);
+        return;
+    }
+    size_t step = (size_t)sample->channels * size, bytes = (size_t)channels * size;
+    if (bytes == 8) { /* the two components of a force: a size known here is a single move */
+        for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, 8);
+        return;
+    }
+    for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, bytes);
+}
+
+/* Decodes one part into its place. What has no time is repeated in every frame that it fills, and along the grid axes
+ * that it does not have. */
+static ups_status decode_part(const ups_layout_member *member, const ups_layout_part *part, int64_t index,
+                              ups_frames frames, const ups_piece *pieces, int64_t count, void *scratch, uint8_t *out,
+                              int64_t *used, ups_error *error) {
+    const ups_sample *sample = &member->sample;
+    ups_region region;
+    int64_t first_frame, strides[UPS_ARRAY_MAX_RANK], channels = ups_layout_part_channels(part);
+    *used = 0;
+    if (!part_region(member, part, index, frames, &region, &first_frame)) return UPS_OK;
+    size_t frame_bytes = ups_sample_frame_bytes(sample);
+    size_t offset = (size_t)(part->first_channel * strides_in_frame(sample).channel) * ups_dtype_size(sample->dtype);
+    uint8_t *to = out + (size_t)(first_frame - frames.start) * frame_bytes + offset;
+    part_strides(member, part, strides);
+    UPS_TRY(ups_array_decode_strided(part->array, &region, strides, pieces, count, scratch, to, used, error));
+    int64_t filled = frames.start + frames.count - first_frame;
+    for (int axis = sample->dims - 1; axis >= 0; axis--) {
+        for (int64_t f = 0; part->repeated[axis] && f < (part->by_time ? filled : 1); f++)
+            repeat_along(sample, axis, channels, to + (size_t)f * frame_bytes);
+    }
+    for (int64_t f = 1; !part->by_time && f < filled; f++)
+        repeat_frame(sample, channels, to, to + (size_t)f * frame_bytes);
+    return UPS_OK;
+}
+
+ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_frames frames, const ups_piece *pieces,
+                                    int64_t count, void *scratch, void *out, ups_error *error) {
+    const layout_source *source = (const layout_source *)head;
+    int64_t number = find_member(source, index);
+    const ups_layout_member *member = &source->members[number];
+    bool from_start = true;
+    for (int p = 0; p < member->part_count; p++) from_start &= member->parts[p].first_frame == 0;
+    if (!from_start) memset(out, 0, (size_t)frames.count * ups_sample_frame_bytes(&member->sample));
+    ups_status status = UPS_OK;
+    for (int p = 0; p < member->part_count && status == UPS_OK; p++) {
+        int64_t used;
+        status = decode_part(member, &member->parts[p], index, frames, pieces, count, scratch, out, &used, error);
+        pieces += used;
+        count -= used;
+    }
+    if (status != UPS_OK) {
+        ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
+                        sample_name(source, number, index));
+    }
+    return status;
+}
+
+void ups_layout_source_close(ups_source *head) {
+    layout_source *source = (layout_source *)head;
+    for (int64_t i = 0; i < source->shared_count; i++) ups_shared_chunks_destroy(source->shared[i]);
+    for (int64_t i = 0; i < head->file_count; i++) {
+        if (source->files[i].close) source->files[i].close(source->files[i].handle);
+    }
+    ups_arena_destroy(source->arena);
+}
+
+/* ---- making it ----------------------------------------------------------------------------------------------------
+ */
+
+/* What is stored of `chunks` chunks in a row. */
+static void sum_chunks(const ups_stored_chunk *chunk, int64_t chunks, ups_source_limits *sum) {
+    *sum = (ups_source_limits){0};
+    for (int64_t c = 0; c < chunks; c++) {
+        if (chunk[c].offset == UPS_OFFSET_UNWRITTEN) continue;
+        sum->extents++;
+        sum->stored_bytes += chunk[c].length;
+    }
+}
+
+/* The chunks of a part lie in rows by sample, these in rows by time: a window touches some neighbours of the latter,
+ * all samples of a row of the former the same. The most that any window takes is the bound. */
+static void bound_chunks(const ups_layout_part *part, int64_t frames, ups_source_limits *limits) {
+    const ups_stored_array *array = part->array;
+    int time_axis = part->by_sample;
+    int64_t rows = part->by_sample ? array->chunk_grid[0] : 1, span = 1;
+    int64_t time_rows = part->by_time ? array->chunk_grid[time_axis] : 1, row_chunks = 1;
+    for (int axis = time_axis + part->by_time; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
+    if (part->by_time) span = (frames + array->chunk_shape[time_axis] - 2) / array->chunk_shape[time_axis] + 1;
+    ups_source_limits most = {0};
+    for (int64_t row = 0; row < rows; row++) {
+        const ups_stored_chunk *first = array->chunks + row * time_rows * row_chunks;
+        ups_source_limits window = {0}, one;
+        for (int64_t t = 0; t < time_rows; t++) {
+            sum_chunks(first + t * row_chunks, row_chunks, &one);
+            window.extents += one.extents;
+            window.stored_bytes += one.stored_bytes;
+            if (t >= span) {
+                sum_chunks(first + (t - span) * row_chunks, row_chunks, &one);
+                window.extents -= one.extents;
+                window.stored_bytes -= one.stored_bytes;
+            }
+            if (window.extents > most.extents) most.extents = window.extents;
+            if (window.stored_bytes > most.stored_bytes) most.stored_bytes = window.stored_bytes;
+        }
+    }
+    limits->extents += most.extents;
+    limits->stored_bytes += most.stored_bytes;
+}
+
+/* Adds to `limits` what `frames` frames of one sample take of one part at most. */
+static void bound_part(const ups_layout_part *part, int64_t times, int64_t frames, ups_source_limits *limits) {
+    const ups_stored_array *array = part->array;
+    size_t scratch = ups_array_scratch(array);
+    if (scratch > limits->scratch_bytes) limits->scratch_bytes = scratch;
+    const bool records = array->storage == UPS_STORAGE_RECORDS;
+    if (records || (array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN)) {
+        uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
+        if (part->by_sample) bytes /= (uint64_t)array->shape[0];
+        if (part->by_time) bytes = bytes / (uint64_t)times * (uint64_t)frames;
+        limits->extents += !records || part->by_sample ? 1 : part->by_time ? frames : array->shape[0];
+        limits->stored_bytes += bytes;
+    }
+    if (array->storage == UPS_STORAGE_CHUNKED) bound_chunks(part, frames, limits);
+}
+
+void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
+    const layout_source *source = (const layout_source *)head;
+    *limits = (ups_source_limits){.shared_bytes = source->shared_bytes};
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_layout_member *member = &source->members[m];
+        if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
+        int64_t times = member->sample.times, most = frames > times ? times : frames > 1 ? frames : 1;
+        ups_source_limits one = {0};
+        for (int p = 0; p < member->part_count; p++) bound_part(&member->parts[p], times, most, &one);
+        uint64_t decoded = (uint64_t)most * ups_sample_frame_bytes(&member->sample);
+        if (one.extents > limits->extents) limits->extents = one.extents;
+        if (one.stored_bytes > limits->stored_bytes) limits->stored_bytes = one.stored_bytes;
+        if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
+        if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
+    }
+}
+
+/* ---- chunks that span samples -------------------------------------------------------------------------------------
+ */
+
+/* Places that a part's array wants: two rows of chunks, so that a pass through the samples goes from one to the next
+ * while the first is still in use. 0: its chunks do not span samples, or need no decoding. */
+static int64_t wanted_places(const ups_layout_part *part) {
+    const ups_stored_array *array = part->array;
+    const ups_filters *filters = &array->filters;
+    if (!part->by_sample || array->storage != UPS_STORAGE_CHUNKED || array->chunk_shape[0] < 2) return 0;
+    if (filters->compressor_position < 0 && filters->shuffle_position < 0 && filters->fletcher32_position < 0) return 0;
+    int64_t row = 1;
+    for (int axis = 1; axis < array->rank; axis++) row *= array->chunk_grid[axis];
+    return array->chunk_grid[0] > 1 ? 2 * row : row;
+}
+
+static bool is_first_of_its_parts(const layout_source *source, int64_t member) {
+    return member == 0 || source->members[member].parts != source->members[member - 1].parts;
+}
+
+/* Gives arrays whose chunks span samples a place for decoded ones, if all of them fit: two rows of which only a part is
+ * kept would be decoded again and again. */
+static void share_chunks(layout_source *source) {
+    uint64_t bytes = 0;
+    int64_t count = 0;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        for (int p = 0; is_first_of_its_parts(source, m) && p < source->members[m].part_count; p++) {
+            const ups_layout_part *part = &source->members[m].parts[p];
+            int64_t places = wanted_places(part);
+            uint64_t each = ups_array_chunk_bytes(part->array);
+            if (places > MOST_PLACES || (uint64_t)places > MOST_SHARED / (each + 1)) return;
+            bytes += (uint64_t)places * each;
+            count += places > 0;
+        }
+    }
+    if (count == 0 || bytes > MOST_SHARED) return;
+    source->shared = UPS_ARENA_ARRAY(source->arena, ups_shared_chunks *, count);
+    source->shared_bytes = bytes;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        for (int p = 0; is_first_of_its_parts(source, m) && p < source->members[m].part_count; p++) {
+            const ups_layout_part *part = &source->members[m].parts[p];
+            ups_stored_array *array = (ups_stored_array *)part->array; /* ours: it lies in our arena */
+            int64_t places = wanted_places(part);
+            if (places == 0 || array->shared) continue;
+            array->shared = ups_shared_chunks_create(ups_array_chunk_bytes(array), places);
+            if (array->shared) source->shared[source->shared_count++] = array->shared; /* else each sample by itself */
+        }
+    }
+}
+
+static void name_samples(layout_source *source) {
+    source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_layout_member *member = &source->members[m];
+        if (!member->numbered) {
+            source->names[m] = member->name;
+            continue;
+        }
+        char *names = UPS_ARENA_ARRAY(source->arena, char, NAME_ROOM * member->samples);
+        for (int64_t i = 0; i < member->samples; i++) {
+            snprintf(names + i * NAME_ROOM, NAME_ROOM, "%s[%lld]", member->name, (long long)(member->first_row + i));
+        }
+        source->names[m] = names;
+    }
+}
+
+static double parameter_value(const ups_pde_parameters *parameters, const char *name) {
+    for (int i = 0; i < parameters->count; i++) {
+        if (strcasecmp(parameters->list[i].name, name) == 0) return parameters->list[i].value;
+    }
+    return NAN;
+}
+
+/* The names any member has, in order of first appearance; every member gets a value for each, NaN where it says
+ * nothing. */
+static void collect_parameters(layout_source *source) {
+    ups_pde_parameters all = {.arena = source->arena};
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_pde_parameters *found = &source->members[m].found;
+        for (int i = 0; i < found->count; i++) ups_pde_parameters_add(&all, found->list[i].name, found->list[i].value);
+    }
+    const char **names = UPS_ARENA_ARRAY(source->arena, const char *, all.count + 1);
+    for (int i = 0; i < all.count; i++) names[i] = all.list[i].name;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        double *values = UPS_ARENA_ARRAY(source->arena, double, all.count + 1);
+        for (int i = 0; i < all.count; i++) values[i] = parameter_value(&source->members[m].found, names[i]);
+        source->members[m].sample.parameters = values;
+    }
+    source->head.parameter_count = all.count;
+    source->head.parameter_names = names;
+}
+
+/* Later sizes of a trajectory are computed without looking back: channels, axes and times must fit together. */
+static bool size_fits(const ups_sample *sample) {
+    int64_t bytes = (int64_t)ups_dtype_size(sample->dtype);
+    bool over = __builtin_mul_overflow(bytes, sample->times, &bytes);
+    over |= __builtin_mul_overflow(bytes, sample->channels, &bytes);
+    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++)
+        over |= __builtin_mul_overflow(bytes, sample->grid[axis], &bytes);
+    return !over;
+}
+
+/* A step between frames takes time: what goes back or stands still is damaged, or two runs put together. */
+static ups_status check_times(const layout_source *source, int64_t number, ups_error *error) {
+    const ups_layout_member *member = &source->members[number];
+    const double *time = member->sample.time;
+    if (number > 0 && member[-1].sample.time == time && member[-1].sample.times == member->sample.times) return UPS_OK;
+    for (int64_t t = 1; t < member->sample.times; t++) {
+        if (time[t] > time[t - 1]) continue;
+        return ups_fail(
+            error, UPS_ERR_FORMAT,
+            "%s: times do not increase in sample %s: frame %lld is at %.9g, frame %lld at %.9g (counted from "
+            "0); each frame must be later than the one before",
+            source->files[member->parts[0].array->file].path, source->names[number], (long long)(t - 1), time[t - 1],
+            (long long)t, time[t]);
+    }
+    return UPS_OK;
+}
+
+/* True when the file holds the member's frames as decode would write them. */
+static bool is_as_stored(const ups_layout_member *member) {
+    const ups_layout_part *part = &member->parts[0];
+    const ups_stored_array *array = part->array;
+    const ups_sample *sample = &member->sample;
+    if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
+    if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
+    if (array->swapped || array->packing) return false;
+    int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
+    part_strides(member, part, strides);
+    for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
+        if (array->shape[axis] > 1 && strides[axis] != dense) return false;
+        dense *= array->shape[axis];
+    }
+    return dense == sample->times * ups_sample_frame_elements(sample);
+}
+
+ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, const ups_layout_file *files,
+                                    int64_t file_count, ups_source **out, ups_error *error) {
+    ups_arena *arena = builder->arena;
+    layout_source *source = UPS_ARENA_NEW(arena, layout_source);
+    const char **paths = UPS_ARENA_ARRAY(arena, const char *, file_count);
+    source->arena = arena;
+    source->layout = layout;
+    source->left_out = builder->left_out;
+    source->files = UPS_ARENA_ARRAY(arena, ups_layout_file, file_count);
+    for (int64_t i = 0; i < file_count; i++) {
+        paths[i] = ups_arena_strdup(arena, files[i].path);
+        source->files[i] = files[i];
+    }
+    source->member_count = builder->member_count;
+    source->members = UPS_ARENA_ARRAY(arena, ups_layout_member, builder->member_count);
+    memcpy(source->members, builder->members, (size_t)builder->member_count * sizeof *source->members);
+    int64_t count = 0;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        source->members[m].first = count;
+        if (source->members[m].samples > UPS_LAYOUT_MOST_SAMPLES - count)
+            return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                            "%s: more than %d samples; is its first axis really the sample?",
+                            paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MOST_SAMPLES);
+        if (!size_fits(&source->members[m].sample))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: a sample of it claims more values than memory has addresses; the file is damaged",
+                            paths[source->members[m].parts[0].array->file]);
+        count += source->members[m].samples;
+    }
+    source->head = (ups_source){
+        .class = layout->class,
+        .count = count,
+        .file_count = file_count,
+        .files = paths,
+        .channels = builder->channels,
+        .channel_names = builder->channel_names,
+    };
+    name_samples(source);
+    for (int64_t m = 0; m < source->member_count; m++) UPS_TRY(check_times(source, m, error));
+    collect_parameters(source);
+    for (int64_t m = 0; m < source->member_count; m++)
+        source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
+    share_chunks(source);
+    ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
+    *out = &source->head;
+    return UPS_OK;
+}
+
+const char *ups_layout_reason(const ups_source *source) {
+    return ((const layout_source *)source)->layout->reason;
+}
+
+const char *ups_layout_left_out(const ups_source *source) {
+    return ((const layout_source *)source)->left_out;
+}
+
+const char *ups_layout_boundary(const ups_source *head, int64_t index) {
+    const layout_source *source = (const layout_source *)head;
+    return source->members[find_member(source, index)].boundary;
+}
+
+int ups_layout_arrays(const ups_source *head, int64_t index, const ups_stored_array **arrays) {
+    const layout_source *source = (const layout_source *)head;
+    const ups_layout_member *member = &source->members[find_member(source, index)];
+    for (int p = 0; p < member->part_count; p++) arrays[p] = member->parts[p].array;
+    return member->part_count;
+}

@@ -1,0 +1,205 @@
+/* `ups bench step`: the training step of the reference operator alone: forward, backward and AdamW on latents that are
+ * already in memory. */
+#include "model/step.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "base/system/threads.h"
+#include "model/cpu/device.h"
+#include "model/nets/operator.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WARM_UP = 3 /* steps before the first that counts */ };
+
+enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, PROFILE };
+static const ups_option options[] = {
+    [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
+    [DTYPE] = {"dtype", 0, "TYPE",
+               "float32 or bfloat16: of the matrix products and what lies between them (default: the faster here)"},
+    [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
+    [DEVICE] = {"device", 0, "NAME", "auto (default), cpu or cuda"},
+    [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
+    [PROFILE] = {"profile", 0, NULL, "also print the time of each op; it slows a step down a little"},
+};
+static const ups_usage usage = {
+    "bench step",
+    "",
+    "times a training step of the reference operator",
+    options,
+    sizeof options / sizeof *options,
+    "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
+    "17.3 GFLOP a pair. A step is forward, backward and AdamW.\n\n"
+    "Example:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"};
+
+typedef struct bench {
+    ups_device *device;
+    ups_parameters *parameters;
+    ups_graph *graph;
+    ups_step *step;
+    ups_value z, target, dt;
+    float *first_moment, *second_moment;
+} bench;
+
+static void destroy(bench *b) {
+    if (b->first_moment) b->device->class->release(b->device, b->first_moment);
+    if (b->second_moment) b->device->class->release(b->device, b->second_moment);
+    ups_step_destroy(b->step);
+    if (b->graph) ups_graph_destroy(b->graph);
+    if (b->parameters) ups_parameters_destroy(b->parameters);
+    ups_device_close(b->device);
+}
+
+static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *error) {
+    size_t count = (size_t)ups_shape_elements(ups_graph_info(b->graph, input)->shape);
+    float *host = malloc(count * sizeof *host);
+    if (!host) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a batch of latents");
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, stream), 1.0f, host, count);
+    ups_status status = ups_step_upload(b->step, input, host, count * sizeof *host, error);
+    free(host);
+    return status;
+}
+
+static ups_status create(bench *b, const ups_device_options *device, int64_t batch, ups_dtype compute,
+                         ups_error *error) {
+    ups_operator_options reference = ups_operator_defaults();
+    UPS_TRY(ups_device_open(device, &b->device, error));
+    b->parameters = ups_parameters_create();
+    b->graph = ups_graph_create(b->parameters, compute);
+    ups_shape latents = UPS_SHAPE(batch, reference.tokens, reference.dim);
+    b->z = ups_graph_input(b->graph, "z", UPS_F32, latents);
+    b->target = ups_graph_input(b->graph, "target", UPS_F32, latents);
+    b->dt = ups_graph_input(b->graph, "dt", UPS_F32, UPS_SHAPE(batch, 1));
+    ups_value next = ups_operator_build(b->graph, &reference, b->z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
+    ups_value loss = ups_loss_mse(b->graph, next, b->target);
+    ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
+    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute == UPS_BF16, 1, error));
+    UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
+    size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
+    UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->first_moment, error));
+    UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->second_moment, error));
+    UPS_TRY(fill(b, b->z, 1, error));
+    UPS_TRY(fill(b, b->target, 2, error));
+    return fill(b, b->dt, 3, error);
+}
+
+/* Seconds of one whole step, and of its optimizer. */
+static ups_status run(bench *b, int64_t number, double *seconds, double *optimizer, ups_error *error) {
+    ups_step_run_options how = {.training = true, .backward = true, .loss_scale = 1.0f, .seed = 1};
+    how.step = (uint64_t)number;
+    ups_adamw_call update = {
+        .count = ups_parameters_elements(b->parameters),
+        .values = ups_parameters_values(b->parameters),
+        .gradients = ups_parameters_gradients(b->parameters),
+        .first_moment = b->first_moment,
+        .second_moment = b->second_moment,
+        .bf16 = ups_parameters_bf16(b->parameters),
+        .learning_rate = 1e-3f,
+        .beta1 = 0.9f,
+        .beta2 = 0.999f,
+        .epsilon = 1e-8f,
+        .weight_decay = 0.03f,
+        .gradient_scale = 1.0f,
+        .step = number,
+    };
+    double start = ups_now();
+    UPS_TRY(ups_step_run(b->step, &how, error));
+    UPS_TRY(b->device->class->synchronize(b->device, error));
+    double middle = ups_now();
+    UPS_TRY(b->device->class->adamw(b->device, &update, error));
+    UPS_TRY(b->device->class->synchronize(b->device, error));
+    *seconds = ups_now() - start;
+    *optimizer = *seconds - (middle - start);
+    return UPS_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Milliseconds a step by op, forward and backward. */
+static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool as_json) {
+    ups_step_profile profile = ups_step_profile_get(b->step);
+    json_t *rows = json_array();
+    double to_ms = 1e3 / (double)steps;
+    if (!as_json) printf("%-16s %10s %10s\n", "ms a step", "forward", "backward");
+    for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
+        double forward = profile.forward[kind] * to_ms, backward = profile.backward[kind] * to_ms;
+        if (forward + backward <= 0.0) continue;
+        const char *name = ups_op_describe((ups_op_kind)kind)->name;
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:f, s:f}", "op", name, "forward_ms", forward, "backward_ms", backward));
+        if (!as_json) printf("%-16s %10.2f %10.2f\n", name, forward, backward);
+    }
+    json_array_append_new(
+        rows, json_pack("{s:s, s:f, s:f}", "op", "adamw", "forward_ms", optimizer * 1e3, "backward_ms", 0.0));
+    if (!as_json) printf("%-16s %10.2f\n", "adamw", optimizer * 1e3);
+    return rows;
+}
+
+static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t steps, bool profile, bool as_json,
+                          ups_error *error) {
+    double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
+    if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
+    double *optimizer = seconds + steps;
+    ups_status status = UPS_OK;
+    for (int64_t i = -WARM_UP; i < steps && status == UPS_OK; i++) {
+        int64_t at = i < 0 ? 0 : i;
+        if (i == 0) ups_step_profile_enable(b->step, profile);
+        status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
+    }
+    if (status == UPS_OK) {
+        qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
+        qsort(optimizer, (size_t)steps, sizeof *optimizer, ascending);
+        double median = seconds[steps / 2];
+        json_t *facts =
+            json_pack("{s:s, s:i, s:s, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name, "threads",
+                      b->device->threads, "dtype", ups_dtype_name(compute), "batch", (json_int_t)batch, "params",
+                      (json_int_t)ups_parameters_trainable(b->parameters), "ms_per_step", median * 1e3, "fastest_ms",
+                      seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
+        if (!as_json) {
+            printf("%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s\n",
+                   b->device->class->name, b->device->threads, ups_dtype_name(compute), (long long)batch, median * 1e3,
+                   seconds[0] * 1e3, (double)batch / median);
+        }
+        if (profile) json_object_set_new(facts, "profile", profile_of(b, steps, optimizer[steps / 2], as_json));
+        if (as_json) {
+            json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
+            putchar('\n');
+        }
+        json_decref(facts);
+    }
+    free(seconds);
+    return status;
+}
+
+int ups_cmd_bench_step(int argc, char **argv) {
+    static const char *const dtypes[] = {"float32", "bfloat16", NULL};
+    static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    int64_t batch = 8, threads = 0, steps = 10;
+    int dtype = ups_cpu_bf16_is_fast(), device = 0;
+    bool profile = false;
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
+        if (option == DTYPE) ups_arguments_choice(&arguments, dtypes, &dtype);
+        if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
+        if (option == DEVICE) ups_arguments_choice(&arguments, devices, &device);
+        if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
+        if (option == PROFILE) profile = true;
+    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operands were expected");
+
+    ups_error error = {0};
+    bench b = {0};
+    ups_dtype compute = dtype == 1 ? UPS_BF16 : UPS_F32;
+    ups_device_options where = {.name = devices[device], .threads = (int)threads};
+    ups_status status = create(&b, &where, batch, compute, &error);
+    if (status == UPS_OK) status = measure(&b, batch, compute, steps, profile, arguments.json, &error);
+    destroy(&b);
+    return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
+}

@@ -1,0 +1,127 @@
+/* `ups cache build CONFIG`: encodes every task's trajectories with the run's trained encoder. */
+#include "base/json.h"
+#include "base/progress.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "tools/encode.h"
+#include "tools/session.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SET, RESTART };
+static const ups_option options[] = {
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [RESTART] = {"restart", 0, NULL, "removes this run's cache first, whatever made it"},
+};
+static const ups_usage usage = {
+    "cache build",
+    "CONFIG",
+    "encodes raw fields into the latent cache with the run's trained encoder",
+    options,
+    2,
+    "A build that was stopped goes on where it stood. A cache of fewer files of the same "
+    "task is extended. A cache\nthat another encoder made is refused; --restart replaces "
+    "it.\n\n"
+    "Several processes build one cache together: run the same command as often as you like, "
+    "on any hosts that share\nits directory, by hand, with mpirun or srun. Each takes what "
+    "nobody else has; what a killed one had is taken over.\n"
+    "\nExamples:\n  ups cache build configs/quickstart.yaml --set cache.codec=portable\n"
+    "  srun -n 4 ups cache build configs/reference_2task.yaml\n"};
+
+static json_t *stage_json(double seconds, double processor) {
+    return json_pack("{s:f, s:f}", "seconds", seconds, "processor_seconds", processor);
+}
+
+/* Where the time went. Waiting takes no processor. */
+static json_t *stages_json(const ups_encode_stages *s) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read", stage_json(s->disk, s->read_processor), "decode",
+                     stage_json(s->decode, s->decode_processor), "encode", stage_json(s->encode, s->encode_processor),
+                     "compress", stage_json(s->compress, s->compress_processor), "publish",
+                     stage_json(s->publish, s->publish_processor), "idle", stage_json(s->idle, 0.0));
+}
+
+/* Trajectories a second in each tenth of what was encoded; nothing of fewer than ten. */
+static json_t *rates_json(const ups_encode_report *report) {
+    json_t *rates = json_array();
+    if (report->encoded < UPS_ENCODE_PARTS) return rates;
+    double before = 0, each = (double)report->encoded / UPS_ENCODE_PARTS;
+    for (int part = 0; part < UPS_ENCODE_PARTS && report->reached[part] > before; part++) {
+        json_array_append_new(rates, json_real(each / (report->reached[part] - before)));
+        before = report->reached[part];
+    }
+    return rates;
+}
+
+static json_t *report_json(const ups_encode_report *report) {
+    const ups_cache_summary *s = &report->summary;
+    double seconds = report->seconds;
+    json_t *facts =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split",
+                  report->split, "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
+                  (json_int_t)report->encoded, "raw_bytes", (json_int_t)s->raw_bytes, "stored_bytes",
+                  (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms,
+                  "seconds", seconds, "extended_from", (json_int_t)report->extended_from);
+    if (!facts || report->encoded == 0) return facts;
+    json_t *speed =
+        json_pack("{s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "frames_per_s", (double)report->frames / seconds,
+                  "field_gb_per_s", (double)report->field_bytes / seconds / 1e9, "processor_seconds", report->processor,
+                  "processors", report->processors, "processor_use", report->processor / (seconds * report->processors),
+                  "stages", stages_json(&report->stages), "trajectories_per_s_by_tenth", rates_json(report));
+    json_object_update_missing(facts, speed);
+    json_decref(speed);
+    return facts;
+}
+
+static void visit(void *context, const ups_encode_report *report) {
+    json_t *list = context;
+    const ups_cache_summary *s = &report->summary;
+    if (list) {
+        json_array_append_new(list, report_json(report));
+        return;
+    }
+    double ratio = s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0;
+    printf("%-20s %-10s %6lld trajectories  %8.1f MB  ratio %.2f", report->task, report->split, (long long)s->samples,
+           (double)s->stored_bytes / 1e6, ratio);
+    if (report->was_whole) printf("  (was complete)");
+    if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
+    if (report->encoded > 0) {
+        printf("  %.0f frames/s, %.0f %% of %d processors", (double)report->frames / report->seconds,
+               100 * report->processor / (report->seconds * report->processors), report->processors);
+    }
+    if (s->skipped > 0) printf("  %lld skipped", (long long)s->skipped);
+    putchar('\n');
+}
+
+int ups_cmd_cache_build(int argc, char **argv) {
+    ups_arguments arguments;
+    ups_error error;
+    bool restart = false;
+    size_t override_count = 0;
+    int exit_code = UPS_EXIT_OK;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == RESTART) restart = true;
+    }
+    if (arguments.stop || arguments.operand_count != 1) {
+        exit_code = arguments.stop ? ups_arguments_end(&arguments)
+                                   : ups_command_usage_error(&arguments, "one CONFIG was expected");
+        free(overrides);
+        return exit_code;
+    }
+    ups_session session;
+    json_t *list = arguments.json ? json_array() : NULL;
+    ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
+    if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
+    if (status == UPS_OK) status = ups_encode_run(&session.request, visit, list, &error);
+    if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+    if (status == UPS_OK && list) {
+        json_dumpf(list, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(list);
+    ups_session_close(&session);
+    free(overrides);
+    return exit_code;
+}

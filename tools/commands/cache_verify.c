@@ -1,0 +1,172 @@
+/* `ups cache verify`: reads every byte of a cache, says what is wrong with it and where, and mends it if asked to. */
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/system/threads.h"
+#include "cache/build/claims.h"
+#include "cache/inspect/verify.h"
+#include "cache/store/group.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "tools/repair.h"
+#include "tools/report/cache_facts.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { THREADS, REPAIR, SET, OPTION_COUNT };
+static const ups_option options[OPTION_COUNT] = {
+    [THREADS] = {"threads", 't', "N", "threads (default: all processors)"},
+    [REPAIR] = {"repair", 0, NULL, "builds what is broken or missing again, with the run's encoder"},
+    [SET] = {"set", 's', "KEY=VALUE",
+             "with --repair: overrides a key of the configuration; may be given several times"},
+};
+
+static const ups_usage usage = {
+    "cache verify",
+    "DIR|CONFIG",
+    "checks every byte of a latent cache, and names the shard and sample of any damage",
+    options,
+    OPTION_COUNT,
+    "DIR is a whole cache, one task of it, or one task and split; CONFIG stands for the cache of its run. Ends with 1\n"
+    "when anything is wrong.\n\n"
+    "--repair builds broken and missing shards again from the run's files and encoder, and writes damaged documents\n"
+    "again; they come out with the bytes they had. What could not be read is left alone. With DIR the run is found by\n"
+    "its config.yaml, which lies above the cache.\n",
+};
+
+typedef struct verification {
+    const ups_arguments *arguments;
+    ups_pool *pool;
+    bool mends;
+    ups_session session; /* open when it mends, or a configuration was named */
+    json_t *result;
+    int64_t problems; /* that remain */
+} verification;
+
+static const int64_t most_threads = 1024;
+
+static void show_progress(void *context, int64_t done, int64_t shards) {
+    ups_progress_update(context, done, NULL);
+}
+
+static json_t *report_facts(const char *directory, const ups_verify_report *report) {
+    json_t *findings = json_array();
+    for (int64_t i = 0; i < report->finding_count; i++) {
+        const ups_verify_finding *finding = &report->findings[i];
+        json_t *entry = json_pack("{s:s, s:s}", "code", ups_status_name(finding->code), "message", finding->message);
+        if (finding->shard >= 0) json_object_set_new(entry, "shard", json_integer(finding->shard));
+        if (finding->sample >= 0) json_object_set_new(entry, "sample", json_integer(finding->sample));
+        json_array_append_new(findings, entry);
+    }
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:o}", "directory", directory, "sound", report->finding_count == 0,
+                     "shards", (json_int_t)report->shards, "samples", (json_int_t)report->samples, "skipped",
+                     (json_int_t)report->skipped, "bytes", (json_int_t)report->bytes, "findings", findings);
+}
+
+static void print_report(const char *directory, const ups_verify_report *report) {
+    char size[24];
+    printf("%s: %lld shard%s, %lld samples, %s of shards: ", directory, (long long)report->shards,
+           report->shards == 1 ? "" : "s", (long long)report->samples, ups_size_text(report->bytes, size));
+    if (report->finding_count == 0) {
+        printf("sound\n");
+        return;
+    }
+    printf("%lld problem%s\n", (long long)report->finding_count, report->finding_count == 1 ? "" : "s");
+    for (int64_t i = 0; i < report->finding_count; i++) printf("  %s\n", report->findings[i].message);
+}
+
+static ups_status mend(verification *v, const char *group, const ups_verify_report *found, json_t *facts,
+                       ups_error *error) {
+    ups_repair_report report;
+    ups_status status = ups_repair_group(&v->session, group, found, v->pool, &report, error);
+    if (status != UPS_OK) return status;
+    v->problems += report.after.finding_count;
+    json_t *entry = json_pack("{s:I, s:I, s:b}", "shards", (json_int_t)report.shards, "encoded",
+                              (json_int_t)report.encoded, "sound", report.after.finding_count == 0);
+    json_object_set_new(facts, "repaired", entry);
+    if (!v->arguments->json) {
+        printf("  built again: %lld shard%s, %lld trajectories; now %s\n", (long long)report.shards,
+               report.shards == 1 ? "" : "s", (long long)report.encoded,
+               report.after.finding_count == 0 ? "sound" : "still not sound:");
+        for (int64_t i = 0; i < report.after.finding_count; i++) printf("  %s\n", report.after.findings[i].message);
+    }
+    ups_verify_report_free(&report.after);
+    return UPS_OK;
+}
+
+static ups_status verify_group(verification *v, const char *directory, ups_error *error) {
+    ups_verify_report report;
+    ups_cache_group *group = NULL; /* only to know how much there is to do; what is wrong with it comes from verify */
+    int64_t shards = ups_cache_group_open(directory, &group, NULL) == UPS_OK ? ups_cache_shard_count(group->shape) : -1;
+    ups_cache_group_close(group);
+    ups_progress *progress = ups_progress_begin("verify", "shards", shards, 0);
+    ups_claims_clear(directory);
+    ups_status status = ups_cache_verify(directory, v->pool, show_progress, progress, &report, error);
+    ups_progress_end(progress);
+    if (status != UPS_OK) return status;
+    json_t *facts = report_facts(directory, &report);
+    if (!v->arguments->json) print_report(directory, &report);
+    if (v->mends && report.finding_count > 0)
+        status = mend(v, directory, &report, facts, error);
+    else
+        v->problems += report.finding_count;
+    json_array_append_new(v->result, facts);
+    ups_verify_report_free(&report);
+    return status;
+}
+
+/* The groups named by the operand: a directory's, or those of a configuration's run, whose session is opened when
+ * anything is to be mended. */
+static ups_status verify_all(verification *v, const char *operand, const char *const *overrides, size_t override_count,
+                             bool repair, ups_error *error) {
+    char *config = NULL, *cache = NULL, **groups = NULL;
+    int64_t count = 0;
+    struct stat info;
+    bool is_config = stat(operand, &info) == 0 && S_ISREG(info.st_mode);
+    ups_status status = UPS_OK;
+    if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
+    if (status == UPS_OK && config) {
+        status = ups_session_open(config, overrides, override_count, repair, &v->session, error);
+        v->mends = status == UPS_OK && repair;
+        if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
+    }
+    if (status == UPS_OK) status = ups_cache_groups_find(is_config && cache ? cache : operand, &groups, &count, error);
+    for (int64_t i = 0; i < count && status == UPS_OK; i++) status = verify_group(v, groups[i], error);
+    ups_cache_groups_free(groups, count);
+    if (config) ups_session_close(&v->session);
+    free(cache);
+    free(config);
+    return status;
+}
+
+int ups_cmd_cache_verify(int argc, char **argv) {
+    ups_arguments arguments;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    size_t override_count = 0;
+    bool repair = false;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    int64_t threads = 0;
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == THREADS) ups_arguments_integer(&arguments, 1, most_threads, &threads);
+        if (option == REPAIR) repair = true;
+        if (option == SET) overrides[override_count++] = arguments.value;
+    }
+    if (arguments.stop || arguments.operand_count != 1) {
+        free(overrides);
+        return arguments.stop ? ups_arguments_end(&arguments)
+                              : ups_command_usage_error(&arguments, "one DIR or CONFIG was expected");
+    }
+    ups_error error;
+    verification v = {.arguments = &arguments, .pool = ups_pool_create((int)threads), .result = json_array()};
+    ups_status status = v.pool ? verify_all(&v, arguments.operands[0], overrides, override_count, repair, &error)
+                               : ups_fail(&error, UPS_ERR_MEMORY, "threads cannot be had; try --threads 1");
+    if (status == UPS_OK && arguments.json) {
+        json_dumpf(v.result, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(v.result);
+    ups_pool_destroy(v.pool);
+    free(overrides);
+    if (status != UPS_OK) return ups_command_fail(&arguments, &error);
+    return v.problems ? UPS_EXIT_FAILURE : UPS_EXIT_OK;
+}

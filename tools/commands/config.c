@@ -1,0 +1,168 @@
+/* `ups config`: what a configuration really says. show prints it with defaults and overrides in place, check says
+ * whether it would load, keys lists every key there is. */
+#include "base/json.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "train/precision.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SET };
+static const ups_option options[] = {
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+};
+
+/* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
+static json_t *describe(const char *path, const char *text) {
+    json_t *document = json_pack("{s:s}", "config", path);
+    if (text) json_object_set_new(document, "yaml", json_string(text));
+    return document;
+}
+
+static void print_json(json_t *document) {
+    json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+}
+
+/* The operands after --set options; NULL when the command ends here, with *exit_code. */
+static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments,
+                          size_t *override_count, int *exit_code) {
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(arguments, usage, argc, argv);
+    for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
+        if (option == SET) overrides[(*override_count)++] = arguments->value;
+    }
+    if (!arguments->stop) return overrides;
+    free(overrides);
+    *exit_code = ups_arguments_end(arguments);
+    return NULL;
+}
+
+/* What `auto` means here and now stands beside it, as a comment. */
+static void print_commented(const char *text, ups_precision configured, ups_precision resolved) {
+    static const char line[] = "precision: auto\n";
+    const char *place = configured == UPS_PRECISION_AUTO ? strstr(text, line) : NULL;
+    if (!place) {
+        fputs(text, stdout);
+        return;
+    }
+    char meaning[120];
+    ups_precision_explain(resolved, meaning, sizeof meaning);
+    int before = (int)(place - text + (ptrdiff_t)strlen(line) - 1);
+    printf("%.*s # here %s%s", before, text, meaning, text + before);
+}
+
+static int run_show(int argc, char **argv) {
+    static const ups_usage usage = {
+        "config show", "CONFIG", "prints the configuration as it will run",
+        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
+    ups_arguments arguments;
+    ups_error error;
+    int exit_code = UPS_EXIT_OK;
+    size_t override_count = 0;
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    if (!overrides) return exit_code;
+    ups_run_config *config = NULL;
+    ups_precision precision = UPS_PRECISION_AUTO;
+    char *text = NULL;
+    if (arguments.operand_count != 1) {
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
+               ups_precision_of_run(config, &precision, &error) != UPS_OK ||
+               ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
+        exit_code = ups_command_fail(&arguments, &error);
+    } else if (arguments.json) {
+        json_t *document = describe(arguments.operands[0], text);
+        json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
+        print_json(document);
+    } else {
+        print_commented(text, config->precision, precision);
+    }
+    free(text);
+    ups_run_config_free(config);
+    free(overrides);
+    return exit_code;
+}
+
+/* All are looked at, whatever is wrong with one. */
+static int run_check(int argc, char **argv) {
+    static const ups_usage usage = {"config check", "CONFIG...", "says whether configurations have mistakes",
+                                    options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
+    ups_arguments arguments;
+    int exit_code = UPS_EXIT_OK;
+    size_t override_count = 0;
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    if (!overrides) return exit_code;
+    if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
+    json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
+    for (int i = 0; i < arguments.operand_count; i++) {
+        const char *path = arguments.operands[i];
+        ups_run_config *config = NULL;
+        ups_error error;
+        if (ups_run_config_load(path, overrides, override_count, &config, &error) != UPS_OK) {
+            if (list) {
+                json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
+                exit_code = UPS_EXIT_FAILURE;
+            } else {
+                exit_code = ups_command_fail(&arguments, &error);
+            }
+        } else if (list) {
+            json_array_append_new(list, describe(path, NULL));
+        } else if (arguments.json) {
+            print_json(describe(path, NULL));
+        } else if (!arguments.quiet) {
+            printf("%s: no mistakes found\n", path);
+        }
+        ups_run_config_free(config);
+    }
+    if (list) print_json(list);
+    free(overrides);
+    return exit_code;
+}
+
+static void print_key(void *context, const ups_config_key *key) {
+    json_t *list = context;
+    if (list) {
+        json_t *entry = json_object();
+        json_object_set_new(entry, "key", json_string(key->path));
+        json_object_set_new(entry, "expected", json_string(key->expected));
+        json_object_set_new(entry, "default", key->fallback ? json_string(key->fallback) : json_null());
+        json_object_set_new(entry, "required", json_boolean(key->required));
+        json_object_set_new(entry, "help", json_string(key->help));
+        json_array_append_new(list, entry);
+        return;
+    }
+    if (!key->help[0]) return; /* sections */
+    printf("%-44s %s\n", key->path, key->help);
+    printf("%-44s   %s; %s%s\n", "", key->expected, key->required ? "required" : "default ",
+           key->required ? "" : (key->fallback && key->fallback[0] ? key->fallback : "none"));
+}
+
+static int run_keys(int argc, char **argv) {
+    static const ups_usage usage = {"config keys", "", "lists every key: what it does, what it takes, its default",
+                                    NULL,          0,  NULL};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    while (ups_arguments_next(&arguments) >= 0) continue;
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    json_t *list = arguments.json ? json_array() : NULL;
+    ups_config_each_key(&ups_run_schema, print_key, list);
+    if (list) {
+        json_dumpf(list, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(list);
+    }
+    return UPS_EXIT_OK;
+}
+
+int ups_cmd_config(int argc, char **argv) {
+    static const ups_command commands[] = {
+        {"show", "the configuration as it will run", run_show},
+        {"check", "whether it has mistakes", run_check},
+        {"keys", "every key there is", run_keys},
+    };
+    static const ups_command_group group = {"config", "Looks into configurations.", commands, 3, NULL};
+    return ups_command_dispatch(&group, argc, argv);
+}

@@ -1,0 +1,228 @@
+/* `ups eval CONFIG`: errors of the trained surrogate on held-out trajectories, as a table and as JSON. */
+#include "base/files.h"
+#include "base/json.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "tools/session.h"
+#include "train/evaluation/evaluate.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
+static const ups_option options[OPTION_COUNT] = {
+    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
+    [OUTPUT] = {"output", 'o', "FILE", "JSON file to write (default: evaluation.json in the run's directory)"},
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+};
+static const ups_usage usage = {
+    "eval",
+    "CONFIG",
+    "measures the trained operator on held-out trajectories, by PDEBench's metrics",
+    options,
+    OPTION_COUNT,
+    "For every task and horizon (evaluation.horizons, in steps; 0: the whole trajectory), errors of decoded fields in\n"
+    "physical units on the full grid, mean over the fields that change in time:\n"
+    "  nRMSE  root mean square error over the field's own root mean square, mean over trajectories and frames\n"
+    "  RMSE   root mean square error               cRMSE  error of the field's mean: what should be conserved\n"
+    "  max    largest error                        bRMSE  RMSE on the domain's boundary\n"
+    "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
+    "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
+    "operator on its latents can beat by much.\n"
+    "\n--checkpoint takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
+    "A model can be evaluated on other files of its PDEs, at other resolutions too: its normalisation is its own.\n"
+    "\nExamples:\n"
+    "  ups eval configs/quickstart.yaml\n"
+    "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
+    "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
+    "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
+
+typedef struct eval_request {
+    const char *checkpoint, *output;
+    ups_split split;
+    bool json;
+} eval_request;
+
+/* ---- the table ------------------------------------------------------------------------------------------------- */
+
+static void print_metrics(const char *name, const ups_pde_metrics_values *v,
+                          const ups_pde_metrics_values *persistence) {
+    const double columns[] = {v->nrmse,
+                              v->rmse,
+                              v->crmse,
+                              v->max_error,
+                              v->brmse,
+                              v->frmse[UPS_FREQUENCY_LOW],
+                              v->frmse[UPS_FREQUENCY_MIDDLE],
+                              v->frmse[UPS_FREQUENCY_HIGH]};
+    printf("  %-15s", name);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        if (isnan(columns[i])) {
+            printf(" %9s", "-");
+        } else {
+            printf(" %9.3g", columns[i]);
+        }
+    }
+    if (persistence && isfinite(v->nrmse) && persistence->nrmse > 0)
+        printf("   %.3g x persistence's nRMSE", v->nrmse / persistence->nrmse);
+    putchar('\n');
+}
+
+static const char *plural(int64_t count) {
+    return count == 1 ? "" : "s";
+}
+
+static void print_fields(const ups_task_evaluation *evaluation) {
+    const char *separator = "";
+    for (int64_t c = 0; c < evaluation->task->geometry.channels; c++) {
+        if (!evaluation->solution[c]) continue;
+        printf("%s%s", separator, evaluation->task->source->channel_names[c]);
+        separator = ", ";
+    }
+}
+
+/* Fields left out of the table, with what the autoencoder makes of them. */
+static void print_constant_fields(const ups_task_evaluation *evaluation) {
+    const ups_horizon_evaluation *last = NULL;
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        if (evaluation->horizons[i].windows > 0) last = &evaluation->horizons[i];
+    }
+    for (int64_t c = 0; c < evaluation->task->geometry.channels && last; c++) {
+        if (evaluation->solution[c]) continue;
+        printf("%s never changes in time and is left out above: nRMSE of model %.3g, of reconstruction %.3g\n",
+               evaluation->task->source->channel_names[c], last->fields[UPS_FORECAST_MODEL][c].nrmse,
+               last->fields[UPS_FORECAST_RECONSTRUCTION][c].nrmse);
+    }
+}
+
+static void print_evaluation(const ups_task_evaluation *evaluation) {
+    const ups_sample *geometry = &evaluation->task->geometry;
+    printf("\n%s: ", evaluation->task->name);
+    print_fields(evaluation);
+    printf(" on %lld", (long long)geometry->grid[0]);
+    for (int a = 1; a < geometry->dims; a++) printf(" x %lld", (long long)geometry->grid[a]);
+    printf(" points, %lld %s trajector%s of %lld step%s (%.1f s)\n", (long long)evaluation->trajectories,
+           ups_split_name(evaluation->split), evaluation->trajectories == 1 ? "y" : "ies", (long long)evaluation->steps,
+           plural(evaluation->steps), evaluation->seconds);
+    printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "RMSE", "cRMSE", "max", "bRMSE", "fRMSE low",
+           "middle", "high");
+    bool one_step_shown = false;
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        if (h->steps == 0 && h->frames == 1 && one_step_shown) {
+            printf("whole rollout: that one step\n");
+            continue;
+        }
+        one_step_shown = one_step_shown || (h->steps == 1 && h->windows > 0);
+        if (h->steps > 0) {
+            printf("after %lld step%s", (long long)h->steps, plural(h->steps));
+            if (h->windows == 0) {
+                printf(": no trajectory is that long\n");
+                continue;
+            }
+            printf(", from %lld start%s\n", (long long)h->windows, plural(h->windows));
+        } else {
+            printf("whole rollout, %lld step%s\n", (long long)h->frames, plural(h->frames));
+        }
+        const ups_pde_metrics_values *persistence = &h->summary[UPS_FORECAST_PERSISTENCE];
+        for (int f = 0; f < UPS_FORECASTS; f++) {
+            print_metrics(ups_forecast_names[f], &h->summary[f], f == UPS_FORECAST_MODEL ? persistence : NULL);
+        }
+    }
+    print_constant_fields(evaluation);
+}
+
+/* ---- the work -------------------------------------------------------------------------------------------------- */
+
+static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
+                                const eval_request *request, json_t *tasks, ups_error *error) {
+    ups_surrogate *surrogate = NULL;
+    ups_task_evaluation evaluation;
+    ups_surrogate_sizes sizes = {0};
+    UPS_TRY(
+        ups_surrogate_open(session->config, session->tasks, task, session->device, files, sizes, &surrogate, error));
+    ups_status status =
+        ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
+    ups_surrogate_close(surrogate);
+    UPS_TRY(status);
+    if (!request->json) print_evaluation(&evaluation);
+    fflush(stdout);
+    json_array_append_new(tasks, ups_task_evaluation_json(&evaluation));
+    ups_task_evaluation_free(&evaluation);
+    return UPS_OK;
+}
+
+static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *result,
+                          ups_error *error) {
+    if (request->output) {
+        ups_remove_partials_of(request->output);
+        return ups_json_publish(request->output, result, error);
+    }
+    char *path = ups_run_path(config, "evaluation.json");
+    ups_status status =
+        path ? ups_make_directories(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_json_publish(path, result, error);
+    free(path);
+    return status;
+}
+
+static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
+    ups_surrogate_files files;
+    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
+    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
+    if (status != UPS_OK) {
+        ups_surrogate_files_free(&files);
+        return status;
+    }
+    json_t *tasks = json_array();
+    json_t *result =
+        json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "autoencoder", "file", files.autoencoder, "xxh3",
+                  files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash, "tasks", tasks);
+    status = result ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
+        status = evaluate_task(session, t, &files, request, tasks, error);
+    }
+    if (status == UPS_OK) status = publish(session->config, request, result, error);
+    if (status == UPS_OK && request->json) {
+        json_dumpf(result, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(result);
+    ups_surrogate_files_free(&files);
+    return status;
+}
+
+int ups_cmd_eval(int argc, char **argv) {
+    static const char *const splits[] = {"train", "validation", "test", NULL};
+    ups_arguments arguments;
+    ups_error error;
+    eval_request request = {0};
+    int split = UPS_SPLIT_COUNT, exit_code = UPS_EXIT_OK;
+    size_t override_count = 0;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == CHECKPOINT) request.checkpoint = arguments.value;
+        if (option == SPLIT) ups_arguments_choice(&arguments, splits, &split);
+        if (option == OUTPUT) request.output = arguments.value;
+        if (option == SET) overrides[override_count++] = arguments.value;
+    }
+    if (arguments.stop) {
+        exit_code = ups_arguments_end(&arguments);
+    } else if (arguments.operand_count != 1) {
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+    } else {
+        request.split = (ups_split)split;
+        request.json = arguments.json;
+        ups_session session;
+        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
+        if (status == UPS_OK) status = evaluate(&session, &request, &error);
+        if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+        ups_session_close(&session);
+    }
+    free(overrides);
+    return exit_code;
+}

@@ -1,0 +1,310 @@
+/* `ups rollout CONFIG -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
+#include "base/json.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "tools/report/rollout_pictures.h"
+#include "tools/rollout_file.h"
+#include "tools/session.h"
+#include "train/metrics.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, SET, OPTION_COUNT };
+static const ups_option options[OPTION_COUNT] = {
+    [TASK] = {"task", 't', "NAME", "the task to predict (default: every task, each into a file of its own)"},
+    [SAMPLE] = {"sample", 0, "I", "predicts trajectory I of the split alone, counted from 0"},
+    [SAMPLES] = {"samples", 'n', "N", "predicts N trajectories, evenly spread over the split (default 3)"},
+    [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
+    [STEPS] = {"steps", 0, "N", "steps to predict (default: to the data's last frame; more go beyond it)"},
+    [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
+    [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
+    [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
+    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+};
+static const ups_usage usage = {
+    "rollout",
+    "CONFIG -o OUT.h5",
+    "predicts held-out trajectories from their first frame, at any resolution",
+    options,
+    OPTION_COUNT,
+    "The file has PDEBench's layout: `tensor` (trajectory, t, x) for one field in 1D whose trajectories share times "
+    "and\n"
+    "PDE parameters, otherwise one group a trajectory with `data` (t, x, [y,] field); `truth` lies beside it where "
+    "the\n"
+    "grid is the data's own, and attributes ups.* say what made it. Frame 0 is the given state as the autoencoder "
+    "reads\n"
+    "it back. With several tasks and no --task their names go into the files': OUT-TASK.h5.\n"
+    "\nExamples:\n"
+    "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures\n"
+    "  ups rollout configs/quickstart.yaml --task advection1d --sample 3 --resolution 1024 -o fine.h5\n"
+    "  ups rollout configs/quickstart.yaml --task darcy2d --resolution 256x256 -o fine.h5 --png pictures"};
+
+typedef struct rollout_request {
+    const char *task, *output, *png, *checkpoint;
+    int64_t sample, samples, steps; /* sample −1: not given */
+    int64_t grid[UPS_MAX_GRID_DIMS];
+    int axes; /* numbers in --resolution; 0: not given */
+    ups_split split;
+    bool json;
+} rollout_request;
+
+/* ---- what is asked for ----------------------------------------------------------------------------------------- */
+
+/* "64" or "64x32". */
+static bool parse_resolution(const char *text, rollout_request *request) {
+    enum { MOST = 65536 };
+    for (request->axes = 0; request->axes < UPS_MAX_GRID_DIMS;) {
+        char *end;
+        long long points = strtoll(text, &end, 10);
+        if (end == text || points < 1 || points > MOST) return false;
+        request->grid[request->axes++] = points;
+        if (*end == '\0') return true;
+        if (*end != 'x') return false;
+        text = end + 1;
+    }
+    return false;
+}
+
+static ups_status find_grid(const ups_task *task, const rollout_request *request, int64_t grid[UPS_MAX_GRID_DIMS],
+                            ups_error *error) {
+    const int dims = task->geometry.dims;
+    for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) grid[a] = 0;
+    if (request->axes > 1 && request->axes != dims) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "--resolution names %d axes, but fields of task %s have %d",
+                        request->axes, task->name, dims);
+    }
+    for (int a = 0; a < dims && request->axes > 0; a++) grid[a] = request->grid[request->axes == 1 ? 0 : a];
+    return UPS_OK;
+}
+
+/* The trajectories' places in the split; free with free(). */
+static ups_status choose(const ups_task *task, ups_split split, const rollout_request *request, int64_t **ids,
+                         int64_t *count, ups_error *error) {
+    const int64_t have = task->sample_count[split];
+    if (have == 0) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
+                        ups_split_name(split));
+    }
+    if (request->sample >= have) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: there is no trajectory %lld in its %s split; 0 to %lld are",
+                        task->name, (long long)request->sample, ups_split_name(split), (long long)have - 1);
+    }
+    *count = request->sample >= 0 ? 1 : request->samples < have ? request->samples : have;
+    *ids = malloc((size_t)*count * sizeof **ids);
+    if (!*ids) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; i < *count; i++) (*ids)[i] = request->sample >= 0 ? request->sample : i * have / *count;
+    return UPS_OK;
+}
+
+/* OUT.h5 for one task; OUT-TASK.h5 where there are several. Free with free(). */
+static char *output_path(const char *output, const char *task, bool several) {
+    if (!several) return strdup(output);
+    const char *slash = strrchr(output, '/'), *dot = strrchr(output, '.');
+    if (!dot || (slash && dot < slash)) dot = output + strlen(output);
+    char *path = NULL;
+    return asprintf(&path, "%.*s-%s%s", (int)(dot - output), output, task, dot) < 0 ? NULL : path;
+}
+
+/* ---- what is said ---------------------------------------------------------------------------------------------- */
+
+static json_t *report_json(const ups_rollouts *rollouts, const char *path, ups_split split, const int64_t *ids,
+                           int pictures) {
+    const ups_task *task = rollouts->task;
+    json_t *list = json_array(), *grid = json_array();
+    for (int a = 0; a < task->geometry.dims; a++) json_array_append_new(grid, json_integer(rollouts->grid[a]));
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        const ups_rollout *rollout = &rollouts->list[i];
+        json_t *nrmse = json_object();
+        for (int64_t c = 0; c < task->geometry.channels; c++) {
+            json_object_set_new(nrmse, task->source->channel_names[c], ups_json_number(rollout->nrmse[c]));
+        }
+        json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "index", (json_int_t)ids[rollout->position], "sample",
+                                              rollout->sample.name, "nrmse", nrmse));
+    }
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:i, s:o}", "task", task->name, "file", path, "split",
+                     ups_split_name(split), "steps", (json_int_t)(rollouts->frames - 1), "grid", grid, "pictures",
+                     pictures, "trajectories", list);
+}
+
+static void print_report(const ups_rollouts *rollouts, const char *path, ups_split split, const int64_t *ids) {
+    const ups_task *task = rollouts->task;
+    printf("%s: %lld step%s on %lld", task->name, (long long)rollouts->frames - 1, rollouts->frames == 2 ? "" : "s",
+           (long long)rollouts->grid[0]);
+    for (int a = 1; a < task->geometry.dims; a++) printf(" x %lld", (long long)rollouts->grid[a]);
+    printf(" points, in %s\n", path);
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        const ups_rollout *rollout = &rollouts->list[i];
+        printf("  %s trajectory %lld (%s)", ups_split_name(split), (long long)ids[rollout->position],
+               rollout->sample.name);
+        for (int64_t c = 0; c < task->geometry.channels; c++) {
+            if (!rollouts->solution[c] || isnan(rollout->nrmse[c])) continue;
+            printf("  nRMSE of %s %.3g", task->source->channel_names[c], rollout->nrmse[c]);
+        }
+        puts(rollouts->truth_frames > 0 ? "" : "  no truth at this resolution");
+    }
+}
+
+/* ---- the work -------------------------------------------------------------------------------------------------- */
+
+typedef struct rollout_context {
+    const ups_session *session;
+    const rollout_request *request;
+    const ups_surrogate_files *files;
+    const char *config; /* as YAML */
+    bool several;
+} rollout_context;
+
+static ups_status predict(const rollout_context *c, int index, const int64_t *samples, int64_t count,
+                          ups_rollouts *rollouts, ups_error *error) {
+    const ups_run_config *config = c->session->config;
+    const ups_tasks *tasks = c->session->tasks;
+    const ups_task *task = &tasks->task[index];
+    ups_rollout_request request = {.count = count, .steps = c->request->steps};
+    UPS_TRY(find_grid(task, c->request, request.grid, error));
+    request.samples = samples;
+    ups_surrogate_sizes sizes = {.points = request.grid[0], .states = count};
+    for (int a = 1; a < task->geometry.dims; a++) sizes.points *= request.grid[a];
+    ups_surrogate *surrogate = NULL;
+    ups_status status =
+        ups_surrogate_open(config, tasks, index, c->session->device, c->files, sizes, &surrogate, error);
+    if (status == UPS_OK) status = ups_rollouts_run(config, tasks, index, &request, surrogate, rollouts, error);
+    ups_surrogate_close(surrogate);
+    return status;
+}
+
+static ups_status rollout_task(const rollout_context *c, int index, json_t *report, ups_error *error) {
+    const rollout_request *request = c->request;
+    const ups_task *task = &c->session->tasks->task[index];
+    ups_split split = request->split == UPS_SPLIT_COUNT ? ups_task_held_out(task) : request->split;
+    int64_t *ids = NULL, count = 0;
+    ups_rollouts rollouts = {0};
+    int pictures = 0;
+    UPS_TRY(choose(task, split, request, &ids, &count, error));
+    char *path = output_path(request->output, task->name, c->several);
+    int64_t *samples = malloc((size_t)count * sizeof *samples);
+    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->samples[split][ids[i]];
+    ups_rollout_origin origin = {
+        .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
+    ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
+                                        : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
+    if (status == UPS_OK && request->png) {
+        status = ups_rollout_pictures(request->png, &rollouts, ids, &pictures, error);
+    }
+    if (status == UPS_OK) {
+        json_array_append_new(report, report_json(&rollouts, path, split, ids, pictures));
+        if (!request->json) {
+            print_report(&rollouts, path, split, ids);
+            if (request->png) printf("  %d pictures in %s\n", pictures, request->png);
+        }
+    }
+    ups_rollouts_free(&rollouts);
+    free(samples);
+    free(path);
+    free(ids);
+    return status;
+}
+
+static ups_status check_task(const ups_tasks *tasks, const char *name, ups_error *error) {
+    char names[512] = "";
+    for (int t = 0; t < tasks->count; t++) {
+        if (!name || strcmp(tasks->task[t].name, name) == 0) return UPS_OK;
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", t ? ", " : "", tasks->task[t].name);
+    }
+    return ups_fail(error, UPS_ERR_ARGUMENT, "the configuration has no task '%s'; it has %s", name, names);
+}
+
+static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
+    UPS_TRY(check_task(session->tasks, request->task, error));
+    ups_surrogate_files files;
+    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
+    char *config = NULL;
+    json_t *report = json_array();
+    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    rollout_context context = {.session = session,
+                               .request = request,
+                               .files = &files,
+                               .config = config,
+                               .several = !request->task && session->tasks->count > 1};
+    for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
+        if (request->task && strcmp(session->tasks->task[t].name, request->task) != 0) continue;
+        status = rollout_task(&context, t, report, error);
+    }
+    if (status == UPS_OK && request->json) {
+        json_dumpf(report, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(report);
+    free(config);
+    ups_surrogate_files_free(&files);
+    return status;
+}
+
+/* Reads the options; a line that is wrong is answered and *exit_code set. */
+static bool read_line(ups_arguments *arguments, rollout_request *request, const char **overrides,
+                      size_t *override_count, int *exit_code) {
+    static const char *const splits[] = {"train", "validation", "test", NULL};
+    enum { MOST_SAMPLES = 1 << 20, MOST_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
+    int split = UPS_SPLIT_COUNT;
+    const char *resolution = NULL;
+    *request = (rollout_request){.sample = -1};
+    for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
+        if (option == TASK) request->task = arguments->value;
+        if (option == SAMPLE) ups_arguments_integer(arguments, 0, INT64_MAX, &request->sample);
+        if (option == SAMPLES) ups_arguments_integer(arguments, 1, MOST_SAMPLES, &request->samples);
+        if (option == SPLIT) ups_arguments_choice(arguments, splits, &split);
+        if (option == STEPS) ups_arguments_integer(arguments, 1, MOST_STEPS, &request->steps);
+        if (option == RESOLUTION) resolution = arguments->value;
+        if (option == OUTPUT) request->output = arguments->value;
+        if (option == PNG) request->png = arguments->value;
+        if (option == CHECKPOINT) request->checkpoint = arguments->value;
+        if (option == SET) overrides[(*override_count)++] = arguments->value;
+    }
+    request->split = (ups_split)split;
+    request->json = arguments->json;
+    *exit_code = UPS_EXIT_OK;
+    if (arguments->stop) {
+        *exit_code = ups_arguments_end(arguments);
+        return false;
+    }
+    if (arguments->operand_count != 1) {
+        *exit_code = ups_command_usage_error(arguments, "one CONFIG was expected");
+    } else if (!request->output) {
+        *exit_code = ups_command_usage_error(arguments, "where to? Name the file to write with -o OUT.h5");
+    } else if (request->sample >= 0 && request->samples > 0) {
+        *exit_code = ups_command_usage_error(arguments, "--sample and --samples exclude each other");
+    } else if (resolution && !parse_resolution(resolution, request)) {
+        *exit_code = ups_command_usage_error(arguments,
+                                             "--resolution: '%.40s' is not a number of points such as 256 "
+                                             "or 64x64, each at most 65536",
+                                             resolution);
+    }
+    if (request->samples == 0) request->samples = DEFAULT_SAMPLES;
+    return *exit_code == UPS_EXIT_OK;
+}
+
+int ups_cmd_rollout(int argc, char **argv) {
+    ups_arguments arguments;
+    ups_error error;
+    rollout_request request;
+    int exit_code;
+    size_t override_count = 0;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
+        ups_session session;
+        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
+        if (status == UPS_OK) status = rollout(&session, &request, &error);
+        if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+        ups_session_close(&session);
+    }
+    free(overrides);
+    return exit_code;
+}

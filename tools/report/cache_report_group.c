@@ -1,0 +1,412 @@
+#include "tools/report/cache_report_group.h"
+
+#include "base/system/cancel.h"
+#include "tools/report/cache_facts.h"
+#include "tools/report/html_chart.h"
+#include "tools/report/plot.h"
+#include "train/stages/networks.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEASURED = 64, SKIPPED_LISTED = 100, DEAD_LISTED = 40, SOURCES_LISTED = 50 };
+enum { FRAMES_1D = 48, FRAMES_2D = 3, CHANNELS_SHOWN = 4 };
+
+/* ---- latents ---- */
+
+static void write_dead_channels(ups_html *html, const ups_latent_measurement *m, int64_t dim) {
+    if (m->dead == 0) {
+        ups_html_markup(html, "<p>No dead channels: each of the %lld varies.</p>\n", (long long)dim);
+        return;
+    }
+    ups_html_markup(html,
+                    "<p class=\"warn\">%lld of %lld channels are dead (they vary less than a thousandth of the "
+                    "typical one):",
+                    (long long)m->dead, (long long)dim);
+    int64_t listed = 0;
+    for (int64_t d = 0; d < dim && listed < DEAD_LISTED; d++) {
+        if (!ups_channel_is_dead(m, d)) continue;
+        ups_html_markup(html, "%s %lld", listed++ ? "," : "", (long long)d);
+    }
+    ups_html_markup(html, "%s.</p>\n", m->dead > listed ? ", …" : "");
+}
+
+static ups_status write_latents(ups_html *html, const ups_cache_group *group, const ups_latent_measurement *m,
+                                ups_error *error) {
+    int64_t dim = group->shape.trajectory.dim;
+    ups_html_markup(html, "<h3>Latents</h3>\n<p class=\"note\">Measured on %lld trajectories, spread evenly",
+                    (long long)m->trajectories);
+    if (m->non_finite > 0) ups_html_markup(html, "; %lld values are NaN or infinite", (long long)m->non_finite);
+    ups_html_markup(html, ".</p>\n<h4>How often each value occurs</h4>\n");
+    ups_html_histogram(html, m->bins, UPS_LATENT_BINS, m->low, m->high, "value of the latent",
+                       "Histogram of latent values");
+    ups_html_band *bands = malloc((size_t)dim * sizeof *bands);
+    if (!bands) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+    for (int64_t d = 0; d < dim; d++) {
+        const ups_channel_statistics *c = &m->channel[d];
+        bands[d] = (ups_html_band){c->minimum, c->maximum, c->mean, c->deviation};
+    }
+    ups_html_markup(html,
+                    "<h4>Channel by channel</h4>\n<p class=\"note\">Line: mean; dark band: one standard deviation "
+                    "to either side; light band: smallest to largest value.</p>\n");
+    ups_html_bands(html, bands, dim, "channel", "value", "Mean, standard deviation and range of every latent channel");
+    free(bands);
+    write_dead_channels(html, m, dim);
+    return UPS_OK;
+}
+
+/* The trajectory as two pictures: over time, and at its last frame. */
+static ups_status write_latent_pictures(ups_html *html, const ups_cache_group *group, const ups_f16 *latents,
+                                        int64_t sample, ups_error *error) {
+    ups_chunk_shape shape = group->shape.trajectory;
+    size_t count = (size_t)(shape.times * shape.tokens * shape.dim);
+    float *values = malloc(count * sizeof *values);
+    if (!values) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+    ups_f16_to_f32(latents, values, count);
+    ups_html_field first = {.values = values,
+                            .rows = shape.tokens,
+                            .columns = shape.dim,
+                            .row_stride = shape.dim,
+                            .column_stride = 1,
+                            .downward = 1,
+                            .stretched = 1,
+                            .map = UPS_COLOURS_DIVERGING,
+                            .title = "first frame: token (down) by channel",
+                            .description = "Heat map of the latents of the first frame"};
+    ups_html_field last = first, over_time = first;
+    last.values = values + (shape.times - 1) * shape.tokens * shape.dim;
+    last.title = "last frame: token (down) by channel";
+    last.description = "Heat map of the latents of the last frame";
+    over_time.rows = shape.times;
+    over_time.row_stride = shape.tokens * shape.dim;
+    over_time.title = "token 0: time (down) by channel";
+    over_time.description = "Heat map of the first token's latents over time";
+    ups_html_markup(html, "<h4>Latents of sample %lld</h4>\n<div class=\"figures\">\n", (long long)sample);
+    ups_html_field *const pictures[] = {&first, &last, &over_time};
+    ups_status status = UPS_OK;
+    for (int i = 0; i < (shape.times > 1 ? 3 : 1) && status == UPS_OK; i++) {
+        double low, high;
+        ups_html_field *p = pictures[i];
+        ups_plot_range(p->values, p->rows, p->columns, p->row_stride, p->column_stride, &low, &high);
+        p->high = fmax(fabs(low), fabs(high));
+        p->low = -p->high;
+        status = ups_html_figure(html, p, error);
+    }
+    ups_html_markup(html, "</div>\n");
+    free(values);
+    return status;
+}
+
+/* ---- compression ---- */
+
+static ups_status write_compression(ups_html *html, const ups_cache_group *group, const ups_cache_survey *survey,
+                                    const json_t *facts, ups_error *error) {
+    int64_t samples = group->shape.samples;
+    double *ratio = malloc((size_t)samples * sizeof *ratio), *rounding = malloc((size_t)samples * sizeof *rounding);
+    if (!ratio || !rounding) {
+        free(ratio);
+        free(rounding);
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+    }
+    double raw = (double)ups_chunk_raw_bytes(group->shape.trajectory);
+    for (int64_t i = 0; i < samples; i++) {
+        const ups_surveyed_sample *sample = &survey->samples[i];
+        bool present = sample->state == UPS_SAMPLE_PRESENT;
+        ratio[i] = present && sample->stored_bytes > 0 ? raw / (double)sample->stored_bytes : NAN;
+        rounding[i] = present ? sample->statistics.error_rms : NAN;
+    }
+    ups_html_markup(html,
+                    "<h3>Compression by sample</h3>\n<p class=\"note\">Bytes as FP16 over bytes stored; the whole "
+                    "group: ");
+    ups_html_number(html, 3, ups_fact_real(facts, "ratio"));
+    bool many = survey->present > 1;
+    ups_html_markup(html, many ? ". Samples far from the others are named.</p>\n" : ", which is one sample.</p>\n");
+    int64_t far =
+        many ? ups_html_items(html, ratio, samples, "sample", "ratio", "Compression ratio of every sample") : 0;
+    if (far > 8) ups_html_markup(html, "<p class=\"note\">%lld samples lie that far out.</p>\n", (long long)far);
+    ups_html_markup(html, "<h3>Rounding to FP16 by sample</h3>\n<p class=\"note\">Root mean square of what rounding "
+                          "changed, in the units of the latents");
+    if (!many) {
+        ups_html_markup(html, ": ");
+        ups_html_number(html, 3, survey->totals.error_rms);
+    }
+    ups_html_markup(html, ".</p>\n");
+    if (many) ups_html_items(html, rounding, samples, "sample", "rms error", "FP16 rounding error of every sample");
+    free(ratio);
+    free(rounding);
+    return UPS_OK;
+}
+
+/* ---- fields ---- */
+
+/* One channel's pictures at a frame (2D), or over space and time (1D): field, read back, error. */
+static ups_status write_triple(ups_html *html, const ups_reconstruction *r, int64_t channel, int64_t frame,
+                               float *difference, ups_error *error) {
+    const ups_sample *geometry = &r->task->geometry;
+    int64_t channels = geometry->channels, points = ups_task_points(r->task);
+    bool line = geometry->dims == 1;
+    int64_t rows = line ? r->frames : geometry->grid[1], columns = geometry->grid[0];
+    int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1; /* of three axes the middle of the last is shown */
+    ups_html_field field = {.rows = rows, .columns = columns, .map = UPS_COLOURS_SEQUENTIAL, .stretched = line};
+    field.row_stride = line ? points * channels : depth * channels;
+    field.column_stride = line ? channels : geometry->grid[1] * depth * channels;
+    int64_t offset = channel + (line ? 0 : frame * points * channels) + depth / 2 * channels;
+    const float *truth = r->truth + offset, *decoded = r->decoded + offset;
+    double low, high, error_end = 0;
+    ups_plot_range(truth, rows, columns, field.row_stride, field.column_stride, &low, &high);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < columns; k++) {
+            int64_t at = i * field.row_stride + k * field.column_stride;
+            difference[i * columns + k] = decoded[at] - truth[at];
+            if (isfinite(difference[i * columns + k])) error_end = fmax(error_end, fabsf(difference[i * columns + k]));
+        }
+    }
+    char title[160], description[240], where[40] = "";
+    if (!line && geometry->times > 1) snprintf(where, sizeof where, ", frame %lld", (long long)r->frame[frame]);
+    const char *name = r->channel[channel].name;
+    field.low = low;
+    field.high = high;
+    const struct {
+        const char *what;
+        const float *values;
+    } pictures[] = {{"field", truth}, {"read back", decoded}, {"error", difference}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(title, sizeof title, "%.80s%s: %s", name, where, pictures[i].what);
+        snprintf(description, sizeof description, "%s of sample %lld, %s", title, (long long)r->sample,
+                 line ? "space across, time upward" : "as a heat map");
+        field.values = pictures[i].values;
+        field.title = title;
+        field.description = description;
+        if (i == 2) {
+            field.map = UPS_COLOURS_DIVERGING;
+            field.low = -error_end;
+            field.high = error_end;
+            field.row_stride = columns;
+            field.column_stride = 1;
+        }
+        UPS_TRY(ups_html_figure(html, &field, error));
+    }
+    return UPS_OK;
+}
+
+static void write_field_numbers(ups_html *html, const ups_reconstruction *r) {
+    ups_html_markup(html,
+                    "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"errors of the fields\"><table>"
+                    "<caption>What the cache keeps of sample %lld's fields (%lld frames)</caption><thead><tr>"
+                    "<th scope=\"col\">field</th><th scope=\"col\">deviation</th><th scope=\"col\">nRMSE read back"
+                    "</th><th scope=\"col\">FP16, rms</th><th scope=\"col\">FP16, max</th></tr></thead><tbody>",
+                    (long long)r->sample, (long long)r->frames);
+    for (int64_t c = 0; c < r->task->geometry.channels; c++) {
+        const ups_reconstructed_channel *channel = &r->channel[c];
+        ups_html_markup(html, "<tr><th scope=\"row\">");
+        ups_html_text(html, channel->name);
+        const double numbers[] = {channel->deviation, channel->nrmse, channel->fp16_rms, channel->fp16_max};
+        for (int i = 0; i < 4; i++) {
+            ups_html_markup(html, i ? "<td>" : "</th><td>");
+            ups_html_number(html, 3, numbers[i]);
+            ups_html_markup(html, "</td>");
+        }
+        ups_html_markup(html, "</tr>");
+    }
+    ups_html_markup(html, "</tbody></table></div>\n");
+}
+
+static ups_status write_sample_fields(ups_html *html, const ups_reconstruction *r, const char *why, ups_error *error) {
+    const ups_sample *geometry = &r->task->geometry;
+    int64_t shown = geometry->channels < CHANNELS_SHOWN ? geometry->channels : CHANNELS_SHOWN;
+    size_t values =
+        geometry->dims == 1 ? (size_t)(r->frames * geometry->grid[0]) : (size_t)(geometry->grid[0] * geometry->grid[1]);
+    float *difference = malloc(values * sizeof *difference);
+    if (!difference) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+    ups_html_markup(html, "<h4>Sample %lld, ", (long long)r->sample);
+    ups_html_text(html, why);
+    ups_html_markup(html, " (");
+    ups_html_text(html, r->name);
+    ups_html_markup(html, ")</h4>\n");
+    write_field_numbers(html, r);
+    ups_html_markup(html, "<div class=\"figures three\">\n");
+    ups_status status = UPS_OK;
+    for (int64_t c = 0; c < shown && status == UPS_OK; c++) {
+        int64_t frames = geometry->dims == 1 ? 1 : r->frames;
+        for (int64_t f = 0; f < frames && status == UPS_OK; f++) {
+            status = write_triple(html, r, c, f, difference, error);
+        }
+    }
+    ups_html_markup(html, "</div>\n");
+    if (shown < geometry->channels) {
+        ups_html_markup(html, "<p class=\"note\">Pictures are of the first %lld of %lld fields.</p>\n",
+                        (long long)shown, (long long)geometry->channels);
+    }
+    free(difference);
+    return status;
+}
+
+/* Indices of the samples with the median and the smallest compression; −1 where there is none. */
+static void choose_samples(const ups_cache_group *group, const ups_cache_survey *survey, int64_t *typical,
+                           int64_t *hardest) {
+    *typical = *hardest = -1;
+    double mean = survey->present ? (double)survey->stored_bytes / (double)survey->present : 0, nearest = INFINITY;
+    for (int64_t i = 0; i < group->shape.samples; i++) {
+        if (survey->samples[i].state != UPS_SAMPLE_PRESENT) continue;
+        double bytes = (double)survey->samples[i].stored_bytes;
+        if (fabs(bytes - mean) < nearest) {
+            nearest = fabs(bytes - mean);
+            *typical = i;
+        }
+        if (*hardest < 0 || survey->samples[i].stored_bytes > survey->samples[*hardest].stored_bytes) *hardest = i;
+    }
+    if (*hardest == *typical) *hardest = -1;
+}
+
+static ups_status write_fields(ups_html *html, const ups_cache_group *group, const ups_cache_survey *survey,
+                               ups_cache_reader *reader, ups_reconstructor *reconstructor, ups_error *error) {
+    static const char *const why[] = {"of the usual size", "the hardest to compress"};
+    int64_t sample[2];
+    choose_samples(group, survey, &sample[0], &sample[1]);
+    ups_html_markup(html,
+                    "<h3>Fields, and what the cache keeps of them</h3>\n<p class=\"note\">Latents from the cache, "
+                    "decoded by the run's autoencoder at the points of the data's own grid. <em>FP16</em> is the "
+                    "part of the error that storing latents in half precision adds.</p>\n");
+    for (int i = 0; i < 2; i++) {
+        if (sample[i] < 0) continue;
+        ups_cache_trajectory trajectory;
+        ups_reconstruction r;
+        UPS_TRY(ups_cache_read(reader, sample[i], &trajectory, error));
+        int64_t frames = ups_reconstructor_dims(reconstructor, group) == 1 ? FRAMES_1D : FRAMES_2D;
+        UPS_TRY(ups_reconstruct(reconstructor, group, sample[i], trajectory.latents, frames, &r, error));
+        ups_status status = write_sample_fields(html, &r, why[i], error);
+        ups_reconstruction_free(&r);
+        UPS_TRY(status);
+    }
+    return UPS_OK;
+}
+
+/* ---- what made it ---- */
+
+static void write_skipped(ups_html *html, const json_t *facts) {
+    const json_t *skipped = json_object_get(facts, "skipped");
+    size_t count = json_array_size(skipped), listed = count < SKIPPED_LISTED ? count : SKIPPED_LISTED;
+    ups_html_markup(html, "<h3>Skipped samples</h3>\n");
+    if (count == 0) {
+        ups_html_markup(html, "<p>%s</p>\n",
+                        ups_fact_integer(facts, "skipped_count") ? "Their reasons are told when the build is finished."
+                                                                 : "None.");
+        return;
+    }
+    ups_html_markup(html,
+                    "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"skipped samples\"><table>"
+                    "<caption>%s%zu of them</caption><thead><tr><th scope=\"col\">sample</th><th scope=\"col\">in the "
+                    "source</th><th scope=\"col\" class=\"words\">reason</th></tr></thead><tbody>",
+                    listed < count ? "The first 100 of " : "All ", count);
+    for (size_t i = 0; i < listed; i++) {
+        const json_t *entry = json_array_get(skipped, i);
+        const char *reason = ups_fact_text(entry, "reason");
+        ups_html_markup(html, "<tr><th scope=\"row\">%lld</th><td>%lld</td><td class=\"words\">",
+                        ups_fact_integer(entry, "sample"), ups_fact_integer(entry, "source_sample"));
+        ups_html_text(html, reason ? reason : "");
+        ups_html_markup(html, "</td></tr>");
+    }
+    ups_html_markup(html, "</tbody></table></div>\n");
+}
+
+static void write_origin(ups_html *html, const json_t *facts) {
+    ups_html_markup(html, "<h3>What made it</h3>\n<div class=\"wide\" role=\"region\" tabindex=\"0\" "
+                          "aria-label=\"fingerprint\"><table><caption>Parts of the fingerprint</caption><thead><tr>"
+                          "<th scope=\"col\">part</th><th scope=\"col\" class=\"words\">hash</th></tr></thead><tbody>");
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(facts, "fingerprint"), key, value) {
+        ups_html_markup(html, "<tr><th scope=\"row\">");
+        ups_html_text(html, key);
+        ups_html_markup(html, "</th><td class=\"words\"><code>");
+        if (json_is_integer(value))
+            ups_html_markup(html, "%lld", (long long)json_integer_value(value));
+        else
+            ups_html_text(html, json_string_value(value));
+        ups_html_markup(html, "</code></td></tr>");
+    }
+    ups_html_markup(html, "</tbody></table></div>\n");
+    const json_t *source = json_object_get(facts, "source");
+    size_t files = json_array_size(source);
+    if (files > 0) {
+        ups_html_markup(html, "<details><summary>%zu source file%s</summary><ul>", files, files == 1 ? "" : "s");
+        for (size_t i = 0; i < files && i < SOURCES_LISTED; i++) {
+            ups_html_markup(html, "<li><code>");
+            ups_html_text(html, json_string_value(json_array_get(source, i)));
+            ups_html_markup(html, "</code></li>");
+        }
+        ups_html_markup(html, "%s</ul></details>\n", files > SOURCES_LISTED ? "<li>…</li>" : "");
+    }
+    char *encoder = json_dumps(json_object_get(facts, "encoder"), JSON_INDENT(2));
+    if (encoder) {
+        ups_html_markup(html, "<details><summary>Encoder</summary><pre>");
+        ups_html_text(html, encoder);
+        ups_html_markup(html, "</pre></details>\n");
+    }
+    free(encoder);
+}
+
+/* ---- the section ---- */
+
+static ups_status write_body(ups_html *html, const ups_cache_group *group, const ups_cache_survey *survey,
+                             const json_t *facts, ups_reconstructor *reconstructor, ups_error *error) {
+    int64_t typical, hardest;
+    choose_samples(group, survey, &typical, &hardest);
+    if (typical < 0) {
+        ups_html_markup(html, "<p>No trajectory is there yet.</p>\n");
+        return UPS_OK;
+    }
+    ups_latent_measurement m;
+    UPS_TRY(ups_latent_measure(group, survey, MEASURED, &m, error));
+    ups_cache_reader *reader = ups_cache_reader_create(group);
+    ups_cache_trajectory trajectory;
+    ups_status status = reader ? ups_cache_read(reader, typical, &trajectory, error)
+                               : ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+    if (status == UPS_OK) status = write_compression(html, group, survey, facts, error);
+    if (status == UPS_OK) status = write_latents(html, group, &m, error);
+    if (status == UPS_OK) status = write_latent_pictures(html, group, trajectory.latents, typical, error);
+    const char *unavailable = ups_fact_text(json_object_get(facts, "decoded"), "unavailable");
+    if (status == UPS_OK && reconstructor && !unavailable) {
+        status = write_fields(html, group, survey, reader, reconstructor, error);
+    } else if (status == UPS_OK) {
+        ups_html_markup(html, "<h3>Fields, and what the cache keeps of them</h3>\n<p class=\"note\">Not shown: ");
+        ups_html_text(html, unavailable ? unavailable : "no autoencoder was given to decode latents with");
+        ups_html_markup(html, "</p>\n");
+    }
+    ups_cache_reader_destroy(reader);
+    ups_latent_measurement_free(&m);
+    return status;
+}
+
+ups_status ups_report_group(ups_html *html, const char *id, const json_t *facts, ups_reconstructor *reconstructor,
+                            ups_error *error) {
+    if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "interrupted; no page was written");
+    const json_t *broken = json_object_get(facts, "error");
+    ups_html_markup(html, "<section id=\"%s\" aria-labelledby=\"%s-title\"><h2 id=\"%s-title\">", id, id, id);
+    if (broken) {
+        ups_html_text(html, ups_fact_text(facts, "directory"));
+        ups_html_markup(html, "</h2><p class=\"warn\">Broken: ");
+        ups_html_text(html, ups_fact_text(broken, "message"));
+        ups_html_markup(html, "</p></section>\n");
+        return UPS_OK;
+    }
+    ups_html_textf(html, "%s / %s", ups_fact_text(facts, "task"), ups_fact_text(facts, "split"));
+    ups_html_markup(html, "</h2>\n<p class=\"note\"><code>");
+    ups_html_text(html, ups_fact_text(facts, "directory"));
+    ups_html_markup(html, "</code></p>\n");
+    ups_cache_group *group;
+    ups_cache_survey survey;
+    UPS_TRY(ups_cache_group_open(ups_fact_text(facts, "directory"), &group, error));
+    ups_status status = ups_cache_survey_take(group, &survey, error);
+    if (status == UPS_OK) {
+        status = write_body(html, group, &survey, facts, reconstructor, error);
+        ups_cache_survey_free(&survey);
+    }
+    ups_cache_group_close(group);
+    if (status != UPS_OK) return status;
+    write_skipped(html, facts);
+    write_origin(html, facts);
+    ups_html_markup(html, "</section>\n");
+    return UPS_OK;
+}

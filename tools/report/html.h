@@ -1,0 +1,31 @@
+/* A page while it is written: text that is always escaped, markup that never is, pictures as data URIs. Nothing on the
+ * page asks for anything outside it. Memory that cannot be had is remembered and told at the end, so that writing needs
+ * no checks. */
+#ifndef UPS_TOOLS_REPORT_HTML_H
+#define UPS_TOOLS_REPORT_HTML_H
+
+#include "base/error.h"
+#include <stddef.h>
+
+typedef struct ups_html {
+    char *text;
+    size_t length, capacity;
+    int failed; /* out of memory: nothing is added any more */
+} ups_html;     /* begins as {0} */
+
+/* Markup as it is; numbers may be formatted in. Never hand it text that came from a file. */
+void ups_html_markup(ups_html *html, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Text: & < > " ' are escaped, so it may stand in an element or in a quoted attribute. Bytes that are no UTF-8, and
+ * control characters, become U+FFFD. */
+void ups_html_text(ups_html *html, const char *text);
+void ups_html_textf(ups_html *html, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "%.*g" of a finite number, else an en dash. */
+void ups_html_number(ups_html *html, int digits, double value);
+/* data:image/png;base64,… to stand in a quoted attribute. */
+void ups_html_png(ups_html *html, const void *bytes, size_t length);
+
+/* Publishes the page at `path`. UPS_ERR_MEMORY when it could not be held. */
+ups_status ups_html_publish(const ups_html *html, const char *path, ups_error *error);
+void ups_html_free(ups_html *html);
+
+#endif

@@ -1,0 +1,165 @@
+#include "train/config/check.h"
+
+#include "train/data/task_sampling.h"
+#include "train/losses.h"
+#include <string.h>
+
+static ups_status check_batch_size(const char *path, const char *stage, const ups_training_config *training,
+                                   ups_error *error) {
+    if (training->batch_size % training->pairs_per_trajectory != 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: %s.batch_size: %lld is not a multiple of pairs_per_trajectory (%lld)", path, stage,
+                        (long long)training->batch_size, (long long)training->pairs_per_trajectory);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_heads(const char *path, const char *key, const char *width_key, int64_t width, int64_t heads,
+                              ups_error *error) {
+    if (width % heads == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG, "%s: %s.heads: %lld heads do not divide %s = %lld", path, key,
+                    (long long)heads, width_key, (long long)width);
+}
+
+static ups_status check_model(const char *path, const ups_model_config *model, ups_error *error) {
+    const ups_encoder_config *encoder = &model->encoder;
+    UPS_TRY(check_heads(path, "model.operator", "hidden", model->core.hidden, model->core.heads, error));
+    UPS_TRY(check_heads(path, "model.decoder", "hidden", model->decoder.hidden, model->decoder.heads, error));
+    if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
+        UPS_TRY(check_heads(path, "model.encoder", "width", encoder->width, encoder->heads, error));
+    }
+    if (encoder->frequency_count > UPS_MAX_FREQUENCIES || model->decoder.frequency_count > UPS_MAX_FREQUENCIES) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
+                        UPS_MAX_FREQUENCIES);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_tasks(const char *path, const ups_run_config *config, ups_error *error) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    for (unsigned i = 0; i < config->task_count; i++) {
+        const ups_task_config *task = &config->tasks[i];
+        if (strspn(task->name, letters) != strlen(task->name)) {
+            return ups_fail(
+                error, UPS_ERR_CONFIG,
+                "%s: tasks[%u].name: '%s' becomes a folder's name: only letters, digits, _ and - may stand in it", path,
+                i, task->name);
+        }
+        if (task->patch_count > UPS_MAX_GRID_DIMS) {
+            return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].patch: %u numbers; a grid has at most %d axes", path,
+                            i, task->patch_count, UPS_MAX_GRID_DIMS);
+        }
+        for (unsigned j = 0; j < i; j++) {
+            if (strcmp(config->tasks[j].name, task->name) == 0) {
+                return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].name: '%s' names tasks[%u] already", path, i,
+                                task->name, j);
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+/* A step without any loss would train nothing. */
+static ups_status check_losses(const char *path, const char *stage, const ups_loss_config *const *losses, int count,
+                               int64_t steps, ups_error *error) {
+    unsigned masks[1 << UPS_MAX_LOSSES];
+    int found = ups_losses_masks(losses, count, steps, masks);
+    for (int m = 0; m < found; m++) {
+        if (masks[m] != 0) continue;
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: %s.losses: at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0", path,
+            stage);
+    }
+    return UPS_OK;
+}
+
+static bool runs_stage(const ups_run_config *config, ups_stage stage) {
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        if (config->stages[i] == stage) return true;
+    }
+    return false;
+}
+
+/* In an order in which each finds what it needs, and none twice: the enumeration's. */
+static ups_status check_stages(const char *path, const ups_run_config *config, ups_error *error) {
+    for (unsigned i = 1; i < config->stage_count; i++) {
+        ups_stage before = config->stages[i - 1], here = config->stages[i];
+        if (here > before) continue;
+        if (here == before)
+            return ups_fail(error, UPS_ERR_CONFIG, "%s: stages: '%s' stands there twice", path, ups_stage_name(here));
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: stages: '%s' cannot come after '%s'; the order is autoencoder, cache, operator", path,
+                        ups_stage_name(here), ups_stage_name(before));
+    }
+    return UPS_OK;
+}
+
+static ups_status check_stage_sampling(const char *path, const ups_run_config *config, const char *stage,
+                                       const ups_training_config *training, ups_error *error) {
+    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && training->validate_every == 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: data.sampling: difficulty is learnt from validations, and %s.validate_every: 0 has none "
+                        "before the end; give it a number of steps",
+                        path, stage);
+    }
+    for (unsigned t = 0; t < config->task_count; t++) {
+        if (config->tasks[t].from < training->steps) continue;
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: tasks[%u].from: step %lld lies beyond %s.steps (%lld): the task would never be trained",
+                        path, t, (long long)config->tasks[t].from, stage, (long long)training->steps);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_sampling(const char *path, const ups_run_config *config, ups_error *error) {
+    if (!ups_task_sampling_changes(config)) return UPS_OK;
+    bool any = false;
+    for (unsigned t = 0; t < config->task_count; t++) any = any || config->tasks[t].from == 0;
+    if (!any) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[].from: no task is there at step 0; one has to begin", path);
+    }
+    if (config->data.slots > UPS_SAMPLING_LEAD - 2) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: data.slots: %d batches in flight; where shares of tasks change in training, at most %d",
+                        path, config->data.slots, UPS_SAMPLING_LEAD - 2);
+    }
+    if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && config->data.split.validation <= 0) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: data.sampling: difficulty is learnt from validation losses, and data.split.validation is 0", path);
+    }
+    if (runs_stage(config, UPS_STAGE_AUTOENCODER)) {
+        UPS_TRY(check_stage_sampling(path, config, "autoencoder", &config->autoencoder.training, error));
+    }
+    if (!runs_stage(config, UPS_STAGE_OPERATOR)) return UPS_OK;
+    return check_stage_sampling(path, config, "operator", &config->op.training, error);
+}
+
+ups_status ups_run_config_check(const char *path, const ups_run_config *config, ups_error *error) {
+    const ups_split_config *split = &config->data.split;
+    double sum = split->train + split->validation + split->test;
+    if (sum < 0.999 || sum > 1.001) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split: train + validation + test is %g; 1 was expected", path,
+                        sum);
+    }
+    UPS_TRY(check_tasks(path, config, error));
+    UPS_TRY(check_stages(path, config, error));
+    UPS_TRY(check_sampling(path, config, error));
+    if (config->cache.fill && config->data.residency != UPS_DATA_AUTO && config->data.residency != UPS_DATA_ENCODE) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: cache.fill: data.residency reads a cache, so there is nothing to fill one with; `auto` "
+                        "encodes where none is complete, `encode` always",
+                        path);
+    }
+    UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
+    UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
+    UPS_TRY(check_model(path, &config->model, error));
+    const ups_autoencoder_losses *inverse = &config->autoencoder.losses;
+    const ups_loss_config *const of_autoencoder[] = {&inverse->inverse_decoding, &inverse->relative,
+                                                     &inverse->inverse_encoding};
+    const ups_operator_losses *forward = &config->op.losses;
+    const ups_loss_config *const of_operator[] = {&forward->one_step, &forward->relative, &forward->rollout};
+    UPS_TRY(check_losses(path, "autoencoder", of_autoencoder, 3, config->autoencoder.training.steps, error));
+    return check_losses(path, "operator", of_operator, 3, config->op.training.steps, error);
+}

@@ -1,0 +1,202 @@
+/* The configuration of a run: what `ups train`, `cache build`, `eval` and `rollout` read. YAML by base/config; the
+ * keys, defaults and ranges stand in config.c, and `ups config keys` prints them. Pointers belong to the configuration;
+ * free with ups_run_config_free. */
+#ifndef UPS_TRAIN_CONFIG_CONFIG_H
+#define UPS_TRAIN_CONFIG_CONFIG_H
+
+#include "base/config/config.h"
+#include "model/nets/encoder.h"
+#include "model/nets/operator.h"
+#include "pipeline/loader/loader.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ups_precision { UPS_PRECISION_AUTO, UPS_PRECISION_F32, UPS_PRECISION_BF16 } ups_precision;
+typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_cache_codec;
+typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
+typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;
+
+const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator" */
+
+/* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
+ * cache, but from raw fields that are encoded as they come (train/data/encoding_source.h). */
+typedef enum ups_data_residency {
+    UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
+    UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
+    UPS_DATA_RAM_COMPRESSED = UPS_RESIDENCY_RAM_COMPRESSED,
+    UPS_DATA_RAM = UPS_RESIDENCY_RAM,
+    UPS_DATA_ENCODE
+} ups_data_residency;
+
+typedef struct ups_split_config {
+    double train, validation, test;
+} ups_split_config; /* fractions; test is what remains */
+
+/* How the strategy `difficulty` makes shares of validation losses: see train/data/task_sampling.h. */
+typedef struct ups_difficulty_config {
+    double smoothing;      /* of the moving average: what is kept of the average before */
+    double power;          /* of the loss over the mean of all tasks' */
+    double floor, ceiling; /* of what a task's share is multiplied by */
+} ups_difficulty_config;
+
+typedef struct ups_data_config {
+    char *root;
+    ups_split_config split;
+    ups_io_engine io;
+    int32_t decode_threads, queue_depth, slots;
+    bool direct;
+    ups_data_residency residency;
+    double residency_memory; /* GiB that samples may stay in; 0: a quarter of what is free */
+    ups_on_bad_sample on_bad_sample;
+    ups_sampler_strategy strategy;
+    double temperature; /* of the strategy `temperature` */
+    ups_difficulty_config difficulty;
+} ups_data_config;
+
+typedef struct ups_task_config {
+    char *name;
+    char **files; /* relative to data.root */
+    unsigned file_count;
+    int64_t stride;      /* time stride of a step, in stored frames */
+    int64_t max_samples; /* 0: all */
+    double weight;       /* what its share is multiplied by; 0: 1 */
+    int64_t from, ramp;  /* optimizer step of a stage from which it is drawn, and steps until it has its full share */
+    int64_t *patch;      /* points a patch, slowest axis first */
+    unsigned patch_count;
+    float *field_scale; /* standard deviation each field is normalised to: its weight in losses; empty: 1 each */
+    unsigned field_scale_count;
+} ups_task_config;
+
+typedef struct ups_encoder_config {
+    int64_t width, depth, heads;
+    double mlp_ratio;
+    ups_pooling pooling;
+    float *frequencies;
+    unsigned frequency_count;
+} ups_encoder_config;
+typedef struct ups_decoder_config {
+    int64_t hidden, depth, heads;
+    double mlp_ratio;
+    float *frequencies; /* Fourier features of the query points */
+    unsigned frequency_count;
+    bool qk_norm;
+    bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
+} ups_decoder_config;
+typedef struct ups_core_config {
+    int64_t hidden, depth, heads;
+    double mlp_ratio, drop_path;
+    bool qk_norm, condition;
+    ups_update_norm update_norm;
+} ups_core_config;
+typedef struct ups_model_config {
+    int64_t tokens, dim;
+    ups_encoder_config encoder;
+    ups_decoder_config decoder;
+    ups_core_config core;
+} ups_model_config;
+
+typedef struct ups_optimizer_config {
+    double learning_rate, weight_decay, beta1, beta2, epsilon;
+    double clip;      /* largest gradient norm; 0: no clipping */
+    double ema_decay; /* 0: no EMA */
+    ups_schedule_kind schedule;
+    int64_t warmup_steps;
+    double final_fraction; /* the cosine ends at this share of the learning rate */
+} ups_optimizer_config;
+
+/* A loss: its weight, every how many steps it is taken, and from which step on. */
+typedef struct ups_loss_config {
+    double weight;
+    int64_t every, from;
+} ups_loss_config;
+
+typedef struct ups_training_config {
+    int64_t steps;        /* optimizer steps */
+    int64_t batch_size;   /* windows a micro-batch; 0: "auto", the largest that fits memory_limit */
+    int64_t accumulation; /* micro-batches an optimizer step */
+    int64_t pairs_per_trajectory;
+    int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
+    int64_t validation_batches;
+    double memory_limit; /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
+    double spike_factor; /* a loss this many times its running mean is reported; 0: never */
+    ups_optimizer_config optimizer;
+} ups_training_config;
+
+typedef struct ups_autoencoder_losses {
+    ups_loss_config inverse_decoding; /* decode(encode(field)) ≈ field, mean squared */
+    ups_loss_config relative;         /* the same as nRMSE */
+    ups_loss_config inverse_encoding; /* encode(decode(latent)) ≈ latent */
+} ups_autoencoder_losses;
+
+typedef struct ups_autoencoder_config {
+    ups_training_config training;
+    int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
+    ups_autoencoder_losses losses;
+} ups_autoencoder_config;
+
+typedef struct ups_operator_losses {
+    ups_loss_config one_step; /* latent, mean squared, after one step */
+    ups_loss_config relative; /* the same as nRMSE */
+    ups_loss_config rollout;  /* mean squared over every later step of a rollout of rollout_steps */
+} ups_operator_losses;
+
+typedef struct ups_operator_stage_config {
+    ups_training_config training;
+    int64_t rollout_steps;
+    ups_operator_losses losses;
+} ups_operator_stage_config;
+
+typedef struct ups_cache_config {
+    char *directory;
+    ups_cache_codec codec;
+    int64_t samples_per_shard;
+    int64_t level;
+    float max_abs_error; /* 0: latents change by FP16's rounding alone */
+    bool fill;           /* what training encodes as it goes is put into the cache */
+    ups_on_bad_sample on_bad_sample;
+    double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
+} ups_cache_config;
+
+typedef struct ups_evaluation_config {
+    int64_t *horizons;
+    unsigned horizon_count;
+    int64_t max_samples;
+    int64_t start_every;
+} ups_evaluation_config;
+
+typedef struct ups_device_config {
+    char *name;
+    int32_t threads;
+} ups_device_config;
+
+typedef struct ups_run_config {
+    char *output; /* the run's directory */
+    uint64_t seed;
+    ups_precision precision;
+    ups_device_config device;
+    ups_data_config data;
+    ups_task_config *tasks;
+    unsigned task_count;
+    ups_model_config model;
+    ups_stage *stages;
+    unsigned stage_count;
+    ups_autoencoder_config autoencoder;
+    ups_cache_config cache;
+    ups_operator_stage_config op;
+    ups_evaluation_config evaluation;
+} ups_run_config;
+
+extern const ups_config_schema ups_run_schema;
+
+/* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
+ * …). */
+ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
+                               ups_run_config **config, ups_error *error);
+void ups_run_config_free(ups_run_config *config);
+
+/* Path of a file of the run: "output/…"; the caller frees with free(). */
+char *ups_run_path(const ups_run_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The cache's directory for this run: cache.directory, or output/cache. Free with free(). */
+char *ups_run_cache_directory(const ups_run_config *config);
+
+#endif

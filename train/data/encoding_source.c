@@ -1,0 +1,251 @@
+#include "train/data/encoding_source.h"
+
+#include "base/sizes.h"
+#include "cache/store/statistics.h"
+#include "pipeline/storage/convert.h"
+#include "train/data/latents.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+#define F16_NAN 0x7e00
+
+typedef struct encoding_source {
+    ups_source base;
+    ups_encoder_pool *pool;
+    const ups_task *task;
+    const int64_t *samples; /* (base.count) indices into the task's source */
+    ups_cache_fill *fill;   /* NULL: none */
+    bool *whole;            /* (base.count) what the cache lacked at the beginning: read whole; NULL without `fill` */
+    int64_t tokens, dim;
+    double max_abs_error;
+} encoding_source;
+
+static const encoding_source *self(const ups_source *source) {
+    return (const encoding_source *)source;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------------------------- */
+
+/* Offsets into a decode's scratch. */
+typedef struct scratch_places {
+    size_t stored;  /* fields in the file's type, unless that is float32; the raw source's own scratch lies before */
+    size_t fields;  /* the same as float32 */
+    size_t latents; /* float32, not yet rounded */
+    size_t frame;   /* FP16, one frame */
+    size_t end;
+} scratch_places;
+
+/* Where what follows `count` values of so many bytes may begin, these beginning at `at`. */
+static size_t behind(size_t at, uint64_t count, size_t bytes) {
+    uint64_t end = ups_size_sum(at, ups_size_product(count, bytes));
+    return end > UPS_SIZE_ABSURD - ALIGNMENT ? UPS_SIZE_ABSURD : (end + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+}
+
+/* For decoding `fields` frames of fields and encoding `latents` of them, `raw` bytes of scratch given to the first. */
+static scratch_places place_scratch(const ups_task *task, int64_t latent_elements, size_t raw, int64_t fields,
+                                    int64_t latents) {
+    const ups_dtype type = task->geometry.dtype;
+    uint64_t values = ups_size_product((uint64_t)fields, (uint64_t)ups_sample_frame_elements(&task->geometry));
+    scratch_places at = {.stored = behind(0, raw, 1)};
+    at.fields = type == UPS_F32 ? at.stored : behind(at.stored, values, ups_dtype_size(type));
+    at.latents = behind(at.fields, values, sizeof(float));
+    at.frame = behind(at.latents, ups_size_product((uint64_t)latents, (uint64_t)latent_elements), sizeof(float));
+    at.end = behind(at.frame, (uint64_t)latent_elements, sizeof(ups_f16));
+    return at;
+}
+
+ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames,
+                                      bool filling) {
+    int64_t times = task->geometry.times, each = config->model.tokens * config->model.dim;
+    if (frames > times) frames = times;
+    int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times && !filling ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
+    ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
+    made.decoded_bytes = ups_size_product(ups_size_product((uint64_t)frames, (uint64_t)each), sizeof(ups_f16));
+    made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, filling ? times : frames).end;
+    return made;
+}
+
+static void limits(const ups_source *source, int64_t frames, ups_source_limits *of) {
+    const encoding_source *s = self(source);
+    *of = ups_encoding_limits(ups_encoder_pool_config(s->pool), s->task, frames, s->fill != NULL);
+}
+
+/* ---- the source ------------------------------------------------------------------------------------------------ */
+
+static ups_status describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error) {
+    const encoding_source *s = self(source);
+    ups_sample raw;
+    UPS_TRY(ups_source_describe(s->task->source, s->samples[index], &raw, error));
+    *sample = (ups_sample){.name = raw.name,
+                           .times = raw.times,
+                           .channels = s->dim,
+                           .dims = 1,
+                           .grid = {s->tokens, 1, 1},
+                           .order = UPS_CHANNELS_LAST,
+                           .dtype = UPS_F16,
+                           .time = raw.time,
+                           .parameters = raw.parameters};
+    return UPS_OK;
+}
+
+/* The frames that are read for these. The same in extents and decode, whatever has been filled in between. */
+static ups_frames find_span(const encoding_source *s, int64_t index, ups_frames frames) {
+    if (s->whole && s->whole[index]) return (ups_frames){0, s->task->geometry.times};
+    return ups_frame_encoder_span(s->task, frames);
+}
+
+static ups_status extents(const ups_source *source, int64_t index, ups_frames frames, ups_extent *list, int64_t *count,
+                          ups_error *error) {
+    const encoding_source *s = self(source);
+    const ups_source *raw = s->task->source;
+    return raw->class->extents(raw, s->samples[index], find_span(s, index, frames), list, count, error);
+}
+
+static ups_status decode_fields(const encoding_source *s, int64_t index, ups_frames span, const ups_piece *pieces,
+                                int64_t count, uint8_t *scratch, const scratch_places *at, bool *finite,
+                                ups_error *error) {
+    const ups_source *raw = s->task->source;
+    float *fields = (float *)(void *)(scratch + at->fields);
+    void *to = s->task->geometry.dtype == UPS_F32 ? (void *)fields : (void *)(scratch + at->stored);
+    UPS_TRY(raw->class->decode(raw, s->samples[index], span, pieces, count, scratch, to, error));
+    size_t values = (size_t)(span.count * ups_sample_frame_elements(&s->task->geometry));
+    *finite = ups_convert(to, s->task->geometry.dtype, fields, UPS_F32, values);
+    return UPS_OK;
+}
+
+static ups_status encode(const encoding_source *s, ups_frames wanted, const float *fields, float *latents,
+                         ups_error *error) {
+    ups_frame_encoder *encoder = ups_encoder_pool_take(s->pool);
+    ups_status status = ups_frame_encoder_run(encoder, s->task, wanted, fields, latents, error);
+    ups_encoder_pool_give_back(s->pool, encoder);
+    return status;
+}
+
+/* Encodes `frames` into *latents, which is `to` or lies in a trajectory that was encoded for the cache. `span` is what
+ * `fields` holds. */
+static ups_status encode_frames(const encoding_source *s, int64_t index, ups_frames frames, ups_frames span,
+                                const float *fields, bool finite, float *to, float **latents, ups_error *error) {
+    ups_frames all = {0, s->task->geometry.times};
+    if (!s->whole || !s->whole[index] || !ups_cache_fill_wants(s->fill, index)) {
+        ups_frames needed = ups_frame_encoder_span(s->task, frames);
+        int64_t skipped = (needed.start - span.start) * ups_sample_frame_elements(&s->task->geometry);
+        *latents = to;
+        return encode(s, frames, fields + skipped, to, error);
+    }
+    ups_sample sample;
+    ups_status status = ups_source_describe(s->task->source, s->samples[index], &sample, error);
+    if (status == UPS_OK) status = encode(s, all, fields, to, error);
+    if (status != UPS_OK) {
+        ups_cache_fill_give_up(s->fill, index);
+        return status;
+    }
+    ups_cache_fill_put(s->fill, index, sample.name, finite ? to : NULL);
+    *latents = to + frames.start * s->tokens * s->dim;
+    return UPS_OK;
+}
+
+/* A frame as the cache rounds it. */
+static void round_frame(const encoding_source *s, const float *latents, ups_f16 *rounded) {
+    ups_cache_rounding rounding = ups_cache_rounding_begin(s->max_abs_error);
+    ups_cache_rounding_add(&rounding, latents, (size_t)(s->tokens * s->dim), rounded);
+    if (rounding.lost > 0) rounded[rounding.first_lost] = F16_NAN; /* infinite already, or beyond the error bound */
+}
+
+/* Whether a frame of the fields, which hold those of `span`, is finite: what the encoder makes of it may be, and need
+ * not. */
+static bool is_finite(const encoding_source *s, const float *fields, ups_frames span, int64_t frame) {
+    size_t elements = (size_t)ups_sample_frame_elements(&s->task->geometry), nan = 0, infinite = 0;
+    ups_count_non_finite(fields + (size_t)(frame - span.start) * elements, UPS_F32, elements, &nan, &infinite);
+    return nan + infinite == 0;
+}
+
+/* Frames as a cache would hold them, by one of two ways out: rounded to `half`, or `floats` with the values of that. */
+static ups_status decode_as(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                            int64_t count, void *scratch, ups_f16 *half, float *floats, bool *finite,
+                            ups_error *error) {
+    const encoding_source *s = self(source);
+    const int64_t each = s->tokens * s->dim, times = s->task->geometry.times;
+    ups_frames span = find_span(s, index, frames);
+    size_t raw_scratch = ups_source_window_limits(s->task->source, span.count).scratch_bytes;
+    bool sound;
+    scratch_places at = place_scratch(s->task, each, raw_scratch, span.count, s->fill ? times : frames.count);
+    UPS_TRY(decode_fields(s, index, span, pieces, count, scratch, &at, &sound, error));
+    const float *fields = (const float *)(const void *)((uint8_t *)scratch + at.fields);
+    float *latents, *room = (float *)(void *)((uint8_t *)scratch + at.latents);
+    UPS_TRY(encode_frames(s, index, frames, span, fields, sound, room, &latents, error));
+    ups_f16 *frame = (ups_f16 *)(void *)((uint8_t *)scratch + at.frame);
+    *finite = true;
+    for (int64_t i = 0; i < frames.count; i++) {
+        ups_f16 *rounded = half ? half + i * each : frame;
+        round_frame(s, latents + i * each, rounded);
+        if (!sound && !is_finite(s, fields, span, frames.start + i)) rounded[0] = F16_NAN;
+        if (floats) *finite &= ups_convert(rounded, UPS_F16, floats + i * each, UPS_F32, (size_t)each);
+    }
+    return UPS_OK;
+}
+
+static ups_status decode(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                         int64_t count, void *scratch, void *out, ups_error *error) {
+    bool finite;
+    return decode_as(source, index, frames, pieces, count, scratch, out, NULL, &finite, error);
+}
+
+static ups_status decode_f32(const ups_source *source, int64_t index, ups_frames frames, const ups_piece *pieces,
+                             int64_t count, void *scratch, float *out, bool *finite, ups_error *error) {
+    return decode_as(source, index, frames, pieces, count, scratch, NULL, out, finite, error);
+}
+
+static void close_source(ups_source *source) {
+    encoding_source *s = (encoding_source *)source;
+    free(s->whole);
+    free(s);
+}
+
+static const ups_source_class encoding_class = {
+    .kind = "encoded",
+    .not_finite = "latents of fields that are not finite, or that a cache could not hold (FP16's ±65504, "
+                  "cache.max_abs_error)",
+    .describe = describe,
+    .extents = extents,
+    .decode = decode,
+    .decode_f32 = decode_f32,
+    .limits = limits,
+    .close = close_source,
+};
+
+bool ups_source_encodes(const ups_source *source) {
+    return source->class == &encoding_class;
+}
+
+ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_cache_fill *fill,
+                                    ups_source **source, ups_error *error) {
+    *source = NULL;
+    const ups_run_config *config = ups_encoder_pool_config(pool);
+    int64_t count = task->sample_count[split];
+    encoding_source *s = calloc(1, sizeof *s);
+    if (s && fill) s->whole = calloc((size_t)count + 1, sizeof *s->whole);
+    if (!s || (fill && !s->whole)) {
+        free(s);
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+    }
+    s->pool = pool;
+    s->task = task;
+    s->samples = task->samples[split];
+    s->fill = fill;
+    for (int64_t i = 0; fill && i < count; i++) s->whole[i] = !ups_cache_fill_has(fill, i);
+    s->tokens = config->model.tokens;
+    s->dim = config->model.dim;
+    s->max_abs_error = ups_latents_error_bound(config);
+    s->base = (ups_source){.class = &encoding_class,
+                           .count = count,
+                           .file_count = task->source->file_count,
+                           .files = task->source->files,
+                           .channels = s->dim,
+                           .parameter_count = task->source->parameter_count,
+                           .parameter_names = task->source->parameter_names};
+    s->base.threaded = true;
+    s->base.limits = ups_encoding_limits(config, task, task->geometry.times, fill != NULL);
+    *source = &s->base;
+    return UPS_OK;
+}

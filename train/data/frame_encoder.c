@@ -1,0 +1,224 @@
+#include "train/data/frame_encoder.h"
+
+#include "base/system/threads.h"
+#include "train/data/origin.h"
+#include "train/stages/networks.h"
+#include "train/state.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_MEMORY ((size_t)3 << 30) /* of all encoders that run beside each other, about */
+
+typedef struct task_encoder {
+    const ups_task *task;
+    ups_graph *graph;
+    ups_step *step;
+    ups_value field, latents;
+    int64_t frame_elements;
+} task_encoder;
+
+struct ups_frame_encoder {
+    ups_device *device; /* its own */
+    ups_parameters *parameters;
+    task_encoder *tasks; /* (count); one runs at a time, in the same arena */
+    int count;
+    int64_t latent_elements;
+    float *block; /* latents of a block that are handed on, or of which not all are wanted */
+};
+
+/* ---- blocks ---------------------------------------------------------------------------------------------------- */
+
+/* Blocks are as long as each other, so that the last one, which is full, has little to do twice: 9 frames are two
+ * blocks of 5. */
+static int64_t block_frames(const ups_task *task) {
+    int64_t blocks = (task->geometry.times + UPS_ENCODER_BLOCK - 1) / UPS_ENCODER_BLOCK;
+    return (task->geometry.times + blocks - 1) / blocks;
+}
+
+/* First frame of the block that encodes frame t. The last block is moved back so that it is full; frames that two
+ * blocks hold are the last one's. */
+static int64_t block_of(const ups_task *task, int64_t t) {
+    int64_t frames = block_frames(task), last = task->geometry.times - frames;
+    return t >= last ? last : t / frames * frames;
+}
+
+ups_frames ups_frame_encoder_span(const ups_task *task, ups_frames wanted) {
+    int64_t first = block_of(task, wanted.start);
+    return (ups_frames){first, block_of(task, wanted.start + wanted.count - 1) + block_frames(task) - first};
+}
+
+/* Frames that one run of the graph gives: of those wanted from `t` on, [t, next) lie in the block that begins at
+ * `block`. */
+typedef struct piece {
+    int64_t block, t, next;
+} piece;
+
+static piece find_piece(const ups_task *task, int64_t t, int64_t end) {
+    const int64_t frames = block_frames(task), last = task->geometry.times - frames;
+    piece p = {.block = block_of(task, t), .t = t};
+    p.next = p.block + frames;
+    if (p.block < last && p.next > last) p.next = last; /* from there on they are the last block's */
+    if (p.next > end) p.next = end;
+    return p;
+}
+
+static const task_encoder *encoder_of(const ups_frame_encoder *e, const ups_task *task) {
+    const task_encoder *of = e->tasks;
+    while (of->task != task) of++;
+    return of;
+}
+
+/* The block that begins with `fields` to `latents`. */
+static ups_status encode_block(const ups_frame_encoder *e, const task_encoder *of, const float *fields, float *latents,
+                               ups_error *error) {
+    const int64_t frames = block_frames(of->task);
+    ups_step_run_options options = {.loss_scale = 1};
+    UPS_TRY(
+        ups_step_upload(of->step, of->field, fields, (size_t)(frames * of->frame_elements) * sizeof *fields, error));
+    UPS_TRY(ups_step_run(of->step, &options, error));
+    size_t bytes = (size_t)(frames * e->latent_elements) * sizeof *latents;
+    return ups_step_download(of->step, of->latents, latents, bytes, error);
+}
+
+ups_status ups_frame_encoder_run(ups_frame_encoder *e, const ups_task *task, ups_frames wanted, const float *fields,
+                                 float *latents, ups_error *error) {
+    const task_encoder *of = encoder_of(e, task);
+    const int64_t frames = block_frames(task), each = e->latent_elements;
+    const int64_t span = block_of(task, wanted.start), end = wanted.start + wanted.count;
+    piece p;
+    for (int64_t t = wanted.start; t < end; t = p.next) {
+        p = find_piece(task, t, end);
+        float *to = latents + (t - wanted.start) * each;
+        bool whole = t == p.block && p.next == p.block + frames;
+        UPS_TRY(encode_block(e, of, fields + (p.block - span) * of->frame_elements, whole ? to : e->block, error));
+        if (!whole) memcpy(to, e->block + (t - p.block) * each, (size_t)((p.next - t) * each) * sizeof *to);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, const float *fields,
+                                    ups_latents_taker *take, void *context, ups_error *error) {
+    const task_encoder *of = encoder_of(e, task);
+    piece p;
+    for (int64_t t = 0; t < task->geometry.times; t = p.next) {
+        p = find_piece(task, t, task->geometry.times);
+        UPS_TRY(encode_block(e, of, fields + p.block * of->frame_elements, e->block, error));
+        take(context, e->block + (t - p.block) * e->latent_elements, p.next - t);
+    }
+    return UPS_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------- */
+
+/* Graphs without memory to run in. */
+static ups_status build(const ups_stage_request *request, const ups_task *only, ups_frame_encoder **encoder,
+                        ups_error *error) {
+    const ups_model_config *model = &request->config->model;
+    ups_frame_encoder *e = *encoder = calloc(1, sizeof *e);
+    if (e) e->tasks = calloc((size_t)request->tasks->count, sizeof *e->tasks);
+    if (e) e->parameters = ups_parameters_create();
+    if (!e || !e->tasks || !e->parameters) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    e->latent_elements = model->tokens * model->dim;
+    for (int t = 0; t < request->tasks->count; t++) {
+        const ups_task *task = &request->tasks->task[t];
+        if (only && task != only) continue;
+        task_encoder *of = &e->tasks[e->count++];
+        *of = (task_encoder){.task = task, .frame_elements = ups_sample_frame_elements(&task->geometry)};
+        of->graph = ups_graph_create(e->parameters, UPS_AUTOENCODER_COMPUTE);
+        of->field = ups_graph_input(of->graph, "field", UPS_F32, UPS_SHAPE(block_frames(task), of->frame_elements));
+        of->latents = ups_networks_encode(of->graph, request->config, task, of->field);
+        ups_graph_keep(of->graph, of->latents);
+    }
+    return UPS_OK;
+}
+
+void ups_frame_encoder_close(ups_frame_encoder *e) {
+    if (!e) return;
+    for (int i = 0; e->tasks && i < e->count; i++) {
+        ups_step_destroy(e->tasks[i].step);
+        ups_graph_destroy(e->tasks[i].graph);
+    }
+    if (e->parameters) ups_parameters_destroy(e->parameters);
+    ups_device_close(e->device);
+    ups_aligned_free(e->block);
+    free(e->tasks);
+    free(e);
+}
+
+static size_t block_bytes(const ups_frame_encoder *e) {
+    return (size_t)(UPS_ENCODER_BLOCK * e->latent_elements) * sizeof *e->block;
+}
+
+static const ups_graph **list_graphs(const ups_frame_encoder *e, ups_error *error) {
+    const ups_graph **list = calloc((size_t)e->count + 1, sizeof *list);
+    if (!list) ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    for (int i = 0; list && i < e->count; i++) list[i] = e->tasks[i].graph;
+    return list;
+}
+
+static ups_status create_steps(ups_frame_encoder *e, ups_error *error) {
+    const ups_graph **graphs = list_graphs(e, error);
+    ups_step **steps = calloc((size_t)e->count + 1, sizeof *steps);
+    ups_status status = graphs && steps ? ups_step_create_together(graphs, e->count, e->device, steps, error)
+                                        : ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    for (int i = 0; status == UPS_OK && i < e->count; i++) e->tasks[i].step = steps[i];
+    free(steps);
+    free(graphs);
+    return status;
+}
+
+static ups_status load(const ups_stage_request *request, ups_frame_encoder *e, ups_error *error) {
+    char *path = ups_run_model_path(request->config, UPS_STAGE_AUTOENCODER);
+    json_t *origin = ups_origin_autoencoder(request->config, request->tasks);
+    ups_status status = path && origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    if (status == UPS_OK) status = ups_origin_check(path, origin, error);
+    if (status == UPS_OK) status = ups_networks_load(e->parameters, e->device, UPS_AUTOENCODER_COMPUTE, path, error);
+    json_decref(origin);
+    free(path);
+    return status;
+}
+
+ups_status ups_frame_encoder_open(const ups_stage_request *request, const ups_task *only, int threads,
+                                  ups_frame_encoder **encoder, ups_error *error) {
+    *encoder = NULL;
+    ups_frame_encoder *e = NULL;
+    ups_device_options options = {.name = request->device->class->name, .threads = threads};
+    ups_status status = build(request, only, &e, error);
+    if (status == UPS_OK) status = ups_device_open(&options, &e->device, error);
+    if (status == UPS_OK) {
+        e->block = ups_aligned_alloc(64, block_bytes(e));
+        if (!e->block) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    }
+    if (status == UPS_OK) status = load(request, e, error);
+    if (status == UPS_OK) status = create_steps(e, error);
+    if (status != UPS_OK) {
+        ups_frame_encoder_close(e);
+        return status;
+    }
+    *encoder = e;
+    return UPS_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+ups_status ups_frame_encoder_measure(const ups_stage_request *request, const ups_task *only, size_t *bytes,
+                                     ups_error *error) {
+    ups_frame_encoder *e = NULL;
+    const ups_graph **graphs = NULL;
+    ups_plan_memory memory = {0};
+    ups_status status = build(request, only, &e, error);
+    if (status == UPS_OK && !(graphs = list_graphs(e, error))) status = UPS_ERR_MEMORY;
+    if (status == UPS_OK) status = ups_step_measure_together(graphs, e->count, request->device, &memory, error);
+    if (status == UPS_OK)
+        *bytes = memory.inputs + memory.activations + memory.workspace + memory.parameters + block_bytes(e);
+    free(graphs);
+    ups_frame_encoder_close(e);
+    return status;
+}
+
+ups_encoder_shares ups_frame_encoder_share(size_t each, int processors) {
+    size_t fitting = each > 0 ? MOST_MEMORY / each : (size_t)processors;
+    if (fitting >= (size_t)processors) return (ups_encoder_shares){processors, 1};
+    int count = fitting > 0 ? (int)fitting : 1;
+    return (ups_encoder_shares){count, processors / count};
+}

@@ -1,0 +1,104 @@
+#include "train/data/origin.h"
+
+#include "model/safetensors.h"
+#include "train/stages/networks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "TASK.PART": the document as text, keys sorted, every digit of a number kept; takes the reference to `document`. */
+static void tell(json_t *origin, const char *task, const char *part, json_t *document) {
+    char *text = document ? json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+    char key[128]; /* names of tasks have at most 64 letters */
+    snprintf(key, sizeof key, "%s%s%s", task, *task ? "." : "", part);
+    if (text) json_object_set_new(origin, key, json_string(text));
+    free(text);
+    json_decref(document);
+}
+
+static json_t *tell_autoencoder(const ups_run_config *config, const ups_tasks *tasks, bool with_grid) {
+    json_t *origin = json_object();
+    for (int t = 0; origin && t < tasks->count; t++) {
+        const ups_task *task = &tasks->task[t];
+        json_t *encoder = ups_networks_describe_encoder(config, task);
+        if (!with_grid) json_object_del(encoder, "grid");
+        tell(origin, task->name, "encoder", encoder);
+        tell(origin, task->name, "decoder", ups_networks_describe_decoder(config, task));
+        tell(origin, task->name, "normalisation", ups_networks_describe_normalisation(task));
+    }
+    return origin;
+}
+
+json_t *ups_origin_autoencoder(const ups_run_config *config, const ups_tasks *tasks) {
+    return tell_autoencoder(config, tasks, true);
+}
+
+json_t *ups_origin_autoencoder_on_any_grid(const ups_run_config *config, const ups_tasks *tasks) {
+    return tell_autoencoder(config, tasks, false);
+}
+
+json_t *ups_origin_operator(const ups_run_config *config, const ups_tasks *tasks, const char *autoencoder_hash) {
+    json_t *origin = json_object();
+    if (!origin) return NULL;
+    json_object_set_new(origin, "autoencoder", json_string(autoencoder_hash));
+    tell(origin, "", "operator", ups_networks_describe_operator(config, tasks));
+    for (int t = 0; t < tasks->count; t++) {
+        const ups_task *task = &tasks->task[t];
+        if (!task->condition) tell(origin, task->name, "parameters", ups_networks_describe_parameters(task));
+    }
+    return origin;
+}
+
+static void write_value(const json_t *value, char *text, size_t bytes) {
+    char *whole = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, whole ? whole : "");
+    free(whole);
+}
+
+/* Whether all that both tell is the same; if not, what differs in words, where it is not a hash: ": its 'heads' is 4,
+ * here it is 2". */
+static bool agree(const char *found, const char *expected, char *words, size_t bytes) {
+    words[0] = '\0';
+    if (strcmp(found, expected) == 0) return true;
+    json_t *theirs = json_loads(found, JSON_DECODE_ANY, NULL), *ours = json_loads(expected, JSON_DECODE_ANY, NULL);
+    bool objects = json_is_object(theirs) && json_is_object(ours), same = objects;
+    char there[80], here[80];
+    const char *key;
+    json_t *value;
+    json_object_foreach(ours, key, value) {
+        const json_t *other = json_object_get(theirs, key);
+        if (!same || !other || json_equal(other, value)) continue;
+        write_value(other, there, sizeof there);
+        write_value(value, here, sizeof here);
+        snprintf(words, bytes, ": its '%s' is %s, here it is %s", key, there, here);
+        same = false;
+    }
+    if (!objects && theirs && ours) {
+        write_value(theirs, there, sizeof there);
+        write_value(ours, here, sizeof here);
+        snprintf(words, bytes, ": there it is %s, here %s", there, here);
+    }
+    json_decref(theirs);
+    json_decref(ours);
+    return same;
+}
+
+ups_status ups_origin_check(const char *path, const json_t *expected, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    ups_status status = UPS_OK;
+    const char *part;
+    json_t *text;
+    char words[300];
+    json_object_foreach((json_t *)expected, part, text) {
+        const char *found = ups_safetensors_metadata(file, part);
+        if (!found || agree(found, json_string_value(text), words, sizeof words)) continue;
+        status = ups_fail(error, UPS_ERR_STALE,
+                          "%s: the model was trained with another %s than this configuration, its files and its run "
+                          "have%s; go back to what it was trained with, or train it again",
+                          path, part, words);
+        break;
+    }
+    ups_safetensors_close(file);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* Which samples of a stage stay in memory (pipeline/loader/residency.h), by the configuration's data.residency and
+ * data.residency_memory. Latents that are encoded as they come are always kept decoded, as many as fit: a draw that
+ * finds its own costs nothing, one that does not costs an encoder's run. */
+#ifndef UPS_TRAIN_DATA_STORES_H
+#define UPS_TRAIN_DATA_STORES_H
+
+#include "train/config/config.h"
+
+/* Bytes that samples may stay in: data.residency_memory, or a quarter of what is free. */
+uint64_t ups_residency_memory(const ups_run_config *config);
+
+/* What is chosen for samples that are read from files, and for those that are encoded as they come, and what it takes
+ * at most. With cache.fill, encoded trajectories that wait for their shard take their part of the memory first: a
+ * third, which is what is left where all encoded samples stay in memory. */
+typedef struct ups_residency_choice {
+    ups_residency residency; /* of those read */
+    uint64_t read, encoded, filling;
+} ups_residency_choice;
+ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need read,
+                                          ups_residency_need encoded);
+
+typedef struct ups_stores {
+    ups_store **store; /* (count) */
+    int count;
+    const char *residency; /* what was chosen, for metrics: as the configuration names it, "encode" where any are */
+} ups_stores;
+
+/* A store for every entry of the lists (splits of a stage), which gets it as entry.store; the memory is divided in
+ * proportion to what each needs. Says in the log what was chosen and why. With `stream` there are none. */
+typedef struct ups_stores_list {
+    ups_loader_task *entries;
+    int count;
+} ups_stores_list;
+ups_status ups_stores_open(const ups_run_config *config, const char *stage, const ups_stores_list *lists,
+                           int list_count, ups_dtype dtype, ups_stores *stores, ups_error *error);
+void ups_stores_close(ups_stores *stores); /* after the loaders that use them */
+
+#endif

@@ -1,0 +1,64 @@
+/* The tasks of a run: sources opened, samples split, fields normalised. What the stages, the cache build and the
+ * evaluation share. */
+#ifndef UPS_TRAIN_DATA_TASKS_H
+#define UPS_TRAIN_DATA_TASKS_H
+
+#include "train/config/config.h"
+
+typedef enum ups_split { UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION, UPS_SPLIT_TEST, UPS_SPLIT_COUNT } ups_split;
+
+const char *ups_split_name(ups_split split); /* "train", "validation", "test" */
+
+typedef struct ups_task {
+    const ups_task_config *config; /* borrowed */
+    const char *name;              /* config->name */
+    ups_source *source;
+    ups_sample geometry;               /* of every sample: shape, grid and channels agree, which opening checks */
+    int64_t *samples[UPS_SPLIT_COUNT]; /* indices into the source, ascending */
+    int64_t sample_count[UPS_SPLIT_COUNT];
+    int64_t patch[UPS_MAX_GRID_DIMS];
+    double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
+    int *condition;      /* which of the source's parameters each input of the operator's condition is; −1: none */
+    int condition_count; /* NULL: the source's own, in their order */
+    float *statistics;   /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
+                            (normalisation.h) */
+} ups_task;
+
+typedef struct ups_tasks {
+    ups_task *task;
+    int count;
+} ups_tasks;
+
+/* Opens every task's files. A sample's split depends on the task's name, the fractions, its file and the files before
+ * it, so adding a task, adding files behind those a task has, or changing the seed leaves splits as they are. Errors
+ * name the task and file.
+ *
+ * finest_frequency: training asks the decoder for values at grid points alone, so a feature near the grid's Nyquist
+ * frequency is not held by anything between them and shows as stripes at other resolutions. Tasks take features of at
+ * most a quarter of the points along the shortest axis of any task with as many axes (those share the layer that reads
+ * the features). */
+ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error);
+void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
+
+/* Samples to judge a model by: the test split, or validation where the test split is empty. */
+ups_split ups_task_held_out(const ups_task *task);
+
+/* Largest number of PDE parameters that the operator is told of any task: the width of its condition. */
+int ups_tasks_parameter_count(const ups_tasks *tasks);
+
+/* What the operator in the file `path` was conditioned on, by name, as it tells: files used with it may have their
+ * parameters in another order. The log names those that they do not tell, which are 0. Tasks of which the file tells
+ * nothing keep their files' order. */
+ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error);
+
+/* Sets every task's statistics: mean and deviation of each field over the training split (at most 512 samples, evenly
+ * spread), by the loader; a constant field keeps its values: deviation 1. They are kept in `output`/normalisation.json
+ * with what they were measured on (files, samples, field_scale) and taken from there while that is the same; where it
+ * differs the log says what, and they are measured anew. */
+ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
+
+/* Condition of one window from its parameters, which are in the source's order: unknown and absent ones are 0. `out`
+ * holds `width` floats. */
+void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out);
+
+#endif

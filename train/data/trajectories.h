@@ -1,0 +1,24 @@
+/* Whole trajectories of a task, one by one, as float32: what evaluation and rollouts read. */
+#ifndef UPS_TRAIN_DATA_TRAJECTORIES_H
+#define UPS_TRAIN_DATA_TRAJECTORIES_H
+
+#include "train/data/tasks.h"
+
+/* `position` counts the samples asked for; `frames` (times, elements) are in the task's channel order and valid during
+ * the call; `sample`'s pointers live as long as the task's source. */
+typedef ups_status (*ups_trajectory_visit)(void *context, int64_t position, const ups_sample *sample,
+                                           const float *frames, ups_error *error);
+
+/* Reads `count` samples (indices into the task's source), in order, by the loader. Bad samples stop it or, with
+ * data.on_bad_sample: skip, are left out. */
+ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *task, const int64_t *samples,
+                                 int64_t count, ups_trajectory_visit visit, void *context, ups_error *error);
+
+/* A frame, or several, with channels last: (count, points, channels) of frames in the task's order. */
+void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t count, float *out);
+
+/* Notes in `changes` (channels) which fields of a trajectory (frames, points, channels) differ between frames; what is
+ * true stays true. */
+void ups_trajectory_changes(const float *frames, int64_t count, int64_t points, int64_t channels, bool *changes);
+
+#endif

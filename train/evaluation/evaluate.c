@@ -1,0 +1,466 @@
+/* Trajectories are worked on in groups, so that rollouts from all their starts advance side by side and fill the
+ * operator's batches: load → encode → reconstruct the targets → roll out → decode → score. */
+#include "train/evaluation/evaluate.h"
+
+#include "base/progress.h"
+#include "base/system/threads.h"
+#include "train/data/trajectories.h"
+#include "train/stages/networks.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_TRAJECTORIES 16     /* a group */
+#define GROUP_BYTES (256u << 20) /* what a group may hold, unless a single trajectory is larger */
+#define FRAMES_DECODED_AT_ONCE 64
+
+const char *const ups_forecast_names[UPS_FORECASTS] = {"model", "persistence", "reconstruction"};
+
+/* A rollout: from step `start` of a trajectory of the group, `steps` long. */
+typedef struct window {
+    int64_t trajectory, start, steps;
+    float *latents; /* the state now */
+} window;
+
+/* One horizon while it is scored. Predictions of a group: (windows, frames) in the order of the group's windows. */
+typedef struct horizon {
+    int64_t steps, frames; /* as in ups_horizon_evaluation */
+    int64_t count;         /* windows of this group */
+    float *latents, *fields;
+    ups_pde_metrics *metrics[UPS_FORECASTS];
+} horizon;
+
+typedef struct evaluator {
+    const ups_run_config *config;
+    const ups_task *task;
+    ups_surrogate *surrogate;
+    int64_t steps, frames;             /* of a trajectory: frames = steps + 1, every stride-th stored one */
+    int64_t elements, latent_elements; /* of a frame */
+    int64_t points, channels;
+    int64_t capacity, count;        /* trajectories of a group */
+    int64_t seen;                   /* in all: bad ones may be skipped */
+    ups_sample *samples;            /* (capacity) */
+    float *stored;                  /* (capacity, frames, elements) in the task's channel order */
+    float *fields;                  /* the same, channels last; is `stored` where that is so already */
+    float *latents, *reconstructed; /* of the same frames; reconstructed where `target` says */
+    bool *target;                   /* (frames): some horizon scores it */
+    float *start_repeated;          /* (steps, elements): persistence over a whole trajectory */
+    float *coordinates;             /* (points, dims) */
+    float *gathered, *decoded;      /* FRAMES_DECODED_AT_ONCE latents and their fields */
+    horizon *horizons;
+    int horizon_count;
+    window *windows; /* (capacity × starts) */
+    int64_t starts, window_count;
+    float *window_latents;
+    ups_surrogate_state *states;
+    bool *solution;
+    ups_progress *progress;
+    int64_t decoded_frames;
+} evaluator;
+
+/* ---- what there is to do --------------------------------------------------------------------------------------- */
+
+static bool is_whole(const horizon *h) {
+    return h->steps == 0;
+}
+
+/* Windows of one trajectory that a horizon scores. */
+static int64_t windows_each(const evaluator *e, const horizon *h) {
+    if (is_whole(h)) return 1;
+    return h->steps > e->steps ? 0 : (e->steps - h->steps) / e->config->evaluation.start_every + 1;
+}
+
+static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *error) {
+    const ups_sample *geometry = &e->task->geometry;
+    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
+    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    for (int f = 0; f < UPS_FORECASTS; f++) UPS_TRY(ups_pde_metrics_create(&shape, &h->metrics[f], error));
+    return UPS_OK;
+}
+
+static ups_status plan_horizons(evaluator *e, ups_error *error) {
+    const ups_evaluation_config *config = &e->config->evaluation;
+    e->horizons = calloc(config->horizon_count, sizeof *e->horizons);
+    e->target = calloc((size_t)e->frames, sizeof *e->target);
+    if (!e->horizons || !e->target) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
+    e->horizon_count = (int)config->horizon_count;
+    for (int i = 0; i < e->horizon_count; i++) {
+        horizon *h = &e->horizons[i];
+        h->steps = config->horizons[i];
+        h->frames = is_whole(h) ? e->steps : 1;
+        for (int64_t w = 0; w < windows_each(e, h); w++) {
+            int64_t first = w * config->start_every + (is_whole(h) ? 1 : h->steps);
+            for (int64_t f = 0; f < h->frames; f++) e->target[first + f] = true;
+        }
+        UPS_TRY(create_metrics(e, h, error));
+    }
+    e->starts = (e->steps - 1) / config->start_every + 1;
+    return UPS_OK;
+}
+
+/* Frames decoded for one trajectory: the measure of progress, since decoding is most of the work. */
+static int64_t decoded_each(const evaluator *e) {
+    int64_t sum = 0;
+    for (int64_t f = 0; f < e->frames; f++) sum += e->target[f];
+    for (int i = 0; i < e->horizon_count; i++) sum += windows_each(e, &e->horizons[i]) * e->horizons[i].frames;
+    return sum;
+}
+
+static float *rows(int64_t count, int64_t width) {
+    return malloc((size_t)(count * width + 1) * sizeof(float));
+}
+
+static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error) {
+    const ups_sample *geometry = &e->task->geometry;
+    bool reordered = geometry->order == UPS_CHANNELS_FIRST && e->channels > 1;
+    int64_t each =
+        e->frames * ((reordered ? 3 : 2) * e->elements + e->latent_elements) + e->starts * e->latent_elements;
+    for (int i = 0; i < e->horizon_count; i++) {
+        each += windows_each(e, &e->horizons[i]) * e->horizons[i].frames * (e->elements + e->latent_elements);
+    }
+    e->capacity = GROUP_BYTES / (each * (int64_t)sizeof(float));
+    if (e->capacity > MOST_TRAJECTORIES) e->capacity = MOST_TRAJECTORIES;
+    if (e->capacity > trajectories) e->capacity = trajectories;
+    if (e->capacity < 1) e->capacity = 1;
+
+    int64_t frames = e->capacity * e->frames, windows = e->capacity * e->starts;
+    e->samples = calloc((size_t)e->capacity, sizeof *e->samples);
+    e->stored = rows(frames, e->elements);
+    e->fields = reordered ? rows(frames, e->elements) : e->stored;
+    e->latents = rows(frames, e->latent_elements);
+    e->reconstructed = rows(frames, e->elements);
+    e->start_repeated = rows(e->steps, e->elements);
+    e->coordinates = rows(e->points, geometry->dims);
+    e->gathered = rows(FRAMES_DECODED_AT_ONCE, e->latent_elements);
+    e->decoded = rows(FRAMES_DECODED_AT_ONCE, e->elements);
+    e->windows = calloc((size_t)windows, sizeof *e->windows);
+    e->window_latents = rows(windows, e->latent_elements);
+    e->states = calloc((size_t)windows, sizeof *e->states);
+    e->solution = calloc((size_t)e->channels, sizeof *e->solution);
+    bool had = e->samples && e->stored && e->fields && e->latents && e->reconstructed && e->start_repeated &&
+               e->coordinates && e->gathered && e->decoded && e->windows && e->window_latents && e->states &&
+               e->solution;
+    for (int i = 0; i < e->horizon_count && had; i++) {
+        horizon *h = &e->horizons[i];
+        int64_t count = e->capacity * windows_each(e, h) * h->frames;
+        h->latents = rows(count, e->latent_elements);
+        h->fields = rows(count, e->elements);
+        had = h->latents && h->fields;
+    }
+    if (!had) {
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a trajectory's fields and latents (%.0f MB)",
+                        e->task->name, (double)each * sizeof(float) / 1e6);
+    }
+    ups_task_coordinates(e->task, e->coordinates);
+    return UPS_OK;
+}
+
+static void release(evaluator *e) {
+    for (int i = 0; i < e->horizon_count; i++) {
+        for (int f = 0; f < UPS_FORECASTS; f++) ups_pde_metrics_destroy(e->horizons[i].metrics[f]);
+        free(e->horizons[i].latents);
+        free(e->horizons[i].fields);
+    }
+    free(e->horizons);
+    free(e->target);
+    free(e->samples);
+    if (e->fields != e->stored) free(e->fields);
+    free(e->stored);
+    free(e->latents);
+    free(e->reconstructed);
+    free(e->start_repeated);
+    free(e->coordinates);
+    free(e->gathered);
+    free(e->decoded);
+    free(e->windows);
+    free(e->window_latents);
+    free(e->states);
+    free(e->solution);
+}
+
+/* ---- a group --------------------------------------------------------------------------------------------------- */
+
+static ups_status finish_group(evaluator *e, ups_error *error);
+
+/* Every stride-th frame of a trajectory into its place; a full group is worked on. */
+static ups_status add_trajectory(void *context, int64_t position, const ups_sample *sample, const float *frames,
+                                 ups_error *error) {
+    evaluator *e = context;
+    const int64_t first = e->count * e->frames, stride = e->task->config->stride;
+    for (int64_t f = 0; f < e->frames; f++) {
+        memcpy(e->stored + (first + f) * e->elements, frames + f * stride * e->elements,
+               (size_t)e->elements * sizeof *frames);
+    }
+    float *fields = e->fields + first * e->elements;
+    if (e->fields != e->stored) {
+        ups_frames_channels_last(e->task, e->stored + first * e->elements, e->frames, fields);
+    }
+    ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
+    e->samples[e->count++] = *sample;
+    e->seen++;
+    return e->count == e->capacity ? finish_group(e, error) : UPS_OK;
+}
+
+static ups_status decode(evaluator *e, const float *latents, int64_t count, float *fields, ups_error *error) {
+    for (int64_t first = 0; first < count; first += FRAMES_DECODED_AT_ONCE) {
+        int64_t frames = count - first < FRAMES_DECODED_AT_ONCE ? count - first : FRAMES_DECODED_AT_ONCE;
+        UPS_TRY(ups_surrogate_decode(e->surrogate, latents + first * e->latent_elements, frames, e->coordinates,
+                                     e->points, fields + first * e->elements, error));
+        e->decoded_frames += frames;
+        ups_progress_update(e->progress, e->decoded_frames, NULL);
+    }
+    return UPS_OK;
+}
+
+/* Decodes the latents of target frames, gathered from all trajectories. */
+static ups_status reconstruct(evaluator *e, ups_error *error) {
+    int64_t places[FRAMES_DECODED_AT_ONCE], frames = e->count * e->frames, gathered = 0;
+    for (int64_t i = 0; i <= frames; i++) {
+        if (i < frames && e->target[i % e->frames]) {
+            memcpy(e->gathered + gathered * e->latent_elements, e->latents + i * e->latent_elements,
+                   (size_t)e->latent_elements * sizeof(float));
+            places[gathered++] = i;
+        }
+        if (gathered < FRAMES_DECODED_AT_ONCE && i < frames) continue;
+        UPS_TRY(decode(e, e->gathered, gathered, e->decoded, error));
+        for (int64_t k = 0; k < gathered; k++) {
+            memcpy(e->reconstructed + places[k] * e->elements, e->decoded + k * e->elements,
+                   (size_t)e->elements * sizeof(float));
+        }
+        gathered = 0;
+    }
+    return UPS_OK;
+}
+
+/* Every start of every trajectory, with as many steps as its longest horizon asks for. */
+static void list_windows(evaluator *e) {
+    e->window_count = 0;
+    for (int64_t g = 0; g < e->count; g++) {
+        for (int64_t s = 0; s < e->starts; s++) {
+            int64_t start = s * e->config->evaluation.start_every, steps = 0;
+            for (int i = 0; i < e->horizon_count; i++) {
+                int64_t wanted = e->horizons[i].steps;
+                if (wanted == 0 && start == 0) wanted = e->steps;
+                if (start + wanted <= e->steps && wanted > steps) steps = wanted;
+            }
+            if (steps == 0) continue;
+            window *w = &e->windows[e->window_count];
+            *w = (window){g, start, steps, e->window_latents + e->window_count * e->latent_elements};
+            memcpy(w->latents, e->latents + (g * e->frames + start) * e->latent_elements,
+                   (size_t)e->latent_elements * sizeof(float));
+            e->window_count++;
+        }
+    }
+}
+
+/* Keeps the state of a window, `k` steps after its start, where a horizon scores it. */
+static void keep_state(evaluator *e, const window *w, int64_t k) {
+    for (int i = 0; i < e->horizon_count; i++) {
+        horizon *h = &e->horizons[i];
+        int64_t place;
+        if (is_whole(h)) {
+            if (w->start > 0) continue;
+            place = w->trajectory * e->steps + k - 1;
+            h->count = e->count;
+        } else {
+            if (h->steps != k) continue;
+            place = h->count++;
+        }
+        memcpy(h->latents + place * e->latent_elements, w->latents, (size_t)e->latent_elements * sizeof(float));
+    }
+}
+
+static ups_status roll_out(evaluator *e, ups_error *error) {
+    const int64_t stride = e->task->config->stride;
+    for (int i = 0; i < e->horizon_count; i++) e->horizons[i].count = 0;
+    list_windows(e);
+    for (int64_t k = 1; k <= e->steps; k++) {
+        int64_t active = 0;
+        for (int64_t i = 0; i < e->window_count; i++) {
+            const window *w = &e->windows[i];
+            if (w->steps < k) continue;
+            const ups_sample *sample = &e->samples[w->trajectory];
+            double dt = sample->time[(w->start + k) * stride] - sample->time[(w->start + k - 1) * stride];
+            e->states[active++] = (ups_surrogate_state){w->latents, sample->parameters, dt};
+        }
+        if (active == 0) break;
+        UPS_TRY(ups_surrogate_advance(e->surrogate, e->states, active, error));
+        for (int64_t i = 0; i < e->window_count; i++) {
+            if (e->windows[i].steps >= k) keep_state(e, &e->windows[i], k);
+        }
+    }
+    return UPS_OK;
+}
+
+/* The predictions of one horizon against the truth, beside persistence and reconstruction. */
+static void score(evaluator *e, horizon *h) {
+    const ups_sample *geometry = &e->task->geometry;
+    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
+    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
+    const int64_t each = windows_each(e, h);
+    for (int64_t i = 0; i < h->count; i++) {
+        int64_t start = i % each * e->config->evaluation.start_every;
+        int64_t first = i / each * e->frames + start, target = first + (is_whole(h) ? 1 : h->steps);
+        const float *truth = e->fields + target * e->elements, *given = e->fields + first * e->elements;
+        const float *persistence = given;
+        if (h->frames > 1) {
+            for (int64_t f = 0; f < h->frames; f++) {
+                memcpy(e->start_repeated + f * e->elements, given, (size_t)e->elements * sizeof(float));
+            }
+            persistence = e->start_repeated;
+        }
+        ups_pde_metrics_add(h->metrics[UPS_FORECAST_MODEL], h->fields + i * h->frames * e->elements, truth, &strides);
+        ups_pde_metrics_add(h->metrics[UPS_FORECAST_PERSISTENCE], persistence, truth, &strides);
+        ups_pde_metrics_add(h->metrics[UPS_FORECAST_RECONSTRUCTION], e->reconstructed + target * e->elements, truth,
+                            &strides);
+    }
+}
+
+static ups_status finish_group(evaluator *e, ups_error *error) {
+    UPS_TRY(ups_surrogate_encode(e->surrogate, e->stored, e->count * e->frames, e->latents, error));
+    UPS_TRY(reconstruct(e, error));
+    UPS_TRY(roll_out(e, error));
+    for (int i = 0; i < e->horizon_count; i++) {
+        horizon *h = &e->horizons[i];
+        UPS_TRY(decode(e, h->latents, h->count * h->frames, h->fields, error));
+        score(e, h);
+    }
+    e->count = 0;
+    return UPS_OK;
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------- */
+
+/* Mean over the solution fields of what was read over `frames` frames; a field whose targets are all zero has no nRMSE
+ * and is left out of its mean. */
+static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, int64_t frames,
+                                        const ups_pde_metrics_values *fields) {
+    ups_pde_metrics_values mean = {0};
+    int64_t count = 0, with_nrmse = 0;
+    for (int64_t c = 0; c < channels; c++) {
+        if (!solution[c]) continue;
+        const ups_pde_metrics_values *v = &fields[c];
+        bool zero = v->zero_targets == v->trajectories * frames;
+        count++;
+        with_nrmse += !zero;
+        mean.rmse += v->rmse;
+        mean.nrmse += zero ? 0 : v->nrmse;
+        mean.crmse += v->crmse;
+        mean.max_error += v->max_error;
+        mean.brmse += v->brmse;
+        for (int b = 0; b < UPS_FREQUENCY_BANDS; b++) mean.frmse[b] += v->frmse[b];
+        mean.zero_targets += v->zero_targets;
+        mean.trajectories = v->trajectories;
+    }
+    double n = (double)count;
+    mean.rmse /= n;
+    mean.nrmse /= (double)with_nrmse;
+    mean.crmse /= n;
+    mean.max_error /= n;
+    mean.brmse /= n;
+    for (int b = 0; b < UPS_FREQUENCY_BANDS; b++) mean.frmse[b] /= n;
+    return mean;
+}
+
+static ups_status read_horizon(const evaluator *e, const horizon *h, const bool *solution, ups_horizon_evaluation *out,
+                               ups_error *error) {
+    *out = (ups_horizon_evaluation){.steps = h->steps, .frames = h->frames};
+    for (int f = 0; f < UPS_FORECASTS; f++) {
+        const ups_pde_metrics *metrics = h->metrics[f];
+        out->windows = ups_pde_metrics_read(metrics, 0, 0, h->frames).trajectories;
+        if (out->windows == 0) return UPS_OK;
+        out->fields[f] = calloc((size_t)e->channels, sizeof *out->fields[f]);
+        out->nrmse_by_frame[f] = calloc((size_t)h->frames, sizeof *out->nrmse_by_frame[f]);
+        ups_pde_metrics_values *each = calloc((size_t)e->channels, sizeof *each);
+        if (!out->fields[f] || !out->nrmse_by_frame[f] || !each) {
+            free(each);
+            return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
+        }
+        for (int64_t c = 0; c < e->channels; c++) out->fields[f][c] = ups_pde_metrics_read(metrics, c, 0, h->frames);
+        out->summary[f] = summarise(solution, e->channels, h->frames, out->fields[f]);
+        for (int64_t t = 0; t < h->frames; t++) {
+            for (int64_t c = 0; c < e->channels; c++) each[c] = ups_pde_metrics_read(metrics, c, t, t + 1);
+            out->nrmse_by_frame[f][t] = summarise(solution, e->channels, 1, each).nrmse;
+        }
+        free(each);
+    }
+    return UPS_OK;
+}
+
+static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error *error) {
+    bool any = false;
+    for (int64_t c = 0; c < e->channels; c++) any = any || e->solution[c];
+    for (int64_t c = 0; c < e->channels && !any; c++) e->solution[c] = true;
+    out->solution = e->solution;
+    e->solution = NULL;
+    out->steps = e->steps;
+    out->horizons = calloc((size_t)e->horizon_count, sizeof *out->horizons);
+    if (!out->horizons) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
+    out->horizon_count = e->horizon_count;
+    for (int i = 0; i < e->horizon_count; i++) {
+        UPS_TRY(read_horizon(e, &e->horizons[i], out->solution, &out->horizons[i], error));
+    }
+    return UPS_OK;
+}
+
+ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int index, ups_split split,
+                             ups_surrogate *surrogate, ups_task_evaluation *out, ups_error *error) {
+    const ups_task *task = &tasks->task[index];
+    double began = ups_now();
+    if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
+    *out = (ups_task_evaluation){.task = task, .split = split};
+    int64_t have = task->sample_count[split], wanted = config->evaluation.max_samples;
+    if (wanted == 0 || wanted > have) wanted = have;
+    if (wanted == 0) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
+                        ups_split_name(split));
+    }
+    evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
+    e.steps = (task->geometry.times - 1) / task->config->stride;
+    e.frames = e.steps + 1;
+    e.elements = ups_sample_frame_elements(&task->geometry);
+    e.latent_elements = ups_surrogate_latent_elements(surrogate);
+    e.points = ups_task_points(task);
+    if (e.steps < 1) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                        (long long)task->config->stride, (long long)task->geometry.times);
+    }
+    int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
+    ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = allocate(&e, wanted, error);
+    if (status == UPS_OK) {
+        for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[split][i * have / wanted];
+        char title[128];
+        snprintf(title, sizeof title, "evaluate %s", task->name);
+        e.progress = ups_progress_begin(title, "frames", wanted * decoded_each(&e), 0);
+        status = ups_trajectories_read(config, task, chosen, wanted, add_trajectory, &e, error);
+        if (status == UPS_OK && e.count > 0) status = finish_group(&e, error);
+        out->trajectories = e.seen;
+        ups_progress_end(e.progress);
+    }
+    if (status == UPS_OK && out->trajectories == 0) {
+        status = ups_fail(error, UPS_ERR_NUMERIC, "task %s: every sample of its %s split is bad (NaN or Inf)",
+                          task->name, ups_split_name(split));
+    }
+    if (status == UPS_OK) status = read_results(&e, out, error);
+    release(&e);
+    free(chosen);
+    out->seconds = ups_now() - began;
+    if (status != UPS_OK) ups_task_evaluation_free(out);
+    return status;
+}
+
+void ups_task_evaluation_free(ups_task_evaluation *evaluation) {
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        for (int f = 0; f < UPS_FORECASTS; f++) {
+            free(evaluation->horizons[i].fields[f]);
+            free(evaluation->horizons[i].nrmse_by_frame[f]);
+        }
+    }
+    free(evaluation->horizons);
+    free(evaluation->solution);
+    *evaluation = (ups_task_evaluation){0};
+}

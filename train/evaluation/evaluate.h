@@ -1,0 +1,50 @@
+/* Evaluation of a trained surrogate on held-out trajectories: PDEBench's metrics of decoded fields, on the full grid
+ * and in physical units, beside two others that say what they are worth: persistence (the start frame repeated) and the
+ * autoencoder's own reconstruction of the same target frames, below which no operator comes.
+ *
+ * A step is the task's stride of stored frames. A horizon of h steps scores the frame h steps ahead, from a start every
+ * evaluation.start_every steps of every trajectory that has h steps left; horizon 0 scores all frames of the rollout
+ * from each trajectory's first frame, as PDEBench does. The operator sees the true state only at the start.
+ *
+ * A field that never changes in time in the data (Darcy's coefficient) is an input, not a solution: solution fields are
+ * the others, and the summary is their mean. Where no field changes all count. */
+#ifndef UPS_TRAIN_EVALUATION_EVALUATE_H
+#define UPS_TRAIN_EVALUATION_EVALUATE_H
+
+#include "base/json.h"
+#include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/surrogate.h"
+
+enum { UPS_FORECAST_MODEL, UPS_FORECAST_PERSISTENCE, UPS_FORECAST_RECONSTRUCTION, UPS_FORECASTS };
+extern const char *const ups_forecast_names[UPS_FORECASTS]; /* "model", "persistence", "reconstruction" */
+
+typedef struct ups_horizon_evaluation {
+    int64_t steps;   /* ahead; 0: the whole trajectory */
+    int64_t windows; /* (trajectory, start)s scored; 0: no trajectory is that long, and nothing below is set */
+    int64_t frames;  /* scored in each window: 1, or all of the rollout */
+    ups_pde_metrics_values summary[UPS_FORECASTS]; /* mean over the solution fields */
+    ups_pde_metrics_values *fields[UPS_FORECASTS]; /* (channels) */
+    double *nrmse_by_frame[UPS_FORECASTS];         /* (frames), mean over the solution fields */
+} ups_horizon_evaluation;
+
+typedef struct ups_task_evaluation {
+    const ups_task *task; /* borrowed */
+    ups_split split;
+    int64_t trajectories; /* evaluated */
+    int64_t steps;        /* in a whole trajectory */
+    bool *solution;       /* (channels): changes in time */
+    ups_horizon_evaluation *horizons;
+    int horizon_count;
+    double seconds; /* of all the work, reading included */
+} ups_task_evaluation;
+
+/* `split`: UPS_SPLIT_COUNT stands for ups_task_held_out. Errors: UPS_ERR_ARGUMENT (a split without samples), those of
+ * reading and of the surrogate, UPS_ERR_CANCELLED. Free with ups_task_evaluation_free. */
+ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int task, ups_split split,
+                             ups_surrogate *surrogate, ups_task_evaluation *evaluation, ups_error *error);
+void ups_task_evaluation_free(ups_task_evaluation *evaluation);
+
+/* All of it; numbers that are not finite are null. A new reference. */
+json_t *ups_task_evaluation_json(const ups_task_evaluation *evaluation);
+
+#endif

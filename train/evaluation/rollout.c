@@ -1,0 +1,222 @@
+#include "train/evaluation/rollout.h"
+
+#include "base/progress.h"
+#include "model/nets/blocks.h"
+#include "train/data/trajectories.h"
+#include "train/evaluation/pde_metrics.h"
+#include "train/stages/networks.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAMES_DECODED_AT_ONCE 64
+
+typedef struct rolling {
+    const ups_rollout_request *request;
+    const ups_task *task;
+    ups_surrogate *surrogate;
+    ups_rollouts *out;
+    bool same_grid;
+    int64_t data_frames; /* that the data have, at the task's stride */
+    int64_t elements;    /* of a frame of the data */
+    int64_t latent_elements;
+    float *start;       /* (count, elements): first frames in the task's order */
+    float *latents;     /* (count, frames, tokens, dim) */
+    float *coordinates; /* (points, dims) */
+    ups_surrogate_state *states;
+    ups_progress *progress;
+} rolling;
+
+/* Points are centres of cells, so the domain reaches half a cell beyond the outer ones. */
+static void find_domain(const ups_sample *sample, ups_rollouts *out) {
+    for (int a = 0; a < sample->dims; a++) {
+        const double *x = sample->coordinates[a];
+        int64_t n = sample->grid[a];
+        out->low[a] = 0;
+        out->high[a] = 1;
+        if (!x || n < 2 || x[n - 1] == x[0]) continue;
+        double half = 0.5 * (x[n - 1] - x[0]) / (double)(n - 1);
+        out->low[a] = x[0] - half;
+        out->high[a] = x[n - 1] + half;
+    }
+}
+
+double ups_rollouts_coordinate(const ups_rollouts *rollouts, int axis, int64_t i) {
+    double share = ((double)i + 0.5) / (double)rollouts->grid[axis];
+    return rollouts->low[axis] + share * (rollouts->high[axis] - rollouts->low[axis]);
+}
+
+static double time_of(const rolling *r, const ups_sample *sample, int64_t frame) {
+    int64_t stride = r->task->config->stride, last = r->data_frames - 1;
+    if (frame <= last) return sample->time[frame * stride];
+    double interval = sample->time[last * stride] - sample->time[(last - 1) * stride];
+    return sample->time[last * stride] + (double)(frame - last) * interval;
+}
+
+static float *floats(int64_t rows, int64_t width) {
+    return malloc((size_t)(rows * width + 1) * sizeof(float));
+}
+
+/* Notes the start and the truth of one trajectory, and makes room for its prediction. */
+static ups_status add_trajectory(void *context, int64_t position, const ups_sample *sample, const float *frames,
+                                 ups_error *error) {
+    rolling *r = context;
+    ups_rollouts *out = r->out;
+    const int64_t channels = r->task->geometry.channels, stride = r->task->config->stride;
+    const int64_t frame_elements = out->points * channels;
+    ups_rollout *rollout = &out->list[out->count];
+    memcpy(r->start + out->count * r->elements, frames, (size_t)r->elements * sizeof *frames);
+    out->count++;
+    rollout->position = position;
+    rollout->sample = *sample;
+    rollout->time = malloc((size_t)out->frames * sizeof *rollout->time);
+    rollout->nrmse = malloc((size_t)channels * sizeof *rollout->nrmse);
+    rollout->prediction = floats(out->frames, frame_elements);
+    float *truth = floats(r->data_frames, r->elements);
+    if (r->same_grid) rollout->truth = truth; /* else only to see which fields change */
+    if (!rollout->time || !rollout->nrmse || !rollout->prediction || !truth) {
+        if (!r->same_grid) free(truth);
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a rollout of %lld frames", r->task->name,
+                        (long long)out->frames);
+    }
+    for (int64_t f = 0; f < r->data_frames; f++) {
+        ups_frames_channels_last(r->task, frames + f * stride * r->elements, 1, truth + f * r->elements);
+    }
+    ups_trajectory_changes(truth, r->data_frames, r->elements / channels, channels, out->solution);
+    if (!r->same_grid) free(truth);
+    for (int64_t f = 0; f < out->frames; f++) rollout->time[f] = time_of(r, sample, f);
+    if (out->count == 1) find_domain(sample, out);
+    return UPS_OK;
+}
+
+static ups_status advance(rolling *r, ups_error *error) {
+    const ups_rollouts *out = r->out;
+    const int64_t each = r->latent_elements;
+    for (int64_t i = 0; i < out->count; i++) {
+        UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * r->elements, 1, r->latents + i * out->frames * each,
+                                     error));
+    }
+    for (int64_t f = 1; f < out->frames; f++) {
+        for (int64_t i = 0; i < out->count; i++) {
+            const ups_rollout *rollout = &out->list[i];
+            float *latents = r->latents + (i * out->frames + f) * each;
+            memcpy(latents, latents - each, (size_t)each * sizeof *latents);
+            r->states[i] =
+                (ups_surrogate_state){latents, rollout->sample.parameters, rollout->time[f] - rollout->time[f - 1]};
+        }
+        UPS_TRY(ups_surrogate_advance(r->surrogate, r->states, out->count, error));
+    }
+    return UPS_OK;
+}
+
+static ups_status decode(rolling *r, ups_error *error) {
+    const ups_rollouts *out = r->out;
+    const int64_t elements = out->points * r->task->geometry.channels;
+    int64_t done = 0;
+    for (int64_t i = 0; i < out->count; i++) {
+        for (int64_t first = 0; first < out->frames; first += FRAMES_DECODED_AT_ONCE) {
+            int64_t left = out->frames - first, frames = left < FRAMES_DECODED_AT_ONCE ? left : FRAMES_DECODED_AT_ONCE;
+            UPS_TRY(ups_surrogate_decode(r->surrogate, r->latents + (i * out->frames + first) * r->latent_elements,
+                                         frames, r->coordinates, out->points,
+                                         out->list[i].prediction + first * elements, error));
+            done += frames;
+            ups_progress_update(r->progress, done, NULL);
+        }
+    }
+    return UPS_OK;
+}
+
+/* nRMSE of every field over the predicted frames that have a truth. */
+static ups_status score(const rolling *r, ups_rollout *rollout, ups_error *error) {
+    const ups_sample *geometry = &r->task->geometry;
+    const int64_t channels = geometry->channels, elements = r->out->points * channels;
+    for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = NAN;
+    if (!rollout->truth || r->out->truth_frames < 2) return UPS_OK;
+    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = channels, .times = r->out->truth_frames - 1};
+    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = r->out->grid[a];
+    ups_pde_metrics *metrics = NULL;
+    UPS_TRY(ups_pde_metrics_create(&shape, &metrics, error));
+    ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
+    ups_pde_metrics_add(metrics, rollout->prediction + elements, rollout->truth + elements, &strides);
+    for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = ups_pde_metrics_read(metrics, c, 0, shape.times).nrmse;
+    ups_pde_metrics_destroy(metrics);
+    return UPS_OK;
+}
+
+static ups_status allocate(rolling *r, int64_t count, ups_error *error) {
+    ups_rollouts *out = r->out;
+    out->list = calloc((size_t)count, sizeof *out->list);
+    out->solution = calloc((size_t)r->task->geometry.channels, sizeof *out->solution);
+    r->start = floats(count, r->elements);
+    r->latents = floats(count * out->frames, r->latent_elements);
+    r->coordinates = floats(out->points, r->task->geometry.dims);
+    r->states = calloc((size_t)count, sizeof *r->states);
+    if (!out->list || !out->solution || !r->start || !r->latents || !r->coordinates || !r->states) {
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld rollouts", r->task->name, (long long)count);
+    }
+    ups_grid_coordinates(r->task->geometry.dims, out->grid, r->coordinates);
+    return UPS_OK;
+}
+
+ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks, int task,
+                            const ups_rollout_request *request, ups_surrogate *surrogate, ups_rollouts *out,
+                            ups_error *error) {
+    const ups_task *t = &tasks->task[task];
+    const ups_sample *geometry = &t->geometry;
+    *out = (ups_rollouts){.task = t, .points = 1};
+    rolling r = {.request = request, .task = t, .surrogate = surrogate, .out = out, .same_grid = true};
+    r.data_frames = (geometry->times - 1) / t->config->stride + 1;
+    r.elements = ups_sample_frame_elements(geometry);
+    r.latent_elements = ups_surrogate_latent_elements(surrogate);
+    if (r.data_frames < 2) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", t->name,
+                        (long long)t->config->stride, (long long)geometry->times);
+    }
+    for (int a = 0; a < geometry->dims; a++) {
+        out->grid[a] = request->grid[0] > 0 ? request->grid[a] : geometry->grid[a];
+        out->points *= out->grid[a];
+        r.same_grid = r.same_grid && out->grid[a] == geometry->grid[a];
+    }
+    out->frames = request->steps > 0 ? request->steps + 1 : r.data_frames;
+    if (r.same_grid) out->truth_frames = out->frames < r.data_frames ? out->frames : r.data_frames;
+
+    ups_status status = allocate(&r, request->count, error);
+    if (status == UPS_OK) {
+        status = ups_trajectories_read(config, t, request->samples, request->count, add_trajectory, &r, error);
+    }
+    if (status == UPS_OK && out->count == 0) {
+        status = ups_fail(error, UPS_ERR_NUMERIC, "task %s: every sample asked for is bad (NaN or Inf)", t->name);
+    }
+    if (status == UPS_OK) {
+        char title[128];
+        snprintf(title, sizeof title, "rollout %s", t->name);
+        r.progress = ups_progress_begin(title, "frames", out->count * out->frames, 0);
+        status = advance(&r, error);
+        if (status == UPS_OK) status = decode(&r, error);
+        ups_progress_end(r.progress);
+    }
+    for (int64_t i = 0; i < out->count && status == UPS_OK; i++) status = score(&r, &out->list[i], error);
+    bool any = false;
+    for (int64_t c = 0; out->solution && c < geometry->channels; c++) any = any || out->solution[c];
+    for (int64_t c = 0; out->solution && c < geometry->channels && !any; c++) out->solution[c] = true;
+    free(r.start);
+    free(r.latents);
+    free(r.coordinates);
+    free(r.states);
+    if (status != UPS_OK) ups_rollouts_free(out);
+    return status;
+}
+
+void ups_rollouts_free(ups_rollouts *rollouts) {
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        free(rollouts->list[i].time);
+        free(rollouts->list[i].prediction);
+        free(rollouts->list[i].truth);
+        free(rollouts->list[i].nrmse);
+    }
+    free(rollouts->list);
+    free(rollouts->solution);
+    *rollouts = (ups_rollouts){0};
+}

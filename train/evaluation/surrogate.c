@@ -1,0 +1,265 @@
+#include "train/evaluation/surrogate.h"
+
+#include "base/system/cancel.h"
+#include "model/step.h"
+#include "train/data/origin.h"
+#include "train/stages/networks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes of batches: enough rows to fill the matmuls, few enough that activations stay near the caches. */
+#define MOST_FRAMES 32
+#define ENCODER_ELEMENTS (1 << 19)
+#define OPERATOR_TOKENS 2048
+#define DECODER_POINTS 4096
+
+/* One graph, ready to run, with the host's side of its batch. */
+typedef struct network {
+    ups_graph *graph;
+    ups_step *step;
+    int64_t batch;
+} network;
+
+struct ups_surrogate {
+    const ups_run_config *config;
+    const ups_tasks *tasks;
+    int task;
+    ups_parameters *autoencoder, *op;
+    network encoder, advance, decoder;
+    ups_value field, encoded;
+    ups_operator_options options;
+    ups_value state, dt, parameters, one_hot, advanced;
+    ups_value latents, coordinates, decoded;
+    int64_t frame_elements, latent_elements, points; /* points a batch of the decoder */
+    float *frames_in, *latents_in, *latents_out, *coordinates_in, *values_out, *dt_in, *parameters_in, *one_hot_in;
+};
+
+static int64_t clamp(int64_t value, int64_t most) {
+    return value < 1 ? 1 : value > most ? most : value;
+}
+
+static void build_encoder(ups_surrogate *s) {
+    const ups_task *task = &s->tasks->task[s->task];
+    network *n = &s->encoder;
+    n->batch = clamp(ENCODER_ELEMENTS / s->frame_elements, MOST_FRAMES);
+    n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
+    s->field = ups_graph_input(n->graph, "field", UPS_F32, UPS_SHAPE(n->batch, s->frame_elements));
+    s->encoded = ups_networks_encode(n->graph, s->config, task, s->field);
+    ups_graph_keep(n->graph, s->encoded);
+}
+
+static void build_decoder(ups_surrogate *s, int64_t points) {
+    const ups_task *task = &s->tasks->task[s->task];
+    const ups_model_config *model = &s->config->model;
+    network *n = &s->decoder;
+    s->points = clamp(points, DECODER_POINTS);
+    n->batch = clamp(DECODER_POINTS / s->points, MOST_FRAMES);
+    n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
+    s->latents = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
+    s->coordinates = ups_graph_input(n->graph, "coordinates", UPS_F32, UPS_SHAPE(s->points, task->geometry.dims));
+    s->decoded = ups_networks_decode(n->graph, s->config, task, s->latents, s->coordinates);
+    ups_graph_keep(n->graph, s->decoded);
+}
+
+static void build_operator(ups_surrogate *s, int64_t states) {
+    const ups_model_config *model = &s->config->model;
+    network *n = &s->advance;
+    n->batch = clamp(OPERATOR_TOKENS / model->tokens, MOST_FRAMES);
+    if (states > 0) n->batch = clamp(states, n->batch);
+    n->graph = ups_graph_create(s->op, ups_run_compute(s->config));
+    s->options = ups_run_operator(s->config, s->tasks);
+    s->state = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
+    s->dt = ups_graph_input(n->graph, "dt", UPS_F32, UPS_SHAPE(n->batch, 1));
+    s->parameters = s->one_hot = UPS_NO_VALUE;
+    if (s->options.parameter_count > 0) {
+        s->parameters =
+            ups_graph_input(n->graph, "parameters", UPS_F32, UPS_SHAPE(n->batch, s->options.parameter_count));
+    }
+    if (s->options.task_count > 0) {
+        s->one_hot = ups_graph_input(n->graph, "task", UPS_F32, UPS_SHAPE(n->batch, s->options.task_count));
+    }
+    s->advanced = ups_operator_build(n->graph, &s->options, s->state, s->dt, s->parameters, s->one_hot);
+    ups_graph_keep(n->graph, s->advanced);
+}
+
+static float *floats(int64_t rows, int64_t width) {
+    return calloc((size_t)(rows * width + 1), sizeof(float)); /* never of no size */
+}
+
+static ups_status allocate_host(ups_surrogate *s, ups_error *error) {
+    const ups_task *task = &s->tasks->task[s->task];
+    int64_t widest = s->advance.batch > s->decoder.batch ? s->advance.batch : s->decoder.batch;
+    if (s->encoder.batch > widest) widest = s->encoder.batch;
+    s->frames_in = floats(s->encoder.batch, s->frame_elements);
+    s->latents_in = floats(widest, s->latent_elements);
+    s->latents_out = floats(widest, s->latent_elements);
+    s->coordinates_in = floats(s->points, task->geometry.dims);
+    s->values_out = floats(s->decoder.batch * s->points, task->geometry.channels);
+    s->dt_in = floats(s->advance.batch, 1);
+    s->parameters_in = floats(s->advance.batch, s->options.parameter_count);
+    s->one_hot_in = floats(s->advance.batch, s->options.task_count);
+    bool had = s->frames_in && s->latents_in && s->latents_out && s->coordinates_in && s->values_out && s->dt_in &&
+               s->parameters_in && s->one_hot_in;
+    return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a batch of fields", task->name);
+}
+
+/* Both models are of this configuration, and the operator of this autoencoder. */
+static ups_status check_origins(const ups_run_config *config, const ups_tasks *tasks, const ups_surrogate_files *files,
+                                ups_error *error) {
+    json_t *autoencoder = ups_origin_autoencoder_on_any_grid(config, tasks);
+    json_t *op = ups_origin_operator(config, tasks, files->autoencoder_hash);
+    ups_status status = autoencoder && op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_origin_check(files->autoencoder, autoencoder, error);
+    if (status == UPS_OK && files->op) status = ups_origin_check(files->op, op, error);
+    json_decref(autoencoder);
+    json_decref(op);
+    return status;
+}
+
+ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
+                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
+                              ups_error *error) {
+    UPS_TRY(ups_networks_check(config, tasks, error));
+    UPS_TRY(check_origins(config, tasks, files, error));
+    ups_surrogate *s = calloc(1, sizeof *s);
+    if (!s) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate");
+    s->config = config;
+    s->tasks = tasks;
+    s->task = task;
+    s->frame_elements = ups_sample_frame_elements(&tasks->task[task].geometry);
+    s->latent_elements = config->model.tokens * config->model.dim;
+    s->autoencoder = ups_parameters_create();
+    s->op = ups_parameters_create();
+    ups_status status =
+        s->autoencoder && s->op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate's parameters");
+    if (status == UPS_OK) {
+        build_encoder(s);
+        build_decoder(s, sizes.points > 0 ? sizes.points : ups_task_points(&tasks->task[task]));
+        if (files->op) build_operator(s, sizes.states);
+        status = ups_networks_load(s->autoencoder, device, UPS_AUTOENCODER_COMPUTE, files->autoencoder, error);
+        if (status == UPS_OK && files->op)
+            status = ups_networks_load(s->op, device, ups_run_compute(config), files->op, error);
+    }
+    network *const networks[] = {&s->encoder, &s->advance, &s->decoder};
+    for (int i = 0; i < 3 && status == UPS_OK; i++) {
+        if (!networks[i]->graph) continue; /* no operator wanted */
+        status = ups_step_create(networks[i]->graph, device, &networks[i]->step, error);
+    }
+    if (status == UPS_OK) status = allocate_host(s, error);
+    if (status != UPS_OK) {
+        ups_surrogate_close(s);
+        return status;
+    }
+    *surrogate = s;
+    return UPS_OK;
+}
+
+void ups_surrogate_close(ups_surrogate *s) {
+    if (!s) return;
+    network *const networks[] = {&s->encoder, &s->advance, &s->decoder};
+    for (int i = 0; i < 3; i++) {
+        ups_step_destroy(networks[i]->step);
+        if (networks[i]->graph) ups_graph_destroy(networks[i]->graph);
+    }
+    if (s->autoencoder) ups_parameters_destroy(s->autoencoder);
+    if (s->op) ups_parameters_destroy(s->op);
+    float *const buffers[] = {s->frames_in,  s->latents_in, s->latents_out,   s->coordinates_in,
+                              s->values_out, s->dt_in,      s->parameters_in, s->one_hot_in};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
+    free(s);
+}
+
+int64_t ups_surrogate_latent_elements(const ups_surrogate *s) {
+    return s->latent_elements;
+}
+
+static ups_status upload(network *n, ups_value input, const float *host, int64_t elements, ups_error *error) {
+    return ups_step_upload(n->step, input, host, (size_t)elements * sizeof(float), error);
+}
+
+static ups_status run(network *n, ups_error *error) {
+    if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "interrupted; nothing was written");
+    return ups_step_run(n->step, &(ups_step_run_options){.loss_scale = 1}, error);
+}
+
+ups_status ups_surrogate_encode(ups_surrogate *s, const float *frames, int64_t count, float *latents,
+                                ups_error *error) {
+    network *n = &s->encoder;
+    for (int64_t first = 0; first < count; first += n->batch) {
+        int64_t rows = clamp(count - first, n->batch);
+        memcpy(s->frames_in, frames + first * s->frame_elements,
+               (size_t)(rows * s->frame_elements) * sizeof *s->frames_in);
+        UPS_TRY(upload(n, s->field, s->frames_in, n->batch * s->frame_elements, error));
+        UPS_TRY(run(n, error));
+        UPS_TRY(ups_step_download(n->step, s->encoded, s->latents_out,
+                                  (size_t)(n->batch * s->latent_elements) * sizeof(float), error));
+        memcpy(latents + first * s->latent_elements, s->latents_out,
+               (size_t)(rows * s->latent_elements) * sizeof *latents);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *states, int64_t count, ups_error *error) {
+    network *n = &s->advance;
+    const int64_t each = s->latent_elements, parameters = s->options.parameter_count, tasks = s->options.task_count;
+    const size_t bytes = (size_t)each * sizeof(float);
+    const ups_task *task = &s->tasks->task[s->task];
+    for (int64_t first = 0; first < count; first += n->batch) {
+        int64_t rows = clamp(count - first, n->batch);
+        for (int64_t b = 0; b < rows; b++) {
+            const ups_surrogate_state *state = &states[first + b];
+            memcpy(s->latents_in + b * each, state->latents, bytes);
+            s->dt_in[b] = (float)state->dt;
+            ups_task_condition(task, state->parameters, (int)parameters, s->parameters_in + b * parameters);
+            if (tasks > 0) s->one_hot_in[b * tasks + s->task] = 1; /* the others stay 0 */
+        }
+        UPS_TRY(upload(n, s->state, s->latents_in, n->batch * each, error));
+        UPS_TRY(upload(n, s->dt, s->dt_in, n->batch, error));
+        if (parameters > 0) UPS_TRY(upload(n, s->parameters, s->parameters_in, n->batch * parameters, error));
+        if (tasks > 0) UPS_TRY(upload(n, s->one_hot, s->one_hot_in, n->batch * tasks, error));
+        UPS_TRY(run(n, error));
+        UPS_TRY(ups_step_download(n->step, s->advanced, s->latents_out, (size_t)n->batch * bytes, error));
+        for (int64_t b = 0; b < rows; b++) memcpy(states[first + b].latents, s->latents_out + b * each, bytes);
+    }
+    return UPS_OK;
+}
+
+/* Normalised values of one batch, at one stretch of points, to their place in physical units. */
+static void place(const ups_surrogate *s, int64_t rows, int64_t first_point, int64_t point_count, int64_t points,
+                  float *fields) {
+    const ups_task *task = &s->tasks->task[s->task];
+    const int64_t channels = task->geometry.channels;
+    for (int64_t b = 0; b < rows; b++) {
+        const float *from = s->values_out + b * s->points * channels;
+        float *to = fields + (b * points + first_point) * channels;
+        for (int64_t p = 0; p < point_count; p++) {
+            for (int64_t c = 0; c < channels; c++) {
+                const float *statistics = task->statistics + 2 * c;
+                to[p * channels + c] = from[p * channels + c] / statistics[1] + statistics[0];
+            }
+        }
+    }
+}
+
+ups_status ups_surrogate_decode(ups_surrogate *s, const float *latents, int64_t count, const float *coordinates,
+                                int64_t points, float *fields, ups_error *error) {
+    network *n = &s->decoder;
+    const int64_t dims = s->tasks->task[s->task].geometry.dims, channels = s->tasks->task[s->task].geometry.channels;
+    for (int64_t point = 0; point < points; point += s->points) {
+        int64_t stretch = clamp(points - point, s->points);
+        memcpy(s->coordinates_in, coordinates + point * dims, (size_t)(stretch * dims) * sizeof *coordinates);
+        UPS_TRY(upload(n, s->coordinates, s->coordinates_in, s->points * dims, error));
+        for (int64_t first = 0; first < count; first += n->batch) {
+            int64_t rows = clamp(count - first, n->batch);
+            memcpy(s->latents_in, latents + first * s->latent_elements,
+                   (size_t)(rows * s->latent_elements) * sizeof *latents);
+            UPS_TRY(upload(n, s->latents, s->latents_in, n->batch * s->latent_elements, error));
+            UPS_TRY(run(n, error));
+            UPS_TRY(ups_step_download(n->step, s->decoded, s->values_out,
+                                      (size_t)(n->batch * s->points * channels) * sizeof(float), error));
+            place(s, rows, point, stretch, points, fields + first * points * channels);
+        }
+    }
+    return UPS_OK;
+}

@@ -1,0 +1,62 @@
+/* A trained surrogate of one task, for use: fields become latents, latents advance in time, latents are read at any
+ * points. What the evaluation and the rollouts run on.
+ *
+ * Graphs are built for fixed batches; any number of rows may be handed in, the last batch is filled up. Fields are in
+ * physical units on both sides. */
+#ifndef UPS_TRAIN_EVALUATION_SURROGATE_H
+#define UPS_TRAIN_EVALUATION_SURROGATE_H
+
+#include "model/device.h"
+#include "train/data/tasks.h"
+
+/* Which files a run's models are read from. */
+typedef struct ups_surrogate_files {
+    char *autoencoder, *op;                       /* paths; owned */
+    char autoencoder_hash[33], operator_hash[33]; /* XXH3 of the files */
+} ups_surrogate_files;
+
+/* The run's exported models, or those that `checkpoint` (NULL: none) names: a safetensors file with the operator, the
+ * autoencoder or both, as a stage exports it or as training's checkpoints are; or a directory with
+ * operator.safetensors, autoencoder.safetensors or a training checkpoint (latest.json). A model that the checkpoint
+ * does not hold is the run's. Errors name the file that is missing and what makes it. */
+ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
+                              ups_error *error);
+void ups_surrogate_files_free(ups_surrogate_files *files);
+
+typedef struct ups_surrogate ups_surrogate;
+
+/* What batches are sized by; more and fewer work too. */
+typedef struct ups_surrogate_sizes {
+    int64_t points; /* that a frame is decoded at; 0: the task's grid */
+    int64_t states; /* advanced side by side; 0: many */
+} ups_surrogate_sizes;
+
+/* `files->op` NULL: the autoencoder alone; ups_surrogate_advance may not be called then. `tasks` is normalised and,
+ * like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not fit the configuration;
+ * UPS_ERR_STALE when they say that they are of another one, or the operator of another autoencoder (origin.h). */
+ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
+                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
+                              ups_error *error);
+void ups_surrogate_close(ups_surrogate *surrogate); /* NULL is fine */
+
+int64_t ups_surrogate_latent_elements(const ups_surrogate *surrogate); /* tokens × dim, of one frame */
+
+/* Latents (count, tokens, dim) of frames (count, elements) in the task's own channel order. */
+ups_status ups_surrogate_encode(ups_surrogate *surrogate, const float *frames, int64_t count, float *latents,
+                                ups_error *error);
+
+/* A state to advance: its latents are overwritten by those `dt` seconds later. */
+typedef struct ups_surrogate_state {
+    float *latents;           /* (tokens, dim) */
+    const double *parameters; /* (parameter_count of the task's source) */
+    double dt;
+} ups_surrogate_state;
+ups_status ups_surrogate_advance(ups_surrogate *surrogate, const ups_surrogate_state *states, int64_t count,
+                                 ups_error *error);
+
+/* Fields (count, points, channels), channels last, of latents (count, tokens, dim) at coordinates (points, dims) in
+ * [0, 1]. */
+ups_status ups_surrogate_decode(ups_surrogate *surrogate, const float *latents, int64_t count, const float *coordinates,
+                                int64_t points, float *fields, ups_error *error);
+
+#endif

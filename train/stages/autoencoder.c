@@ -1,0 +1,190 @@
+/* Stage `autoencoder`: encoder and any-point decoder trained on single frames of raw fields, all tasks together.
+ *
+ * A batch holds one task, since fields of different tasks have different shapes; with accumulation every optimizer step
+ * can see all of them. Each task has a graph for every set of losses that falls due.
+ *
+ * Inverse decoding (UPT, arXiv 2402.12365): decode(encode(u)) ≈ u at `queries` grid points drawn uniformly, the same
+ * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
+#include "base/random.h"
+#include "train/data/origin.h"
+#include "train/stages/networks.h"
+#include "train/stages/training.h"
+#include <stdlib.h>
+
+enum { INVERSE_DECODING, RELATIVE, INVERSE_ENCODING, LOSSES };
+enum { FIELD, QUERY_INDEX, QUERY_COORDINATES };
+
+typedef struct autoencoder {
+    const ups_run_config *config;
+    const ups_tasks *tasks;
+    int64_t queries;
+    float **coordinates; /* of all grid points, a task: (points, dims) */
+    int32_t *query_index;
+    float *query_coordinates;
+} autoencoder;
+
+static int64_t kind(const void *context, int task) {
+    return task;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
+
+static int64_t query_count(const autoencoder *a, const ups_task *task) {
+    int64_t points = ups_task_points(task);
+    return a->queries < points ? a->queries : points;
+}
+
+static void add_inverse_encoding(const autoencoder *a, const ups_task *task, int64_t batch, ups_stage_graph *made,
+                                 ups_value latents) {
+    ups_graph *g = made->graph;
+    int64_t points = ups_task_points(task), dims = task->geometry.dims;
+    float *host = UPS_ARENA_ARRAY(g->arena, float, points *dims);
+    ups_task_coordinates(task, host);
+    ups_value everywhere = ups_graph_constant(g, "grid_coordinates", UPS_F32, UPS_SHAPE(points, dims), host);
+    ups_value decoded = ups_networks_decode(g, a->config, task, latents, everywhere);
+    ups_value field = ups_graph_reshape(g, decoded, UPS_SHAPE(batch, points * task->geometry.channels));
+    ups_value again = ups_networks_encode_normalised(g, a->config, task, field);
+    ups_objective_add(g, &made->objective, ups_loss_mse(g, again, latents),
+                      a->config->autoencoder.losses.inverse_encoding.weight);
+}
+
+static void build(const void *context, int index, int64_t batch, ups_stage_graph *made) {
+    const autoencoder *a = context;
+    const ups_autoencoder_losses *losses = &a->config->autoencoder.losses;
+    const ups_task *task = &a->tasks->task[index];
+    int64_t queries = query_count(a, task), channels = task->geometry.channels;
+    bool channels_first = task->geometry.order == UPS_CHANNELS_FIRST;
+    ups_graph *g = made->graph;
+    ups_value field =
+        ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(batch, ups_sample_frame_elements(&task->geometry)));
+    ups_value points = ups_graph_input(g, "query_index", UPS_I32, UPS_SHAPE(queries));
+    ups_value coordinates = ups_graph_input(g, "query_coordinates", UPS_F32, UPS_SHAPE(queries, task->geometry.dims));
+    made->inputs[FIELD] = field;
+    made->inputs[QUERY_INDEX] = points;
+    made->inputs[QUERY_COORDINATES] = coordinates;
+
+    ups_value latents = ups_networks_encode(g, a->config, task, field);
+    ups_value decoded = ups_networks_decode(g, a->config, task, latents, coordinates);
+    ups_value target = ups_gather_points(g, field, points, ups_networks_statistics(g, task), channels, channels_first);
+    if (made->losses & 1u << INVERSE_DECODING) {
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, decoded, target), losses->inverse_decoding.weight);
+    }
+    if (made->losses & 1u << RELATIVE) {
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target), losses->relative.weight);
+    }
+    if (made->losses & 1u << INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
+}
+
+/* ---- samples and batches --------------------------------------------------------------------------------------- */
+
+static ups_loader_load load(const void *context, int index, ups_split split) {
+    const autoencoder *a = context;
+    const ups_task *task = &a->tasks->task[index];
+    return (ups_loader_load){.frames = 1,
+                             .stride = 1,
+                             .frame_elements = ups_sample_frame_elements(&task->geometry),
+                             .dtype = task->geometry.dtype,
+                             .limits = task->source->limits,
+                             .window = ups_source_window_limits(task->source, 1)};
+}
+
+static ups_status prepare(void *context, int64_t batch, ups_error *error) {
+    autoencoder *a = context;
+    a->coordinates = calloc((size_t)a->tasks->count, sizeof *a->coordinates);
+    a->query_index = malloc((size_t)a->queries * sizeof *a->query_index);
+    a->query_coordinates = malloc((size_t)(a->queries * UPS_MAX_GRID_DIMS) * sizeof *a->query_coordinates);
+    bool had = a->coordinates && a->query_index && a->query_coordinates;
+    for (int t = 0; had && t < a->tasks->count; t++) {
+        const ups_task *task = &a->tasks->task[t];
+        a->coordinates[t] = malloc((size_t)(ups_task_points(task) * task->geometry.dims) * sizeof(float));
+        had = a->coordinates[t] != NULL;
+        if (had) ups_task_coordinates(task, a->coordinates[t]);
+    }
+    return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "autoencoder: no memory for its tables");
+}
+
+static ups_status find_samples(void *context, int index, ups_split split, ups_loader_task *entry, ups_error *error) {
+    const autoencoder *a = context;
+    const ups_task *task = &a->tasks->task[index];
+    entry->source = task->source;
+    entry->samples = task->samples[split];
+    entry->sample_count = task->sample_count[split];
+    entry->window = entry->stride = 1;
+    return UPS_OK;
+}
+
+/* Query points of one batch: uniform over the grid, with replacement. */
+static void draw_queries(autoencoder *a, int task, const ups_stage_draw *draw, int64_t count) {
+    int dims = a->tasks->task[task].geometry.dims;
+    uint64_t points = (uint64_t)ups_task_points(&a->tasks->task[task]);
+    ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_QUERY, (uint32_t)draw->item);
+    for (int64_t q = 0; q < count; q++) {
+        int64_t point = count == (int64_t)points ? q : (int64_t)ups_random_below(stream, (uint64_t)q, points);
+        a->query_index[q] = (int32_t)point;
+        for (int d = 0; d < dims; d++) a->query_coordinates[q * dims + d] = a->coordinates[task][point * dims + d];
+    }
+}
+
+static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
+                         const ups_stage_draw *draw, ups_error *error) {
+    autoencoder *a = context;
+    int task = task_of[batch->window[0].task];
+    int64_t queries = query_count(a, &a->tasks->task[task]), dims = a->tasks->task[task].geometry.dims;
+    size_t field_bytes = (size_t)(batch->windows * batch->frame_elements) * sizeof(float);
+    draw_queries(a, task, draw, queries);
+    UPS_TRY(ups_step_upload(graph->step, graph->inputs[FIELD], batch->data, field_bytes, error));
+    UPS_TRY(ups_step_upload(graph->step, graph->inputs[QUERY_INDEX], a->query_index, (size_t)queries * sizeof(int32_t),
+                            error));
+    return ups_step_upload(graph->step, graph->inputs[QUERY_COORDINATES], a->query_coordinates,
+                           (size_t)(queries * dims) * sizeof(float), error);
+}
+
+static ups_status find_origin(const void *context, json_t **origin, ups_error *error) {
+    const autoencoder *a = context;
+    *origin = ups_origin_autoencoder(a->config, a->tasks);
+    return *origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+}
+
+/* ---- the stage ------------------------------------------------------------------------------------------------- */
+
+static ups_stage_description describe(autoencoder *a, const ups_stage_request *request) {
+    const ups_autoencoder_config *config = &request->config->autoencoder;
+    *a = (autoencoder){.config = request->config, .tasks = request->tasks, .queries = config->queries};
+    return (ups_stage_description){
+        .stage = UPS_STAGE_AUTOENCODER,
+        .training = &config->training,
+        .losses = {&config->losses.inverse_decoding, &config->losses.relative, &config->losses.inverse_encoding},
+        .loss_count = LOSSES,
+        .one_task_per_batch = true,
+        .context = a,
+        .kind = kind,
+        .build = build,
+        .load = load,
+        .prepare = prepare,
+        .find_samples = find_samples,
+        .upload = upload,
+        .find_origin = find_origin};
+}
+
+static void release(autoencoder *a) {
+    for (int t = 0; a->coordinates && t < a->tasks->count; t++) free(a->coordinates[t]);
+    free(a->coordinates);
+    free(a->query_index);
+    free(a->query_coordinates);
+}
+
+ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
+    autoencoder a;
+    ups_stage_description stage = describe(&a, request);
+    ups_status status = ups_stage_training_plan(&stage, request, plan, error);
+    release(&a);
+    return status;
+}
+
+ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error) {
+    autoencoder a;
+    ups_stage_description stage = describe(&a, request);
+    ups_status status = ups_stage_training_run(&stage, request, error);
+    release(&a);
+    return status;
+}

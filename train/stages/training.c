@@ -1,0 +1,481 @@
+#include "train/stages/training.h"
+
+#include "base/log.h"
+#include "base/sizes.h"
+#include "train/data/batches.h"
+#include "train/data/stores.h"
+#include "train/data/task_sampling.h"
+#include "train/loop.h"
+#include "train/precision.h"
+#include "train/stages/networks.h"
+#include "train/state.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* The tasks that have samples in a split, as the loader wants them. */
+typedef struct split_tasks {
+    ups_loader_task *entries;
+    int *task_of; /* task of the i-th entry */
+    int count;
+} split_tasks;
+
+typedef struct training {
+    const ups_stage_description *stage;
+    const ups_stage_request *request;
+    const ups_run_config *config;
+    const ups_tasks *tasks;
+    int64_t batch;
+    unsigned masks[1 << UPS_MAX_LOSSES]; /* of losses, in the order in which they first fall due */
+    int mask_count;
+    ups_parameters *parameters;
+    ups_stage_graph *graphs;
+    int graph_count;
+    ups_optimizer *optimizer;
+    split_tasks train, validation;
+    ups_stores stores; /* of the samples of both */
+    ups_loader *loader;
+    const ups_batch *batch_in_hand;
+    float *windows, *scratch; /* (batch): objective of each window */
+    ups_task_sampling *sampling;
+    bool shares_unsaid; /* they changed since the log last told of them */
+    json_t *origin;
+    json_t *opening; /* the metrics' first line */
+} training;
+
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
+
+static ups_stage_graph *find_graph(const training *t, int64_t kind, unsigned losses) {
+    for (int i = 0; i < t->graph_count; i++) {
+        if (t->graphs[i].kind == kind && t->graphs[i].losses == losses) return &t->graphs[i];
+    }
+    return NULL;
+}
+
+static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
+    ups_stage_graph *made = &t->graphs[t->graph_count++];
+    made->kind = kind;
+    made->losses = losses;
+    made->graph = ups_graph_create(t->parameters, ups_run_compute(t->config));
+    t->stage->build(t->stage->context, task, t->batch, made);
+    ups_objective_close(made->graph, &made->objective);
+    ups_graph_differentiate(made->graph, made->objective.total);
+}
+
+static void free_split_tasks(split_tasks *list) {
+    free(list->entries);
+    free(list->task_of);
+}
+
+static void end(training *t) {
+    ups_loader_close(t->loader);
+    ups_stores_close(&t->stores);
+    ups_optimizer_destroy(t->optimizer);
+    for (int i = 0; i < t->graph_count; i++) {
+        ups_step_destroy(t->graphs[i].step);
+        ups_graph_destroy(t->graphs[i].graph);
+    }
+    free(t->graphs);
+    ups_parameters_destroy(t->parameters);
+    free_split_tasks(&t->train);
+    free_split_tasks(&t->validation);
+    free(t->windows);
+    free(t->scratch);
+    ups_task_sampling_destroy(t->sampling);
+    json_decref(t->origin);
+    json_decref(t->opening);
+}
+
+/* The graphs, without memory to run in. */
+static ups_status begin(training *t, const ups_stage_description *stage, const ups_stage_request *request,
+                        int64_t batch, ups_error *error) {
+    *t = (training){
+        .stage = stage, .request = request, .config = request->config, .tasks = request->tasks, .batch = batch};
+    if (t->config->data.split.train <= 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
+                        ups_stage_name(stage->stage), t->config->data.split.train);
+    }
+    UPS_TRY(ups_networks_check(t->config, t->tasks, error));
+    t->mask_count = ups_losses_masks(stage->losses, stage->loss_count, stage->training->steps, t->masks);
+    t->parameters = ups_parameters_create();
+    t->graphs = calloc((size_t)(t->tasks->count * t->mask_count), sizeof *t->graphs);
+    if (!t->parameters || !t->graphs) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its graphs", ups_stage_name(stage->stage));
+    }
+    for (int task = 0; task < t->tasks->count; task++) {
+        int64_t kind = stage->kind(stage->context, task);
+        for (int m = 0; m < t->mask_count; m++) {
+            if (!find_graph(t, kind, t->masks[m])) build_graph(t, task, kind, t->masks[m]);
+        }
+    }
+    return UPS_OK;
+}
+
+static const ups_graph **list_graphs(const training *t) {
+    const ups_graph **list = calloc((size_t)t->graph_count + 1, sizeof *list);
+    for (int i = 0; list && i < t->graph_count; i++) list[i] = t->graphs[i].graph;
+    return list;
+}
+
+/* Whether some graph leaves gradients of some parameter as they are. */
+static bool any_graph_is_partial(const training *t) {
+    for (int i = 0; i < t->graph_count; i++) {
+        const ups_graph *graph = t->graphs[i].graph;
+        int32_t reached = 0;
+        for (ups_value v = 0; v < graph->value_count; v++) {
+            reached += graph->values[v].kind == UPS_VALUE_PARAMETER && graph->values[v].needs_gradient;
+        }
+        if (reached < ups_parameters_count(t->parameters)) return true;
+    }
+    return false;
+}
+
+/* ---- planning -------------------------------------------------------------------------------------------------- */
+
+static bool encodes(const training *t, int task, ups_split split) {
+    return t->stage->encodes && t->stage->encodes(t->stage->context, task, split);
+}
+
+/* What loading the task's windows takes; without samples, nothing. */
+static bool find_load(const training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
+    if (t->tasks->task[task].sample_count[split] == 0) return false;
+    *load = t->stage->load(t->stage->context, task, split);
+    load->kept = kept || encodes(t, task, split);
+    return true;
+}
+
+/* What the loader of training takes, and that of validation. */
+static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
+    ups_loader_load loads[UPS_SAMPLER_MAX_TASKS], validated[UPS_SAMPLER_MAX_TASKS];
+    int count = 0, validated_count = 0;
+    for (int task = 0; task < t->tasks->count; task++) {
+        count += find_load(t, task, UPS_SPLIT_TRAIN, kept, &loads[count]);
+        validated_count += find_load(t, task, UPS_SPLIT_VALIDATION, kept, &validated[validated_count]);
+    }
+    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, 0);
+    plan->loader = ups_loader_measure(&options, loads, count).total;
+    if (validated_count == 0) return;
+    options = ups_validation_loader_options(t->config, t->stage->training, t->batch, validated_count);
+    plan->validation = ups_loader_measure(&options, validated, validated_count).total;
+}
+
+static void add_places(uint64_t *bytes, uint64_t samples, uint64_t each) {
+    *bytes = ups_size_sum(*bytes, ups_size_product(samples, ups_size_sum(each, UPS_STORE_ALIGNMENT)));
+}
+
+/* What the samples that stay in memory take, judged by the bounds known before there are any; and what encodes those
+ * that are encoded as they come. */
+static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_error *error) {
+    static const ups_split splits[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
+    ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
+    for (int task = 0; task < t->tasks->count; task++) {
+        for (int s = 0; s < 2; s++) {
+            uint64_t samples = (uint64_t)t->tasks->task[task].sample_count[splits[s]];
+            if (samples == 0) continue;
+            ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
+            bool encoded = encodes(t, task, splits[s]);
+            uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
+            add_places(&needs[encoded].decoded, samples, ups_size_product(values, sizeof(float)));
+            add_places(&needs[encoded].stored, samples, load.limits.stored_bytes);
+            plan->encodes = plan->encodes || encoded;
+        }
+    }
+    ups_residency_choice choice = ups_residency_decide(t->config, needs[0], needs[1]);
+    plan->residency = choice.residency;
+    plan->resident = choice.read + choice.encoded;
+    plan->filling = choice.filling;
+    return plan->encodes ? t->stage->measure_encoders(t->stage->context, &plan->encoders, error) : UPS_OK;
+}
+
+typedef struct plan_request {
+    const ups_stage_description *stage;
+    const ups_stage_request *request;
+} plan_request;
+
+static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
+    const plan_request *wanted = context;
+    training t;
+    *plan = (ups_stage_plan){.batch_size = batch};
+    ups_status status = begin(&t, wanted->stage, wanted->request, batch, error);
+    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
+    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_plan_memory memory;
+    if (status == UPS_OK) {
+        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->device, &memory, error);
+    }
+    if (status == UPS_OK) {
+        plan->activations = memory.activations;
+        plan->inputs = memory.inputs;
+        plan->workspace = memory.workspace;
+        plan->parameters = memory.parameters;
+        plan->trainable = ups_parameters_trainable(t.parameters);
+        plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
+        status = plan_residency(&t, plan, error);
+        plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
+        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
+                                plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->filling};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
+    }
+    free(graphs);
+    end(&t);
+    return status;
+}
+
+ups_status ups_stage_training_plan(const ups_stage_description *stage, const ups_stage_request *request,
+                                   ups_stage_plan *plan, ups_error *error) {
+    plan_request wanted = {stage, request};
+    return ups_stage_choose_batch(request, stage->stage, measure, &wanted, plan, error);
+}
+
+/* ---- batches --------------------------------------------------------------------------------------------------- */
+
+static ups_status run_batch(training *t, const ups_batch *batch, const int *task_of, unsigned losses,
+                            const ups_stage_draw *draw, const ups_step_run_options *options, ups_loss_sums *sums,
+                            ups_error *error) {
+    int64_t kind = t->stage->kind(t->stage->context, task_of[batch->window[0].task]);
+    ups_stage_graph *graph = find_graph(t, kind, losses);
+    UPS_TRY(t->stage->upload(t->stage->context, graph, batch, task_of, draw, error));
+    UPS_TRY(ups_step_run(graph->step, options, error));
+    UPS_TRY(ups_objective_read(&graph->objective, graph->step, t->batch, t->scratch, t->windows, error));
+    for (int64_t b = 0; b < batch->windows; b++) {
+        int task = task_of[batch->window[b].task];
+        sums->sum[task] += (double)t->windows[b];
+        sums->count[task]++;
+    }
+    sums->windows += batch->windows;
+    return UPS_OK;
+}
+
+/* The loader's next batch; NULL at its end. */
+static ups_status next_batch(const training *t, ups_loader *loader, const ups_batch **batch, ups_error *error) {
+    ups_status status = ups_loader_next(loader, batch, error);
+    if (status == UPS_ERR_CHECKSUM && t->stage->stage == UPS_STAGE_OPERATOR) {
+        ups_fail_within(error,
+                        "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` mends it)");
+    }
+    return status;
+}
+
+static unsigned losses_due(void *context, int64_t step) {
+    const training *t = context;
+    return ups_losses_due(t->stage->losses, t->stage->loss_count, step);
+}
+
+static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {
+    training *t = context;
+    const char *name = ups_stage_name(t->stage->stage);
+    if (t->batch_in_hand) ups_loader_release(t->loader, t->batch_in_hand);
+    t->batch_in_hand = NULL;
+    UPS_TRY(next_batch(t, t->loader, &t->batch_in_hand, error));
+    if (!t->batch_in_hand) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", name);
+    int64_t item = micro->step * t->stage->training->accumulation + micro->index;
+    ups_stage_draw draw = {t->config->seed, item};
+    ups_step_run_options options = {.training = true,
+                                    .backward = true,
+                                    .accumulate = micro->accumulate,
+                                    .loss_scale = micro->loss_scale,
+                                    .seed = t->config->seed,
+                                    .step = (uint64_t)item};
+    return run_batch(t, t->batch_in_hand, t->train.task_of, losses_due(t, micro->step), &draw, &options, sums, error);
+}
+
+static void describe_batch(void *context, char *text, size_t bytes) {
+    const training *t = context;
+    if (t->batch_in_hand) ups_batch_describe(t->batch_in_hand, t->train.entries, text, bytes);
+}
+
+/* The objective of the first step's losses, on fixed windows of the validation split. */
+static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error) {
+    training *t = context;
+    if (t->validation.count == 0) return UPS_OK;
+    ups_loader_options options =
+        ups_validation_loader_options(t->config, t->stage->training, t->batch, t->validation.count);
+    ups_loader *loader = NULL;
+    UPS_TRY(ups_loader_open(&options, t->validation.entries, t->validation.count, &loader, error));
+    ups_status status = UPS_OK;
+    while (status == UPS_OK) {
+        const ups_batch *batch = NULL;
+        status = next_batch(t, loader, &batch, error);
+        if (status != UPS_OK || !batch) break;
+        ups_stage_draw draw = {0, batch->index};
+        ups_step_run_options run = {.loss_scale = 1};
+        status = run_batch(t, batch, t->validation.task_of, t->masks[0], &draw, &run, sums, error);
+        ups_loader_release(loader, batch);
+    }
+    ups_loader_close(loader);
+    return status;
+}
+
+/* ---- sampling -------------------------------------------------------------------------------------------------- */
+
+static ups_status begin_sampling(training *t, ups_error *error) {
+    ups_sampled_task tasks[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count; k++) {
+        const ups_loader_task *entry = &t->train.entries[k];
+        tasks[k].config = t->tasks->task[t->train.task_of[k]].config;
+        tasks[k].samples = entry->samples ? entry->sample_count : entry->source->count;
+    }
+    int64_t draws = t->batch / t->stage->training->pairs_per_trajectory;
+    return ups_task_sampling_create(t->config, t->stage->training, draws, tasks, t->train.count, &t->sampling, error);
+}
+
+static ups_status advance(void *context, int64_t step, const ups_loss_sums *validation, json_t *report,
+                          ups_error *error) {
+    training *t = context;
+    double losses[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count && validation; k++) {
+        int task = t->train.task_of[k];
+        losses[k] = validation->count[task] > 0 ? validation->sum[task] / (double)validation->count[task] : (double)NAN;
+    }
+    const ups_sampler_phase *phase = NULL;
+    UPS_TRY(ups_task_sampling_advance(t->sampling, step, validation ? losses : NULL, &phase, error));
+    json_t *sampling = report ? ups_task_sampling_report(t->sampling) : NULL;
+    if (json_is_object(sampling)) json_object_set(report, "sampling", sampling);
+    json_decref(sampling);
+    t->shares_unsaid = t->shares_unsaid || phase;
+    if (report && t->shares_unsaid) {
+        char text[400];
+        ups_task_sampling_describe(t->sampling, text, sizeof text);
+        ups_log(UPS_LOG_INFO, "%s, step %lld: tasks are drawn %s", ups_stage_name(t->stage->stage), (long long)step,
+                text);
+        t->shares_unsaid = false;
+    }
+    if (!phase) return UPS_OK;
+    return ups_loader_add_phase(t->loader, phase, step * t->stage->training->accumulation, error);
+}
+
+/* ---- running --------------------------------------------------------------------------------------------------- */
+
+static ups_status list_samples(training *t, ups_split split, split_tasks *list, ups_error *error) {
+    size_t count = (size_t)t->tasks->count;
+    list->entries = calloc(count, sizeof *list->entries);
+    list->task_of = calloc(count, sizeof *list->task_of);
+    if (!list->entries || !list->task_of) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its tables", ups_stage_name(t->stage->stage));
+    }
+    for (int task = 0; task < t->tasks->count; task++) {
+        const ups_task *of = &t->tasks->task[task];
+        ups_loader_task entry = {.name = of->name, .weight = of->config->weight};
+        if (of->sample_count[split] == 0) continue;
+        UPS_TRY(t->stage->find_samples(t->stage->context, task, split, &entry, error));
+        if (entry.sample_count == 0 && split != UPS_SPLIT_TRAIN) continue;
+        list->task_of[list->count] = task;
+        list->entries[list->count++] = entry;
+    }
+    return UPS_OK;
+}
+
+static ups_status allocate(training *t, ups_error *error) {
+    ups_device *device = t->request->device;
+    bool bf16 = ups_run_compute(t->config) == UPS_BF16;
+    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, bf16, t->config->seed, error));
+    t->windows = calloc((size_t)t->batch, sizeof *t->windows);
+    t->scratch = calloc((size_t)t->batch, sizeof *t->scratch);
+    const ups_graph **graphs = list_graphs(t);
+    ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);
+    ups_status status = t->windows && t->scratch && graphs && steps
+                            ? ups_step_create_together(graphs, t->graph_count, device, steps, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < t->graph_count && status == UPS_OK; i++) t->graphs[i].step = steps[i];
+    free(steps);
+    free(graphs);
+    UPS_TRY(status);
+    return ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error);
+}
+
+static ups_status go_on(training *t, ups_training_state *state, ups_error *error) {
+    if (!t->request->resume) return UPS_OK;
+    char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
+    if (!checkpoints) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_checkpoint_exists(checkpoints)) {
+        status = ups_checkpoint_load(checkpoints, state, t->parameters, t->optimizer, error);
+    }
+    free(checkpoints);
+    return status;
+}
+
+static ups_status open_loader(training *t, int64_t step, ups_error *error) {
+    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
+    options.one_task_per_batch = t->stage->one_task_per_batch;
+    options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
+    return ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error);
+}
+
+static ups_status export_model(const training *t, ups_error *error) {
+    char *path = ups_run_model_path(t->config, t->stage->stage);
+    ups_status status = path ? ups_model_export(path, t->parameters, t->optimizer, t->origin, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(path);
+    return status;
+}
+
+/* {"stage": …, "step": 0, "precision": …, "parameters": …, "batch_size": …} */
+static json_t *describe_run(const training *t, const ups_training_state *state) {
+    return json_pack("{s:s, s:i, s:s, s:I, s:I}", "stage", ups_stage_name(t->stage->stage), "step", 0, "precision",
+                     ups_precision_name(state->precision), "parameters",
+                     (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
+}
+
+static ups_status train(training *t, ups_error *error) {
+    const ups_training_config *config = t->stage->training;
+    const char *name = ups_stage_name(t->stage->stage);
+    UPS_TRY(t->stage->find_origin(t->stage->context, &t->origin, error));
+    UPS_TRY(t->stage->prepare(t->stage->context, t->batch, error));
+    UPS_TRY(list_samples(t, UPS_SPLIT_TRAIN, &t->train, error));
+    UPS_TRY(list_samples(t, UPS_SPLIT_VALIDATION, &t->validation, error));
+    ups_stores_list lists[] = {{t->train.entries, t->train.count}, {t->validation.entries, t->validation.count}};
+    UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
+    UPS_TRY(begin_sampling(t, error));
+    UPS_TRY(allocate(t, error));
+    const char *names[UPS_SAMPLER_MAX_TASKS];
+    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
+    ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
+                                .seed = t->config->seed,
+                                .score = NAN,
+                                .batch_size = t->batch,
+                                .precision = ups_precision_resolve(t->config->precision),
+                                .origin = t->origin,
+                                .sampling = t->sampling};
+
+    t->opening = describe_run(t, &state);
+    UPS_TRY(go_on(t, &state, error));
+
+    UPS_TRY(open_loader(t, state.step, error));
+    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
+            (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
+            (long long)config->steps, state.step > 0 ? " (resumed)" : "");
+    ups_loop_stage stage = {.name = name,
+                            .context = t,
+                            .micro_batch = micro_batch,
+                            .validate = validate,
+                            .advance = advance,
+                            .losses_due = losses_due,
+                            .describe_batch = describe_batch,
+                            .loader = t->loader,
+                            .residency = t->stores.residency,
+                            .zero_gradients = t->graph_count > 1 && any_graph_is_partial(t)};
+    ups_loop_options loop = {.training = config,
+                             .seed = t->config->seed,
+                             .output = t->config->output,
+                             .resume = &state,
+                             .opening = t->opening,
+                             .device = t->request->device,
+                             .parameters = t->parameters,
+                             .optimizer = t->optimizer,
+                             .task_names = names,
+                             .task_count = t->tasks->count};
+    UPS_TRY(ups_loop_run(&loop, &stage, error));
+    return export_model(t, error);
+}
+
+ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
+                                  ups_error *error) {
+    ups_stage_plan plan;
+    UPS_TRY(ups_stage_training_plan(stage, request, &plan, error));
+    UPS_TRY(ups_stage_check_memory(stage->stage, &plan, error));
+    training t;
+    ups_status status = begin(&t, stage, request, plan.batch_size, error);
+    if (status == UPS_OK) status = train(&t, error);
+    end(&t);
+    return status;
+}

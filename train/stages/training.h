@@ -1,0 +1,62 @@
+/* The training of a stage, the same for every stage: graphs over one set of parameters, planned, then run by the loop
+ * on the batches of a loader, validated, checkpointed, exported. A stage supplies what differs: its graphs, where its
+ * samples come from, and how a batch gets into a graph. */
+#ifndef UPS_TRAIN_STAGES_TRAINING_H
+#define UPS_TRAIN_STAGES_TRAINING_H
+
+#include "base/json.h"
+#include "train/losses.h"
+#include "train/stages/stage.h"
+
+#define UPS_STAGE_MAX_INPUTS 4
+
+/* A graph for one kind of batch and one set of losses. */
+typedef struct ups_stage_graph {
+    int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
+    unsigned losses; /* a mask: bit i for losses[i] of the description */
+    ups_graph *graph;
+    ups_step *step; /* NULL while only a plan is wanted */
+    ups_value inputs[UPS_STAGE_MAX_INPUTS];
+    ups_objective objective;
+} ups_stage_graph;
+
+/* What is random in a batch is a function of these: the same for a run that was resumed. */
+typedef struct ups_stage_draw {
+    uint64_t seed;
+    int64_t item; /* micro-batch of the run; batch of a validation */
+} ups_stage_draw;
+
+typedef struct ups_stage_description {
+    ups_stage stage;
+    const ups_training_config *training;
+    const ups_loss_config *losses[UPS_MAX_LOSSES];
+    int loss_count;
+    bool one_task_per_batch;
+    void *context; /* the stage's own; handed to all of the following */
+    /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
+    int64_t (*kind)(const void *context, int task);
+    /* Fills graph->inputs and graph->objective for batches of `batch` windows; kind, losses and an empty graph are
+     * there. `task` is the first one of that kind. */
+    void (*build)(const void *context, int task, int64_t batch, ups_stage_graph *graph);
+    /* What loading a window of the task takes; known before there is anything to load. */
+    ups_loader_load (*load)(const void *context, int task, ups_split split);
+    /* Whether these samples are encoded as they come, and what the encoders for that take; NULL: never. */
+    bool (*encodes)(const void *context, int task, ups_split split);
+    ups_status (*measure_encoders)(const void *context, size_t *bytes, ups_error *error);
+    /* Once, before the first batch: tables, sources. */
+    ups_status (*prepare)(void *context, int64_t batch, ups_error *error);
+    /* Where the task's samples of a split come from; `entry` has the name and the weight. No samples: count 0. */
+    ups_status (*find_samples)(void *context, int task, ups_split split, ups_loader_task *entry, ups_error *error);
+    /* Puts a batch into the graph's inputs; task_of[window.task] is the task of a window. */
+    ups_status (*upload)(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
+                         const ups_stage_draw *draw, ups_error *error);
+    /* What the model belongs to (origin.h): a new reference. */
+    ups_status (*find_origin)(const void *context, json_t **origin, ups_error *error);
+} ups_stage_description;
+
+ups_status ups_stage_training_plan(const ups_stage_description *stage, const ups_stage_request *request,
+                                   ups_stage_plan *plan, ups_error *error);
+ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
+                                  ups_error *error);
+
+#endif
