@@ -3,7 +3,7 @@
  * new kernel is trusted.
  *
  * Notation: B batch, T tokens, D features, N the rows of all leading axes together, H heads. "compute" is the graph's
- * compute dtype (float32 or bf16). An input marked ? may be UPS_NO_VALUE. Unless said otherwise backward gives
+ * compute dtype (float32, bf16 or fp16). An input marked ? may be UPS_NO_VALUE. Unless said otherwise backward gives
  * gradients to all float inputs that need them.
  */
 #ifndef UPS_MODEL_OPS_H

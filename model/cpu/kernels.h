@@ -25,7 +25,7 @@ typedef struct ups_cpu_variant {
     const ups_kernel *kernels[UPS_OP_COUNT];
     void (*adamw)(int threads, const ups_adamw_call *call);
     void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
-    void (*to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+    void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 } ups_cpu_variant;
 
 extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups_cpu_amx;
@@ -40,7 +40,7 @@ extern const ups_kernel UPS_CPU(linear), UPS_CPU(layer_norm), UPS_CPU(rms_norm),
     UPS_CPU(fourier), UPS_CPU(loss_mse), UPS_CPU(loss_relative), UPS_CPU(weighted_sum), UPS_CPU(cast);
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call);
 void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
-void UPS_CPU(to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 #endif
 
 #endif

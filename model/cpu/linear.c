@@ -1,7 +1,7 @@
 /* Linear: y = x W^T + b.  Backward: dx = dy W, dW = dy^T x (summed in float32), db = column sums of dy.
  *
- * The operands' dtype is that of W (bf16 graphs pass the bf16 copy); x and dy are converted to it in the workspace
- * where they differ. */
+ * The operands' dtype is that of W (bf16 and fp16 graphs pass the compute copy); x and dy are converted to it in the
+ * workspace where they differ. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/vector.h"
 
