@@ -50,7 +50,8 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
 static void read_latest(fuzz_input input) {
     ups_error error = {0};
     static const char *const names[] = {"one", "two"};
-    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names}};
+    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names},
+                                .loss_scale = ups_loss_scale_begin(UPS_F16)};
     int64_t batch_size;
     ups_parameters *parameters;
     ups_optimizer *optimizer;
