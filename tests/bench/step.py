@@ -27,7 +27,7 @@ def main():
     parser.add_argument("ups")
     parser.add_argument("--peers", default=os.environ.get("UPS_PEERS"))
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10)
@@ -37,7 +37,7 @@ def main():
     arguments = parser.parse_args()
     if not arguments.peers:
         parser.error("where torch_operator.py lies is not known; give --peers DIR or set UPS_PEERS")
-    least = arguments.least if arguments.least is not None else {"bfloat16": 1.2, "float16": 0.0, "float32": 1.0}[arguments.dtype]
+    least = arguments.least if arguments.least is not None else {"bfloat16": 1.2, "float32": 1.0}[arguments.dtype]
     common = ["--batch", str(arguments.batch), "--dtype", arguments.dtype, "--threads", str(arguments.threads), "--steps", str(arguments.steps)]
     torch = [arguments.python, os.path.join(arguments.peers, "torch_operator.py"), *common]
     contestants = {"ups": [arguments.ups, "bench", "step", *common, "--device", "cpu", "--json"], "eager": torch}
