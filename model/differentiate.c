@@ -1,6 +1,7 @@
 /* A value needs one when a trainable parameter feeds it *and* it feeds the loss; a node has a backward when its output
  * needs one. No nodes are added: backward is each kernel's other half, run over the same list in reverse. */
 #include "model/differentiate.h"
+#include "model/fuse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *
         ups_graph_abort(graph, "differentiate", "the loss has %lld elements of %s; one float32 was expected",
                         (long long)ups_shape_elements(scalar->shape), ups_dtype_name(scalar->dtype));
     }
+    ups_graph_fuse(graph);
     ups_value_info *values = graph->values;
 
     for (ups_value v = 0; v < graph->value_count; v++) {

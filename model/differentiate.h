@@ -5,7 +5,8 @@
 
 #include "model/graph.h"
 
-/* Marks which values need gradients for the float32 scalar `loss`, which is kept. Once, after building. */
+/* Fuses (fuse.h), then marks which values need gradients for the float32 scalar `loss`, which is kept. Once, after
+ * building. */
 void ups_graph_differentiate(ups_graph *graph, ups_value loss);
 /* As above, but gradients flow only to parameters whose names start with one of the prefixes: the rest is frozen. */
 void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *const *prefixes, int prefix_count);

@@ -14,6 +14,7 @@
 /* The list: X(KIND, name). A device has one kernel a line, tests one reference and at least one case. */
 #define UPS_OPS(X)                                                                                                     \
     X(LINEAR, linear)                                                                                                  \
+    X(LINEAR_GELU, linear_gelu)                                                                                        \
     X(LAYER_NORM, layer_norm)                                                                                          \
     X(RMS_NORM, rms_norm)                                                                                              \
     X(MODULATE, modulate)                                                                                              \
@@ -71,6 +72,7 @@ typedef struct ups_op_description {
     uint8_t gradient_inputs;          /* bit i: backward gives a gradient to input i; 0: the op has no backward */
     uint8_t read_for[UPS_MAX_INPUTS]; /* backward reads input i for the gradients of these inputs */
     bool backward_output;             /* backward reads the output */
+    bool saved_like_output;           /* what is saved has the output's dtype; otherwise it is float32 */
     bool backward_saved;              /* and what forward saved */
     uint8_t passes_gradient;          /* bit i: the gradient of input i is the output's, unchanged */
     uint8_t compute_inputs;           /* bit i: a parameter at input i is read in the graph's compute precision */

@@ -35,6 +35,25 @@ static void linear(const ups_reference *r, bool backward) {
     }
 }
 
+static void linear_gelu(const ups_reference *r, bool backward) {
+    int64_t count = ups_shape_elements(r->output_shape);
+    double *between = malloc((size_t)count * sizeof *between), *gradient = malloc((size_t)count * sizeof *gradient);
+    ups_reference product = *r;
+    product.output = between;
+    product.output_gradient = gradient;
+    linear(&product, false);
+    for (int64_t i = 0; i < count; i++) {
+        double x = between[i], integral = 0.5 * erfc(-x / sqrt(2.0)), density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+        if (backward)
+            gradient[i] = r->output_gradient[i] * (integral + x * density);
+        else
+            r->output[i] = x * integral;
+    }
+    if (backward) linear(&product, true);
+    free(between);
+    free(gradient);
+}
+
 /* Layer norm, or RMS norm when not `centred`, over rows of `width`. */
 static void norm(const ups_reference *r, bool backward, bool centred) {
     int64_t rows = ups_shape_rows(r->shapes[0]), width = ups_shape_last(r->shapes[0]);

@@ -160,8 +160,9 @@ static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
     f->reference.output = f->output.values;
     f->reference.output_gradient = f->output_gradient.values;
     for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
-        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * sizeof(float);
-        f->call.saved[i] = (ups_tensor){device_memory(bytes), UPS_F32, c->saved[i]};
+        ups_dtype dtype = ups_op_describe(c->kind)->saved_like_output ? f->output.tensor.dtype : UPS_F32;
+        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * ups_dtype_size(dtype);
+        f->call.saved[i] = (ups_tensor){device_memory(bytes), dtype, c->saved[i]};
     }
     if (!f->kernel->prepare) return;
     ups_op_call shapes = f->call;
@@ -246,7 +247,7 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
         /* The gradient of a parameter is float32 whatever its copy for compute is. */
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200 + (uint32_t)i);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         f.call.accumulate[i] = accumulate;
@@ -352,7 +353,7 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
         f.gradients[i] = twin_create(&c->inputs[i], UPS_F32, 200);
         results[count++] = f.gradients[i].tensor;
         f.call.input_gradients[i] = f.gradients[i].tensor;
-        if (c->kind != UPS_OP_LINEAR || i != 1)
+        if (!(ups_op_describe(c->kind)->compute_inputs >> i & 1))
             f.call.input_gradients[i].dtype = results[count - 1].dtype = f.inputs[i].tensor.dtype;
     }
     prepare_backward_call(&f);
@@ -465,7 +466,7 @@ static void sum_of_squares_counts_what_is_not_finite(void **state) {
 }
 
 static double multiplications(const op_case *c) {
-    if (c->kind == UPS_OP_LINEAR) {
+    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
         return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
     }
     if (c->kind == UPS_OP_ATTENTION)
@@ -512,7 +513,7 @@ static void measure(const op_case *c, ups_dtype compute) {
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
