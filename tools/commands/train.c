@@ -54,14 +54,14 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     if (list) {
         json_object_set_new(
             list, name,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I, s:I}", "batch_size",
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I}", "batch_size",
                       (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable, "parameters",
                       (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer, "activations",
                       (json_int_t)plan->activations, "inputs", (json_int_t)plan->inputs, "workspace",
                       (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
                       (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
                       (json_int_t)plan->resident, "encodes", (int)plan->encodes, "encoders", (json_int_t)plan->encoders,
-                      "filling", (json_int_t)plan->filling, "total", (json_int_t)plan->total));
+                      "total", (json_int_t)plan->total));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -81,7 +81,6 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"batches of validations", plan->validation},
                 {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
                 {plan->encodes ? "encoders" : NULL, plan->encoders},
-                {plan->encodes ? "waiting for the cache" : NULL, plan->filling},
                 {"total", plan->total}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!rows[i].what) continue;

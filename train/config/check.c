@@ -146,12 +146,6 @@ ups_status ups_run_config_check(const char *path, const ups_run_config *config, 
     UPS_TRY(check_tasks(path, config, error));
     UPS_TRY(check_stages(path, config, error));
     UPS_TRY(check_sampling(path, config, error));
-    if (config->cache.fill && config->data.residency != UPS_DATA_AUTO && config->data.residency != UPS_DATA_ENCODE) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: cache.fill: data.residency reads a cache, so there is nothing to fill one with; `auto` "
-                        "encodes where none is complete, `encode` always",
-                        path);
-    }
     UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
     UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
     UPS_TRY(check_model(path, &config->model, error));

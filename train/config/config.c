@@ -176,7 +176,6 @@ static const cyaml_schema_field_t cache_fields[] = {
     INTEGER("samples_per_shard", ups_cache_config, samples_per_shard),
     INTEGER("level", ups_cache_config, level),
     REAL("max_abs_error", ups_cache_config, max_abs_error),
-    BOOLEAN("fill", ups_cache_config, fill),
     CHOICE("on_bad_sample", ups_cache_config, on_bad_sample, bad_sample),
     REAL("memory_limit", ups_cache_config, memory_limit),
     CYAML_FIELD_END};
@@ -282,7 +281,7 @@ static const ups_config_rule rules[] = {
     RULE("data.direct", "false", 0, 0, "O_DIRECT: for data that exceeds memory"),
     RULE("data.residency", "auto", 0, 0,
          "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
-         "encode (no cache: fields are encoded as they come, their latents kept while they fit); auto: what fits, "
+         "encode (no cache: fields are encoded on the fly, their latents kept while they fit); auto: what fits, "
          "encode where there is no complete cache"),
     RULE("data.residency_memory", "0", 0, 1e6, "GiB that samples may stay in; 0: a quarter of what is free"),
     RULE("data.on_bad_sample", "stop", 0, 0, "a sample with NaN or Inf: stop with a sentence, or skip and record it"),
@@ -346,7 +345,6 @@ static const ups_config_rule rules[] = {
     RULE("cache.level", "1", 1, 19, "zstd level of a portable cache"),
     RULE("cache.max_abs_error", "0", 0, 100,
          "how far latents may be moved so that the cache is smaller; 0: not at all"),
-    RULE("cache.fill", "false", 0, 0, "puts what training encodes as it goes into the cache"),
     RULE("cache.on_bad_sample", "stop", 0, 0,
          "a latent that is not finite or overflows FP16: stop, or skip and record it"),
     RULE("cache.memory_limit", "0", 0, 1e6, "GiB that building it may plan for; 0: half of what is free"),

@@ -19,7 +19,7 @@ typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERA
 const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator" */
 
 /* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
- * cache, but from raw fields that are encoded as they come (train/data/encoding_source.h). */
+ * cache, but from raw fields that are encoded on the fly (train/data/encoding_source.h). */
 typedef enum ups_data_residency {
     UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
     UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
@@ -152,7 +152,6 @@ typedef struct ups_cache_config {
     int64_t samples_per_shard;
     int64_t level;
     float max_abs_error; /* 0: latents change by FP16's rounding alone */
-    bool fill;           /* what training encodes as it goes is put into the cache */
     ups_on_bad_sample on_bad_sample;
     double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
 } ups_cache_config;

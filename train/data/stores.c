@@ -22,8 +22,6 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
                                           ups_residency_need encoded) {
     uint64_t memory = ups_residency_memory(config);
     ups_residency_choice choice = {0};
-    if (config->cache.fill) choice.filling = smaller(encoded.decoded / 2, memory / 3); /* FP16 beside float32 */
-    memory -= choice.filling;
     choice.encoded = smaller(encoded.decoded, memory);
     memory -= choice.encoded;
     ups_data_residency wanted = config->data.residency;
@@ -33,7 +31,7 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
     return choice;
 }
 
-/* Entries of one kind: those whose samples are read from files, or those that are encoded as they come. */
+/* Entries of one kind: those whose samples are read from files, or those that are encoded on the fly. */
 typedef struct kind {
     bool encoded;
     ups_residency residency;

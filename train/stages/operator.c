@@ -1,16 +1,14 @@
 /* Stage `operator`: the latent operator trained on latents of all tasks together: cached ones, or such as are encoded
- * as they come.
+ * on the fly.
  *
  * A window is one frame and its successors: two frames for one step, `rollout_steps` + 1 for the rollout loss, fewer
  * where a task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one
  * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
  * set of losses that falls due. */
 #include "base/log.h"
-#include "base/sizes.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
-#include "train/data/stores.h"
 #include "train/stages/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
@@ -27,8 +25,7 @@ typedef struct operator_stage {
     float *dt, *condition, *one_hot;       /* a batch's */
     ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
-    ups_encoder_pool *encoders;               /* NULL where all latents are cached */
-    ups_cache_fill **filled[UPS_SPLIT_COUNT]; /* groups of the cache that training fills, by task */
+    ups_encoder_pool *encoders; /* NULL where all latents are cached */
 } operator_stage;
 
 static int64_t kind(const void *context, int task) {
@@ -92,9 +89,8 @@ static ups_loader_load load(const void *context, int index, ups_split split) {
                             .stride = task->config->stride,
                             .frame_elements = o->config->model.tokens * o->config->model.dim,
                             .dtype = UPS_F16};
-    load.limits = o->encodes[split][index]
-                      ? ups_encoding_limits(o->config, task, task->geometry.times, o->config->cache.fill)
-                      : ups_latents_limits(o->config, task);
+    load.limits = o->encodes[split][index] ? ups_encoding_limits(o->config, task, task->geometry.times)
+                                           : ups_latents_limits(o->config, task);
     return load;
 }
 
@@ -118,44 +114,19 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its inputs");
 }
 
-/* Bytes of encoded trajectories of a group that may wait for their shards: its part of what all may take. */
-static uint64_t filling_share(const operator_stage *o, const ups_task *task, ups_split split) {
-    static const ups_split trained[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
-    uint64_t all = 0;
-    for (int t = 0; t < o->tasks->count; t++) {
-        for (int s = 0; s < 2; s++) {
-            if (o->encodes[trained[s]][t])
-                all = ups_size_sum(all, ups_cache_fill_bytes(o->config, &o->tasks->task[t], trained[s]));
-        }
-    }
-    ups_residency_need encoded = {.decoded = ups_size_product(2, all)}; /* FP16 once, float32 then */
-    uint64_t filling = ups_residency_decide(o->config, (ups_residency_need){0}, encoded).filling;
-    return (uint64_t)((double)filling * ((double)ups_cache_fill_bytes(o->config, task, split) / (double)all));
-}
-
-static ups_status open_encoding(operator_stage *o, const ups_task *task, ups_split split, ups_cache_fill **fill,
-                                ups_source **source, ups_error *error) {
-    if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request, &o->encoders, error));
-    if (o->config->cache.fill) {
-        UPS_TRY(ups_cache_fill_open(o->config, task, split, filling_share(o, task, split), fill, error));
-    }
-    return ups_encoding_source_open(o->encoders, task, split, *fill, source, error);
-}
-
 static ups_status find_samples(void *context, int index, ups_split split, ups_loader_task *entry, ups_error *error) {
     operator_stage *o = context;
     const ups_task *task = &o->tasks->task[index];
     size_t count = (size_t)o->tasks->count;
     if (!o->sources[split]) o->sources[split] = calloc(count, sizeof(ups_source *));
-    if (!o->filled[split]) o->filled[split] = calloc(count, sizeof(ups_cache_fill *));
-    if (!o->sources[split] || !o->filled[split]) {
-        return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
-    }
+    if (!o->sources[split]) return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
     ups_source **source = &o->sources[split][index];
-    if (o->encodes[split][index])
-        UPS_TRY(open_encoding(o, task, split, &o->filled[split][index], source, error));
-    else
+    if (o->encodes[split][index]) {
+        if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request, &o->encoders, error));
+        UPS_TRY(ups_encoding_source_open(o->encoders, task, split, source, error));
+    } else {
         UPS_TRY(ups_latents_open(o->config, task, split, source, error));
+    }
     entry->source = *source;
     entry->sample_count = (*source)->count;
     entry->window = o->window[index];
@@ -212,7 +183,7 @@ static bool find_windows(operator_stage *o) {
     return alike;
 }
 
-/* Which groups are encoded as they come. */
+/* Which groups are encoded on the fly. */
 static void choose_encoding(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; t < o->tasks->count; t++) {
@@ -233,14 +204,13 @@ static void say_encoding(const operator_stage *o) {
         }
     }
     if (!first) return;
-    const char *fill = o->config->cache.fill ? ", and put into the cache" : "";
     if (o->config->data.residency == UPS_DATA_ENCODE)
-        ups_log(UPS_LOG_INFO, "operator: fields are encoded as they come%s (residency: encode)", fill);
+        ups_log(UPS_LOG_INFO, "operator: fields are encoded on the fly (residency: encode)");
     else
         ups_log(UPS_LOG_INFO,
-                "operator: the cache of %s/%s is not complete, so fields are encoded as they come%s (`ups cache build` "
+                "operator: the cache of %s/%s is not complete, so fields are encoded on the fly (`ups cache build` "
                 "does that once for all runs)",
-                first, split, fill);
+                first, split);
 }
 
 static ups_stage_description describe(operator_stage *o, const ups_stage_request *request) {
@@ -271,9 +241,7 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
 static void release(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; o->sources[s] && t < o->tasks->count; t++) ups_source_close(o->sources[s][t]);
-        for (int t = 0; o->filled[s] && t < o->tasks->count; t++) ups_cache_fill_close(o->filled[s][t]);
         free(o->sources[s]);
-        free(o->filled[s]);
     }
     ups_encoder_pool_close(o->encoders);
     free(o->dt);

@@ -28,9 +28,8 @@ typedef struct ups_stage_plan {
     size_t validation;       /* the same of validation, whose loader runs beside that of training */
     size_t resident;         /* samples that stay in memory, at most */
     ups_residency residency; /* of samples that are read from files */
-    bool encodes;            /* some are encoded as they come, and stay in memory as far as they fit */
+    bool encodes;            /* some are encoded on the fly, and stay in memory as far as they fit */
     size_t encoders;         /* that do this */
-    size_t filling;          /* encoded trajectories that wait to be written to the cache, at most */
     size_t total;
 } ups_stage_plan;
 
@@ -41,7 +40,7 @@ ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_p
  */
 ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error);
 /* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's, or on latents that are
- * encoded as they come (ups_latents_encode). */
+ * encoded on the fly (ups_latents_encode). */
 ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error);
 
 /* Computes the plan for the batch size it is given. */

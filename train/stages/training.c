@@ -163,7 +163,7 @@ static void add_places(uint64_t *bytes, uint64_t samples, uint64_t each) {
 }
 
 /* What the samples that stay in memory take, judged by the bounds known before there are any; and what encodes those
- * that are encoded as they come. */
+ * that are encoded on the fly. */
 static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_error *error) {
     static const ups_split splits[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
     ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
@@ -182,7 +182,6 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
     ups_residency_choice choice = ups_residency_decide(t->config, needs[0], needs[1]);
     plan->residency = choice.residency;
     plan->resident = choice.read + choice.encoded;
-    plan->filling = choice.filling;
     return plan->encodes ? t->stage->measure_encoders(t->stage->context, &plan->encoders, error) : UPS_OK;
 }
 
@@ -211,8 +210,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         status = plan_residency(&t, plan, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
-        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
-                                plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->filling};
+        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
+                                plan->loader,     plan->validation, plan->resident,    plan->encoders};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
     }
     free(graphs);
