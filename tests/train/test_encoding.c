@@ -2,11 +2,11 @@
 #include "cache/store/source.h"
 #include "pipeline/loader/loader.h"
 #include "tests/base/testing.h"
-#include "tools/encode.h"
-#include "tools/session.h"
 #include "tools/solvers/datagen.h"
+#include "train/cache_build/encode.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
+#include "train/session.h"
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>

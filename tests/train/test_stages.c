@@ -5,11 +5,11 @@
  * included. Optimizer steps are seen through a device that counts and passes on. */
 #include "base/files.h"
 #include "tests/base/testing.h"
-#include "tools/encode.h"
-#include "tools/session.h"
 #include "tools/solvers/datagen.h"
+#include "train/cache_build/encode.h"
 #include "train/data/latents.h"
 #include "train/evaluation/evaluate.h"
+#include "train/session.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -9,7 +9,7 @@
 #include "tools/bench/run_encoder.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/session.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include "base/progress.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/encode.h"
-#include "tools/session.h"
+#include "train/cache_build/encode.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 

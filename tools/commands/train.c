@@ -4,12 +4,12 @@
 #include "base/log.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/encode.h"
-#include "tools/session.h"
+#include "train/cache_build/encode.h"
 #include "train/checkpoint.h"
 #include "train/data/latents.h"
 #include "train/precision.h"
 #include "train/run_lock.h"
+#include "train/session.h"
 #include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>

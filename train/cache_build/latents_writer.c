@@ -1,4 +1,4 @@
-#include "train/data/latents_writer.h"
+#include "train/cache_build/latents_writer.h"
 
 #include "train/data/latents.h"
 #include "train/stages/networks.h"

@@ -1,4 +1,4 @@
-#include "tools/session.h"
+#include "train/session.h"
 
 #include "base/files.h"
 #include "base/log.h"

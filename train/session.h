@@ -1,7 +1,7 @@
 /* What every command that works on a run begins with: the configuration loaded, the device opened, the tasks opened and
  * normalised. */
-#ifndef UPS_TOOLS_SESSION_H
-#define UPS_TOOLS_SESSION_H
+#ifndef UPS_TRAIN_SESSION_H
+#define UPS_TRAIN_SESSION_H
 
 #include "train/stages/stage.h"
 

@@ -1,4 +1,4 @@
-#include "tools/encode_workers.h"
+#include "train/cache_build/workers.h"
 
 #include "base/system/threads.h"
 #include "train/data/frame_encoder.h"

@@ -1,4 +1,4 @@
-#include "tools/reconstruction.h"
+#include "train/evaluation/reconstruction.h"
 
 #include "base/files.h"
 #include "pipeline/storage/convert.h"

@@ -1,10 +1,10 @@
 /* What cached latents are worth as fields: a trajectory's frames as the source has them, and as the run's autoencoder
  * reads them back from the cache; and what of the difference rounding to FP16 is to blame for. */
-#ifndef UPS_TOOLS_RECONSTRUCTION_H
-#define UPS_TOOLS_RECONSTRUCTION_H
+#ifndef UPS_TRAIN_EVALUATION_RECONSTRUCTION_H
+#define UPS_TRAIN_EVALUATION_RECONSTRUCTION_H
 
 #include "cache/store/group.h"
-#include "tools/session.h"
+#include "train/session.h"
 
 /* A run with its trained autoencoder, to decode caches with. */
 typedef struct ups_reconstructor ups_reconstructor;

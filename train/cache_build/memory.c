@@ -1,4 +1,4 @@
-#include "tools/encode_memory.h"
+#include "train/cache_build/memory.h"
 
 #include "base/system/memory_limit.h"
 #include "base/system/threads.h"

@@ -1,7 +1,7 @@
 /* Pours the raw fields of a run through its trained encoder into its latent cache: what `ups cache build`, and the
  * cache stage of `ups train`, do. */
-#ifndef UPS_TOOLS_ENCODE_H
-#define UPS_TOOLS_ENCODE_H
+#ifndef UPS_TRAIN_CACHE_BUILD_ENCODE_H
+#define UPS_TRAIN_CACHE_BUILD_ENCODE_H
 
 #include "cache/build/writer.h"
 #include "train/stages/stage.h"

@@ -5,8 +5,8 @@
  * Where memory is short, the next lot is not read while the last is still encoded, fewer trajectories are read ahead,
  * and fewer encoders, on more processors each, work beside each other; at the least one trajectory is read, then
  * encoded, then the next. What is built is the same to the byte. */
-#ifndef UPS_TOOLS_ENCODE_MEMORY_H
-#define UPS_TOOLS_ENCODE_MEMORY_H
+#ifndef UPS_TRAIN_CACHE_BUILD_MEMORY_H
+#define UPS_TRAIN_CACHE_BUILD_MEMORY_H
 
 #include "train/stages/stage.h"
 

@@ -1,18 +1,18 @@
-/* This thread reads: claims shards, and hands loaded trajectories to the workers (encode_workers.h).
+/* This thread reads: claims shards, and hands loaded trajectories to the workers (workers.h).
  *
  * Other processes may build the same cache: shards are taken a few seconds' worth at a time, so that whoever comes
  * later finds some, and fewer when little is left. What others hold is waited for at the end of the run, when there is
  * nothing else to do. */
-#include "tools/encode.h"
+#include "train/cache_build/encode.h"
 
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
 #include "cache/build/claims.h"
-#include "tools/encode_workers.h"
+#include "train/cache_build/latents_writer.h"
+#include "train/cache_build/workers.h"
 #include "train/data/batches.h"
-#include "train/data/latents_writer.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -3,12 +3,12 @@
  * One more than there are processors, since now and then one waits for the disk. Copies, not one encoder on all
  * processors: trajectories are many, and threads that never wait for each other keep all processors busy.
  *
- * Where they would take too much memory together they are fewer, each on several processors (encode_memory.h). */
-#ifndef UPS_TOOLS_ENCODE_WORKERS_H
-#define UPS_TOOLS_ENCODE_WORKERS_H
+ * Where they would take too much memory together they are fewer, each on several processors (memory.h). */
+#ifndef UPS_TRAIN_CACHE_BUILD_WORKERS_H
+#define UPS_TRAIN_CACHE_BUILD_WORKERS_H
 
 #include "cache/build/writer.h"
-#include "tools/encode_memory.h"
+#include "train/cache_build/memory.h"
 
 typedef struct ups_encode_workers ups_encode_workers;
 
