@@ -13,7 +13,6 @@
 #include "train/stages/training.h"
 #include <stdlib.h>
 
-enum { ONE_STEP, RELATIVE, ROLLOUT, LOSSES };
 enum { LATENTS, DT, PARAMETERS, TASK };
 
 typedef struct operator_stage {
@@ -37,22 +36,24 @@ static int64_t kind(const void *context, int task) {
 
 /* Without a step to roll on to, a task trains on the one-step loss alone; that must not leave it without any. */
 static void build_losses(const operator_stage *o, ups_stage_graph *made, const ups_value *states, int steps) {
-    const ups_operator_losses *losses = &o->config->op.losses;
+    const ups_loss_config *losses = o->config->op.training.losses;
     ups_graph *g = made->graph;
     ups_value first = ups_select_frame(g, made->inputs[LATENTS], 1);
-    bool rollout = (made->losses & 1u << ROLLOUT) && steps > 1;
-    if (made->losses & 1u << ONE_STEP) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses->one_step.weight);
+    bool rollout = (made->losses & 1u << UPS_OPERATOR_ROLLOUT) && steps > 1;
+    if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ONE_STEP].weight);
     }
-    if (made->losses & 1u << RELATIVE) {
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first), losses->relative.weight);
+    if (made->losses & 1u << UPS_OPERATOR_RELATIVE) {
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first),
+                          losses[UPS_OPERATOR_RELATIVE].weight);
     }
     for (int k = 1; k < steps && rollout; k++) {
         ups_value later = ups_select_frame(g, made->inputs[LATENTS], k + 1);
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), losses->rollout.weight / (steps - 1));
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later),
+                          losses[UPS_OPERATOR_ROLLOUT].weight / (steps - 1));
     }
     if (made->objective.count == 0) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses->rollout.weight);
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ROLLOUT].weight);
     }
 }
 
@@ -74,7 +75,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[DT] = dt;
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
-    int steps = made->losses & 1u << ROLLOUT ? (int)window - 1 : 1;
+    int steps = made->losses & 1u << UPS_OPERATOR_ROLLOUT ? (int)window - 1 : 1;
     ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     ups_operator_rollout(g, &o->options, ups_select_frame(g, latents, 0), dt, parameters, one_hot, steps, states);
     build_losses(o, made, states, steps);
@@ -172,7 +173,7 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
-    bool rolls_out = o->config->op.losses.rollout.weight > 0, alike = true;
+    bool rolls_out = o->config->op.training.losses[UPS_OPERATOR_ROLLOUT].weight > 0, alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_task *task = &o->tasks->task[t];
         int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
@@ -220,22 +221,19 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
                           .tasks = request->tasks,
                           .options = ups_run_operator(request->config, request->tasks)};
     choose_encoding(o);
-    return (ups_stage_description){
-        .stage = UPS_STAGE_OPERATOR,
-        .training = &config->training,
-        .losses = {&config->losses.one_step, &config->losses.relative, &config->losses.rollout},
-        .loss_count = LOSSES,
-        .one_task_per_batch = !find_windows(o),
-        .context = o,
-        .kind = kind,
-        .build = build,
-        .load = load,
-        .encodes = encodes,
-        .measure_encoders = measure_encoders,
-        .prepare = prepare,
-        .find_samples = find_samples,
-        .upload = upload,
-        .find_origin = find_origin};
+    return (ups_stage_description){.stage = UPS_STAGE_OPERATOR,
+                                   .training = &config->training,
+                                   .one_task_per_batch = !find_windows(o),
+                                   .context = o,
+                                   .kind = kind,
+                                   .build = build,
+                                   .load = load,
+                                   .encodes = encodes,
+                                   .measure_encoders = measure_encoders,
+                                   .prepare = prepare,
+                                   .find_samples = find_samples,
+                                   .upload = upload,
+                                   .find_origin = find_origin};
 }
 
 static void release(operator_stage *o) {

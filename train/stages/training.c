@@ -95,7 +95,7 @@ static ups_status begin(training *t, const ups_stage_description *stage, const u
                         ups_stage_name(stage->stage), t->config->data.split.train);
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
-    t->mask_count = ups_losses_masks(stage->losses, stage->loss_count, stage->training->steps, t->masks);
+    t->mask_count = ups_losses_masks(stage->training->losses, stage->training->steps, t->masks);
     t->parameters = ups_parameters_create();
     t->graphs = calloc((size_t)(t->tasks->count * t->mask_count), sizeof *t->graphs);
     if (!t->parameters || !t->graphs) {
@@ -256,7 +256,7 @@ static ups_status next_batch(const training *t, ups_loader *loader, const ups_ba
 
 static unsigned losses_due(void *context, int64_t step) {
     const training *t = context;
-    return ups_losses_due(t->stage->losses, t->stage->loss_count, step);
+    return ups_losses_due(t->stage->training->losses, step);
 }
 
 static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {

@@ -13,7 +13,7 @@
 /* A graph for one kind of batch and one set of losses. */
 typedef struct ups_stage_graph {
     int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
-    unsigned losses; /* a mask: bit i for losses[i] of the description */
+    unsigned losses; /* a mask: bit i for training.losses[i] */
     ups_graph *graph;
     ups_step *step; /* NULL while only a plan is wanted */
     ups_value inputs[UPS_STAGE_MAX_INPUTS];
@@ -29,8 +29,6 @@ typedef struct ups_stage_draw {
 typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
-    const ups_loss_config *losses[UPS_MAX_LOSSES];
-    int loss_count;
     bool one_task_per_batch;
     void *context; /* the stage's own; handed to all of the following */
     /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
