@@ -19,6 +19,8 @@ ups_status ups_session_open(const char *config_path, const char *const *override
                             bool normalise, ups_session *session, ups_error *error);
 /* The same later on: with the statistics that `model` tells (an autoencoder; NULL: none), else recalled or measured. */
 ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error);
+/* With those of the run's own autoencoder, unless it is among the stages that are to be trained (a mask). */
+ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error);
 /* What the session's models compute in: `precision: auto` is settled (train/precision.h), and bf16 that is slow here is
  * told of. For commands that plan or use a run; training settles it stage by stage. */
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error);

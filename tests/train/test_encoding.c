@@ -66,7 +66,7 @@ static int make_run(void **state) {
     write_text(scratch("run.yaml"), text);
     ups_error error;
     ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &error), &error);
-    ok(ups_stage_autoencoder_run(&session.request, &error), &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&session.request, &error), &error);
     ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
     ok(ups_encoder_pool_open(&session.request, &pool, &error), &error);
     for (int t = 0; t < TASKS; t++) {

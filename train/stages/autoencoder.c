@@ -171,18 +171,21 @@ static void release(autoencoder *a) {
     free(a->query_coordinates);
 }
 
-ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
+static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_plan(&stage, request, plan, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&a);
     return status;
 }
 
-ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error) {
+static ups_status run(const ups_stage_request *request, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
     ups_status status = ups_stage_training_run(&stage, request, error);
     release(&a);
     return status;
 }
+
+extern const ups_stage_class ups_stage_autoencoder;
+const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run};

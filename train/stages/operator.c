@@ -188,7 +188,7 @@ static bool find_windows(operator_stage *o) {
 static void choose_encoding(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; t < o->tasks->count; t++) {
-            bool cached = o->request->cached && o->config->data.residency == UPS_DATA_AUTO;
+            bool cached = o->request->done & 1u << UPS_STAGE_CACHE && o->config->data.residency == UPS_DATA_AUTO;
             o->encodes[s][t] = !cached && ups_latents_encode(o->config, &o->tasks->task[t], (ups_split)s);
         }
     }
@@ -221,19 +221,21 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
                           .tasks = request->tasks,
                           .options = ups_run_operator(request->config, request->tasks)};
     choose_encoding(o);
-    return (ups_stage_description){.stage = UPS_STAGE_OPERATOR,
-                                   .training = &config->training,
-                                   .one_task_per_batch = !find_windows(o),
-                                   .context = o,
-                                   .kind = kind,
-                                   .build = build,
-                                   .load = load,
-                                   .encodes = encodes,
-                                   .measure_encoders = measure_encoders,
-                                   .prepare = prepare,
-                                   .find_samples = find_samples,
-                                   .upload = upload,
-                                   .find_origin = find_origin};
+    return (ups_stage_description){
+        .stage = UPS_STAGE_OPERATOR,
+        .on_damage = "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` repairs it)",
+        .training = &config->training,
+        .one_task_per_batch = !find_windows(o),
+        .context = o,
+        .kind = kind,
+        .build = build,
+        .load = load,
+        .encodes = encodes,
+        .measure_encoders = measure_encoders,
+        .prepare = prepare,
+        .find_samples = find_samples,
+        .upload = upload,
+        .find_origin = find_origin};
 }
 
 static void release(operator_stage *o) {
@@ -247,15 +249,16 @@ static void release(operator_stage *o) {
     free(o->one_hot);
 }
 
-ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
+static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
-    ups_status status = ups_stage_training_plan(&stage, request, plan, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&o);
     return status;
 }
 
-ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error) {
+/* The cache must have been made by this run's encoder; without one, latents are encoded on the fly. */
+static ups_status run(const ups_stage_request *request, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
     say_encoding(&o);
@@ -263,3 +266,6 @@ ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *e
     release(&o);
     return status;
 }
+
+extern const ups_stage_class ups_stage_operator;
+const ups_stage_class ups_stage_operator = {.depends_on = 1u << UPS_STAGE_AUTOENCODER, .plan = plan, .run = run};

@@ -247,10 +247,7 @@ static ups_status run_batch(training *t, const ups_batch *batch, const int *task
 /* The loader's next batch; NULL at its end. */
 static ups_status next_batch(const training *t, ups_loader *loader, const ups_batch **batch, ups_error *error) {
     ups_status status = ups_loader_next(loader, batch, error);
-    if (status == UPS_ERR_CHECKSUM && t->stage->stage == UPS_STAGE_OPERATOR) {
-        ups_fail_within(error,
-                        "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` mends it)");
-    }
+    if (status == UPS_ERR_CHECKSUM && t->stage->on_damage) ups_fail_within(error, "%s", t->stage->on_damage);
     return status;
 }
 

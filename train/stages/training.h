@@ -30,7 +30,8 @@ typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
     bool one_task_per_batch;
-    void *context; /* the stage's own; handed to all of the following */
+    const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
+    void *context;         /* the stage's own; handed to all of the following */
     /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
     int64_t (*kind)(const void *context, int task);
     /* Fills graph->inputs and graph->objective for batches of `batch` windows; kind, losses and an empty graph are
