@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "model/cpu/device.h"
 #include "train/data/normalisation.h"
+#include "train/networks.h"
 #include "train/precision.h"
-#include "train/stages/networks.h"
 #include "train/state.h"
 #include <stdlib.h>
 
@@ -35,8 +35,6 @@ ups_status ups_session_open(const char *config_path, const char *const *override
     if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(session->config, session->tasks, error);
     if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);
-    session->request =
-        (ups_stage_request){.config = session->config, .tasks = session->tasks, .device = session->device};
     if (status != UPS_OK) ups_session_close(session);
     return status;
 }

@@ -3,13 +3,13 @@
 #ifndef UPS_TRAIN_SESSION_H
 #define UPS_TRAIN_SESSION_H
 
-#include "train/stages/stage.h"
+#include "model/device.h"
+#include "train/data/tasks.h"
 
 typedef struct ups_session {
     ups_run_config *config;
     ups_device *device;
-    ups_tasks *tasks;
-    ups_stage_request request; /* of the above */
+    ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
 } ups_session;
 
 /* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: with the

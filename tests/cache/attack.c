@@ -308,7 +308,7 @@ static void mend_all(attack *a, ups_error *failed) {
             ups_verify_report_free(&a->report[g]);
             continue;
         }
-        if (ups_repair_group(&a->session.request, a->path[g], &a->report[g], a->pool, &repaired, &error) != UPS_OK) {
+        if (ups_repair_group(&a->session, a->path[g], &a->report[g], a->pool, &repaired, &error) != UPS_OK) {
             *failed = error;
         } else if (repaired.after.finding_count > 0) {
             ups_fail(failed, UPS_ERR_FORMAT, "still: %.900s", repaired.after.findings[0].message);

@@ -6,7 +6,7 @@
 #include "train/cache_build/encode.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
-#include "train/session.h"
+#include "train/stages/stage.h"
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
@@ -66,9 +66,9 @@ static int make_run(void **state) {
     write_text(scratch("run.yaml"), text);
     ups_error error;
     ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &error), &error);
-    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&session.request, &error), &error);
-    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
-    ok(ups_encoder_pool_open(&session.request, &pool, &error), &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
+    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
+    ok(ups_encoder_pool_open(&session, &pool, &error), &error);
     for (int t = 0; t < TASKS; t++) {
         const ups_task *task = &session.tasks->task[t];
         ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &cached[t], &error), &error);

@@ -9,7 +9,7 @@
 #include "train/cache_build/encode.h"
 #include "train/data/latents.h"
 #include "train/evaluation/evaluate.h"
-#include "train/session.h"
+#include "train/stages/stage.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -238,13 +238,13 @@ static void run_watched(const char *precision, const char *override, ups_stage s
     ups_error error;
     ups_stage_plan promised;
     open_run(precision, override, &session);
-    ok(ups_stages[stage]->plan(&session.request, &promised, &error), &error);
+    ok(ups_stages[stage]->plan(&(ups_stage_request){.session = &session}, &promised, &error), &error);
     watch(session.device);
 #ifdef WATCHES_ALLOCATIONS
     long before = atomic_load(&alive);
     atomic_store(&most_alive, before);
 #endif
-    ok(ups_stages[stage]->run(&session.request, &error), &error);
+    ok(ups_stages[stage]->run(&(ups_stage_request){.session = &session}, &error), &error);
     assert_int_equal(watched.steps, 12);
     assert_int_equal(watched.device_allocations, 0);
     assert_true(isfinite(logged_loss(name)));
@@ -270,7 +270,7 @@ static void build_cache(const char *precision) {
     ups_error error;
     open_run(precision, NULL, &session);
     ok(ups_encode_remove(session.config, &error), &error);
-    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
+    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
     ups_session_close(&session);
 }
 
@@ -315,8 +315,8 @@ static long build_within(double gib, ups_session *session, ups_status expected, 
     long before = atomic_load(&alive);
     atomic_store(&most_alive, before);
 #endif
-    ups_status status = ups_encode_split(&session->request, &session->tasks->task[0], UPS_SPLIT_TRAIN,
-                                         (ups_encode_options){0}, &report, error);
+    ups_status status =
+        ups_encode_split(session, &session->tasks->task[0], UPS_SPLIT_TRAIN, (ups_encode_options){0}, &report, error);
     if (status != expected) fail_msg("%s", error->message);
 #ifdef WATCHES_ALLOCATIONS
     return atomic_load(&most_alive) - before;
@@ -351,7 +351,7 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
     write_text(scratch("long.yaml"), text);
     ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &error), &error);
     session.config->autoencoder.training.steps = 2;
-    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&session.request, &error), &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
     long taken = build_within(0, &session, UPS_OK, &error);
     char *expected = read_latents(&session, &bytes);
     for (double limit = 24; limit >= 12; limit /= 2) {

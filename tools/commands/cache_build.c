@@ -114,7 +114,7 @@ int ups_cmd_cache_build(int argc, char **argv) {
     json_t *list = arguments.json ? json_array() : NULL;
     ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
     if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
-    if (status == UPS_OK) status = ups_encode_run(&session.request, visit, list, &error);
+    if (status == UPS_OK) status = ups_encode_run(&session, visit, list, &error);
     if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
     if (status == UPS_OK && list) {
         json_dumpf(list, stdout, JSON_INDENT(2));

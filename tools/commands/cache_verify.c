@@ -79,7 +79,7 @@ static void print_report(const char *directory, const ups_verify_report *report)
 static ups_status mend(verification *v, const char *group, const ups_verify_report *found, json_t *facts,
                        ups_error *error) {
     ups_repair_report report;
-    ups_status status = ups_repair_group(&v->session.request, group, found, v->pool, &report, error);
+    ups_status status = ups_repair_group(&v->session, group, found, v->pool, &report, error);
     if (status != UPS_OK) return status;
     v->problems += report.after.finding_count;
     json_t *entry = json_pack("{s:I, s:I, s:b}", "shards", (json_int_t)report.shards, "encoded",

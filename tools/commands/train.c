@@ -78,7 +78,7 @@ static ups_status plan_stages(ups_session *session, const ups_stages_wanted *wan
         UPS_TRY(ups_precision_of_run(config, &session->config->precision, error));
     json_t *list = as_json ? json_object() : NULL;
     ups_status status = UPS_OK, fits = UPS_OK;
-    ups_stage_request request = session->request;
+    ups_stage_request request = {.session = session};
     for (unsigned i = 0; i < config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = config->stages[i];
         if (wanted->stage < 0) request.done |= 1u << stage;

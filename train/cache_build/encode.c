@@ -29,7 +29,7 @@ static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at wh
 
 /* One task and split being encoded by this process. */
 typedef struct split_build {
-    const ups_stage_request *request;
+    const ups_session *session;
     const ups_task *task;
     ups_split split;
     ups_cache_writer *writer;
@@ -125,7 +125,7 @@ static int64_t trajectories_together(const split_build *b, int64_t count) {
 }
 
 static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
-    ups_loader_options options = ups_sequential_loader_options(b->request->config);
+    ups_loader_options options = ups_sequential_loader_options(b->session->config);
     options.pages = b->pages;
     options.slots = b->plan.slots;
     options.decode_threads = b->plan.decode_threads;
@@ -136,8 +136,8 @@ static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
 }
 
 static ups_status start_workers(split_build *b, ups_error *error) {
-    UPS_TRY(ups_encode_plan_make(b->request, b->task, &b->plan, error));
-    return ups_encode_workers_start(b->request, b->task, &b->plan, b->writer, &b->workers, error);
+    UPS_TRY(ups_encode_plan_make(b->session, b->task, &b->plan, error));
+    return ups_encode_workers_start(b->session, b->task, &b->plan, b->writer, &b->workers, error);
 }
 
 /* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
@@ -249,15 +249,15 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
     }
 }
 
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+ups_status ups_encode_split(const ups_session *session, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now(), used = ups_process_seconds();
-    split_build b = {.request = request, .task = task, .split = split, .began = began, .reached = report->reached};
+    split_build b = {.session = session, .task = task, .split = split, .began = began, .reached = report->reached};
     ups_latents_writing writing = {
         .repair = options.repair, .broken = options.broken, .broken_count = options.broken_count};
     find_rank(&writing.rank, &writing.ranks);
-    UPS_TRY(ups_latents_write(request->config, task, split, writing, &b.writer, error));
+    UPS_TRY(ups_latents_write(session->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
     report->was_whole = is_whole(&b);
@@ -286,7 +286,7 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
     report->processor = ups_process_seconds() - used;
-    report->processors = request->device->threads;
+    report->processors = session->device->threads;
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;
@@ -307,16 +307,16 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
 }
 
 /* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
-static ups_status run_pass(const ups_stage_request *request, bool wait, ups_encode_report *reports,
+static ups_status run_pass(const ups_session *session, bool wait, ups_encode_report *reports,
                            void (*visit)(void *context, const ups_encode_report *report), void *context,
                            ups_error *error) {
-    for (int i = 0; i < request->tasks->count * UPS_SPLIT_COUNT; i++) {
-        const ups_task *task = &request->tasks->task[i / UPS_SPLIT_COUNT];
+    for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT; i++) {
+        const ups_task *task = &session->tasks->task[i / UPS_SPLIT_COUNT];
         ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
         if (task->sample_count[split] == 0 || reports[i].whole) continue;
         const ups_encode_report before = reports[i];
         ups_status status =
-            ups_encode_split(request, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
+            ups_encode_split(session, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
         if (status == UPS_ERR_STALE) {
             return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
         }
@@ -329,13 +329,12 @@ static ups_status run_pass(const ups_stage_request *request, bool wait, ups_enco
     return UPS_OK;
 }
 
-ups_status ups_encode_run(const ups_stage_request *request,
-                          void (*visit)(void *context, const ups_encode_report *report), void *context,
-                          ups_error *error) {
-    ups_encode_report *reports = calloc((size_t)request->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
+ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
+                          void *context, ups_error *error) {
+    ups_encode_report *reports = calloc((size_t)session->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
     if (!reports) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    ups_status status = run_pass(request, false, reports, visit, context, error);
-    if (status == UPS_OK) status = run_pass(request, true, reports, visit, context, error);
+    ups_status status = run_pass(session, false, reports, visit, context, error);
+    if (status == UPS_OK) status = run_pass(session, true, reports, visit, context, error);
     free(reports);
     return status;
 }

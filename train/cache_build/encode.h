@@ -4,7 +4,7 @@
 #define UPS_TRAIN_CACHE_BUILD_ENCODE_H
 
 #include "cache/build/writer.h"
-#include "train/stages/stage.h"
+#include "train/session.h"
 #include <stdbool.h>
 
 /* Where the time of a build went: seconds, and seconds of a processor, both summed over threads. Only doubles. */
@@ -48,13 +48,12 @@ typedef struct ups_encode_options {
 
 /* One task and split. A build that was stopped goes on where it stood; a complete cache made by the same encoder is
  * left as it is, or extended when the task got more files; one made by another is refused (UPS_ERR_STALE). */
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+ups_status ups_encode_split(const ups_session *session, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error);
 
 /* All tasks and splits; `visit` (may be NULL) sees each report as it is ready. */
-ups_status ups_encode_run(const ups_stage_request *request,
-                          void (*visit)(void *context, const ups_encode_report *report), void *context,
-                          ups_error *error);
+ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
+                          void *context, ups_error *error);
 
 /* Removes the groups of this run's tasks from its cache, so that they are built anew. Nothing else in the directory is
  * touched. Refused while others build, and to processes of a launcher. */

@@ -11,8 +11,8 @@
 #define LEAST_SLOTS 2         /* one trajectory is read while another is encoded */
 
 /* A trajectory's latents, rounded and, no larger, compressed. */
-static size_t latent_bytes(const ups_stage_request *request, const ups_task *task) {
-    const ups_model_config *model = &request->config->model;
+static size_t latent_bytes(const ups_session *session, const ups_task *task) {
+    const ups_model_config *model = &session->config->model;
     return (size_t)(task->geometry.times * model->tokens * model->dim) * 2 * sizeof(uint16_t);
 }
 
@@ -31,14 +31,14 @@ typedef struct sizes {
     ups_loader_load load;
 } sizes;
 
-static ups_status find_sizes(const ups_stage_request *request, const ups_task *task, sizes *s, ups_error *error) {
+static ups_status find_sizes(const ups_session *session, const ups_task *task, sizes *s, ups_error *error) {
     size_t encoder = 0;
-    UPS_TRY(ups_frame_encoder_measure(request, task, &encoder, error));
-    encoder += latent_bytes(request, task);
-    *s = (sizes){.processors = request->device->threads,
-                 .shares = ups_frame_encoder_share(encoder, request->device->threads),
+    UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
+    encoder += latent_bytes(session, task);
+    *s = (sizes){.processors = session->device->threads,
+                 .shares = ups_frame_encoder_share(encoder, session->device->threads),
                  .encoder = encoder,
-                 .options = ups_sequential_loader_options(request->config),
+                 .options = ups_sequential_loader_options(session->config),
                  .load = {.frames = task->geometry.times,
                           .stride = 1,
                           .frame_elements = ups_sample_frame_elements(&task->geometry),
@@ -81,10 +81,10 @@ static bool shrink(ups_encode_plan *plan, int slots) {
     return true;
 }
 
-ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task *task, ups_encode_plan *plan,
+ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task, ups_encode_plan *plan,
                                 ups_error *error) {
     sizes s;
-    UPS_TRY(find_sizes(request, task, &s, error));
+    UPS_TRY(find_sizes(session, task, &s, error));
     size_t fields = (size_t)task->geometry.times * ups_sample_frame_bytes(&task->geometry);
     int held = s.shares.count + 2; /* by workers, in their queue, in the reader's hands */
     int slots = s.options.slots > held + SLOTS_AHEAD ? s.options.slots : held + SLOTS_AHEAD;
@@ -93,7 +93,7 @@ ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task
                           .slots = slots,
                           .decode_threads = s.options.decode_threads > 0 ? s.options.decode_threads : ups_cpu_count(),
                           .overlapping = true};
-    uint64_t most = memory_limit(request->config);
+    uint64_t most = memory_limit(session->config);
     for (;;) {
         count_bytes(&s, plan);
         if (plan->bytes <= most) return UPS_OK;

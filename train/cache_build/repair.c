@@ -37,13 +37,13 @@ ups_status ups_repair_find_config(const char *path, char **config, ups_error *er
 }
 
 /* Which task and split of the run lies in `group`. */
-static ups_status find_split(const ups_stage_request *request, const char *group, const ups_task **task,
-                             ups_split *split, ups_error *error) {
-    char *cache = ups_run_cache_directory(request->config), wanted[PATH_MAX], here[PATH_MAX];
+static ups_status find_split(const ups_session *session, const char *group, const ups_task **task, ups_split *split,
+                             ups_error *error) {
+    char *cache = ups_run_cache_directory(session->config), wanted[PATH_MAX], here[PATH_MAX];
     if (!cache) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     *task = NULL;
-    for (int i = 0; i < request->tasks->count * UPS_SPLIT_COUNT && !*task && realpath(group, wanted); i++) {
-        const ups_task *candidate = &request->tasks->task[i / UPS_SPLIT_COUNT];
+    for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT && !*task && realpath(group, wanted); i++) {
+        const ups_task *candidate = &session->tasks->task[i / UPS_SPLIT_COUNT];
         char *path = NULL;
         *split = (ups_split)(i % UPS_SPLIT_COUNT);
         if (asprintf(&path, "%s/%s/%s", cache, candidate->name, ups_split_name(*split)) < 0) path = NULL;
@@ -66,7 +66,7 @@ static bool hides_shards(const ups_verify_report *report) {
 }
 
 /* Builds again what `found` tells of, then looks at what was built, or at everything where less was seen before. */
-static ups_status mend_once(const ups_stage_request *request, const char *group, const ups_task *task, ups_split split,
+static ups_status mend_once(const ups_session *session, const char *group, const ups_task *task, ups_split split,
                             const ups_verify_report *found, ups_pool *pool, ups_repair_report *report,
                             ups_error *error) {
     const ups_verify_finding *unread = ups_verify_unread(found);
@@ -80,7 +80,7 @@ static ups_status mend_once(const ups_stage_request *request, const char *group,
     ups_verify_broken_shards(found, shards, &count);
     ups_encode_options options = {.wait = true, .repair = true, .broken = shards, .broken_count = count};
     ups_encode_report encoded;
-    ups_status status = ups_encode_split(request, task, split, options, &encoded, error);
+    ups_status status = ups_encode_split(session, task, split, options, &encoded, error);
     if (status == UPS_OK) {
         report->shards += count;
         report->encoded += encoded.encoded;
@@ -91,17 +91,17 @@ static ups_status mend_once(const ups_stage_request *request, const char *group,
     return status;
 }
 
-ups_status ups_repair_group(const ups_stage_request *request, const char *group, const ups_verify_report *found,
+ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,
                             ups_pool *pool, ups_repair_report *report, ups_error *error) {
     const ups_task *task;
     ups_split split;
     *report = (ups_repair_report){0};
-    UPS_TRY(find_split(request, group, &task, &split, error));
-    UPS_TRY(mend_once(request, group, task, split, found, pool, report, error));
+    UPS_TRY(find_split(session, group, &task, &split, error));
+    UPS_TRY(mend_once(session, group, task, split, found, pool, report, error));
     if (!hides_shards(found) || report->after.finding_count == 0) return UPS_OK;
     ups_verify_report shown = report->after; /* once the documents were mended */
     report->after = (ups_verify_report){0};
-    ups_status status = mend_once(request, group, task, split, &shown, pool, report, error);
+    ups_status status = mend_once(session, group, task, split, &shown, pool, report, error);
     ups_verify_report_free(&shown);
     return status;
 }

@@ -5,7 +5,7 @@
 
 #include "base/system/threads.h"
 #include "cache/inspect/verify.h"
-#include "train/stages/stage.h"
+#include "train/session.h"
 
 typedef struct ups_repair_report {
     int64_t shards;          /* built again, those that were missing included */
@@ -20,7 +20,7 @@ ups_status ups_repair_find_config(const char *path, char **config, ups_error *er
 /* `group` is the directory of a task and split of the run, in which `found` has findings. UPS_ERR_ARGUMENT:
  * it is none of the run's; UPS_ERR_STALE: another encoder or other data made it; UPS_ERR_IO: something could not be
  * read, and nothing was touched. A repair that fails leaves what it had not replaced yet as it was. */
-ups_status ups_repair_group(const ups_stage_request *request, const char *group, const ups_verify_report *found,
+ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,
                             ups_pool *pool, ups_repair_report *report, ups_error *error);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct worker {
 } worker;
 
 struct ups_encode_workers {
-    const ups_stage_request *request;
+    const ups_session *session;
     const ups_task *task;
     ups_cache_writer *writer;
     ups_queue *queue; /* loaded_batch */
@@ -138,7 +138,7 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
 static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *error) {
     worker *w = &all->workers[all->count++];
     w->all = all;
-    UPS_TRY(ups_frame_encoder_open(all->request, all->task, threads, &w->encoder, error));
+    UPS_TRY(ups_frame_encoder_open(all->session, all->task, threads, &w->encoder, error));
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
         return ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");
     }
@@ -146,12 +146,12 @@ static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *
     return UPS_OK;
 }
 
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+ups_status ups_encode_workers_start(const ups_session *session, const ups_task *task, const ups_encode_plan *plan,
                                     ups_cache_writer *writer, ups_encode_workers **result, ups_error *error) {
     *result = NULL;
     ups_encode_workers *all = calloc(1, sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    *all = (ups_encode_workers){.request = request, .task = task, .writer = writer};
+    *all = (ups_encode_workers){.session = session, .task = task, .writer = writer};
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->released, NULL);
     ups_status status = UPS_OK;

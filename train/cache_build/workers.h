@@ -13,7 +13,7 @@
 typedef struct ups_encode_workers ups_encode_workers;
 
 /* As many as the plan says. The others are borrowed until stop. */
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+ups_status ups_encode_workers_start(const ups_session *session, const ups_task *task, const ups_encode_plan *plan,
                                     ups_cache_writer *writer, ups_encode_workers **workers, ups_error *error);
 
 /* Trajectories that come from one loader, in batches of whole ones. */

@@ -6,7 +6,7 @@
 #include "train/data/normalisation.h"
 #include "train/data/trajectories.h"
 #include "train/evaluation/surrogate.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
 
@@ -149,8 +149,9 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 /* ---- the stage ------------------------------------------------------------------------------------------------- */
 
 static ups_stage_description describe(autoencoder *a, const ups_stage_request *request) {
-    const ups_autoencoder_config *config = &request->config->autoencoder;
-    *a = (autoencoder){.config = request->config, .tasks = request->tasks, .queries = config->queries};
+    const ups_autoencoder_config *config = &request->session->config->autoencoder;
+    *a =
+        (autoencoder){.config = request->session->config, .tasks = request->session->tasks, .queries = config->queries};
     return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
                                    .training = &config->training,
                                    .one_task_per_batch = true,

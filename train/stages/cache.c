@@ -2,6 +2,7 @@
  * complete is left as it is, one that is not is gone on with. */
 #include "base/log.h"
 #include "train/cache_build/encode.h"
+#include "train/stages/stage.h"
 
 static void say_group(void *context, const ups_encode_report *report) {
     const ups_cache_summary *s = &report->summary;
@@ -11,8 +12,8 @@ static void say_group(void *context, const ups_encode_report *report) {
 }
 
 static ups_status run(const ups_stage_request *request, ups_error *error) {
-    if (request->restart) UPS_TRY(ups_encode_remove(request->config, error));
-    return ups_encode_run(request, say_group, NULL, error);
+    if (request->restart) UPS_TRY(ups_encode_remove(request->session->config, error));
+    return ups_encode_run(request->session, say_group, NULL, error);
 }
 
 static const char *needless(const ups_run_config *config) {

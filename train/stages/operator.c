@@ -9,7 +9,7 @@
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
 
@@ -102,7 +102,7 @@ static bool encodes(const void *context, int index, ups_split split) {
 
 static ups_status measure_encoders(const void *context, size_t *bytes, ups_error *error) {
     const operator_stage *o = context;
-    return ups_encoder_pool_measure(o->request, bytes, error);
+    return ups_encoder_pool_measure(o->request->session, bytes, error);
 }
 
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {
@@ -123,7 +123,7 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     if (!o->sources[split]) return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
     ups_source **source = &o->sources[split][index];
     if (o->encodes[split][index]) {
-        if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request, &o->encoders, error));
+        if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request->session, &o->encoders, error));
         UPS_TRY(ups_encoding_source_open(o->encoders, task, split, source, error));
     } else {
         UPS_TRY(ups_latents_open(o->config, task, split, source, error));
@@ -215,11 +215,11 @@ static void say_encoding(const operator_stage *o) {
 }
 
 static ups_stage_description describe(operator_stage *o, const ups_stage_request *request) {
-    const ups_operator_stage_config *config = &request->config->op;
+    const ups_operator_stage_config *config = &request->session->config->op;
     *o = (operator_stage){.request = request,
-                          .config = request->config,
-                          .tasks = request->tasks,
-                          .options = ups_run_operator(request->config, request->tasks)};
+                          .config = request->session->config,
+                          .tasks = request->session->tasks,
+                          .options = ups_run_operator(request->session->config, request->session->tasks)};
     choose_encoding(o);
     return (ups_stage_description){
         .stage = UPS_STAGE_OPERATOR,

@@ -151,8 +151,7 @@ static ups_status record(stages_run *r, ups_stage stage, ups_error *error) {
 }
 
 static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
-    ups_stage_request request = r->session->request;
-    request.restart = r->wanted->restart;
+    ups_stage_request request = {.session = r->session, .restart = r->wanted->restart};
     if (ups_run_training(r->config, stage)) UPS_TRY(decide(r, stage, &request.resume, error));
     UPS_TRY(settle_precision(r, stage, request.resume, error));
     if (r->state.stage[stage].finished) { /* no longer: a stop from here on has to be resumable */

@@ -3,7 +3,7 @@
 #ifndef UPS_TRAIN_STAGES_RUN_H
 #define UPS_TRAIN_STAGES_RUN_H
 
-#include "train/session.h"
+#include "train/stages/stage.h"
 
 typedef struct ups_stages_wanted {
     int stage;    /* this one alone; −1: all of the configuration's */

@@ -52,7 +52,7 @@ static ups_status find_batch(const ups_training_config *training, const char *st
 
 ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
                                   void *context, ups_stage_plan *plan, ups_error *error) {
-    const ups_run_config *config = request->config;
+    const ups_run_config *config = request->session->config;
     const ups_training_config *training = ups_run_training(config, stage);
     const char *name = ups_stage_name(stage);
     int64_t batch = training->batch_size;

@@ -3,14 +3,10 @@
 #ifndef UPS_TRAIN_STAGES_STAGE_H
 #define UPS_TRAIN_STAGES_STAGE_H
 
-#include "model/device.h"
-#include "model/plan.h"
-#include "train/data/tasks.h"
+#include "train/session.h"
 
 typedef struct ups_stage_request {
-    const ups_run_config *config;
-    ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
-    ups_device *device;
+    const ups_session *session;
     unsigned done; /* a mask: a plan is for when these stages have run */
     bool resume;   /* go on from the checkpoint that is there; otherwise begin at step 0 */
     bool restart;  /* what is there of the stage is given up */

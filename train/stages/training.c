@@ -7,8 +7,8 @@
 #include "train/data/stores.h"
 #include "train/data/task_sampling.h"
 #include "train/loop.h"
+#include "train/networks.h"
 #include "train/precision.h"
-#include "train/stages/networks.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
@@ -89,8 +89,11 @@ static void end(training *t) {
 /* The graphs, without memory to run in. */
 static ups_status begin(training *t, const ups_stage_description *stage, const ups_stage_request *request,
                         int64_t batch, ups_error *error) {
-    *t = (training){
-        .stage = stage, .request = request, .config = request->config, .tasks = request->tasks, .batch = batch};
+    *t = (training){.stage = stage,
+                    .request = request,
+                    .config = request->session->config,
+                    .tasks = request->session->tasks,
+                    .batch = batch};
     if (t->config->data.split.train <= 0) {
         return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
                         ups_stage_name(stage->stage), t->config->data.split.train);
@@ -200,7 +203,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
     if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory;
     if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->device, &memory, error);
+        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
     }
     if (status == UPS_OK) {
         plan->activations = memory.activations;
@@ -362,7 +365,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
 }
 
 static ups_status allocate(training *t, ups_error *error) {
-    ups_device *device = t->request->device;
+    ups_device *device = t->request->session->device;
     bool bf16 = ups_run_compute(t->config) == UPS_BF16;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, bf16, t->config->seed, error));
     t->windows = calloc((size_t)t->batch, sizeof *t->windows);
@@ -456,7 +459,7 @@ static ups_status train(training *t, ups_error *error) {
                              .output = t->config->output,
                              .resume = &state,
                              .opening = t->opening,
-                             .device = t->request->device,
+                             .device = t->request->session->device,
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,
                              .task_names = names,
