@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
-#define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
+#define MAX_TAKE (1 << 16)                                /* trajectories, at any rate */
 #define BATCHES_EACH 4                                    /* for every worker, of what is taken at once, at least */
 static const double take_seconds = 8;                     /* worth of trajectories taken at once */
 static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
@@ -84,11 +84,11 @@ static ups_status check_cancelled(const split_build *b, ups_error *error) {
 /* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
  * even share of half of what is left, so that all end together. */
 static int64_t worth_taking(split_build *b) {
-    double most = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
+    double worth = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
     ups_cache_writer_state state = ups_cache_writer_look(b->writer);
     double share = (double)(state.samples - state.done) / (2.0 * (state.others + 1));
-    if (state.others > 0 && most > share) most = share;
-    return most < 1 ? 1 : most > MOST_TAKE ? MOST_TAKE : (int64_t)most;
+    if (state.others > 0 && worth > share) worth = share;
+    return worth < 1 ? 1 : worth > MAX_TAKE ? MAX_TAKE : (int64_t)worth;
 }
 
 /* ---- lots: what is taken at once -------------------------------------------------------------------------------- */
@@ -105,9 +105,9 @@ static void close_lot(split_build *b, lot *l) {
     if (l->of.loader) {
         ups_loader_statistics loaded;
         ups_loader_statistics_get(l->of.loader, &loaded);
-        b->stages.read_processor += loaded.processor_io;
+        b->stages.read_cpu += loaded.processor_io;
         b->stages.decode += loaded.seconds_decode;
-        b->stages.decode_processor += loaded.processor_decode;
+        b->stages.decode_cpu += loaded.processor_decode;
         b->stages.disk += loaded.seconds_disk;
         ups_loader_report_bad(l->of.loader, 0);
         ups_loader_close(l->of.loader);
@@ -143,10 +143,10 @@ static ups_status start_workers(split_build *b, ups_error *error) {
 /* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
 static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
     *result = NULL;
-    int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
+    int64_t worth = worth_taking(b), room = ups_cache_writer_room(b->writer, worth);
     lot *l = calloc(1, sizeof *l);
     if (l) l->taken = malloc(2 * (size_t)room * sizeof *l->taken);
-    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, most, l->taken, &l->count, error)
+    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, worth, l->taken, &l->count, error)
                                       : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     if (status == UPS_OK && l->count > 0) {
         l->of.samples = l->taken;
@@ -278,14 +278,14 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     ups_cache_writer_close(b.writer);
     report->stages = b.stages;
     report->stages.encode = b.times.encode;
-    report->stages.encode_processor = b.times.encode_processor;
+    report->stages.encode_cpu = b.times.encode_cpu;
     report->stages.compress = b.times.put - state.publishing;
-    report->stages.compress_processor = b.times.put_processor - state.publishing_processor;
+    report->stages.compress_cpu = b.times.put_cpu - state.publishing_processor;
     report->stages.publish = state.publishing;
-    report->stages.publish_processor = state.publishing_processor;
+    report->stages.publish_cpu = state.publishing_processor;
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
-    report->processor = ups_process_seconds() - used;
+    report->cpu = ups_process_seconds() - used;
     report->processors = session->device->threads;
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
@@ -299,7 +299,7 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
     report->frames += before->frames;
     report->field_bytes += before->field_bytes;
     report->seconds += before->seconds;
-    report->processor += before->processor;
+    report->cpu += before->cpu;
     double *to = (double *)&report->stages;
     const double *from = (const double *)&before->stages;
     for (size_t i = 0; i < sizeof report->stages / sizeof *to; i++) to[i] += from[i];

@@ -7,15 +7,15 @@
 #include "train/session.h"
 #include <stdbool.h>
 
-/* Where the time of a build went: seconds, and seconds of a processor, both summed over threads. Only doubles. */
+/* Where the time of a build went: seconds and CPU seconds, both summed over threads. Only doubles. */
 typedef struct ups_encode_stages {
-    double disk;                         /* decode threads waiting for what is read */
-    double read_processor;               /* of the thread that reads */
-    double decode, decode_processor;     /* with copying out of the page cache */
-    double encode, encode_processor;     /* fields to latents */
-    double compress, compress_processor; /* and rounding, and checksums */
-    double publish, publish_processor;   /* shards written, synced, renamed */
-    double idle;                         /* workers without anything to do */
+    double disk;                   /* decode threads waiting for what is read */
+    double read_cpu;               /* of the thread that reads */
+    double decode, decode_cpu;     /* with copying out of the page cache */
+    double encode, encode_cpu;     /* fields to latents */
+    double compress, compress_cpu; /* and rounding, and checksums */
+    double publish, publish_cpu;   /* shards written, synced, renamed */
+    double idle;                   /* workers without anything to do */
 } ups_encode_stages;
 
 #define UPS_ENCODE_PARTS 10
@@ -32,7 +32,7 @@ typedef struct ups_encode_report {
     int64_t frames;
     uint64_t field_bytes;
     int processors;
-    double processor; /* seconds of them used by all threads */
+    double cpu; /* CPU seconds of all threads */
     ups_encode_stages stages;
     double reached[UPS_ENCODE_PARTS]; /* seconds after which a tenth, two tenths … of what was to be encoded had been
                                          handed to the encoders; 0: never, for others did that */

@@ -8,7 +8,7 @@
 #define GIB ((double)(1 << 30))
 #define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */
 #define SLOTS_AHEAD 2         /* trajectories being read while the workers are busy */
-#define LEAST_SLOTS 2         /* one trajectory is read while another is encoded */
+#define MIN_SLOTS 2           /* one trajectory is read while another is encoded */
 
 /* A trajectory's latents, rounded and, no larger, compressed. */
 static size_t latent_bytes(const ups_session *session, const ups_task *task) {
@@ -66,7 +66,7 @@ static void count_bytes(const sizes *s, ups_encode_plan *plan) {
 
 /* One step towards less memory, the cheapest that is left; false: there is none. */
 static bool shrink(ups_encode_plan *plan, int slots) {
-    if (plan->slots > LEAST_SLOTS) {
+    if (plan->slots > MIN_SLOTS) {
         plan->slots--;
     } else if (plan->overlapping) {
         plan->overlapping = false;
@@ -93,10 +93,10 @@ ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task
                           .slots = slots,
                           .decode_threads = s.options.decode_threads > 0 ? s.options.decode_threads : ups_cpu_count(),
                           .overlapping = true};
-    uint64_t most = memory_limit(session->config);
+    uint64_t limit = memory_limit(session->config);
     for (;;) {
         count_bytes(&s, plan);
-        if (plan->bytes <= most) return UPS_OK;
+        if (plan->bytes <= limit) return UPS_OK;
         if (!shrink(plan, slots)) break;
     }
     return ups_fail(error, UPS_ERR_MEMORY,
@@ -104,5 +104,5 @@ ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task
                     "values) takes %.3f GiB with its encoder, but %.3f GiB may be used: raise cache.memory_limit, or "
                     "build where more memory is free",
                     task->name, (long long)task->geometry.times, (long long)s.load.frame_elements,
-                    (double)plan->bytes / GIB, (double)most / GIB);
+                    (double)plan->bytes / GIB, (double)limit / GIB);
 }

@@ -1,4 +1,4 @@
-/* Mends caches: what verification found broken is built again from the source, with the same encoder, and comes out
+/* Repairs caches: what verification found broken is built again from the source, with the same encoder, and comes out
  * with the bytes that it had. What `ups cache verify --repair` does. */
 #ifndef UPS_TRAIN_CACHE_BUILD_REPAIR_H
 #define UPS_TRAIN_CACHE_BUILD_REPAIR_H

@@ -43,8 +43,8 @@ static void put_frames(void *context, const float *latents, int64_t count) {
     double began = ups_now(), used = ups_thread_seconds();
     ups_cache_writer_add(w->all->writer, w->putting, latents, count);
     double took = ups_now() - began, took_used = ups_thread_seconds() - used;
-    w->times.put += took, w->times.put_processor += took_used;
-    w->times.encode -= took, w->times.encode_processor -= took_used;
+    w->times.put += took, w->times.put_cpu += took_used;
+    w->times.encode -= took, w->times.encode_cpu -= took_used;
 }
 
 /* Window `window` of a batch: a whole trajectory. */
@@ -65,9 +65,9 @@ static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window
     else
         ups_cache_writer_abandon(writer, w->putting);
     w->times.encode += encoded - began;
-    w->times.encode_processor += used_encoded - used;
+    w->times.encode_cpu += used_encoded - used;
     w->times.put += ups_now() - encoded;
-    w->times.put_processor += ups_thread_seconds() - used_encoded;
+    w->times.put_cpu += ups_thread_seconds() - used_encoded;
     return status;
 }
 
@@ -120,9 +120,9 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
         ups_frame_encoder_close(workers->workers[i].encoder);
         const ups_encode_times *of = &workers->workers[i].times;
         times->encode += of->encode;
-        times->encode_processor += of->encode_processor;
+        times->encode_cpu += of->encode_cpu;
         times->put += of->put;
-        times->put_processor += of->put_processor;
+        times->put_cpu += of->put_cpu;
         times->idle += of->idle;
     }
     ups_status status = workers->status;

@@ -33,9 +33,9 @@ bool ups_encode_workers_finished(ups_encode_workers *workers, const ups_encode_l
 
 /* Where the workers' time went, summed over them. */
 typedef struct ups_encode_times {
-    double encode, put, idle;               /* seconds: of the encoder; of rounding, compressing and publishing; without
-                                               anything to do */
-    double encode_processor, put_processor; /* of these, seconds of a processor */
+    double encode, put, idle;   /* seconds: of the encoder; of rounding, compressing and publishing; without
+                                   anything to do */
+    double encode_cpu, put_cpu; /* of these, CPU seconds */
 } ups_encode_times;
 
 /* Drains, ends the threads, adds to `times`, frees; returns the first failure of any. NULL is fine. */

@@ -1,6 +1,7 @@
 /* The keys of a run's configuration. A key is its member in config.h and its entry here; docs/ups.1 lists it too. */
 #include "train/config/config.h"
 
+#include "base/files.h"
 #include "train/config/check.h"
 #include "train/losses.h"
 #include <limits.h>
@@ -282,6 +283,20 @@ ups_status ups_run_config_load(const char *path, const char *const *overrides, s
 
 void ups_run_config_free(ups_run_config *config) {
     ups_config_free(config);
+}
+
+char *ups_run_config_find(const char *directory) {
+    enum { LEVELS = 3 }; /* cache/task/split */
+    char at[PATH_MAX];
+    if (!realpath(directory, at)) return NULL;
+    for (int level = 0; level <= LEVELS && *at; level++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s/config.yaml", at) < 0) return NULL;
+        if (ups_path_exists(path)) return path;
+        free(path);
+        *strrchr(at, '/') = '\0';
+    }
+    return NULL;
 }
 
 /* ---- paths ----------------------------------------------------------------------------------------------------- */

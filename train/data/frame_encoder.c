@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_MEMORY ((size_t)3 << 30) /* of all encoders that run beside each other, about */
+#define MAX_MEMORY ((size_t)3 << 30) /* of all encoders that run beside each other, about */
 
 typedef struct task_encoder {
     const ups_task *task;
@@ -217,7 +217,7 @@ ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task 
 }
 
 ups_encoder_shares ups_frame_encoder_share(size_t each, int processors) {
-    size_t fitting = each > 0 ? MOST_MEMORY / each : (size_t)processors;
+    size_t fitting = each > 0 ? MAX_MEMORY / each : (size_t)processors;
     if (fitting >= (size_t)processors) return (ups_encoder_shares){processors, 1};
     int count = fitting > 0 ? (int)fitting : 1;
     return (ups_encoder_shares){count, processors / count};

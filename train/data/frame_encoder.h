@@ -13,7 +13,7 @@
 typedef struct ups_frame_encoder ups_frame_encoder;
 
 /* The run's trained autoencoder (UPS_ERR_IO where there is none, UPS_ERR_STALE where it is of another configuration),
- * for `only` that task, or with NULL for all of the session's. `threads`: processors of its kernels. Everything is
+ * for `only` that task, or with NULL for all of the session's. `threads`: those of its kernels. Everything is
  * borrowed until close. */
 ups_status ups_frame_encoder_open(const ups_session *session, const ups_task *only, int threads,
                                   ups_frame_encoder **encoder, ups_error *error);

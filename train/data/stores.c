@@ -9,7 +9,7 @@
 #define GIB ((double)(1 << 30))
 #define DEFAULT_SHARE 0.25 /* of free memory; `batch_size: auto` plans for half of it */
 
-uint64_t ups_residency_memory(const ups_run_config *config) {
+static uint64_t memory_for_samples(const ups_run_config *config) {
     double given = config->data.residency_memory;
     return (uint64_t)(given > 0 ? given * GIB : DEFAULT_SHARE * (double)ups_memory_free());
 }
@@ -20,7 +20,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
 
 ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need read,
                                           ups_residency_need encoded) {
-    uint64_t memory = ups_residency_memory(config);
+    uint64_t memory = memory_for_samples(config);
     ups_residency_choice choice = {0};
     choice.encoded = smaller(encoded.decoded, memory);
     memory -= choice.encoded;
@@ -41,7 +41,7 @@ typedef struct kind {
 
 static void say(const ups_run_config *config, const char *stage, const kind *of, int64_t samples,
                 const ups_store_facts *kept) {
-    double memory = (double)ups_residency_memory(config) / GIB;
+    double memory = (double)memory_for_samples(config) / GIB;
     if (of->encoded) {
         ups_log(UPS_LOG_INFO,
                 "%s: %lld of %lld encoded samples stay in memory, in %.2f GiB of the %.2f GiB that may be used%s",

@@ -6,9 +6,6 @@
 
 #include "train/config/config.h"
 
-/* Bytes that samples may stay in: data.residency_memory, or a quarter of what is free. */
-uint64_t ups_residency_memory(const ups_run_config *config);
-
 /* What is chosen for samples that are read from files, and for those that are encoded on the fly, and what it takes
  * at most. */
 typedef struct ups_residency_choice {
