@@ -3,7 +3,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include "tools/report/cache_report.h"
-#include "tools/report/latent_picture.h"
+#include "tools/report/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,8 +256,12 @@ static ups_status inspect_sample(const char *directory, int64_t index, const cha
     if (status == UPS_OK && png) {
         char title[300];
         snprintf(title, sizeof title, "%s / %s, sample %lld", group->task, group->split, (long long)index);
-        const double *time = group->time + (group->time_per_sample ? index * group->shape.trajectory.times : 0);
-        status = ups_latent_picture(png, title, group->shape.trajectory, trajectory.latents, time, error);
+        const ups_chunk_shape shape = group->shape.trajectory;
+        const double *time = group->time + (group->time_per_sample ? index * shape.times : 0);
+        const ups_latent_picture picture = {title, shape.times, shape.tokens, shape.dim, trajectory.latents, time};
+        ups_figure figure;
+        status = ups_draw_latents(&figure, UPS_FIGURE_PNG, &picture, error);
+        if (status == UPS_OK) status = ups_figure_publish(&figure, png, error);
     }
     ups_cache_reader_destroy(reader);
     ups_cache_group_close(group);
