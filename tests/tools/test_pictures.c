@@ -140,7 +140,7 @@ static void values_finer_than_pixels_are_averaged(void **state) {
     float *values = malloc(sizeof(float) * N * N);
     assert_non_null(values);
     for (int i = 0; i < N * N; i++)
-        values[i] = (float)((i / N + i % N) % 2); /* a checkerboard: its mean is 1/2 everywhere */
+        values[i] = 0.5f * (float)(i / N % 2 + i % N % 2); /* stripes along both axes: the mean is 1/2 everywhere */
     const ups_field field = {.values = values, .rows = N, .columns = N, .row_stride = N, .column_stride = 1};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     ups_figure figure;
@@ -271,7 +271,7 @@ static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
 
 static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero(void **state) {
     (void)state;
-    const float truth[4] = {0, 0, 4, 4}, prediction[4] = {0, 0, 4, 8}; /* (y, x), row 0 at the bottom */
+    const float truth[4] = {-8, 0, 4, 4}, prediction[4] = {0, 0, 4, 8}; /* (y, x), row 0 at the bottom */
     const ups_comparison_row row = {.prediction = prediction, .truth = truth};
     const ups_comparison comparison = {.title = "t",
                                        .prediction_name = "prediction",
@@ -287,13 +287,13 @@ static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_a
     enum { SIDE = 200, TOP = UPS_PICTURE_TITLE + UPS_PLOT_TOP, LEFT = UPS_PLOT_LEFT };
     const double left[3] = {LEFT, LEFT + SIDE + UPS_PLOT_RIGHT,
                             LEFT + 2 * SIDE + UPS_PLOT_RIGHT + UPS_PLOT_BAR_GAP + UPS_PLOT_BAR + UPS_PLOT_BAR_LABELS};
-    const float upper_right[3] = {1, 0.5f, 1};
+    const float upper_right[3] = {1, 0.75f, 0.75f}, lower_left[3] = {0.5f, 0, 1};
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
     for (int i = 0; i < 3; i++) {
         const ups_colour_map map = i == 2 ? UPS_COLOURS_DIVERGING : UPS_COLOURS_SEQUENTIAL;
         assert_true(same(at(&figure, left[i] + 150, TOP + 50), ups_colour_of(map, upper_right[i])));
-        assert_true(same(at(&figure, left[i] + 50, TOP + 150), ups_colour_of(map, i == 2 ? 0.5f : 0)));
+        assert_true(same(at(&figure, left[i] + 50, TOP + 150), ups_colour_of(map, lower_left[i])));
     }
     end(&figure);
 }
