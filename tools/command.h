@@ -28,6 +28,7 @@
 #define UPS_TOOLS_COMMAND_H
 
 #include "base/error.h"
+#include "base/json.h"
 #include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,6 +79,9 @@ void ups_arguments_integer(ups_arguments *arguments, int64_t minimum, int64_t ma
 void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum, double *value);
 /* The index of the current option's value in `choices` (NULL-terminated). */
 void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index);
+
+/* Prints a result on a line or lines of its own; `flags` are Jansson's. */
+void ups_print_json(const json_t *document, size_t flags);
 
 /* All return the exit code, for `return ups_command_…`. */
 int ups_command_fail(const ups_arguments *arguments,

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
+#include "tools/command.h"
 #include <dirent.h>
 #include <stdio.h>
 
@@ -63,8 +64,7 @@ static void print(const look looks[PARTS + 1], bool as_json) {
         }
         json_t *facts = json_pack("{s:o, s:f, s:f, s:b}", "looks", rows, "resident_growth", growth(looks, false),
                                   "anonymous_growth", growth(looks, true), "descriptors_constant", same);
-        json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-        putchar('\n');
+        ups_print_json(facts, JSON_REAL_PRECISION(6));
         json_decref(facts);
         return;
     }

@@ -199,8 +199,7 @@ static void print(const outcome *out, const ups_source *source, bool as_json) {
                       rate, "gb_per_s", speed, "first_batch_s", out->first_batch_seconds, "trajectories",
                       (json_int_t)out->trajectories, "seconds", out->seconds, "seconds_disk", disk, "seconds_decode",
                       decode, "seconds_consumer", consumer, "seconds_full", full);
-        json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-        putchar('\n');
+        ups_print_json(facts, JSON_REAL_PRECISION(6));
         json_decref(facts);
         return;
     }

@@ -100,8 +100,7 @@ int ups_cmd_cache_export(int argc, char **argv) {
         json_t *result =
             json_pack("{s:s, s:s, s:[I,I,I,I]}", "file", request.path, "format", formats[format], "shape",
                       (json_int_t)count, (json_int_t)each.times, (json_int_t)each.tokens, (json_int_t)each.dim);
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
         json_decref(result);
     } else {
         printf("%s: (%lld, %lld, %lld, %lld) float16\n", request.path, (long long)count, (long long)each.times,

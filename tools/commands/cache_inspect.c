@@ -417,8 +417,7 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
         if (status == UPS_OK && !arguments.json) print_sample(result, groups[0]);
     }
     if (status == UPS_OK && arguments.json) {
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
     }
     json_decref(result);
     ups_cache_groups_free(groups, count);

@@ -56,8 +56,7 @@ static void print_json_list(void) {
                                               (json_int_t)solver->default_resolution, "steps",
                                               (json_int_t)solver->default_steps, "parameters", parameters));
     }
-    json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    putchar('\n');
+    ups_print_json(list, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(list);
 }
 
@@ -153,8 +152,7 @@ static void print_result(const ups_datagen_request *request, const ups_datagen_r
     json_object_set_new(document, "threads", json_integer(result->threads));
     json_object_set_new(document, "seconds", json_real(round(1e4 * result->seconds) * 1e-4));
     json_object_set_new(document, "samples_per_second", json_real(round(1e3 * rate) * 1e-3));
-    json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    putchar('\n');
+    ups_print_json(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(document);
 }
 

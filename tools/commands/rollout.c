@@ -237,8 +237,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
         status = rollout_task(&context, t, report, error);
     }
     if (status == UPS_OK && request->json) {
-        json_dumpf(report, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(report, JSON_INDENT(2));
     }
     json_decref(report);
     free(config);
