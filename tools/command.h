@@ -108,6 +108,14 @@ typedef struct ups_command_group {
  * one. */
 int ups_command_dispatch(const ups_command_group *group, int argc, char **argv);
 
+/* Shows every command of a group and of the groups within it, and every option, also those that all commands have. No
+ * command runs. */
+typedef struct ups_command_visitor {
+    void (*command)(const char *group, const ups_command *command);
+    void (*option)(const ups_usage *usage, const ups_option *option);
+} ups_command_visitor;
+void ups_command_visit(const ups_command_group *group, const ups_command_visitor *visitor);
+
 /* The candidate nearest to `word` by edit distance, or NULL when none is near. `next(context, i)` gives them, NULL at
  * the end. */
 const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
