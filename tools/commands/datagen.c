@@ -48,8 +48,8 @@ static void print_json_list(void) {
             const ups_solver_parameter *one = &solver->parameters[p];
             json_array_append_new(parameters,
                                   json_pack("{s:s, s:f, s:f, s:f, s:b, s:s, s:s}", "name", one->name, "default",
-                                            one->fallback, "minimum", one->minimum, "maximum", one->maximum, "whole",
-                                            one->whole, "unit", one->unit, "help", one->help));
+                                            one->default_value, "minimum", one->minimum, "maximum", one->maximum,
+                                            "whole", one->whole, "unit", one->unit, "help", one->help));
         }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "name", solver->name, "summary",
                                               solver->summary, "equation", solver->equation, "resolution",
@@ -72,7 +72,7 @@ static void describe_solver(const ups_solver *solver, FILE *out) {
     for (int p = 0; p < solver->parameter_count; p++) {
         const ups_solver_parameter *parameter = &solver->parameters[p];
         char setting[64], unit[32] = "";
-        snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->fallback);
+        snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->default_value);
         if (strcmp(parameter->unit, "1") != 0) snprintf(unit, sizeof unit, " [%s]", parameter->unit);
         fprintf(out, "  %-26s%s%s, %g to %g\n", setting, parameter->help, unit, parameter->minimum, parameter->maximum);
     }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { MOST_SECTIONS = 40 };
+enum { MAXIMUM_SECTIONS = 40 };
 
 static const char style[] =
     ":root{color-scheme:light dark;--paper:#fff;--ink:#1c232d;--soft:#566272;--rule:#d8dee6;--card:#f4f6f9;"
@@ -90,19 +90,6 @@ static void write_orders(ups_html *html, const json_t *facts) {
     if (written == 0) ups_html_markup(html, "–");
 }
 
-/* The largest rms that FP16 costs in any decoded field, relative to how the field deviates. */
-static double decoded_share(const json_t *facts) {
-    double share = -1;
-    const json_t *fields = json_object_get(json_object_get(facts, "decoded"), "fields");
-    for (size_t c = 0; c < json_array_size(fields); c++) {
-        const json_t *field = json_array_get(fields, c);
-        double deviation = ups_fact_real(field, "deviation");
-        double rms = ups_fact_real(json_object_get(field, "fp16_error"), "rms");
-        if (deviation > 0 && rms / deviation > share) share = rms / deviation;
-    }
-    return share;
-}
-
 static void write_row(ups_html *html, const json_t *facts, size_t index) {
     ups_html_markup(html, "<tr><th scope=\"row\"><a href=\"#g%zu\">", index);
     if (json_object_get(facts, "error")) {
@@ -112,7 +99,7 @@ static void write_row(ups_html *html, const json_t *facts, size_t index) {
     }
     const json_t *shape = json_object_get(facts, "shape"), *range = json_object_get(facts, "range");
     char size[24];
-    double share = decoded_share(facts);
+    double share = ups_fact_decoded_share(facts);
     ups_html_textf(html, "%s / %s", ups_fact_text(facts, "task"), ups_fact_text(facts, "split"));
     ups_html_markup(html, "</a></th><td>%lld</td><td>%lld × %lld × %lld</td><td>", ups_fact_integer(facts, "present"),
                     ups_fact_integer(shape, "times"), ups_fact_integer(shape, "tokens"),
@@ -179,7 +166,7 @@ static void write_head(ups_html *html, const ups_report_request *request) {
 ups_status ups_cache_report(const ups_report_request *request, ups_error *error) {
     ups_html html = {0};
     const json_t *facts = request->facts;
-    size_t groups = json_array_size(facts), sections = groups < MOST_SECTIONS ? groups : MOST_SECTIONS;
+    size_t groups = json_array_size(facts), sections = groups < MAXIMUM_SECTIONS ? groups : MAXIMUM_SECTIONS;
     write_head(&html, request);
     write_summary(&html, facts);
     write_table(&html, facts);
