@@ -32,8 +32,8 @@ static const char style[] =
     "th,td{padding:.32rem .45rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}"
     "th[scope=row],th:first-child,.words{text-align:left}td.words{white-space:normal;min-width:16rem}"
     "thead th{color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}tbody th{font-weight:500}\n"
-    "svg{display:block;width:100%;min-width:34rem;height:auto;background:#fff;border-radius:.4rem}"
-    "svg image{image-rendering:pixelated}\n"
+    "svg{display:block;width:100%;min-width:34rem;height:auto;background:#fff;border-radius:.4rem;"
+    "image-rendering:pixelated}.picture svg{min-width:48rem}\n"
     "@media (prefers-color-scheme:dark){.chart svg{filter:invert(.92) hue-rotate(180deg)}}\n"
     "details{margin:.5rem 0}summary{cursor:pointer}footer{margin-top:3rem;color:var(--soft);font-size:.88rem}\n"
     "@media print{.wide{overflow:visible}body{max-width:none}}\n";
