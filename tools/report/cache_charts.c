@@ -9,7 +9,7 @@ enum { WIDTH = 640, HEIGHT = 250, TOP = 12, MAXIMUM_DOTS = 1000 };
 static const ups_colour outer = {222, 235, 247}, inner = {165, 200, 234}, accent = {31, 98, 170},
                         warning = {168, 58, 8};
 
-/* A figure with axes; `y_low` and `y_high` as they are, the x axis likewise. */
+/* A figure with its axes drawn. */
 static ups_plot begin(ups_figure *figure, ups_axis x, ups_axis y) {
     const ups_plot plot = {
         .area = {UPS_PLOT_LEFT, TOP, WIDTH - UPS_PLOT_LEFT - UPS_PLOT_RIGHT, HEIGHT - TOP - UPS_PLOT_BOTTOM},

@@ -121,7 +121,7 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
 
 /* ---- fields ---- */
 
-/* The frames' numbers as rows' names, or as the y axis of a field over space and time. */
+/* The y axis of a field over space and time. */
 static ups_axis frame_axis(const ups_reconstruction *r) {
     const double half =
         0.5 * (double)(r->frame[r->frames - 1] - r->frame[0]) / (double)(r->frames > 1 ? r->frames - 1 : 1);
