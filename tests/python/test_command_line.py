@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -204,11 +205,26 @@ class Completion(unittest.TestCase):
         self.assertIn("--brief", self.complete("doctor", "--"))
         self.assertEqual(self.complete("doctor", "--br"), ["--brief"])
 
-    def test_every_shell_has_a_script_that_its_shell_can_read(self):
+    def test_completion_holds_every_command_and_option_of_the_help(self):
+        self.assertEqual(self.complete("bench", "step", "--prof"), ["--profile"])
+        self.assertEqual(self.complete("cache", "inspect", "somewhere", "--ht"), ["--html"])
+        for command in all_commands():
+            shown = ups(*command, "--help").stdout
+            if not listed(shown):
+                options = re.findall(r"^  (?:-., |    )(--[a-z-]+)", shown, re.M)
+                self.assertEqual(sorted(self.complete(*command, "--")), sorted(options), command)
+
+    def test_every_shell_reads_its_script(self):
+        meanings = {}
         for shell in ("bash", "zsh", "fish"):
             script = ups("completion", shell)
-            self.assertEqual(script.returncode, 0)
-            self.assertIn("--help", script.stdout)
+            self.assertEqual((script.returncode, script.stderr), (0, ""))
+            meanings[shell] = [line for line in script.stdout.splitlines() if line.startswith("_ups_add 'ups")]
+            if shutil.which(shell):
+                read = subprocess.run([shell, "-n"], input=script.stdout, capture_output=True, text=True, timeout=PATIENCE)
+                self.assertEqual((read.returncode, read.stderr), (0, ""), shell)
+        self.assertGreater(len(meanings["bash"]), 100)
+        self.assertTrue(meanings["bash"] == meanings["zsh"] == meanings["fish"])
 
 
 if __name__ == "__main__":
