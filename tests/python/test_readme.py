@@ -1,5 +1,5 @@
 """What README.md and docs/*.md tell a user to type. Blocks that begin with ```sh recipe run as written, one after the other in one empty
-folder for each document. Of every other `ups` line, command and options exist."""
+folder for each document. Of every other `ups` line, command and options exist; and so do the files that are named."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from commands import TREE, UPS, run, ups
 
-PATHS = [TREE / "README.md", TREE / "CONTRIBUTING.md", *sorted((TREE / "docs").glob("**/*.md"))]
+PATHS = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "tests/fuzz/README.md", *sorted((TREE / "docs").glob("**/*.md"))]
 DOCUMENTS = {str(path.relative_to(TREE)): path.read_text() for path in PATHS}
 RECIPES = {name: re.findall(r"^```sh recipe\n((?:.*\n)*?)```$", text, re.M) for name, text in DOCUMENTS.items()}
 LINES = sorted({(name, line) for name, text in DOCUMENTS.items() for line in re.findall(r"`(ups [a-z][^`\n]*)`|^(ups .*)$", text, re.M)
@@ -47,3 +47,13 @@ def test_commands_and_options_that_are_named_exist(helps, document, line):
     assert text, "no such command"
     for option in re.findall(r"--[a-z-]+", " ".join(words)):
         assert re.search(rf"{option}\b", text), f"{option} of ups {' '.join(command)}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_are_named_exist(document):
+    text = DOCUMENTS[document]
+    top = {path.name for path in TREE.iterdir()} - {"build"}
+    named = {path for path in re.findall(r"`(\.?[\w-]+/[\w./-]*)`", text) if path.split("/")[0] in top and not re.search(r"\bX\b|_X\b|LAYER", path)}
+    linked = {os.path.relpath(os.path.normpath(os.path.join(TREE, document, "..", link)), TREE)
+              for link in re.findall(r"\]\(([^)#:\s]+)\)", text)}
+    assert [path for path in sorted(named | linked) if not (TREE / path).exists()] == []
