@@ -13,9 +13,9 @@ if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK):
     tempfile.tempdir = "/dev/shm"  # thousands of syncs; which file system it is does not matter here
 
 
-def with_fault(world, arguments, fault):
-    """The finished process, and the calls that were struck, paths being told from the world's folder on."""
-    report = world.runs.path("report")
+def with_fault(sandbox, arguments, fault):
+    """The finished process, and the calls that were struck, paths being told from the sandbox's folder on."""
+    report = sandbox.runs.path("report")
     if os.path.exists(report):
         os.remove(report)
     done = ups(*arguments, "--quiet", env={
@@ -24,7 +24,7 @@ def with_fault(world, arguments, fault):
     if not os.path.exists(report):
         return done, []
     with open(report, encoding="utf-8") as file:
-        return done, [line.rstrip("\n").replace(world.folder + "/", "") for line in file]
+        return done, [line.rstrip("\n").replace(sandbox.folder + "/", "") for line in file]
 
 
 def numbers(count):

@@ -15,7 +15,7 @@ import pytest
 
 from commands import ups
 from injection import numbers, with_fault
-from tiny_run import tree, World
+from tiny_run import tree, Sandbox
 
 VALUES = np.linspace(-1, 1, 4 * 9 * 256, dtype=np.float32).reshape(4, 9, 256)
 
@@ -57,8 +57,8 @@ SAMPLES = 6  # of the run's own data
 
 
 @pytest.fixture(scope="module")
-def world(runs):
-    made = World(runs)
+def sandbox(runs):
+    made = Sandbox(runs)
     write_hdf5(made.path("plain.h5"))
     write_hdf5(made.path("gzip.h5"), chunks=(1, 4, 64), compression="gzip", shuffle=True)
     write_hdf5(made.path("unusual.h5"), chunks=(1, 4, 64), scaleoffset=4)  # by the library alone
@@ -79,17 +79,17 @@ def written(output):
     return tree(output) if output and os.path.isdir(output) else output and Path(output).read_bytes()
 
 
-def try_all(world, part, output, *arguments):
+def try_all(sandbox, part, output, *arguments):
     """`part` of the paths that are read; `output` is what the command writes; None: what it prints, alone."""
-    world.begin("kept")
-    done, struck = with_fault(world, arguments, f"read:1+:none:{part}")
+    sandbox.begin("kept")
+    done, struck = with_fault(sandbox, arguments, f"read:1+:none:{part}")
     assert done.returncode == 0, done.stderr
     expected, said = written(output), done.stdout
     assert struck, "no read was seen: the faults do not reach the command"
     for how in (":EIO", ":cut", "+:short", ":EINTR"):
         for n in numbers(len(struck)):
-            world.begin("kept")
-            done, met = with_fault(world, arguments, f"read:{n}{how}:{part}")
+            sandbox.begin("kept")
+            done, met = with_fault(sandbox, arguments, f"read:{n}{how}:{part}")
             if how in (":EIO", ":cut") and done.returncode == 1:
                 assert re.fullmatch(f"ups: .*{re.escape(part)}.*\n", done.stderr), met
                 assert not (output and os.path.exists(output)), met
@@ -98,32 +98,32 @@ def try_all(world, part, output, *arguments):
                 assert (written(output), done.stdout) == (expected, said), met
 
 
-def dump(world, name, way):
-    output = world.path("dump.npy")
-    try_all(world, "/world/" + name, output, "data", "dump", world.path(name), "-o", output, "--io", way)
+def dump(sandbox, name, way):
+    output = sandbox.path("dump.npy")
+    try_all(sandbox, "/sandbox/" + name, output, "data", "dump", sandbox.path(name), "-o", output, "--io", way)
 
 
 @pytest.mark.parametrize("name, way", [("plain.h5", "threads"), ("gzip.h5", "threads"), ("attributes.h5", "threads"), ("plain.h5", "library"),
                                        ("gzip.h5", "library"), ("unusual.h5", "library"), ("classic.nc", "threads"), ("records.nc", "threads"),
                                        ("four.nc", "threads"), ("four.nc", "library")])
-def test_hdf5_and_netcdf_by_threads_and_by_libraries(world, name, way):
-    dump(world, name, way)
+def test_hdf5_and_netcdf_by_threads_and_by_libraries(sandbox, name, way):
+    dump(sandbox, name, way)
 
 
-def test_netcdf_by_netcdf_c(world):
-    world.begin("kept")
-    found = ups("data", "inspect", world.path("shorter.nc"))
+def test_netcdf_by_netcdf_c(sandbox):
+    sandbox.begin("kept")
+    found = ups("data", "inspect", sandbox.path("shorter.nc"))
     if "which this build is without" in found.stderr:
         pytest.skip("this build is without NetCDF-C")
     assert "read through the library" in found.stdout
-    dump(world, "shorter.nc", "threads")
+    dump(sandbox, "shorter.nc", "threads")
 
 
 @pytest.mark.parametrize("name", ["attributes.h5", "records.nc", "shorter.nc"])
-def test_what_files_contain(world, name):
-    try_all(world, "/world/" + name, None, "data", "inspect", "--json", world.path(name))
+def test_what_files_contain(sandbox, name):
+    try_all(sandbox, "/sandbox/" + name, None, "data", "inspect", "--json", sandbox.path(name))
 
 
-def test_caches(world):
-    output = world.path("latents.npy")
-    try_all(world, "/world/cache/", output, "cache", "export", world.path("cache", "advection", "train"), "-o", output)
+def test_caches(sandbox):
+    output = sandbox.path("latents.npy")
+    try_all(sandbox, "/sandbox/cache/", output, "cache", "export", sandbox.path("cache", "advection", "train"), "-o", output)

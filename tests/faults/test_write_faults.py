@@ -15,7 +15,7 @@ import pytest
 
 from commands import must, ups
 from injection import ALL, numbers, with_fault
-from tiny_run import CONFIG, World
+from tiny_run import CONFIG, Sandbox
 
 SOME = 8  # of the faults, where not all are tried
 SAMPLES = 6  # of the run's data
@@ -42,8 +42,8 @@ COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$|/\.buil
 
 
 @pytest.fixture(scope="module")
-def world(runs):
-    made = World(runs)
+def sandbox(runs):
+    made = Sandbox(runs)
     config = made.config = runs.config("small", SMALL, output=made.path("run"))
     for state, command in (("encoder", ["train", config, "--stage", "autoencoder"]), ("cached", ["cache", "build", config]),
                            ("trained", ["train", config, "--stage", "operator"])):
@@ -58,18 +58,18 @@ def world(runs):
     return made
 
 
-def one_line(world, done, words, what):
+def one_line(sandbox, done, words, what):
     assert done.returncode == 1, what + done.stderr + done.stdout
     lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("[")]  # [clock]: log
     assert len(lines) == 1, what + done.stderr
-    assert re.search(r"^ups: .*" + re.escape(os.path.dirname(world.folder)), lines[0]), what
+    assert re.search(r"^ups: .*" + re.escape(os.path.dirname(sandbox.folder)), lines[0]), what
     assert re.search(words, lines[0]), what
 
 
-def nothing_torn(world, before, after, what):
+def nothing_torn(sandbox, before, after, what):
     """What has a final name is as it was, or as an undisturbed run leaves it, or, in the middle of a run, whole."""
-    for name, content in world.look().items():
-        path = Path(world.folder, name)
+    for name, content in sandbox.look().items():
+        path = Path(sandbox.folder, name)
         if content in (None, before.get(name), after.get(name)) or path.is_symlink() or ".ups-" in name or path.name in ("lock", "metrics.jsonl"):
             continue
         if path.suffix == ".json" or path.name.startswith("builder-"):
@@ -83,59 +83,59 @@ def nothing_torn(world, before, after, what):
             pytest.fail(what + name + " is neither what it was nor what it was to be")
 
 
-def counted(world, state, arguments, calls):
+def counted(sandbox, state, arguments, calls):
     """How many of these calls an undisturbed run makes."""
-    world.begin(state)
-    done, struck = with_fault(world, arguments, f"{calls}:1+:none")
+    sandbox.begin(state)
+    done, struck = with_fault(sandbox, arguments, f"{calls}:1+:none")
     assert done.returncode == 0, done.stderr
     return len(struck)
 
 
-def try_all(world, state, arguments, *again):
+def try_all(sandbox, state, arguments, *again):
     """Runs that meet a fault, each with one after it that does not. `again`: options of the command that goes on after a failure."""
-    world.begin(state)
-    before = world.look()
+    sandbox.begin(state)
+    before = sandbox.look()
     must(*arguments, "--quiet")
-    after = world.look()
-    assert counted(world, state, arguments, "write") > 0, "no write was seen: the faults do not reach the command"
+    after = sandbox.look()
+    assert counted(sandbox, state, arguments, "write") > 0, "no write was seen: the faults do not reach the command"
     for calls, how, words in FAULTY if ALL else random.sample(FAULTY, SOME):
-        for n in numbers(counted(world, state, arguments, calls)):
-            world.begin(state)
+        for n in numbers(counted(sandbox, state, arguments, calls)):
+            sandbox.begin(state)
             fault = f"{calls}:{n}{how}"
-            done, struck = with_fault(world, arguments, fault)
+            done, struck = with_fault(sandbox, arguments, fault)
             what = f"\nups {' '.join(arguments)}, {fault}, struck {struck[:1]}\n"
             if words is None or not struck:
                 assert done.returncode == 0, what + done.stderr
-                assert world.look() == after, what
+                assert sandbox.look() == after, what
                 continue
             if words == "killed":
                 assert done.returncode == -signal.SIGKILL, what + done.stderr
             elif done.returncode != 0 or not re.search(COSTS_NOTHING, struck[0]):
-                one_line(world, done, words, what)
-            nothing_torn(world, before, after, what)
-            if world.look() == after:  # the fault met what comes after everything was in place
+                one_line(sandbox, done, words, what)
+            nothing_torn(sandbox, before, after, what)
+            if sandbox.look() == after:  # the fault met what comes after everything was in place
                 continue
             done = ups(*arguments, *again, "--quiet")
             assert done.returncode == 0, what + "then " + done.stderr
-            assert world.look() == after, what
+            assert sandbox.look() == after, what
 
 
-# The state to begin from; the command, where WORLD is the folder and CONFIG the run's configuration; what goes on after a failure.
+# The state to begin from; the command, where SANDBOX is the folder and CONFIG the run's configuration; what goes on after a failure.
 @pytest.mark.parametrize("state, command, again", [
-    ("empty", "datagen advection1d -o WORLD/a.h5 -n 3 -t 1 -r 16 -s 4", ["--force"]),
-    ("empty", "datagen diffreact2d -o WORLD/d.h5 -n 2 -t 1 -r 16 -s 3", ["--force"]),
+    ("empty", "datagen advection1d -o SANDBOX/a.h5 -n 3 -t 1 -r 16 -s 4", ["--force"]),
+    ("empty", "datagen diffreact2d -o SANDBOX/d.h5 -n 2 -t 1 -r 16 -s 3", ["--force"]),
     ("empty", "train CONFIG --stage autoencoder", ["--resume"]),
     ("cached", "train CONFIG --stage operator", ["--resume"]),
     ("encoder", "cache build CONFIG", []),
     ("damaged", "cache verify --repair CONFIG", []),
-    ("cached", "cache export WORLD/run/cache/advection/train --format npy -o WORLD/latents.npy", []),
-    ("cached", "cache export WORLD/run/cache/advection/train --format hdf5 -o WORLD/latents.hdf5", []),
-    ("cached", "cache export WORLD/run/cache/advection/train --format zarr -o WORLD/latents.zarr", []),
-    ("cached", "cache inspect WORLD/run/cache --html WORLD/page.html", []),
-    ("cached", "cache inspect WORLD/run/cache/advection/train --png WORLD/latent.png", []),
-    ("empty", "data dump DATA/advection.h5 -o WORLD/dump.npy", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format npy -o SANDBOX/latents.npy", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format hdf5 -o SANDBOX/latents.hdf5", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format zarr -o SANDBOX/latents.zarr", []),
+    ("cached", "cache inspect SANDBOX/run/cache --html SANDBOX/page.html", []),
+    ("cached", "cache inspect SANDBOX/run/cache/advection/train --png SANDBOX/latent.png", []),
+    ("empty", "data dump DATA/advection.h5 -o SANDBOX/dump.npy", []),
     ("trained", "eval CONFIG", []),
-    ("trained", "rollout CONFIG -o WORLD/rollout.h5 --png WORLD/pictures", [])])
-def test_a_command_whose_writing_fails_is_told_and_given_again_ends_in_the_same_bytes(world, state, command, again):
-    arguments = command.replace("WORLD", world.folder).replace("CONFIG", world.config).replace("DATA", world.runs.data).split()
-    try_all(world, state, arguments, *again)
+    ("trained", "rollout CONFIG -o SANDBOX/rollout.h5 --png SANDBOX/pictures", [])])
+def test_a_command_whose_writing_fails_is_told_and_given_again_ends_in_the_same_bytes(sandbox, state, command, again):
+    arguments = command.replace("SANDBOX", sandbox.folder).replace("CONFIG", sandbox.config).replace("DATA", sandbox.runs.data).split()
+    try_all(sandbox, state, arguments, *again)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 
-from commands import TIMEOUT, UPS, one_sentence, skipped, ups
+from commands import UPS, one_sentence, run, skipped, ups
 from tiny_run import CONFIG, metrics, tree
 
 NOBODY = 65534
@@ -55,7 +55,7 @@ def refused_fields(runs, write, *parts):
 
 
 def original(runs):
-    return Path(os.path.join(runs.data, "advection.h5")).read_bytes()
+    return Path(runs.data, "advection.h5").read_bytes()
 
 
 def test_an_empty_file_is_refused(runs, trained):
@@ -173,7 +173,7 @@ def test_a_nan_in_a_field_is_skipped_and_recorded_where_the_configuration_says_s
     assert re.search(rf"(tensor\[{sample}\]|sample {sample}\b).*NaN", done.stderr)
     folder = config.removesuffix(".yaml")
     assert all(line["loss"] is not None for line in metrics(folder) if "loss" in line)
-    recorded = json.loads(Path(os.path.join(folder, "cache", "advection", "train", "zarr.json")).read_text())["attributes"]["ups"]
+    recorded = json.loads(Path(folder, "cache", "advection", "train", "zarr.json").read_text())["attributes"]["ups"]
     assert [entry["source_sample"] for entry in recorded["result"]["skipped"]] == [sample]
     runs.must("cache", "verify", os.path.join(folder, "cache"))
 
@@ -294,8 +294,7 @@ def test_escape_sequences_in_names_of_files_are_shown_and_not_obeyed(runs, train
 
 def test_standard_output_that_cannot_be_written_is_a_failure(runs, trained):
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run([UPS, "data", "inspect", os.path.join(runs.data, "advection.h5")], stdout=full,
-                              stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+        done = run(UPS, "data", "inspect", os.path.join(runs.data, "advection.h5"), capture_output=False, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1
     assert re.search("standard output cannot be written: No space left", done.stderr)
 
@@ -309,7 +308,7 @@ def without_rights(runs):
         shutil.copy(UPS, copy)
         os.chmod(copy, 0o755)
     nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    if subprocess.run([*nobody, "true"], capture_output=True).returncode != 0:
+    if run(*nobody, "true").returncode != 0:
         pytest.skip("root of this container cannot become another user, and may write anywhere")
     return [*nobody, copy]
 
@@ -324,8 +323,7 @@ def test_a_directory_without_rights_is_refused(runs, trained):
                       ["datagen", "advection1d", "-o", f"{locked}/a.h5", "-n", "2"]):
         command = [*without_rights(runs), *arguments, "--quiet"]
         before = tree(runs.folder)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-        one_sentence(done, re.escape(locked), "Permission denied")
+        one_sentence(run(*command), re.escape(locked), "Permission denied")
         assert tree(runs.folder) == before
     os.chmod(locked, 0o755)
 
@@ -355,10 +353,9 @@ def on_a_full_disk(config, folder, arguments, kib):
     held = sum(-(-os.path.getsize(os.path.join(at, name)) // 4096) * 4 for at, _, names in os.walk(folder) for name in names)
     saved = folder + ".saved"
     isolate = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-    if subprocess.run([*isolate, "sh", "-c", 'mount -t tmpfs tmpfs "$0"', folder], capture_output=True).returncode != 0:
+    if run(*isolate, "sh", "-c", 'mount -t tmpfs tmpfs "$0"', folder).returncode != 0:
         return None
-    done = subprocess.run([*isolate, "sh", "-c", script, "sh", folder, str(held + kib), saved, UPS, *arguments, "--quiet"],
-                          capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, "FOLDER": folder})
+    done = run(*isolate, "sh", "-c", script, "sh", folder, str(held + kib), saved, UPS, *arguments, "--quiet", env={**os.environ, "FOLDER": folder})
     shutil.rmtree(folder)
     shutil.move(saved, folder)
     return done
@@ -520,8 +517,7 @@ def test_malformed_safetensors_are_refused_as_the_encoder(runs, trained):
     shutil.rmtree(os.path.join(folder, "cache"))
     for what, content in malformed(runs):
         Path(model).write_bytes(content)
-        done = runs.run("cache", "build", config, "--quiet")
-        one_sentence(done, re.escape(model))
+        one_sentence(runs.run("cache", "build", config, "--quiet"), re.escape(model))
         nothing_half_written(folder)
         shutil.rmtree(os.path.join(folder, "cache"), ignore_errors=True)
     os.remove(model)

@@ -105,11 +105,11 @@ def test_an_error_bound_is_held_as_the_cache_holds_it(runs):
     bound = ("--set", "cache.max_abs_error=0.01")
     runs.must("cache", "build", runs.yaml, *bound)
     train(runs, *bound)
-    expected = Path(os.path.join(runs.here, "operator.safetensors")).read_bytes()
+    expected = Path(runs.here, "operator.safetensors").read_bytes()
     for options in (ENCODE, (*ENCODE, *NO_MEMORY)):
         train(runs, "--restart", *bound, *options)
-        assert Path(os.path.join(runs.here, "operator.safetensors")).read_bytes() == expected
-    assert Path(os.path.join(runs.cached, "operator.safetensors")).read_bytes() != expected
+        assert Path(runs.here, "operator.safetensors").read_bytes() == expected
+    assert Path(runs.cached, "operator.safetensors").read_bytes() != expected
 
 
 def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(runs):

@@ -1,4 +1,4 @@
-"""Commands that are stopped at any moment, by SIGKILL or by a polite signal, and given again, end with the same bytes as
+"""Commands that are stopped at any moment, by SIGKILL or by SIGTERM or SIGINT, and given again, end with the same bytes as
 one that nothing disturbed.
 
 UPS_TEST_KILLS sets how many kills there are, over all commands that write. The moments are drawn; how fast the machine
@@ -14,7 +14,7 @@ import time
 import pytest
 
 from commands import TIMEOUT, UPS, must
-from tiny_run import CONFIG, metrics, tree, World
+from tiny_run import CONFIG, metrics, tree, Sandbox
 
 KILLS = int(os.environ.get("UPS_TEST_KILLS", "60"))
 KILLS_A_RUN = 3  # then it may finish, and its bytes are compared
@@ -36,9 +36,9 @@ class Command:
 
 
 @pytest.fixture(scope="module")
-def world(runs):
+def sandbox(runs):
     """Each command has run once, undisturbed: how long it takes and what it leaves is known."""
-    made = World(runs)
+    made = Sandbox(runs)
     config = runs.config("changing", CHANGING, output=made.path("run"))
     cache, group = made.path("run", "cache"), made.path("run", "cache", "advection", "train")
     made.commands = {
@@ -83,9 +83,9 @@ def damage(cache):
 
 # ---- stopping ----
 
-def stop(world, name, number, delay):
+def stop(sandbox, name, number, delay):
     """Gives the command, sends signal `number` after `delay`; the exit code, whether it was still running, and what it said."""
-    process = subprocess.Popen([UPS, *world.commands[name].arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([UPS, *sandbox.commands[name].arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         process.wait(delay)
         running = False
@@ -96,35 +96,35 @@ def stop(world, name, number, delay):
     return process.returncode, running, message
 
 
-def finish(world, name):
+def finish(sandbox, name):
     """Gives it for the last time, unless the signal met a command that had done all."""
-    found = world.look()
-    if found != world.commands[name].after:
-        must(*world.commands[name].arguments)
-        found = world.look()
-    expected = world.commands[name].after
+    found = sandbox.look()
+    if found != sandbox.commands[name].after:
+        must(*sandbox.commands[name].arguments)
+        found = sandbox.look()
+    expected = sandbox.commands[name].after
     assert sorted(found) == sorted(expected)
     for path, content in expected.items():
         assert found[path] == content, path
 
 
 @pytest.mark.parametrize("name", ["datagen", "cache", "repair", "autoencoder", "operator", "npy", "hdf5", "zarr", "rollout", "eval"])
-def test_a_command_killed_at_any_moment_and_given_again_ends_in_the_same_bytes(world, name):
+def test_a_command_killed_at_any_moment_and_given_again_ends_in_the_same_bytes(sandbox, name):
     """At random moments of the duration that the machine has just now: a command that was done before its moment
     makes moments come earlier, one that was met before it had done anything makes them come later. The kills do not
     end before they met the command in enough different states."""
-    command, wanted = world.commands[name], -(-KILLS // len(world.commands))
+    command, wanted = sandbox.commands[name], -(-KILLS // len(sandbox.commands))
     moments = random.Random(name)
     seconds, hit, in_this_run, left = command.seconds, 0, 0, set()
-    world.begin(command.before)
-    untouched = frozenset(tree(world.folder))
+    sandbox.begin(command.before)
+    untouched = frozenset(tree(sandbox.folder))
     while hit < wanted or len(left) < command.states:
         assert hit < 50 * wanted + 500, f"kills met the run in {len(left)} different states alone"
         share = (hit % wanted + moments.random()) / wanted  # one from each of as many equal parts
-        code, running, message = stop(world, name, signal.SIGKILL, share * seconds)
+        code, running, message = stop(sandbox, name, signal.SIGKILL, share * seconds)
         if running and code == -signal.SIGKILL:
             hit, in_this_run = hit + 1, in_this_run + 1
-            state = frozenset(tree(world.folder))
+            state = frozenset(tree(sandbox.folder))
             left.add(state)
             if state == untouched and share > 0.5:
                 seconds *= 1.5
@@ -133,19 +133,19 @@ def test_a_command_killed_at_any_moment_and_given_again_ends_in_the_same_bytes(w
             if in_this_run == 0:
                 seconds *= 0.8
         if not running or code == 0 or in_this_run == KILLS_A_RUN:
-            finish(world, name)
-            world.begin(command.before)
+            finish(sandbox, name)
+            sandbox.begin(command.before)
             in_this_run = 0
-    finish(world, name)
+    finish(sandbox, name)
 
 
-def stop_politely(world, name, number):
+def interrupt(sandbox, name, number):
     """Sends a signal half-way through, or when the machine has it so; what the stopped command said."""
-    seconds, began = world.commands[name].seconds, time.monotonic()
+    seconds, began = sandbox.commands[name].seconds, time.monotonic()
     while time.monotonic() < began + TIMEOUT:
         for share in (0.5, 0.3, 0.7, 0.4, 0.2, 0.6):
-            world.begin(world.commands[name].before)
-            code, running, message = stop(world, name, number, share * seconds)
+            sandbox.begin(sandbox.commands[name].before)
+            code, running, message = stop(sandbox, name, number, share * seconds)
             if running and code == 130:
                 return message
             # It was done before the signal came, or the signal came before the program could take it.
@@ -156,31 +156,31 @@ def stop_politely(world, name, number):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("stage", ["autoencoder", "operator"])
-def test_a_polite_signal_writes_a_checkpoint_and_ends_with_130_and_resumes_to_the_same_bytes(world, stage, number):
-    message = stop_politely(world, stage, number)
+def test_sigterm_and_sigint_leave_a_checkpoint_end_with_130_and_resume_to_the_same_bytes(sandbox, stage, number):
+    message = interrupt(sandbox, stage, number)
     assert re.search(rf"ups: {stage}: stopped at step \d+ of 160; --resume goes on from there", message)
     step = int(message.partition("stopped at step ")[2].split()[0])
-    assert sorted(os.listdir(world.path("run", "checkpoints", stage))) == ["latest.json", f"step-{step:08d}.safetensors"]
-    finish(world, stage)
+    assert sorted(os.listdir(sandbox.path("run", "checkpoints", stage))) == ["latest.json", f"step-{step:08d}.safetensors"]
+    finish(sandbox, stage)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_cache_build_stopped_by_a_signal_ends_with_130_and_goes_on_to_the_same_bytes(world, number):
-    assert "the same command goes on from there" in stop_politely(world, "cache", number)
-    finish(world, "cache")
+def test_a_cache_build_stopped_by_a_signal_ends_with_130_and_goes_on_to_the_same_bytes(sandbox, number):
+    assert "the same command goes on from there" in interrupt(sandbox, "cache", number)
+    finish(sandbox, "cache")
 
 
-def test_a_finished_stage_that_is_resumed_changes_nothing(world):
+def test_a_finished_stage_that_is_resumed_changes_nothing(sandbox):
     for stage, state in (("autoencoder", "encoder"), ("cache", "cached"), ("operator", "trained")):
-        world.begin(state)
-        must(*world.commands[stage].arguments)
-        assert world.look() == world.commands[stage].after
+        sandbox.begin(state)
+        must(*sandbox.commands[stage].arguments)
+        assert sandbox.look() == sandbox.commands[stage].after
 
 
-def test_tasks_were_drawn_in_changing_shares(world):
-    world.begin("trained")
+def test_tasks_were_drawn_in_changing_shares(sandbox):
+    sandbox.begin("trained")
     shares = {}
-    for line in metrics(world.path("run")):
+    for line in metrics(sandbox.path("run")):
         if "validation" in line:
             shares.setdefault(line["stage"], []).append(line["sampling"]["shares"]["darcy"])
     for stage in ("autoencoder", "operator"):

@@ -47,8 +47,7 @@ def test_a_limit_on_file_size_is_told_and_leaves_nothing_half_written(runs, trai
         config, folder = runs.copy("trained")
         for command in all_commands(runs, config, folder):
             before = tree(runs.folder)
-            done = limited(resource.RLIMIT_FSIZE, kib * KIB, *command)
-            one_sentence(done, re.escape(folder), r"the limit on file size \(ulimit -f\) was reached")
+            one_sentence(limited(resource.RLIMIT_FSIZE, kib * KIB, *command), re.escape(folder), r"the limit on file size \(ulimit -f\) was reached")
             nothing_half_written(runs, before)
         shutil.rmtree(folder, ignore_errors=True)
 

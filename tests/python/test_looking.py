@@ -225,8 +225,8 @@ def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):
             group = zarr.open_group(path, mode="r")
             read, sources = group["latent"][:], list(group["source_sample"][:])
         assert read.tobytes() == expected[rows].tobytes() and sources == rows, f"a selection is written in its order ({kind})"
-    part = json.loads(Path(os.path.join(scratch, "chosen.zarr", "zarr.json")).read_text())["attributes"]["ups"]
-    whole = json.loads(Path(os.path.join(store, "zarr.json")).read_text())["attributes"]["ups"]
+    part = json.loads(Path(scratch, "chosen.zarr", "zarr.json").read_text())["attributes"]["ups"]
+    whole = json.loads(Path(store, "zarr.json").read_text())["attributes"]["ups"]
     part, whole = part["fingerprint"], whole["fingerprint"]
     assert part["source"] != whole["source"] and part["encoder_weights"] == whole["encoder_weights"], \
         "a selection's source has another fingerprint than the whole's"
@@ -251,8 +251,7 @@ def test_diff_tells_what_differs(scratch):
     done = cache("diff", a, c, "--json")
     facts = json.loads(done.stdout)
     samples = {"common": 8, "equal": 8, "differing": 0, "only_a": 1, "only_b": 0}
-    assert done.returncode == 1 and facts["same"] is False and facts["groups"][0]["samples"] == samples, \
-        "and with 1 where a sample is missing"
+    assert done.returncode == 1 and facts["same"] is False and facts["groups"][0]["samples"] == samples, "and with 1 where a sample is missing"
     os.makedirs(os.path.join(b, "other"))
     shutil.copytree(os.path.join(b, GROUP), os.path.join(b, "other/train"))
     done = cache("diff", a, b)
@@ -275,7 +274,7 @@ def test_the_list_finds_every_cache_and_pruning_removes_the_unfinished_alone(scr
     os.unlink(os.path.join(gone, "latent/c/1/0/0/0"))
     old = os.path.join(root, "old", GROUP)
     make_cache(os.path.join(root, "old"))
-    document = json.loads(Path(os.path.join(old, "zarr.json")).read_text())
+    document = json.loads(Path(old, "zarr.json").read_text())
     document["attributes"]["ups"]["fingerprint"]["format"] = 0
     json.dump(document, open(os.path.join(old, "zarr.json"), "w"))
     done = cache("list", root, "--json")

@@ -127,11 +127,11 @@ def metrics(folder, clock=True):
     return lines
 
 
-class World:
+class Sandbox:
     """A folder where commands run one after the other, since files name their paths; and its states, to begin from."""
 
     def __init__(self, runs):
-        self.runs, self.folder = runs, runs.path("world")
+        self.runs, self.folder = runs, runs.path("sandbox")
         os.mkdir(self.folder)
         self.keep("empty")
 
