@@ -19,21 +19,22 @@ LONGER = CONFIG.replace("steps: 60", "steps: 300")
 
 
 SAMPLES = 24
-BOTH = pytest.mark.parametrize("precision", ["f32", "bf16"])
+PRECISIONS = ("f32", "bf16", "fp16")
+EACH = pytest.mark.parametrize("precision", PRECISIONS)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def said(runs):
-    """What training said in each precision; the runs f32/ and bf16/ are only read."""
+    """What training said in each precision; the runs in f32/, bf16/ and fp16/ are only read."""
     return {precision: runs.must("train", runs.config(precision, LONGER.replace("precision: f32", "precision: " + precision))).stderr
-            for precision in ("f32", "bf16")}
+            for precision in PRECISIONS}
 
 
 def lines(runs, precision, stage, field):
     return [line for line in metrics(runs.path(precision)) if line["stage"] == stage and field in line]
 
 
-@BOTH
+@EACH
 def test_all_stages_run_in_order_and_leave_their_models(runs, said, precision):
     said = said[precision]
     assert said.index("autoencoder:") < said.index("cache advection/train")
@@ -47,19 +48,46 @@ def test_all_stages_run_in_order_and_leave_their_models(runs, said, precision):
 
 
 # The operator's first line is of steps before the rollout's loss is added.
-@BOTH
+@EACH
 @pytest.mark.parametrize("stage, first, share", [("autoencoder", slice(0, 1), 0.65), ("operator", slice(1, 4), 0.85)])
 @pytest.mark.parametrize("task", ["advection", "darcy"])
-def test_losses_fall_for_every_task_in_both_stages_and_both_precisions(runs, precision, stage, first, share, task):
+def test_losses_fall_for_every_task_in_both_stages_and_all_precisions(runs, precision, stage, first, share, task):
     losses = [line["task_loss"][task] for line in lines(runs, precision, stage, "task_loss") if task in line["task_loss"]]
     assert np.isfinite(losses).all()
     assert np.mean(losses[-5:]) < share * np.mean(losses[first])
 
 
-def test_bf16_trains_to_about_the_loss_of_float32(runs):
+def test_bf16_and_fp16_train_to_about_the_loss_of_float32(runs):
     for stage in ("autoencoder", "operator"):
-        ends = {precision: np.mean([line["loss"] for line in lines(runs, precision, stage, "loss")[-5:]]) for precision in ("f32", "bf16")}
-        assert abs(ends["bf16"] / ends["f32"] - 1) < 0.25, ends
+        ends = {precision: np.mean([line["loss"] for line in lines(runs, precision, stage, "loss")[-5:]]) for precision in PRECISIONS}
+        for precision, within in (("bf16", 0.25), ("fp16", 0.03)):
+            assert abs(ends[precision] / ends["f32"] - 1) < within, (stage, ends)
+
+
+def test_fp16_skips_steps_that_overflow_says_so_and_resumes_exactly(runs):
+    """The largest scale there is makes gradients overflow; it is written where a run stops, and taken up from there."""
+    config = runs.config("scaled", CONFIG.replace("precision: f32", "precision: fp16"))
+    latest = runs.path("scaled", "checkpoints", "autoencoder", "latest.json")
+    command = ("train", config, "--stage", "autoencoder", "--set", "autoencoder.optimizer.schedule=constant", "--set")
+    assert "precision: fp16 (processors compute it in float32" in runs.must(*command, "autoencoder.steps=10").stderr
+    kept = json.loads(Path(latest).read_text())
+    assert kept["loss_scale"] == {"scale": 65536.0, "good_steps": 10, "skipped": 0}
+    kept["loss_scale"]["scale"] = 2.0**24
+    Path(latest).write_text(json.dumps(kept))
+    other, halted = runs.copy("scaled")
+    Path(other).write_text(Path(config).read_text().replace(runs.path("scaled"), halted))
+    runs.must(*command, "autoencoder.steps=40")
+    for steps in (11, 12, 13, 25, 40):
+        runs.must("train", other, *command[2:], f"autoencoder.steps={steps}")
+    logged = [line for line in metrics(runs.path("scaled"), clock=False) if "loss" in line]
+    skipped = logged[1]["skipped"]
+    assert skipped > 0
+    assert [line["loss_scale"] for line in logged] == [65536] + [2.0 ** (24 - skipped)] * 3
+    assert [line["skipped"] for line in logged] == [0] + [skipped] * 3
+    resumed = {line["step"]: line for line in metrics(halted, clock=False) if "loss" in line}
+    assert [resumed[line["step"]] for line in logged] == logged
+    name = "autoencoder.safetensors"
+    assert Path(runs.path("scaled", name)).read_bytes() == Path(halted, name).read_bytes()
 
 
 def test_auto_is_decided_once_said_and_recorded(runs):
