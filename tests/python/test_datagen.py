@@ -103,7 +103,7 @@ def test_reaction_diffusion_is_a_tensor_file_with_nu_and_rho(scratch):
     np.testing.assert_allclose(last, before * growth / (1 + before * (growth - 1)), rtol=1e-5)
 
 
-def check_seed_grodatagen(scratch, solver, shape, edge, t_end, *arguments):
+def check_seed_groups(scratch, solver, shape, edge, t_end, *arguments):
     """Groups as PDEBench's generators write them; returns the data and the YAML of each."""
     make(scratch, solver, "-n", 3, "-r", shape[1], "-s", shape[0], *arguments)
     data, configs = [], []
@@ -128,14 +128,14 @@ def check_seed_grodatagen(scratch, solver, shape, edge, t_end, *arguments):
 
 
 def test_diffusion_sorption_is_groups_of_one_field(scratch):
-    data, configs = check_seed_grodatagen(scratch, "diffsorp1d", (11, 64, 1), (0, 1), 500)
+    data, configs = check_seed_groups(scratch, "diffsorp1d", (11, 64, 1), (0, 1), 500)
     assert configs[0]["por"] == "0.29"
     assert (data[:, 0].max((1, 2)) == data[:, 0].min((1, 2))).all() and (data[:, 0] < 0.2).all()
     assert (data[:, 1:, 0] > 0.8).all() and (data <= 1).all()
 
 
 def test_diffusion_reaction_is_groups_of_two_fields(scratch):
-    data, configs = check_seed_grodatagen(scratch, "diffreact2d", (6, 32, 32, 2), (-1, 1), 5)
+    data, configs = check_seed_groups(scratch, "diffreact2d", (6, 32, 32, 2), (-1, 1), 5)
     assert (configs[1]["Du"], configs[1]["Dv"], configs[1]["k"]) == ("0.001", "0.005", "0.005")
     np.testing.assert_allclose(data[:, 0].std((1, 2)), 1.0, atol=0.1)
     # summed over the square diffusion is nothing: the mean of v follows the means of u and v
@@ -145,7 +145,7 @@ def test_diffusion_reaction_is_groups_of_two_fields(scratch):
 
 
 def test_a_radial_dam_is_groups_of_depths(scratch):
-    data, configs = check_seed_grodatagen(scratch, "swe2d", (6, 40, 40, 1), (-2.5, 2.5), 1, "-p", "inner_height=3")
+    data, configs = check_seed_groups(scratch, "swe2d", (6, 40, 40, 1), (-2.5, 2.5), 1, "-p", "inner_height=3")
     area = (5 / 40) ** 2
     for depth, config in zip(data[..., 0], configs):
         radius = float(config["dam_radius"])

@@ -313,7 +313,7 @@ wraps = lambda f: (write_incompressible(f, (1, 3, 8, 6)), f.attrs.__setitem__("c
     ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(beta=0.4), "periodic"),
     ("1D_Burgers_Sols_Nu0.001.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=0.001), "periodic"),
     ("2D_DarcyFlow_beta100.0_Train.hdf5", lambda f: write_darcy(f, (2, 8, 8)), one(beta=100.0), "not periodic: u is zero there")])
-def test_parameters_and_boundary_are_known_from_pdebenchs_file_names_and_from_attributes_before_those(scratch, name, write_file, parameters, boundary):
+def test_parameters_and_boundary_come_from_attributes_and_from_pdebenchs_file_names(scratch, name, write_file, parameters, boundary):
     facts = inspect(made(scratch, name, write_file))
     assert (facts["parameters"], facts["boundary"], facts["periodic"]) == (parameters, boundary, boundary == "periodic")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
-from commands import make_cache, ups
+from commands import make_cache, one_sentence, ups
 from sealed import rewrite
 from tiny_run import tree
 
@@ -27,11 +27,6 @@ VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "sour
 
 def cache(*arguments):
     return ups("cache", *arguments)
-
-
-def is_sentence(done, *mentioned, code=1):
-    return (done.returncode == code and done.stderr.startswith("ups: ") and done.stderr.count("\n") == 1
-            and all(word in done.stderr for word in mentioned))
 
 
 # ---- the page
@@ -111,7 +106,7 @@ def check_page(page, kind):
     assert "script" not in page.tags, f"it holds no script ({kind})"
     assert not re.search(r"\b(nan|-?inf)\b", page.text()), f"no number on it is NaN or infinite ({kind})"
     assert (page.tables == page.captions > 0 and page.svgs and all(s.get("role") == "img" and s.get("aria-label") for s in page.svgs)
-          and all(i.get("alt") for i in page.images)), f"every table has a caption, every chart and picture a description ({kind})"
+            and all(i.get("alt") for i in page.images)), f"every table has a caption, every chart and picture a description ({kind})"
     assert page.images and all(max(png_size(i["src"])) <= 320 for i in page.images), f"every picture is a whole PNG of at most 320 a side ({kind})"
     assert page.anchors and set(page.anchors) <= page.ids, f"every link leads somewhere on it ({kind})"
     assert "prefers-color-scheme:dark" in page.source and "width=device-width" in page.source, f"it suits dark screens and narrow ones ({kind})"
@@ -135,8 +130,7 @@ def test_the_page_of_a_cache_is_sound_and_text_from_the_cache_stays_text(scratch
     assert page.text().count(evil) == 2, "text from the cache stays text"
     assert "waves / train" in page.text() and "All 2 of them" in page.text(), "samples, ratio and skipped ones are on it"
     assert "--config CONFIG names one" in page.text(), "where there is no run, it says that fields cannot be shown"
-    done = cache("inspect", folder, "--html", os.path.join(scratch, "no/such/folder.html"))
-    assert is_sentence(done, "no/such"), "a page that cannot be written is a sentence"
+    one_sentence(cache("inspect", folder, "--html", os.path.join(scratch, "no/such/folder.html")), "no/such")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +151,7 @@ def test_the_page_of_a_runs_cache_shows_fields_and_looking_changes_nothing(runs,
     page = Page(path)
     check_page(page, "with fields")
     assert all(any(i["alt"].startswith(f"{name}: {what} of sample") for i in page.images)
-              for name in ("u", "nu, frame 1") for what in ("field", "read back", "error")), \
+               for name in ("u", "nu, frame 1") for what in ("field", "read back", "error")), \
         "fields, what is read back and errors are shown for both tasks"
     facts = json.loads(done.stdout)
     fields = [field for group in facts for field in group["decoded"]["fields"]]
@@ -206,11 +200,10 @@ def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):
     assert read.dtype == "f2" and read[there].tobytes() == expected[there].tobytes(), "zarr-python reads it without a plug-in, bit for bit"
     assert np.isnan(read[[2, 5]]).all(), "skipped samples are NaN in it"
     assert (group["time"].shape == (21,) and group["condition"].shape == (9, 2) and np.array_equal(group["source_sample"][:], np.arange(9))
-          and group["statistics"].shape == (9, 6)), "times, conditions, sources and statistics come along"
+            and group["statistics"].shape == (9, 6)), "times, conditions, sources and statistics come along"
     assert cache("verify", store).returncode == 0, "it is a cache in itself, and sound"
     assert cache("diff", os.path.join(folder, GROUP), store).returncode == 0, "it holds what the cache holds"
-    done = cache("export", os.path.join(folder, GROUP), "--format", "zarr", "-o", store)
-    assert is_sentence(done, "is there already"), "a store that is there already is not touched"
+    one_sentence(cache("export", os.path.join(folder, GROUP), "--format", "zarr", "-o", store), "is there already")
 
     chosen, rows = "6-8,0,3", [6, 7, 8, 0, 3]
     for kind in ("npy", "hdf5", "zarr"):
@@ -231,8 +224,7 @@ def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):
     assert part["source"] != whole["source"] and part["encoder_weights"] == whole["encoder_weights"], \
         "a selection's source has another fingerprint than the whole's"
     for wrong in ("9", "0-99"):
-        done = cache("export", os.path.join(folder, GROUP), "-o", os.path.join(scratch, "wrong.npy"), "--samples", wrong)
-        assert is_sentence(done, "the last is 8"), f"a sample that is not there is a sentence ({wrong})"
+        one_sentence(cache("export", os.path.join(folder, GROUP), "-o", os.path.join(scratch, "wrong.npy"), "--samples", wrong), "the last is 8")
     for wrong in ("", "a", "3-1", "1,,2", "1,", "-1", "1-"):
         done = cache("export", os.path.join(folder, GROUP), "-o", os.path.join(scratch, "wrong.npy"), f"--samples={wrong}")
         assert done.returncode == 2 and "0-9,12" in done.stderr, f"what is no list of samples is refused ('{wrong}')"
@@ -256,8 +248,7 @@ def test_diff_tells_what_differs(scratch):
     shutil.copytree(os.path.join(b, GROUP), os.path.join(b, "other/train"))
     done = cache("diff", a, b)
     assert done.returncode == 1 and "other/train: has no counterpart" in done.stdout, "a group without a counterpart is named, with 1"
-    done = cache("diff", a, os.path.join(scratch, "nowhere"))
-    assert is_sentence(done, "nowhere", code=2), "trouble ends with 2 and a sentence"
+    one_sentence(cache("diff", a, os.path.join(scratch, "nowhere")), "nowhere", code=2)
 
 
 # ---- the list, and pruning
@@ -287,8 +278,7 @@ def test_the_list_finds_every_cache_and_pruning_removes_the_unfinished_alone(scr
     assert size["good/" + GROUP] == real and facts["total"]["bytes"] == sum(size.values()), "sizes are those of the files, and summed"
     done = cache("list", root)
     assert done.returncode == 0 and "1 of 3 shards are missing" in done.stdout, "the list names what is wrong"
-    done = cache("list", os.path.join(root, "good/expected.f16"))
-    assert is_sentence(done, "expected.f16"), "a file instead of a directory is a sentence"
+    one_sentence(cache("list", os.path.join(root, "good/expected.f16")), "expected.f16")
 
     unfinished = os.path.join(root, "good", GROUP, "zarr.json")
     rewrite(os.path.dirname(unfinished), lambda attributes: attributes.update(complete=False))

@@ -144,7 +144,7 @@ def test_records_of_classic_files_are_read_without_a_library(scratch, fmt):
     assert storage == ["contiguous"], f"{fmt}: ... and those of one variable alone behind each other"
     refused = dump(path, 0, "library")
     assert (isinstance(refused, str) and "exit 1" in refused and path in refused
-          and "by itself" in refused), f"{fmt}: reading by a library is refused in words"
+            and "by itself" in refused), f"{fmt}: reading by a library is refused in words"
 
 
 @pytest.mark.parametrize("version", (1, 2))
@@ -312,9 +312,9 @@ def test_inspect_names_layout_samples_fields_grid_time_parameters_and_what_is_le
         f.title = "a test"
     facts = inspect(path)
     assert (facts.get("layout") == "netcdf" and facts["samples"] == 3 and facts["fields"] == ["u", "v", "h", "c"]
-          and [(g["axis"], g["points"]) for g in facts["grid"]] == [("lat", 4), ("lon", 5)] and facts["grid"][0]["range"] == [-3, 3]
-          and facts["time"] == {"frames": 6, "range": [0.0, 18000.0]}
-          and facts["parameters"] == {"reynolds": [100, 400], "gravity": [9.81, 9.81], "viscosity": [0.125, 0.125]}), \
+            and [(g["axis"], g["points"]) for g in facts["grid"]] == [("lat", 4), ("lon", 5)] and facts["grid"][0]["range"] == [-3, 3]
+            and facts["time"] == {"frames": 6, "range": [0.0, 18000.0]}
+            and facts["parameters"] == {"reynolds": [100, 400], "gravity": [9.81, 9.81], "viscosity": [0.125, 0.125]}), \
         f"{fmt}: inspect names layout, samples, fields, grid, time and parameters"
     assert "profile" in json.dumps(facts) and "crs" not in json.dumps(facts), f"{fmt}: inspect says what is left out"
     found = dump(path, 2)
@@ -337,7 +337,7 @@ def test_an_hdf5_file_with_dimension_scales_from_h5py_is_read_as_netcdf(scratch)
             f["field"].dims[axis].attach_scale(f[name])
     facts, found = inspect(path), dump(path)
     assert (facts.get("layout") == "netcdf" and facts["time"]["range"] == [0, 150]
-          and [g["axis"] for g in facts["grid"]] == ["lat", "lon"] and same(found, values[:, None])), \
+            and [g["axis"] for g in facts["grid"]] == ["lat", "lon"] and same(found, values[:, None])), \
         "an HDF5 file with dimension scales from h5py is read as NetCDF"
 
 

@@ -71,11 +71,11 @@ def test_a_cache_is_read_as_it_was_made_and_as_it_is_exported(scratch, made):
         assert len(data) == len(kept), "a cache has as many samples as were not skipped"
         assert all(same(data[i], put_in[i]) for i in range(len(data))), "trajectories of a cache are those that were put in"
         assert (all(same(data[i], exported[k]) for i, k in enumerate(kept))
-              and same(data[2], np.load(scratch + "/latents.npy")[kept[2]])), "and those of `ups cache export`, HDF5 and NPY"
+                and same(data[2], np.load(scratch + "/latents.npy")[kept[2]])), "and those of `ups cache export`, HDF5 and NPY"
         assert (data.shape == CACHE_SHAPE[1:] and data.axes == ("time", "token", "channel")
-              and data.dtype == np.float16 and np.array_equal(data.time, times)), "shape, axes, type and time grid are told"
+                and data.dtype == np.float16 and np.array_equal(data.time, times)), "shape, axes, type and time grid are told"
         assert (np.array_equal(np.stack(list(data.parameters.values()), 1), condition[kept], equal_nan=True)
-              and list(data.parameters) == ["beta", "nu"]), "parameters are the export's, by name"
+                and list(data.parameters) == ["beta", "nu"]), "parameters are the export's, by name"
         assert [data.sample(i).origin for i in range(len(data))] == kept, "a sample knows which of the encoded data's it was"
         assert data.attributes["task"] == "waves" and "encoder_weights" in data.attributes["fingerprint"], "what made a cache is told"
         assert len(list(data)) == 8 and same(data[2:7:2], put_in[2:7:2]) and data[3:3].shape == (0, *CACHE_SHAPE[1:]), \
@@ -89,7 +89,7 @@ def test_a_cache_is_read_as_it_was_made_and_as_it_is_exported(scratch, made):
         slices = [slice(a, b, c) for a in (None, 0, 4, -3, 30) for b in (None, 1, 9, -1, 21, 50) for c in (None, 1, 3, -1, -4)]
         assert all(same(data[6, s], put_in[6][s]) for s in slices), f"{len(slices)} slices of frames are NumPy's own"
         assert (same(data[6, -1], put_in[6, -1]) and same(data[-2, 3, 1:3], put_in[-2, 3, 1:3])
-              and same(data[0, 2:5, :, 7], put_in[0, 2:5, :, 7])), "single frames and what comes after them too"
+                and same(data[0, 2:5, :, 7], put_in[0, 2:5, :, 7])), "single frames and what comes after them too"
 
 
 def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
@@ -108,7 +108,7 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
                 f"{name} fields are h5py's, while h5py has the file open"
             assert same(data.read(3, dtype="f4"), native[3][..., None].astype("f4")), f"{name} fields as float32"
             assert (data.parameters["beta"][0] == 0.4 and data.axes == ("time", "x", "channel")
-                  and data.channel_names == ("u",) and np.array_equal(data.sample(1).coordinates["x"], f["x-coordinate"][:])), \
+                    and data.channel_names == ("u",) and np.array_equal(data.sample(1).coordinates["x"], f["x-coordinate"][:])), \
                 f"{name} parameters and coordinates too"
     path = scratch + "/flow.hdf5"
     with h5py.File(path, "w") as f:
@@ -124,7 +124,7 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
             "fields of several datasets are channels"
         batch = next(iter(data.loader(batch_size=2, frames=2, seed=1)))
         assert (batch.values.shape == (2, 2, 4, 8, 6)
-              and all(np.array_equal(batch.values[w], expected[s, t : t + 2]) for w, (s, t) in enumerate(zip(batch.samples, batch.starts)))), \
+                and all(np.array_equal(batch.values[w], expected[s, t : t + 2]) for w, (s, t) in enumerate(zip(batch.samples, batch.starts)))), \
             "and stay so in batches"
     path = scratch + "/grids.hdf5"
     with h5py.File(path, "w") as f:
@@ -137,12 +137,12 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
         for size, shapes in ((1, [(8, 6, 2), (6, 8, 2), (8, 6, 2)]), (2, [(96,), (8, 6, 2)])):
             batches = list(data.loader(batch_size=size, frames=2, shuffle=False))
             assert ([b.values.shape[2:] for b in batches] == shapes
-                  and all(np.array_equal(v.ravel(), f[f"{s:04d}/data"][:2].ravel()) for b in batches for v, s in zip(b.values, b.samples))), \
+                    and all(np.array_equal(v.ravel(), f[f"{s:04d}/data"][:2].ravel()) for b in batches for v, s in zip(b.values, b.samples))), \
                 f"batches of {size} have their samples' grid where they share one"
     paths = [write_tensor(f"{scratch}/part{k}.hdf5", np.full((2, 3, 4), k, "f4"), beta=k) for k in range(3)]
     with ups_reader.open(paths) as data:
         assert ([data[i][0, 0, 0] for i in range(6)] == [0, 0, 1, 1, 2, 2]
-              and list(data.parameters["beta"]) == [0, 0, 1, 1, 2, 2]), "several files are one data set, each with its parameters"
+                and list(data.parameters["beta"]) == [0, 0, 1, 1, 2, 2]), "several files are one data set, each with its parameters"
 
 
 # ---- batches
@@ -174,7 +174,7 @@ def test_batches_hold_the_frames_they_name_in_an_order_that_can_be_resumed(made)
             "each loop is an epoch: every sample once, in an order of its own"
         batch = epochs[0][0]
         assert (np.array_equal(batch.parameters[:, 0], data.parameters["beta"][batch.samples])
-              and np.allclose(batch.dt, 0.05) and loader.parameter_names == ("beta", "nu")), "a batch has its parameters and time step"
+                and np.allclose(batch.dt, 0.05) and loader.parameter_names == ("beta", "nu")), "a batch has its parameters and time step"
         loader.set_epoch(1)
         assert order(loader) == order(epochs[1]), "an epoch can be chosen"
         whole, resumed = order(batch for epoch in epochs for batch in epoch), []
@@ -244,7 +244,7 @@ def test_arrays_outlive_whatever_they_came_from(made):
     del batch
     gc.collect()
     assert (windows.shape == CACHE_SHAPE[1:] and not windows.flags.writeable
-          and any(np.array_equal(windows, value) for value in values)), "windows in place outlive everything too, and cannot be written"
+            and any(np.array_equal(windows, value) for value in values)), "windows in place outlive everything too, and cannot be written"
     library, data, events, found = ups_reader.library.library(), ups_reader.open(path), [], []
     read, close, begun, go_on = library.read, library.close, threading.Event(), threading.Event()
     library.read = lambda *arguments: (begun.set(), go_on.wait(60), read(*arguments), events.append("read"))

@@ -261,9 +261,9 @@ def test_inspect_names_layout_samples_fields_grid_time_and_storage(scratch):
         write_seeds(f, smooth((2, 9, 20, 10, 2), 1), {"chunks": (4, 5, 5, 1), "compression": "lzf", "shuffle": True})
     facts = inspect(path)
     assert (facts["layout"] == "pdebench.seedgroup" and facts["samples"] == 2
-          and facts["fields"] == ["activator", "inhibitor"] and [g["points"] for g in facts["grid"]] == [20, 10]
-          and facts["time"] == {"frames": 9, "range": [0.0, 5.0]} and not facts["periodic"]
-          and facts["arrays"][0]["filters"] == ["shuffle", "lzf"] and facts["arrays"][0]["chunk_shape"] == [4, 5, 5, 1]), \
+            and facts["fields"] == ["activator", "inhibitor"] and [g["points"] for g in facts["grid"]] == [20, 10]
+            and facts["time"] == {"frames": 9, "range": [0.0, 5.0]} and not facts["periodic"]
+            and facts["arrays"][0]["filters"] == ["shuffle", "lzf"] and facts["arrays"][0]["chunk_shape"] == [4, 5, 5, 1]), \
         "inspect names layout, samples, fields, grid, time and storage"
     text = ups("data", "inspect", path)
     assert text.returncode == 0 and "shuffle + lzf" in text.stdout and "activator, inhibitor" in text.stdout, "inspect's text says the same"
