@@ -1,28 +1,21 @@
-"""The operator trained without a cache, on fields that are encoded as they come: the same run, to the byte, as from the
-cache; the cache that it fills on the way; and what it refuses."""
+"""The operator trained without a cache, on fields that are encoded on the fly: the same run, to the byte, as from the cache, and what it
+refuses."""
 
 import json
 import os
-import random
 import re
 import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from commands import TIMEOUT, UPS
 from tiny_run import CONFIG, metrics, tree
 
 ENCODE = ("--set", "data.residency=encode")
-FILL = (*ENCODE, "--set", "cache.fill=true")
 NO_MEMORY = ("--set", "data.residency_memory=0.000001")
 THREADS = ("--set", "data.decode_threads=3")
-KILLS = 4
 
 
 def cache(folder, *splits):
@@ -74,7 +67,7 @@ def test_a_run_without_a_cache_is_the_run_from_the_cache_to_the_byte(runs):
     for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS), (*ENCODE, *THREADS, "--set", "data.io=threads")):
         put(runs, runs.before)
         said = train(runs, *options).stderr
-        assert "fields are encoded as they come (residency: encode)" in said
+        assert "fields are encoded on the fly (residency: encode)" in said
         assert_trained_as_from_the_cache(runs)
         assert not os.path.exists(os.path.join(runs.here, "cache"))
         lines = [line for line in metrics(runs.here) if line["stage"] == "operator" and "loader" in line]
@@ -131,75 +124,13 @@ def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(runs):
             assert Path(model).read_bytes() == expected
 
 
-def test_a_plan_counts_encoders_and_what_waits_for_the_cache(runs):
+def test_a_plan_counts_encoders(runs):
     def plan(*options):
         return json.loads(runs.must("train", runs.yaml, "--plan", "--json", *options).stdout)["operator"]
 
     assert not plan()["encodes"]  # the cache stage comes before
     assert plan("--stage", "operator")["encodes"]
-    filling = plan(*FILL)
-    assert filling["encoders"] > 0
-    assert filling["filling"] == (10 * 9 + 10 * 2) * 8 * 8 * 2 + 20 * 32  # FP16; half of the stores' alignment
-    assert plan(*ENCODE)["total"] == (filling["total"] - filling["filling"] - (filling["loader"] - plan(*ENCODE)["loader"])
-                     - (filling["validation_loader"] - plan(*ENCODE)["validation_loader"]))
-
-
-def test_filling_where_a_cache_is_read_is_a_mistake_of_the_configuration(runs):
-    said = refused(runs, "--set", "data.residency=stream", "--set", "cache.fill=true")
-    assert "cache.fill" in said
-
-
-# ---- the cache on the way ----
-
-def test_the_cache_filled_on_the_way_is_the_one_that_is_built(runs):
-    for options in (FILL, (*FILL, *NO_MEMORY, *THREADS)):
-        put(runs, runs.before)
-        said = train(runs, *options).stderr
-        assert "cache advection/train: complete on the way" in said
-        assert_trained_as_from_the_cache(runs)
-        assert cache(runs.here, "train") == cache(runs.cached, "train")
-        runs.must("cache", "verify", os.path.join(runs.here, "cache", "darcy", "train"))
-    runs.must("cache", "build", runs.yaml)
-    assert tree(os.path.join(runs.here, "cache")) == tree(os.path.join(runs.cached, "cache"))
-    said = train(runs, "--restart", *FILL).stderr  # nothing is left to fill
-    assert "on the way" not in said
-
-
-def test_a_build_beside_a_run_that_fills_does_not_disturb_it(runs):
-    build = subprocess.Popen([UPS, "cache", "build", runs.yaml, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    train(runs, *FILL)
-    assert (build.wait(TIMEOUT), build.stderr.read()) == (0, "")
-    build.stderr.close()
-    assert_trained_as_from_the_cache(runs)
-    assert tree(os.path.join(runs.here, "cache")) == tree(os.path.join(runs.cached, "cache"))
-
-
-def test_runs_killed_while_they_fill_end_with_the_bytes_of_one_that_was_not(runs):
-    began = time.monotonic()
-    train(runs, *FILL)
-    seconds = time.monotonic() - began
-    put(runs, runs.before)
-    draws = random.Random(5)
-    killed = in_this_run = tries = 0
-    while killed < KILLS:
-        assert tries < 40 * KILLS, "too few kills met a running process"
-        tries += 1
-        process = subprocess.Popen([UPS, "train", runs.yaml, "--stage", "operator", "--resume", *FILL],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            assert process.wait(draws.uniform(0.2, 0.9) * seconds) == 0
-            if in_this_run == 0:  # the machine has less else to do than it had
-                seconds *= 0.8
-            put(runs, runs.before)
-            in_this_run = 0
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=TIMEOUT)
-            killed, in_this_run = killed + 1, in_this_run + 1
-    train(runs, "--resume", *FILL)
-    assert_trained_as_from_the_cache(runs)
-    runs.must("cache", "build", runs.yaml)
-    assert cache(runs.here, "train", "validation", "test") == cache(runs.cached, "train", "validation", "test")
+    assert plan(*ENCODE)["encoders"] > 0
 
 
 # ---- what is refused ----
@@ -209,6 +140,13 @@ def refused(runs, *options, **replaced):
     done = runs.run("train", config, "--stage", "operator", "--quiet", *options)
     assert done.returncode == 1, done.stderr
     return done.stderr
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_filling_a_cache_while_training_is_refused_with_what_to_do_instead(runs, value):
+    said = refused(runs, "--set", f"cache.fill={value}")
+    assert "cache.fill" in said
+    assert "ups cache build" in said
 
 
 def test_without_its_trained_encoder_it_says_what_to_run(runs):
@@ -224,14 +162,13 @@ def test_an_encoder_of_another_configuration_is_refused(runs):
         runs.config("run")
 
 
-def test_a_stale_cache_is_neither_read_nor_filled(runs):
+def test_a_stale_cache_is_not_read(runs):
     put(runs, runs.cached)
     before = cache(runs.here, "train", "validation", "test")
     runs.must("train", runs.yaml, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
-    for options in ((), FILL):
-        said = refused(runs, *options)
-        assert "--restart" in said
-        assert re.search("encoder", said)
+    said = refused(runs)
+    assert "--restart" in said
+    assert re.search("encoder", said)
     assert cache(runs.here, "train", "validation", "test") == before
     train(runs, *ENCODE)  # reads none
     assert cache(runs.here, "train", "validation", "test") == before
@@ -297,16 +234,13 @@ def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build
         said = refused(runs, *ENCODE)
         assert re.search(r"task advection, sample tensor\[[025]\] \(.*advection.h5\): \d+ NaN values, first at frame \d", said)
         assert "fields that are not finite" in said
-        said = train(runs, "--restart", *FILL, *skip).stderr
-        assert "cache advection/train: complete on the way" in said
+        said = train(runs, "--restart", *ENCODE, *skip).stderr
+        assert "skipped: task advection, sample tensor" in said
+        runs.must("cache", "build", runs.yaml, *skip)
         document = json.loads(Path(runs.here, "cache", "advection", "train", "zarr.json").read_text())
         left_out = [entry["source_sample"] for entry in document["attributes"]["ups"]["result"]["skipped"]]
         assert len(left_out) > 0
         for sample in left_out:
-            assert said.count(f"cache advection/train: sample tensor[{sample}] is left out") == 1, said
             assert said.count(f"skipped: task advection, sample tensor[{sample}]") <= 1, said
-        filled = cache(runs.here, "train")
-        runs.must("cache", "build", runs.yaml, "--restart", *skip)
-        assert filled == cache(runs.here, "train")
     finally:
         os.replace(whole + ".whole", whole)

@@ -264,7 +264,7 @@ def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(runs):
     plan = json.loads(runs.must("train", config, "--plan", "--json").stdout)
     assert set(plan) == {"autoencoder", "operator"}
     for stage in plan.values():
-        parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident", "encoders", "filling")
+        parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident", "encoders")
         assert stage["total"] == sum(stage[part] for part in parts)
         assert stage["batch_size"] == 4
     assert not os.path.exists(runs.path("planned"))

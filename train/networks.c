@@ -1,4 +1,4 @@
-#include "train/stages/networks.h"
+#include "train/networks.h"
 
 #include "model/nets/blocks.h"
 #include "model/safetensors.h"
