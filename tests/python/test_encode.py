@@ -1,28 +1,22 @@
-"""The operator trained without a cache, on fields that are encoded as they come: the same run, to the byte, as from the
-cache; the cache that it fills on the way; and what it refuses. Usage: test_encode.py UPS"""
+"""The operator trained without a cache, on fields that are encoded on the fly: the same run, to the byte, as from the
+cache, and what it refuses. Usage: test_encode.py UPS"""
 
 import json
 import os
-import random
 import shutil
-import signal
-import subprocess
 import sys
-import time
 import unittest
 
 import h5py
 import numpy as np
 
 from skipping import main
-from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
+from tiny_run import CONFIG, Runs, metrics, tree
 
 UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
 ENCODE = ("--set", "data.residency=encode")
-FILL = (*ENCODE, "--set", "cache.fill=true")
 NO_MEMORY = ("--set", "data.residency_memory=0.000001")
 THREADS = ("--set", "data.decode_threads=3")
-KILLS = 4
 
 
 def cache(folder, *splits):
@@ -74,7 +68,7 @@ class Encode(unittest.TestCase):
             with self.subTest(options=options):
                 self.setUp()
                 said = self.train(*options).stderr
-                self.assertIn("fields are encoded as they come (residency: encode)", said)
+                self.assertIn("fields are encoded on the fly (residency: encode)", said)
                 self.assert_trained_as_from_the_cache()
                 self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
                 lines = [line for line in metrics(self.folder) if line["stage"] == "operator" and "loader" in line]
@@ -133,73 +127,13 @@ class Encode(unittest.TestCase):
                     with open(model, "rb") as file:
                         self.assertEqual(file.read(), expected)
 
-    def test_a_plan_counts_encoders_and_what_waits_for_the_cache(self):
+    def test_a_plan_counts_encoders(self):
         def plan(*options):
             return json.loads(self.runs.must("train", self.configuration, "--plan", "--json", *options).stdout)["operator"]
 
         self.assertFalse(plan()["encodes"])  # the cache stage comes before
         self.assertTrue(plan("--stage", "operator")["encodes"])
-        filling = plan(*FILL)
-        self.assertGreater(filling["encoders"], 0)
-        self.assertEqual(filling["filling"], (10 * 9 + 10 * 2) * 8 * 8 * 2 + 20 * 32)  # FP16; half of the stores' alignment
-        self.assertEqual(plan(*ENCODE)["total"], filling["total"] - filling["filling"] - (filling["loader"] - plan(*ENCODE)["loader"])
-                         - (filling["validation_loader"] - plan(*ENCODE)["validation_loader"]))
-
-    def test_filling_where_a_cache_is_read_is_a_mistake_of_the_configuration(self):
-        said = self.refused("--set", "data.residency=stream", "--set", "cache.fill=true")
-        self.assertIn("cache.fill", said)
-
-    # ---- the cache on the way ----
-
-    def test_the_cache_filled_on_the_way_is_the_one_that_is_built(self):
-        for options in (FILL, (*FILL, *NO_MEMORY, *THREADS)):
-            with self.subTest(options=options):
-                self.setUp()
-                said = self.train(*options).stderr
-                self.assertIn("cache advection/train: complete on the way", said)
-                self.assert_trained_as_from_the_cache()
-                self.assertEqual(cache(self.folder, "train"), cache(self.cached, "train"))
-                self.runs.must("cache", "verify", os.path.join(self.folder, "cache", "darcy", "train"))
-        self.runs.must("cache", "build", self.configuration)
-        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
-        said = self.train("--restart", *FILL).stderr  # nothing is left to fill
-        self.assertNotIn("on the way", said)
-
-    def test_a_build_beside_a_run_that_fills_does_not_disturb_it(self):
-        build = subprocess.Popen([UPS, "cache", "build", self.configuration, "--quiet"],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.train(*FILL)
-        self.assertEqual((build.wait(PATIENCE), build.stderr.read()), (0, ""))
-        build.stderr.close()
-        self.assert_trained_as_from_the_cache()
-        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
-
-    def test_runs_killed_while_they_fill_end_with_the_bytes_of_one_that_was_not(self):
-        began = time.monotonic()
-        self.train(*FILL)
-        seconds = time.monotonic() - began
-        self.setUp()
-        draws = random.Random(5)
-        killed = in_this_run = tries = 0
-        while killed < KILLS:
-            self.assertLess(tries, 40 * KILLS, "too few kills met a running process")
-            tries += 1
-            process = subprocess.Popen([UPS, "train", self.configuration, "--stage", "operator", "--resume", *FILL],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                self.assertEqual(process.wait(draws.uniform(0.2, 0.9) * seconds), 0)
-                if in_this_run == 0:  # the machine has less else to do than it had
-                    seconds *= 0.8
-                self.setUp()
-                in_this_run = 0
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate(timeout=PATIENCE)
-                killed, in_this_run = killed + 1, in_this_run + 1
-        self.train("--resume", *FILL)
-        self.assert_trained_as_from_the_cache()
-        self.runs.must("cache", "build", self.configuration)
-        self.assertEqual(cache(self.folder, "train", "validation", "test"), cache(self.cached, "train", "validation", "test"))
+        self.assertGreater(plan(*ENCODE)["encoders"], 0)
 
     # ---- what is refused ----
 
@@ -208,6 +142,12 @@ class Encode(unittest.TestCase):
         done = self.runs.run("train", config, "--stage", "operator", "--quiet", *options)
         self.assertEqual(done.returncode, 1, done.stderr)
         return done.stderr
+
+    def test_filling_a_cache_while_training_is_refused_with_what_to_do_instead(self):
+        for value in ("true", "false"):
+            said = self.refused("--set", f"cache.fill={value}")
+            self.assertIn("cache.fill", said)
+            self.assertIn("ups cache build", said)
 
     def test_without_its_trained_encoder_it_says_what_to_run(self):
         os.remove(os.path.join(self.folder, "autoencoder.safetensors"))
@@ -220,15 +160,14 @@ class Encode(unittest.TestCase):
         finally:
             self.runs.config("run")
 
-    def test_a_stale_cache_is_neither_read_nor_filled(self):
+    def test_a_stale_cache_is_not_read(self):
         shutil.rmtree(self.folder)
         shutil.copytree(self.cached, self.folder)
         before = cache(self.folder, "train", "validation", "test")
         self.runs.must("train", self.configuration, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
-        for options in ((), FILL):
-            said = self.refused(*options)
-            self.assertIn("--restart", said)
-            self.assertRegex(said, "encoder")
+        said = self.refused()
+        self.assertIn("--restart", said)
+        self.assertRegex(said, "encoder")
         self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
         self.train(*ENCODE)  # reads none
         self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
@@ -292,17 +231,14 @@ class Encode(unittest.TestCase):
             said = self.refused(*ENCODE)
             self.assertRegex(said, r"task advection, sample tensor\[[025]\] \(.*advection.h5\): \d+ NaN values, first at frame \d")
             self.assertIn("fields that are not finite", said)
-            said = self.train("--restart", *FILL, *skip).stderr
-            self.assertIn("cache advection/train: complete on the way", said)
+            said = self.train("--restart", *ENCODE, *skip).stderr
+            self.assertIn("skipped: task advection, sample tensor", said)
+            self.runs.must("cache", "build", self.configuration, *skip)
             with open(os.path.join(self.folder, "cache", "advection", "train", "zarr.json"), encoding="utf-8") as file:
                 left_out = [entry["source_sample"] for entry in json.load(file)["attributes"]["ups"]["result"]["skipped"]]
             self.assertGreater(len(left_out), 0)
             for sample in left_out:
-                self.assertEqual(said.count(f"cache advection/train: sample tensor[{sample}] is left out"), 1, said)
                 self.assertLessEqual(said.count(f"skipped: task advection, sample tensor[{sample}]"), 1, said)
-            filled = cache(self.folder, "train")
-            self.runs.must("cache", "build", self.configuration, "--restart", *skip)
-            self.assertEqual(filled, cache(self.folder, "train"))
         finally:
             os.replace(whole + ".whole", whole)
 

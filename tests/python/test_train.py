@@ -278,7 +278,7 @@ class Train(unittest.TestCase):
         self.assertEqual(set(plan), {"autoencoder", "operator"})
         for stage in plan.values():
             parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident",
-                     "encoders", "filling")
+                     "encoders")
             self.assertEqual(stage["total"], sum(stage[part] for part in parts))
             self.assertEqual(stage["batch_size"], 4)
         self.assertFalse(os.path.exists(self.runs.path("planned")))

@@ -4,7 +4,7 @@
 #include "tools/report/cache_facts.h"
 #include "tools/report/html_chart.h"
 #include "tools/report/plot.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
