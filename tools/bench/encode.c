@@ -10,7 +10,7 @@
 #include "tools/bench/run_encoder.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/session.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     ups_status status = ups_session_open(plan->config, plan->overrides, plan->override_count, true, &session, &error);
     if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
     if (status == UPS_OK)
-        status = ups_bench_run_encoder(&session.request, task, plan->seconds, plan->runs, &apart, &fused, &error);
+        status = ups_bench_run_encoder(&session, task, plan->seconds, plan->runs, &apart, &fused, &error);
     if (status == UPS_OK) print_run(task, &apart, &fused, arguments->json);
     ups_session_close(&session);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);

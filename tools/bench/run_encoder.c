@@ -27,7 +27,7 @@ static void close_encoder(bench_encoder *b) {
     ups_aligned_free(b->fields);
 }
 
-static ups_status open_encoder(const ups_stage_request *request, const ups_task *task, int number, int threads,
+static ups_status open_encoder(const ups_session *session, const ups_task *task, int number, int threads,
                                bench_encoder *b, ups_error *error) {
     int64_t times = task->geometry.times;
     if (task->sample_count[UPS_SPLIT_TRAIN] == 0) {
@@ -38,7 +38,7 @@ static ups_status open_encoder(const ups_stage_request *request, const ups_task 
     *b = (bench_encoder){.task = task, .fields = ups_aligned_alloc(64, fields)};
     if (!b->fields) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a trajectory");
     int64_t sample = task->samples[UPS_SPLIT_TRAIN][number % task->sample_count[UPS_SPLIT_TRAIN]];
-    ups_loader_options options = ups_sequential_loader_options(request->config);
+    ups_loader_options options = ups_sequential_loader_options(session->config);
     ups_loader_task loaded = {.name = task->name, .source = task->source, .samples = &sample, .sample_count = 1};
     ups_loader *loader = NULL;
     const ups_batch *batch = NULL;
@@ -46,7 +46,7 @@ static ups_status open_encoder(const ups_stage_request *request, const ups_task 
     ups_status status = ups_loader_next(loader, &batch, error);
     if (status == UPS_OK) memcpy(b->fields, batch->data, fields);
     ups_loader_close(loader);
-    if (status == UPS_OK) status = ups_frame_encoder_open(request, task, threads, &b->encoder, error);
+    if (status == UPS_OK) status = ups_frame_encoder_open(session, task, threads, &b->encoder, error);
     return status;
 }
 
@@ -95,14 +95,14 @@ static ups_status measure(bench_encoder *encoders, int count, double seconds, do
     return UPS_OK;
 }
 
-ups_status ups_bench_run_encoder(const ups_stage_request *request, const ups_task *task, double seconds, int64_t rounds,
+ups_status ups_bench_run_encoder(const ups_session *session, const ups_task *task, double seconds, int64_t rounds,
                                  ups_encoder_rate *apart, ups_encoder_rate *fused, ups_error *error) {
     enum { WAYS = 2 };
-    const int processors = request->device->threads;
+    const int processors = session->device->threads;
     ups_encoder_rate *const results[WAYS] = {apart, fused};
     double rates[WAYS][MAXIMUM_ROUNDS], used[WAYS][MAXIMUM_ROUNDS];
     size_t each;
-    UPS_TRY(ups_frame_encoder_measure(request, task, &each, error));
+    UPS_TRY(ups_frame_encoder_measure(session, task, &each, error));
     ups_encoder_shares shares = ups_frame_encoder_share(each, processors);
     *apart = (ups_encoder_rate){.encoders = shares.count, .threads = shares.threads};
     *fused = (ups_encoder_rate){.encoders = 1, .threads = processors};
@@ -110,7 +110,7 @@ ups_status ups_bench_run_encoder(const ups_stage_request *request, const ups_tas
     bench_encoder *all = calloc((size_t)shares.count + 1, sizeof *all), *const of[WAYS] = {all, all + shares.count};
     ups_status status = all ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for %d encoders", shares.count);
     for (int i = 0; i <= shares.count && status == UPS_OK; i++) {
-        status = open_encoder(request, task, i, i < shares.count ? shares.threads : processors, &all[i], error);
+        status = open_encoder(session, task, i, i < shares.count ? shares.threads : processors, &all[i], error);
     }
     for (int64_t r = -1; r < rounds && status == UPS_OK; r++) { /* the first warms up */
         for (int w = 0; w < WAYS && status == UPS_OK; w++) {

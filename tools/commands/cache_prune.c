@@ -4,8 +4,8 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
-#include "tools/session.h"
 #include "train/data/latents.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

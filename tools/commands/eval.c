@@ -3,8 +3,8 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/session.h"
 #include "train/evaluation/evaluate.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "tools/commands/commands.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
-#include "tools/session.h"
 #include "train/metrics.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

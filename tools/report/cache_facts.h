@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cache/inspect/survey.h"
 #include "cache/store/reader.h"
-#include "tools/reconstruction.h"
+#include "train/evaluation/reconstruction.h"
 #include "train/metrics.h"
 
 /* Facts of a group: where it is, task, split, complete, samples, shape, codec and the orders chosen (from

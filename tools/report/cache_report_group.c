@@ -4,7 +4,7 @@
 #include "tools/report/cache_charts.h"
 #include "tools/report/cache_facts.h"
 #include "tools/report/pictures.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The run's latent cache, from the side of those who fill it: a group opened for writing, with everything it says of
  * where its latents come from. */
-#ifndef UPS_TRAIN_DATA_LATENTS_WRITER_H
-#define UPS_TRAIN_DATA_LATENTS_WRITER_H
+#ifndef UPS_TRAIN_CACHE_BUILD_LATENTS_WRITER_H
+#define UPS_TRAIN_CACHE_BUILD_LATENTS_WRITER_H
 
 #include "cache/build/writer.h"
 #include "train/data/tasks.h"

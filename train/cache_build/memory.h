@@ -5,10 +5,10 @@
  * Where memory is short, the next lot is not read while the last is still encoded, fewer trajectories are read ahead,
  * and fewer encoders, on more processors each, work beside each other; at the least one trajectory is read, then
  * encoded, then the next. What is built is the same to the byte. */
-#ifndef UPS_TOOLS_ENCODE_MEMORY_H
-#define UPS_TOOLS_ENCODE_MEMORY_H
+#ifndef UPS_TRAIN_CACHE_BUILD_MEMORY_H
+#define UPS_TRAIN_CACHE_BUILD_MEMORY_H
 
-#include "train/stages/stage.h"
+#include "train/session.h"
 
 typedef struct ups_encode_plan {
     int workers, threads;      /* encoders beside each other; processors of each */
@@ -20,7 +20,7 @@ typedef struct ups_encode_plan {
 
 /* Within cache.memory_limit, or half of what is free now; UPS_ERR_MEMORY where not even one trajectory at a time
  * fits. */
-ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task *task, ups_encode_plan *plan,
+ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task, ups_encode_plan *plan,
                                 ups_error *error);
 
 #endif

@@ -1,11 +1,11 @@
-/* Mends caches: what verification found broken is built again from the source, with the same encoder, and comes out
+/* Repairs caches: what verification found broken is built again from the source, with the same encoder, and comes out
  * with the bytes that it had. What `ups cache verify --repair` does. */
-#ifndef UPS_TOOLS_REPAIR_H
-#define UPS_TOOLS_REPAIR_H
+#ifndef UPS_TRAIN_CACHE_BUILD_REPAIR_H
+#define UPS_TRAIN_CACHE_BUILD_REPAIR_H
 
 #include "base/system/threads.h"
 #include "cache/inspect/verify.h"
-#include "tools/session.h"
+#include "train/session.h"
 
 typedef struct ups_repair_report {
     int64_t shards;          /* built again, those that were missing included */
@@ -17,7 +17,7 @@ typedef struct ups_repair_report {
  * looked for in it and above it. *config is the path of the configuration, which the caller frees. */
 ups_status ups_repair_find_config(const char *path, char **config, ups_error *error);
 
-/* `group` is the directory of a task and split of the session's run, in which `found` has findings. UPS_ERR_ARGUMENT:
+/* `group` is the directory of a task and split of the run, in which `found` has findings. UPS_ERR_ARGUMENT:
  * it is none of the run's; UPS_ERR_STALE: another encoder or other data made it; UPS_ERR_IO: something could not be
  * read, and nothing was touched. A repair that fails leaves what it had not replaced yet as it was. */
 ups_status ups_repair_group(const ups_session *session, const char *group, const ups_verify_report *found,

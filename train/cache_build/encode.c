@@ -1,18 +1,18 @@
-/* This thread reads: claims shards, and hands loaded trajectories to the workers (encode_workers.h).
+/* This thread reads: claims shards, and hands loaded trajectories to the workers (workers.h).
  *
  * Other processes may build the same cache: shards are taken a few seconds' worth at a time, so that whoever comes
  * later finds some, and fewer when little is left. What others hold is waited for at the end of the run, when there is
  * nothing else to do. */
-#include "tools/encode.h"
+#include "train/cache_build/encode.h"
 
 #include "base/files.h"
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
 #include "cache/build/claims.h"
-#include "tools/encode_workers.h"
+#include "train/cache_build/latents_writer.h"
+#include "train/cache_build/workers.h"
 #include "train/data/batches.h"
-#include "train/data/latents_writer.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,14 +22,14 @@
 #include <unistd.h>
 
 #define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
-#define MOST_TAKE (1 << 16)                               /* trajectories, at any rate */
+#define MAX_TAKE (1 << 16)                                /* trajectories, at any rate */
 #define BATCHES_EACH 4                                    /* for every worker, of what is taken at once, at least */
 static const double take_seconds = 8;                     /* worth of trajectories taken at once */
 static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
 
 /* One task and split being encoded by this process. */
 typedef struct split_build {
-    const ups_stage_request *request;
+    const ups_session *session;
     const ups_task *task;
     ups_split split;
     ups_cache_writer *writer;
@@ -84,11 +84,11 @@ static ups_status check_cancelled(const split_build *b, ups_error *error) {
 /* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
  * even share of half of what is left, so that all end together. */
 static int64_t worth_taking(split_build *b) {
-    double most = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
+    double worth = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
     ups_cache_writer_state state = ups_cache_writer_look(b->writer);
     double share = (double)(state.samples - state.done) / (2.0 * (state.others + 1));
-    if (state.others > 0 && most > share) most = share;
-    return most < 1 ? 1 : most > MOST_TAKE ? MOST_TAKE : (int64_t)most;
+    if (state.others > 0 && worth > share) worth = share;
+    return worth < 1 ? 1 : worth > MAX_TAKE ? MAX_TAKE : (int64_t)worth;
 }
 
 /* ---- lots: what is taken at once -------------------------------------------------------------------------------- */
@@ -105,9 +105,9 @@ static void close_lot(split_build *b, lot *l) {
     if (l->of.loader) {
         ups_loader_statistics loaded;
         ups_loader_statistics_get(l->of.loader, &loaded);
-        b->stages.read_processor += loaded.processor_io;
+        b->stages.read_cpu += loaded.processor_io;
         b->stages.decode += loaded.seconds_decode;
-        b->stages.decode_processor += loaded.processor_decode;
+        b->stages.decode_cpu += loaded.processor_decode;
         b->stages.disk += loaded.seconds_disk;
         ups_loader_report_bad(l->of.loader, 0);
         ups_loader_close(l->of.loader);
@@ -125,7 +125,7 @@ static int64_t trajectories_together(const split_build *b, int64_t count) {
 }
 
 static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
-    ups_loader_options options = ups_sequential_loader_options(b->request->config);
+    ups_loader_options options = ups_sequential_loader_options(b->session->config);
     options.pages = b->pages;
     options.slots = b->plan.slots;
     options.decode_threads = b->plan.decode_threads;
@@ -136,17 +136,17 @@ static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
 }
 
 static ups_status start_workers(split_build *b, ups_error *error) {
-    UPS_TRY(ups_encode_plan_make(b->request, b->task, &b->plan, error));
-    return ups_encode_workers_start(b->request, b->task, &b->plan, b->writer, &b->workers, error);
+    UPS_TRY(ups_encode_plan_make(b->session, b->task, &b->plan, error));
+    return ups_encode_workers_start(b->session, b->task, &b->plan, b->writer, &b->workers, error);
 }
 
 /* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
 static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
     *result = NULL;
-    int64_t most = worth_taking(b), room = ups_cache_writer_room(b->writer, most);
+    int64_t worth = worth_taking(b), room = ups_cache_writer_room(b->writer, worth);
     lot *l = calloc(1, sizeof *l);
     if (l) l->taken = malloc(2 * (size_t)room * sizeof *l->taken);
-    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, most, l->taken, &l->count, error)
+    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, worth, l->taken, &l->count, error)
                                       : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     if (status == UPS_OK && l->count > 0) {
         l->of.samples = l->taken;
@@ -249,15 +249,15 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
     }
 }
 
-ups_status ups_encode_split(const ups_stage_request *request, const ups_task *task, ups_split split,
+ups_status ups_encode_split(const ups_session *session, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
     double began = ups_now(), used = ups_process_seconds();
-    split_build b = {.request = request, .task = task, .split = split, .began = began, .reached = report->reached};
+    split_build b = {.session = session, .task = task, .split = split, .began = began, .reached = report->reached};
     ups_latents_writing writing = {
         .repair = options.repair, .broken = options.broken, .broken_count = options.broken_count};
     find_rank(&writing.rank, &writing.ranks);
-    UPS_TRY(ups_latents_write(request->config, task, split, writing, &b.writer, error));
+    UPS_TRY(ups_latents_write(session->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
     report->was_whole = is_whole(&b);
@@ -278,15 +278,15 @@ ups_status ups_encode_split(const ups_stage_request *request, const ups_task *ta
     ups_cache_writer_close(b.writer);
     report->stages = b.stages;
     report->stages.encode = b.times.encode;
-    report->stages.encode_processor = b.times.encode_processor;
+    report->stages.encode_cpu = b.times.encode_cpu;
     report->stages.compress = b.times.put - state.publishing;
-    report->stages.compress_processor = b.times.put_processor - state.publishing_processor;
+    report->stages.compress_cpu = b.times.put_cpu - state.publishing_processor;
     report->stages.publish = state.publishing;
-    report->stages.publish_processor = state.publishing_processor;
+    report->stages.publish_cpu = state.publishing_processor;
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
-    report->processor = ups_process_seconds() - used;
-    report->processors = request->device->threads;
+    report->cpu = ups_process_seconds() - used;
+    report->processors = session->device->threads;
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;
@@ -299,7 +299,7 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
     report->frames += before->frames;
     report->field_bytes += before->field_bytes;
     report->seconds += before->seconds;
-    report->processor += before->processor;
+    report->cpu += before->cpu;
     double *to = (double *)&report->stages;
     const double *from = (const double *)&before->stages;
     for (size_t i = 0; i < sizeof report->stages / sizeof *to; i++) to[i] += from[i];
@@ -307,16 +307,16 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
 }
 
 /* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
-static ups_status run_pass(const ups_stage_request *request, bool wait, ups_encode_report *reports,
+static ups_status run_pass(const ups_session *session, bool wait, ups_encode_report *reports,
                            void (*visit)(void *context, const ups_encode_report *report), void *context,
                            ups_error *error) {
-    for (int i = 0; i < request->tasks->count * UPS_SPLIT_COUNT; i++) {
-        const ups_task *task = &request->tasks->task[i / UPS_SPLIT_COUNT];
+    for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT; i++) {
+        const ups_task *task = &session->tasks->task[i / UPS_SPLIT_COUNT];
         ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
         if (task->sample_count[split] == 0 || reports[i].whole) continue;
         const ups_encode_report before = reports[i];
         ups_status status =
-            ups_encode_split(request, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
+            ups_encode_split(session, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
         if (status == UPS_ERR_STALE) {
             return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
         }
@@ -329,13 +329,12 @@ static ups_status run_pass(const ups_stage_request *request, bool wait, ups_enco
     return UPS_OK;
 }
 
-ups_status ups_encode_run(const ups_stage_request *request,
-                          void (*visit)(void *context, const ups_encode_report *report), void *context,
-                          ups_error *error) {
-    ups_encode_report *reports = calloc((size_t)request->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
+ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
+                          void *context, ups_error *error) {
+    ups_encode_report *reports = calloc((size_t)session->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
     if (!reports) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    ups_status status = run_pass(request, false, reports, visit, context, error);
-    if (status == UPS_OK) status = run_pass(request, true, reports, visit, context, error);
+    ups_status status = run_pass(session, false, reports, visit, context, error);
+    if (status == UPS_OK) status = run_pass(session, true, reports, visit, context, error);
     free(reports);
     return status;
 }

@@ -1,7 +1,7 @@
-#include "train/data/latents_writer.h"
+#include "train/cache_build/latents_writer.h"
 
 #include "train/data/latents.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <stdlib.h>
 #include <string.h>
 

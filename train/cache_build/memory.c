@@ -1,4 +1,4 @@
-#include "tools/encode_memory.h"
+#include "train/cache_build/memory.h"
 
 #include "base/system/memory_limit.h"
 #include "base/system/threads.h"
@@ -8,11 +8,11 @@
 #define GIB ((double)(1 << 30))
 #define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */
 #define SLOTS_AHEAD 2         /* trajectories being read while the workers are busy */
-#define LEAST_SLOTS 2         /* one trajectory is read while another is encoded */
+#define MIN_SLOTS 2           /* one trajectory is read while another is encoded */
 
 /* A trajectory's latents, rounded and, no larger, compressed. */
-static size_t latent_bytes(const ups_stage_request *request, const ups_task *task) {
-    const ups_model_config *model = &request->config->model;
+static size_t latent_bytes(const ups_session *session, const ups_task *task) {
+    const ups_model_config *model = &session->config->model;
     return (size_t)(task->geometry.times * model->tokens * model->dim) * 2 * sizeof(uint16_t);
 }
 
@@ -31,14 +31,14 @@ typedef struct sizes {
     ups_loader_load load;
 } sizes;
 
-static ups_status find_sizes(const ups_stage_request *request, const ups_task *task, sizes *s, ups_error *error) {
+static ups_status find_sizes(const ups_session *session, const ups_task *task, sizes *s, ups_error *error) {
     size_t encoder = 0;
-    UPS_TRY(ups_frame_encoder_measure(request, task, &encoder, error));
-    encoder += latent_bytes(request, task);
-    *s = (sizes){.processors = request->device->threads,
-                 .shares = ups_frame_encoder_share(encoder, request->device->threads),
+    UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
+    encoder += latent_bytes(session, task);
+    *s = (sizes){.processors = session->device->threads,
+                 .shares = ups_frame_encoder_share(encoder, session->device->threads),
                  .encoder = encoder,
-                 .options = ups_sequential_loader_options(request->config),
+                 .options = ups_sequential_loader_options(session->config),
                  .load = {.frames = task->geometry.times,
                           .stride = 1,
                           .frame_elements = ups_sample_frame_elements(&task->geometry),
@@ -66,7 +66,7 @@ static void count_bytes(const sizes *s, ups_encode_plan *plan) {
 
 /* One step towards less memory, the cheapest that is left; false: there is none. */
 static bool shrink(ups_encode_plan *plan, int slots) {
-    if (plan->slots > LEAST_SLOTS) {
+    if (plan->slots > MIN_SLOTS) {
         plan->slots--;
     } else if (plan->overlapping) {
         plan->overlapping = false;
@@ -81,10 +81,10 @@ static bool shrink(ups_encode_plan *plan, int slots) {
     return true;
 }
 
-ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task *task, ups_encode_plan *plan,
+ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task, ups_encode_plan *plan,
                                 ups_error *error) {
     sizes s;
-    UPS_TRY(find_sizes(request, task, &s, error));
+    UPS_TRY(find_sizes(session, task, &s, error));
     size_t fields = (size_t)task->geometry.times * ups_sample_frame_bytes(&task->geometry);
     int held = s.shares.count + 2; /* by workers, in their queue, in the reader's hands */
     int slots = s.options.slots > held + SLOTS_AHEAD ? s.options.slots : held + SLOTS_AHEAD;
@@ -93,10 +93,10 @@ ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task
                           .slots = slots,
                           .decode_threads = s.options.decode_threads > 0 ? s.options.decode_threads : ups_cpu_count(),
                           .overlapping = true};
-    uint64_t most = memory_limit(request->config);
+    uint64_t limit = memory_limit(session->config);
     for (;;) {
         count_bytes(&s, plan);
-        if (plan->bytes <= most) return UPS_OK;
+        if (plan->bytes <= limit) return UPS_OK;
         if (!shrink(plan, slots)) break;
     }
     return ups_fail(error, UPS_ERR_MEMORY,
@@ -104,5 +104,5 @@ ups_status ups_encode_plan_make(const ups_stage_request *request, const ups_task
                     "values) takes %.3f GiB with its encoder, but %.3f GiB may be used: raise cache.memory_limit, or "
                     "build where more memory is free",
                     task->name, (long long)task->geometry.times, (long long)s.load.frame_elements,
-                    (double)plan->bytes / GIB, (double)most / GIB);
+                    (double)plan->bytes / GIB, (double)limit / GIB);
 }

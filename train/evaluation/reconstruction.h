@@ -1,10 +1,10 @@
 /* What cached latents are worth as fields: a trajectory's frames as the source has them, and as the run's autoencoder
  * reads them back from the cache; and what of the difference rounding to FP16 is to blame for. */
-#ifndef UPS_TOOLS_RECONSTRUCTION_H
-#define UPS_TOOLS_RECONSTRUCTION_H
+#ifndef UPS_TRAIN_EVALUATION_RECONSTRUCTION_H
+#define UPS_TRAIN_EVALUATION_RECONSTRUCTION_H
 
 #include "cache/store/group.h"
-#include "tools/session.h"
+#include "train/session.h"
 
 /* A run with its trained autoencoder, to decode caches with. */
 typedef struct ups_reconstructor ups_reconstructor;
@@ -12,10 +12,6 @@ typedef struct ups_reconstructor ups_reconstructor;
 /* `config_path` names the run's configuration. A run without a trained autoencoder is refused. */
 ups_status ups_reconstructor_open(const char *config_path, ups_reconstructor **reconstructor, ups_error *error);
 void ups_reconstructor_close(ups_reconstructor *reconstructor); /* NULL is fine */
-
-/* The configuration of the run that a cache lies in: config.yaml in one of the three directories above `directory`;
- * malloc, NULL when there is none. */
-char *ups_reconstructor_find_config(const char *directory);
 
 typedef struct ups_reconstructed_channel {
     const char *name;
@@ -35,17 +31,14 @@ typedef struct ups_reconstruction {
     double latent_distance;             /* largest |cached latent − latent encoded now and rounded| */
 } ups_reconstruction;
 
-/* `latents` (times, tokens, dim) are those of the group's `sample`; at most `most_frames` frames, and fewer where
+/* `latents` (times, tokens, dim) are those of the group's `sample`; at most `max_frames` frames, and fewer where
  * frames are large (64 MiB of fields). UPS_ERR_STALE when the group is not of this run's encoder; UPS_ERR_ARGUMENT when
  * the run has no such task. */
 ups_status ups_reconstruct(ups_reconstructor *reconstructor, const ups_cache_group *group, int64_t sample,
-                           const ups_f16 *latents, int64_t most_frames, ups_reconstruction *result, ups_error *error);
+                           const ups_f16 *latents, int64_t max_frames, ups_reconstruction *result, ups_error *error);
 void ups_reconstruction_free(ups_reconstruction *reconstruction);
 
 /* Grid axes of the group's task: 1, 2 or 3; 0 when the run does not know it. */
 int ups_reconstructor_dims(const ups_reconstructor *reconstructor, const ups_cache_group *group);
-
-/* Only whether the group is of this run: UPS_OK, UPS_ERR_STALE or UPS_ERR_ARGUMENT as above. */
-ups_status ups_reconstructor_check(ups_reconstructor *reconstructor, const ups_cache_group *group, ups_error *error);
 
 #endif

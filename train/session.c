@@ -1,11 +1,11 @@
-#include "tools/session.h"
+#include "train/session.h"
 
 #include "base/files.h"
 #include "base/log.h"
 #include "model/cpu/device.h"
 #include "train/data/normalisation.h"
+#include "train/networks.h"
 #include "train/precision.h"
-#include "train/stages/networks.h"
 #include "train/state.h"
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@ ups_status ups_session_normalise(ups_session *session, const char *model, ups_er
     return ups_tasks_normalise_as_trained(session->config, session->tasks, model, error);
 }
 
-/* By the run's trained autoencoder, if it has one. */
-static ups_status normalise_as_trained(ups_session *session, ups_error *error) {
+ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error) {
     char *model = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
     if (!model) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    ups_status status = ups_session_normalise(session, ups_path_exists(model) ? model : NULL, error);
+    bool trained = !(training & 1u << UPS_STAGE_AUTOENCODER) && ups_path_exists(model);
+    ups_status status = ups_session_normalise(session, trained ? model : NULL, error);
     free(model);
     return status;
 }
@@ -34,9 +34,7 @@ ups_status ups_session_open(const char *config_path, const char *const *override
     }
     if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(session->config, session->tasks, error);
-    if (status == UPS_OK && normalise) status = normalise_as_trained(session, error);
-    session->request =
-        (ups_stage_request){.config = session->config, .tasks = session->tasks, .device = session->device};
+    if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);
     if (status != UPS_OK) ups_session_close(session);
     return status;
 }

@@ -1,18 +1,17 @@
-#include "tools/reconstruction.h"
+#include "train/evaluation/reconstruction.h"
 
-#include "base/files.h"
 #include "pipeline/storage/convert.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
 #include "train/data/trajectories.h"
 #include "train/evaluation/surrogate.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_VALUES (INT64_C(1) << 24) /* of fields in memory, thrice: 64 MiB each */
+#define MAX_VALUES (INT64_C(1) << 24) /* of fields in memory, thrice: 64 MiB each */
 
 struct ups_reconstructor {
     ups_session session;
@@ -52,17 +51,6 @@ void ups_reconstructor_close(ups_reconstructor *r) {
     free(r);
 }
 
-char *ups_reconstructor_find_config(const char *directory) {
-    static const char *const above[] = {"/..", "/../..", "/../../.."}; /* a cache, a task, a split in RUN/cache */
-    for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
-        char *path = NULL;
-        if (asprintf(&path, "%s%s/config.yaml", directory, above[i]) < 0) return NULL;
-        if (ups_path_exists(path)) return path;
-        free(path);
-    }
-    return NULL;
-}
-
 /* ---- the group's task in the run ---- */
 
 static int find_task(const ups_reconstructor *r, const char *name) {
@@ -84,7 +72,8 @@ int ups_reconstructor_dims(const ups_reconstructor *r, const ups_cache_group *gr
     return task < 0 ? 0 : r->session.tasks->task[task].geometry.dims;
 }
 
-ups_status ups_reconstructor_check(ups_reconstructor *r, const ups_cache_group *group, ups_error *error) {
+/* Whether the group is of this run. */
+static ups_status check_group(ups_reconstructor *r, const ups_cache_group *group, ups_error *error) {
     int task = find_task(r, group->task), split = find_split(group->split);
     if (task < 0 || split < 0) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the run has no task '%s' with a split '%s'", group->directory,
@@ -203,15 +192,15 @@ static ups_status reconstruct_frames(ups_reconstructor *r, const ups_cache_group
 }
 
 ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, int64_t sample, const ups_f16 *latents,
-                           int64_t most_frames, ups_reconstruction *result, ups_error *error) {
+                           int64_t max_frames, ups_reconstruction *result, ups_error *error) {
     *result = (ups_reconstruction){.sample = sample};
-    UPS_TRY(ups_reconstructor_check(r, group, error));
+    UPS_TRY(check_group(r, group, error));
     int index = find_task(r, group->task);
     UPS_TRY(use_task(r, index, error));
     const ups_task *task = result->task = &r->session.tasks->task[index];
     int64_t channels = task->geometry.channels, elements = ups_sample_frame_elements(&task->geometry);
-    int64_t times = group->shape.trajectory.times, frames = MOST_VALUES / elements;
-    if (frames > most_frames) frames = most_frames;
+    int64_t times = group->shape.trajectory.times, frames = MAX_VALUES / elements;
+    if (frames > max_frames) frames = max_frames;
     if (frames > times) frames = times;
     if (frames < 1) frames = 1;
     workspace w = {0};

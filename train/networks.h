@@ -1,7 +1,7 @@
 /* From a run's configuration and tasks to the graphs of model/: the one place where the two meet. Training, the cache
  * build and the evaluation build their graphs here, so that all have the same parameters by the same names. */
-#ifndef UPS_TRAIN_STAGES_NETWORKS_H
-#define UPS_TRAIN_STAGES_NETWORKS_H
+#ifndef UPS_TRAIN_NETWORKS_H
+#define UPS_TRAIN_NETWORKS_H
 
 #include "base/json.h"
 #include "model/nets/decoder.h"

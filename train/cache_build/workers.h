@@ -3,17 +3,17 @@
  * One more than there are processors, since now and then one waits for the disk. Copies, not one encoder on all
  * processors: trajectories are many, and threads that never wait for each other keep all processors busy.
  *
- * Where they would take too much memory together they are fewer, each on several processors (encode_memory.h). */
-#ifndef UPS_TOOLS_ENCODE_WORKERS_H
-#define UPS_TOOLS_ENCODE_WORKERS_H
+ * Where they would take too much memory together they are fewer, each on several processors (memory.h). */
+#ifndef UPS_TRAIN_CACHE_BUILD_WORKERS_H
+#define UPS_TRAIN_CACHE_BUILD_WORKERS_H
 
 #include "cache/build/writer.h"
-#include "tools/encode_memory.h"
+#include "train/cache_build/memory.h"
 
 typedef struct ups_encode_workers ups_encode_workers;
 
 /* As many as the plan says. The others are borrowed until stop. */
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+ups_status ups_encode_workers_start(const ups_session *session, const ups_task *task, const ups_encode_plan *plan,
                                     ups_cache_writer *writer, ups_encode_workers **workers, ups_error *error);
 
 /* Trajectories that come from one loader, in batches of whole ones. */
@@ -33,9 +33,9 @@ bool ups_encode_workers_finished(ups_encode_workers *workers, const ups_encode_l
 
 /* Where the workers' time went, summed over them. */
 typedef struct ups_encode_times {
-    double encode, put, idle;               /* seconds: of the encoder; of rounding, compressing and publishing; without
-                                               anything to do */
-    double encode_processor, put_processor; /* of these, seconds of a processor */
+    double encode, put, idle;   /* seconds: of the encoder; of rounding, compressing and publishing; without
+                                   anything to do */
+    double encode_cpu, put_cpu; /* of these, CPU seconds */
 } ups_encode_times;
 
 /* Drains, ends the threads, adds to `times`, frees; returns the first failure of any. NULL is fine. */

@@ -1,4 +1,4 @@
-#include "tools/encode_workers.h"
+#include "train/cache_build/workers.h"
 
 #include "base/system/threads.h"
 #include "train/data/frame_encoder.h"
@@ -19,7 +19,7 @@ typedef struct worker {
 } worker;
 
 struct ups_encode_workers {
-    const ups_stage_request *request;
+    const ups_session *session;
     const ups_task *task;
     ups_cache_writer *writer;
     ups_queue *queue; /* loaded_batch */
@@ -43,8 +43,8 @@ static void put_frames(void *context, const float *latents, int64_t count) {
     double began = ups_now(), used = ups_thread_seconds();
     ups_cache_writer_add(w->all->writer, w->putting, latents, count);
     double took = ups_now() - began, took_used = ups_thread_seconds() - used;
-    w->times.put += took, w->times.put_processor += took_used;
-    w->times.encode -= took, w->times.encode_processor -= took_used;
+    w->times.put += took, w->times.put_cpu += took_used;
+    w->times.encode -= took, w->times.encode_cpu -= took_used;
 }
 
 /* Window `window` of a batch: a whole trajectory. */
@@ -65,9 +65,9 @@ static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window
     else
         ups_cache_writer_abandon(writer, w->putting);
     w->times.encode += encoded - began;
-    w->times.encode_processor += used_encoded - used;
+    w->times.encode_cpu += used_encoded - used;
     w->times.put += ups_now() - encoded;
-    w->times.put_processor += ups_thread_seconds() - used_encoded;
+    w->times.put_cpu += ups_thread_seconds() - used_encoded;
     return status;
 }
 
@@ -120,9 +120,9 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
         ups_frame_encoder_close(workers->workers[i].encoder);
         const ups_encode_times *of = &workers->workers[i].times;
         times->encode += of->encode;
-        times->encode_processor += of->encode_processor;
+        times->encode_cpu += of->encode_cpu;
         times->put += of->put;
-        times->put_processor += of->put_processor;
+        times->put_cpu += of->put_cpu;
         times->idle += of->idle;
     }
     ups_status status = workers->status;
@@ -138,7 +138,7 @@ ups_status ups_encode_workers_stop(ups_encode_workers *workers, ups_encode_times
 static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *error) {
     worker *w = &all->workers[all->count++];
     w->all = all;
-    UPS_TRY(ups_frame_encoder_open(all->request, all->task, threads, &w->encoder, error));
+    UPS_TRY(ups_frame_encoder_open(all->session, all->task, threads, &w->encoder, error));
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
         return ups_fail(error, UPS_ERR_MEMORY, "cache: a thread could not be started");
     }
@@ -146,12 +146,12 @@ static ups_status start_worker(ups_encode_workers *all, int threads, ups_error *
     return UPS_OK;
 }
 
-ups_status ups_encode_workers_start(const ups_stage_request *request, const ups_task *task, const ups_encode_plan *plan,
+ups_status ups_encode_workers_start(const ups_session *session, const ups_task *task, const ups_encode_plan *plan,
                                     ups_cache_writer *writer, ups_encode_workers **result, ups_error *error) {
     *result = NULL;
     ups_encode_workers *all = calloc(1, sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    *all = (ups_encode_workers){.request = request, .task = task, .writer = writer};
+    *all = (ups_encode_workers){.session = session, .task = task, .writer = writer};
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->released, NULL);
     ups_status status = UPS_OK;
