@@ -41,6 +41,7 @@ struct ups_step {
     int64_t *input_offsets;  /* one a value; inputs and constants */
     unsigned char *inputs;
     shared_arena *shared;
+    ups_weights weights; /* borrowed buffers: what parameters are read from */
     size_t workspace_bytes;
     float seed_gradient; /* what backward starts from; here, since uploads may read it later */
     bool profiling;
@@ -56,6 +57,11 @@ static const ups_device_class *class_of(const ups_step *step) {
     return step->device->class;
 }
 
+/* Of a parameter, in the buffers that the step is bound to. */
+static int64_t weight_offset(const ups_step *step, const ups_value_info *info) {
+    return ups_parameters_get(step->graph->parameters, info->parameter)->offset - step->weights.offset;
+}
+
 /* At a position of the schedule. */
 static void *value_address(const ups_step *step, ups_value value, int32_t position) {
     ups_value root = ups_graph_root(step->graph, value);
@@ -65,8 +71,7 @@ static void *value_address(const ups_step *step, ups_value value, int32_t positi
     case UPS_VALUE_CONSTANT:
         return step->inputs + step->input_offsets[root];
     case UPS_VALUE_PARAMETER:
-        return ups_parameters_values(step->graph->parameters) +
-               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+        return step->weights.values + weight_offset(step, info);
     case UPS_VALUE_ACTIVATION:
         return step->shared->arena + ups_plan_value(step->plan, root, position)->offset;
     case UPS_VALUE_VIEW:
@@ -79,8 +84,7 @@ static void *gradient_address(const ups_step *step, ups_value value) {
     ups_value root = ups_graph_root(step->graph, value);
     const ups_value_info *info = ups_graph_info(step->graph, root);
     if (info->kind == UPS_VALUE_PARAMETER) {
-        return ups_parameters_gradients(step->graph->parameters) +
-               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+        return step->weights.gradients ? step->weights.gradients + weight_offset(step, info) : NULL;
     }
     return step->shared->arena + ups_plan_gradient(step->plan, root)->offset;
 }
@@ -92,7 +96,7 @@ static ups_tensor describe_tensor(const ups_graph *graph, ups_value value) {
     return (ups_tensor){.dtype = info->dtype, .shape = info->shape};
 }
 
-/* A parameter that is read from the parameters' copy in the graph's compute precision. */
+/* A parameter that is read from the weights' copy in the compute dtype. */
 static bool is_compute_copy(const ups_graph *graph, const ups_node *node, int input) {
     return graph->compute != UPS_F32 && ups_op_describe(node->kind)->compute_inputs >> input & 1 &&
            ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]))->kind == UPS_VALUE_PARAMETER;
@@ -217,8 +221,7 @@ static void address_entry(ups_step *step, int32_t at) {
         call->inputs[i].data = value_address(step, value, at);
         if (is_compute_copy(graph, node, i)) {
             const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, value));
-            call->inputs[i].data =
-                ups_parameters_bf16(graph->parameters) + ups_parameters_get(graph->parameters, info->parameter)->offset;
+            call->inputs[i].data = step->weights.compute + weight_offset(step, info);
         }
     }
     if (!gradients) return;
@@ -233,6 +236,25 @@ static void address_entry(ups_step *step, int32_t at) {
     }
 }
 
+static ups_status check_weights(const ups_graph *graph, const ups_weights *weights, ups_error *error) {
+    if (graph->compute != UPS_F32 && (!weights->compute || weights->compute_dtype != graph->compute)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in %s but its weights have no %s copy",
+                        ups_dtype_name(graph->compute), ups_dtype_name(graph->compute));
+    }
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].kind != UPS_VALUE_PARAMETER) continue;
+        const ups_parameter *parameter = ups_parameters_get(graph->parameters, graph->values[v].parameter);
+        if (parameter->offset >= weights->offset &&
+            parameter->offset + parameter->elements <= weights->offset + weights->count) {
+            continue;
+        }
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "the weights hold elements %lld to %lld; the graph's parameter '%s' lies outside",
+                        (long long)weights->offset, (long long)(weights->offset + weights->count), parameter->name);
+    }
+    return UPS_OK;
+}
+
 static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
     if (!ups_parameters_allocated(graph->parameters)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters must be allocated before a step is created");
@@ -240,10 +262,7 @@ static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
     if (graph->loss != UPS_NO_VALUE && !ups_parameters_gradients(graph->parameters)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "the graph has gradients but its parameters were allocated without");
     }
-    if (graph->compute == UPS_BF16 && !ups_parameters_bf16(graph->parameters)) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in bf16 but its parameters have no bf16 copy");
-    }
-    return UPS_OK;
+    return check_weights(graph, ups_parameters_weights(graph->parameters), error);
 }
 
 /* Steps prepared, without memory. */
@@ -287,6 +306,7 @@ static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
         size_t inputs = ups_step_memory(steps[i]).inputs;
         UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
         place_inputs(steps[i]);
+        steps[i]->weights = *ups_parameters_weights(steps[i]->graph->parameters);
         for (int32_t at = 0; at < ups_plan_schedule(steps[i]->plan)->count; at++) address_entry(steps[i], at);
         UPS_TRY(upload_constants(steps[i], error));
     }
@@ -308,6 +328,13 @@ ups_status ups_step_create_together(const ups_graph *const *graphs, int count, u
 
 ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **created, ups_error *error) {
     return ups_step_create_together(&graph, 1, device, created, error);
+}
+
+ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error) {
+    UPS_TRY(check_weights(step->graph, weights, error));
+    step->weights = *weights;
+    for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
+    return UPS_OK;
 }
 
 ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
@@ -413,6 +440,9 @@ ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups
     const ups_schedule *schedule = ups_plan_schedule(step->plan);
     if (options->backward && step->graph->loss == UPS_NO_VALUE) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
+    }
+    if (options->backward && !step->weights.gradients) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked with weights that have no gradients");
     }
     for (int32_t at = 0; at < schedule->backward; at++) UPS_TRY(run_entry(step, at, options, error));
     if (!options->backward) return UPS_OK;

@@ -15,7 +15,7 @@
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
-static const char *const precisions[] = {"auto", "f32", "bf16", NULL};
+static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
@@ -241,7 +241,8 @@ static const ups_config_key run_keys[] = {
     KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
-        "faster, on processors with AMX, else f32; a run goes on in what it began in",
+        "faster, on processors with AMX, else f32; fp16 (with a dynamic loss scale) is slower than f32 on processors; "
+        "a run goes on in what it began in",
         .choices = precisions),
     SUBSECTION("device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda"),
                KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all")),
