@@ -3,6 +3,7 @@
 #include "model/nets/blocks.h"
 #include "model/safetensors.h"
 #include "train/precision.h"
+#include <string.h>
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
     return ups_precision_dtype(ups_precision_resolve(config->precision));
@@ -72,6 +73,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
     ups_operator_options options = ups_operator_defaults();
     options.tokens = config->model.tokens;
     options.dim = config->model.dim;
+    options.core = core->name;
     options.hidden = core->hidden;
     options.depth = (int)core->depth;
     options.heads = (int)core->heads;
@@ -182,9 +184,13 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     ups_operator_options options = ups_run_operator(config, tasks);
     json_t *names = json_array();
     for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
-    return json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
-                     "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks",
-                     names);
+    json_t *op =
+        json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
+                  "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
+    /* Models from before there was a choice do not name theirs. */
+    bool other = options.core && strcmp(options.core, "stack") != 0;
+    if (op && other) json_object_set_new(op, "core", json_string(options.core));
+    return op;
 }
 
 json_t *ups_networks_describe_parameters(const ups_task *task) {

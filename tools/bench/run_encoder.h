@@ -8,7 +8,7 @@
 typedef struct ups_encoder_rate {
     int encoders, threads; /* so many beside each other, each on so many processors */
     double frames_per_s;   /* of all together, the median round */
-    double cpu_us;         /* a frame, summed over processors */
+    double cpu_us;         /* CPU microseconds a frame, summed over processors */
 } ups_encoder_rate;
 
 /* Encodes trajectories of the task's training split over and over, `rounds` times `seconds` each way in turn: one

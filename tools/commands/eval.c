@@ -186,8 +186,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
     }
     if (status == UPS_OK) status = publish(session->config, request, result, error);
     if (status == UPS_OK && request->json) {
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
     }
     json_decref(result);
     ups_surrogate_files_free(&files);

@@ -1,4 +1,4 @@
-/* One group's section of the cache's page. Not for other files than tools/cache_report*.c. */
+/* One group's section of the cache's page. For cache_report.c alone. */
 #ifndef UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
 #define UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
 

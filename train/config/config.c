@@ -2,6 +2,7 @@
 #include "train/config/config.h"
 
 #include "base/files.h"
+#include "model/nets/core.h"
 #include "train/config/check.h"
 #include "train/losses.h"
 #include <limits.h>
@@ -16,6 +17,7 @@
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
+static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
@@ -52,6 +54,10 @@ static const char *object_to_output(const char *text) {
 static const char *object_to_cache(const char *text) {
     return is_root(text) ? "is the root of the file system; name a directory, or leave it empty for output/cache"
                          : NULL;
+}
+
+static const char *object_to_core(const char *text) {
+    return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
 }
 
 #define KEY(...) UPS_CONFIG_KEY(ups_run_config, __VA_ARGS__)
@@ -95,6 +101,9 @@ static const char *object_to_cache(const char *text) {
             "batches a validation takes from each task"),                                                              \
         KEY(DOUBLE, "memory_limit", at.memory_limit, "0", 0, 1e6,                                                      \
             "GiB that batch_size: auto may plan for; 0: half of what is free"),                                        \
+        KEY(CHOICE, "activation_checkpointing", at.checkpointing, "none", 0, 0,                                        \
+            "activations that backward computes again instead of keeping: none, cheap (all but products), or block",   \
+            .choices = checkpointings),                                                                                \
         KEY(DOUBLE, "spike_factor", at.spike_factor, "10", 0, 1e6,                                                     \
             "reports a loss this many times its running mean; 0: never"),                                              \
         OPTIMIZER(at.optimizer, rate)
@@ -182,7 +191,10 @@ static const ups_config_key model_keys[] = {
                KEY(BOOL, "position", model.decoder.position, "true", 0, 0,
                    "tells the decoder where each latent's patches lie")),
     SUBSECTION(
-        "operator", KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
+        "operator",
+        KEY(TEXT, "core", model.core.name, "stack", 0, 0, "what changes tokens: stack (transformer blocks)",
+            .objection = object_to_core),
+        KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
         KEY(INT64, "depth", model.core.depth, "12", 1, 256, "transformer blocks"),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),

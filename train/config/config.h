@@ -88,6 +88,7 @@ typedef struct ups_decoder_config {
     bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
 typedef struct ups_core_config {
+    char *name; /* in the table of cores (model/nets/core.h) */
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition;
@@ -125,6 +126,7 @@ typedef struct ups_training_config {
     int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
     int64_t validation_batches;
     double memory_limit; /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
+    ups_checkpointing checkpointing; /* of activations */
     double spike_factor; /* a loss this many times its running mean is reported; 0: never */
     ups_optimizer_config optimizer;
     ups_loss_config losses[UPS_MAX_LOSSES]; /* by the stage's own enumeration, below */

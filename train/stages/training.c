@@ -57,6 +57,7 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
     made->kind = kind;
     made->losses = losses;
     made->graph = ups_graph_create(t->parameters, ups_run_compute(t->config));
+    made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
     ups_graph_differentiate(made->graph, made->objective.total);
@@ -194,6 +195,26 @@ typedef struct plan_request {
     const ups_stage_request *request;
 } plan_request;
 
+/* What activations would take if none was computed again. */
+static ups_status measure_unchecked(const plan_request *wanted, int64_t batch, size_t *activations, ups_error *error) {
+    ups_stage_description stage = *wanted->stage;
+    ups_training_config training_config = *stage.training;
+    training_config.checkpointing = UPS_CHECKPOINTING_NONE;
+    stage.training = &training_config;
+    training t;
+    ups_status status = begin(&t, &stage, wanted->request, batch, error);
+    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
+    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_plan_memory memory = {0};
+    if (status == UPS_OK) {
+        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
+    }
+    *activations = memory.activations;
+    free(graphs);
+    end(&t);
+    return status;
+}
+
 static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
     const plan_request *wanted = context;
     training t;
@@ -206,13 +227,15 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
     }
     if (status == UPS_OK) {
-        plan->activations = memory.activations;
+        plan->activations = plan->unchecked_activations = memory.activations;
         plan->inputs = memory.inputs;
         plan->workspace = memory.workspace;
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         status = plan_residency(&t, plan, error);
+        if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
+            status = measure_unchecked(wanted, batch, &plan->unchecked_activations, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
         const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
                                 plan->loader,     plan->validation, plan->resident,    plan->encoders};
