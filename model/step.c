@@ -2,7 +2,11 @@
  * a plain loop over calls and allocates nothing.
  *
  * Device memory, three blocks: inputs and constants, the planned arena, one workspace shared by all kernels. Parameters
- * lie in their own buffers. */
+ * lie in their own buffers.
+ *
+ * Where the device has two input sets, a batch is uploaded to a staging block on the copy stream, beside the
+ * computation of the batch before, and copied into the inputs when its own run begins: addresses stay the same from run
+ * to run, so that a run can be captured. */
 #include "model/step.h"
 
 #include "base/system/threads.h"
@@ -13,12 +17,26 @@
 enum { ALIGNMENT = 64 };
 
 typedef struct prepared_node {
-    const ups_kernel *kernel;
-    void *state;
+    ups_kernel kernel;
     ups_op_call forward, backward;
     bool has_backward;
     uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
 } prepared_node;
+
+/* Inputs on their way in. */
+typedef struct staged_inputs {
+    unsigned char *memory; /* laid out as the inputs are; NULL: uploads go to the inputs themselves */
+    ups_event *uploaded;   /* host memory of uploads so far is the caller's again */
+    ups_event *consumed;   /* what was staged is in the inputs */
+    bool filled;           /* since the last run */
+} staged_inputs;
+
+/* A run that was captured, replayed while its options are the same. */
+enum { CAPTURES = 8 /* combinations of training, backward, accumulate */ };
+typedef struct captured_run {
+    ups_capture *capture;
+    const ups_update *update;
+} captured_run;
 
 /* Memory that a step fills from scratch whenever it runs; of one step, or of several that run in turn. */
 typedef struct turn_memory {
@@ -34,9 +52,11 @@ struct ups_step {
     int32_t prepared;       /* nodes whose state is to be released */
     int64_t *input_offsets; /* one a value; inputs and constants */
     unsigned char *inputs;
+    size_t input_bytes; /* of the inputs' block: what is uploaded; constants follow */
+    staged_inputs staging;
+    captured_run captured[CAPTURES];
     turn_memory *turn;
     size_t workspace_bytes;
-    float seed_gradient; /* what backward starts from; here, since uploads may read it later */
     bool profiling;
     ups_step_profile profile;
 };
@@ -108,7 +128,8 @@ static void describe_calls(ups_step *step, int32_t n) {
     prepared_node *prepared = &step->nodes[n];
     ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
     uint32_t wanted = written_gradients(step, n);
-    *forward = (ups_op_call){.attributes = node->attributes,
+    *forward = (ups_op_call){.kind = (ups_op_kind)node->kind,
+                             .attributes = node->attributes,
                              .input_count = node->input_count,
                              .output = describe_tensor(graph, node->output)};
     for (int i = 0; i < node->input_count; i++) {
@@ -130,19 +151,32 @@ static ups_status prepare_node(ups_step *step, int32_t n, ups_error *error) {
     prepared_node *prepared = &step->nodes[n];
     const char *op = ups_op_describe(node->kind)->name;
     describe_calls(step, n);
-    prepared->kernel = class_of(step)->kernel(node->kind);
-    if (!prepared->kernel->forward || (prepared->has_backward && !prepared->kernel->backward)) {
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
-                        class_of(step)->name, prepared->kernel->forward ? "backward" : "forward", op, node->scope);
-    }
-    if (!prepared->kernel->prepare) return UPS_OK;
-    size_t workspace = 0;
+    ups_kernel *kernel = &prepared->kernel;
     const ups_op_call *call = prepared->has_backward ? &prepared->backward : &prepared->forward;
-    ups_status status =
-        prepared->kernel->prepare(step->device, call, prepared->has_backward, &prepared->state, &workspace, error);
-    if (status != UPS_OK) return ups_fail_within(error, "%s in '%s'", op, node->scope);
-    if (workspace > step->workspace_bytes) step->workspace_bytes = workspace;
+    if (class_of(step)->kernel(step->device, call, prepared->has_backward, kernel, error) != UPS_OK) {
+        return ups_fail_within(error, "%s in '%s'", op, node->scope);
+    }
+    if (!kernel->forward || (prepared->has_backward && !kernel->backward)) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
+                        class_of(step)->name, kernel->forward ? "backward" : "forward", op, node->scope);
+    }
+    prepared->forward.state = prepared->backward.state = kernel->state;
+    if (kernel->workspace_bytes > step->workspace_bytes) step->workspace_bytes = kernel->workspace_bytes;
     return UPS_OK;
+}
+
+/* Inputs first, since they are staged together; constants behind them. */
+static void place_inputs(ups_step *step) {
+    const ups_value_kind kinds[] = {UPS_VALUE_INPUT, UPS_VALUE_CONSTANT};
+    size_t offset = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        for (ups_value v = 0; v < step->graph->value_count; v++) {
+            if (step->graph->values[v].kind != kinds[kind]) continue;
+            step->input_offsets[v] = (int64_t)offset;
+            offset += (value_bytes(step->graph, v) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        }
+        if (kinds[kind] == UPS_VALUE_INPUT) step->input_bytes = offset;
+    }
 }
 
 /* Everything but memory: the plan, the calls' shapes, the kernels' states. */
@@ -154,6 +188,7 @@ static ups_status prepare_step(ups_step *step, ups_error *error) {
     if (!step->nodes || !step->input_offsets) {
         return ups_fail(error, UPS_ERR_MEMORY, "no memory to prepare a graph of %d nodes", graph->node_count);
     }
+    place_inputs(step);
     for (int32_t n = 0; n < graph->node_count; n++) {
         step->prepared = n + 1; /* what it has of a state is released even if it fails */
         UPS_TRY(prepare_node(step, n, error));
@@ -171,6 +206,16 @@ static ups_status allocate(ups_step *step, size_t bytes, unsigned char **memory,
     return UPS_OK;
 }
 
+/* Where uploads go, and the events that guard it. */
+static ups_status create_staging(ups_step *step, ups_error *error) {
+    staged_inputs *staging = &step->staging;
+    if (class_of(step)->input_sets > 1) {
+        UPS_TRY(allocate(step, step->input_bytes, &staging->memory, "the staged inputs", error));
+    }
+    UPS_TRY(class_of(step)->event_create(step->device, &staging->uploaded, error));
+    return class_of(step)->event_create(step->device, &staging->consumed, error);
+}
+
 static ups_status upload_constants(ups_step *step, ups_error *error) {
     const ups_graph *graph = step->graph;
     for (ups_value v = 0; v < graph->value_count; v++) {
@@ -181,16 +226,6 @@ static ups_status upload_constants(ups_step *step, ups_error *error) {
     return UPS_OK;
 }
 
-static void place_inputs(ups_step *step) {
-    int64_t offset = 0;
-    for (ups_value v = 0; v < step->graph->value_count; v++) {
-        ups_value_kind kind = step->graph->values[v].kind;
-        if (kind != UPS_VALUE_INPUT && kind != UPS_VALUE_CONSTANT) continue;
-        step->input_offsets[v] = offset;
-        offset += (int64_t)((value_bytes(step->graph, v) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    }
-}
-
 /* The part of an input's address that backward does not read stays NULL, so that a kernel that breaks its description
  * is found at once. */
 static void address_calls(ups_step *step, int32_t n) {
@@ -199,7 +234,6 @@ static void address_calls(ups_step *step, int32_t n) {
     prepared_node *prepared = &step->nodes[n];
     ups_op_call *forward = &prepared->forward, *backward = &prepared->backward;
     uint32_t reads = ups_node_backward_inputs(step->graph, node), wanted = written_gradients(step, n);
-    forward->state = backward->state = prepared->state;
     forward->workspace = backward->workspace = step->turn->workspace;
     forward->output.data = value_address(step, node->output);
     for (int i = 0; i < node->saved_count; i++) forward->saved[i].data = value_address(step, node->saved[i]);
@@ -282,12 +316,13 @@ static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
     UPS_TRY(allocate(steps[0], all.workspace, &turn->workspace, "the workspace", error));
     for (int i = 0; i < count; i++) {
         size_t inputs = ups_step_memory(steps[i]).inputs;
+        if (class_of(steps[i])->input_sets > 1) inputs -= steps[i]->input_bytes;
         UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
-        place_inputs(steps[i]);
+        UPS_TRY(create_staging(steps[i], error));
         for (int32_t n = 0; n < steps[i]->graph->node_count; n++) address_calls(steps[i], n);
         UPS_TRY(upload_constants(steps[i], error));
     }
-    return UPS_OK;
+    return class_of(steps[0])->synchronize(steps[0]->device, error); /* constants are the graphs' */
 }
 
 ups_status ups_step_create_together(const ups_graph *const *graphs, int count, ups_device *device, ups_step **steps,
@@ -335,9 +370,15 @@ void ups_step_destroy(ups_step *step) {
     const ups_device_class *class = class_of(step);
     for (int32_t n = 0; n < step->prepared; n++) {
         const prepared_node *node = &step->nodes[n];
-        if (node->state && node->kernel->release) node->kernel->release(step->device, node->state);
+        if (node->kernel.release) node->kernel.release(node->kernel.state);
+    }
+    for (int i = 0; i < CAPTURES; i++) {
+        if (step->captured[i].capture) class->capture_release(step->device, step->captured[i].capture);
     }
     if (step->inputs) class->release(step->device, step->inputs);
+    if (step->staging.memory) class->release(step->device, step->staging.memory);
+    if (step->staging.uploaded) class->event_destroy(step->device, step->staging.uploaded);
+    if (step->staging.consumed) class->event_destroy(step->device, step->staging.consumed);
     leave_turn(step);
     ups_plan_destroy(step->plan);
     free(step->nodes);
@@ -348,6 +389,7 @@ void ups_step_destroy(ups_step *step) {
 ups_plan_memory ups_step_memory(const ups_step *step) {
     ups_plan_memory memory = ups_plan_memory_get(step->plan);
     memory.workspace = step->workspace_bytes;
+    if (class_of(step)->input_sets > 1) memory.inputs += step->input_bytes;
     return memory;
 }
 
@@ -366,7 +408,32 @@ ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, si
         return ups_fail(error, UPS_ERR_ARGUMENT, "input '%s' has %zu bytes; %zu were given", info->name,
                         value_bytes(step->graph, input), bytes);
     }
-    return class_of(step)->upload(step->device, value_address(step, input), host, bytes, error);
+    const ups_device_class *class = class_of(step);
+    staged_inputs *staging = &step->staging;
+    if (!staging->memory) {
+        UPS_TRY(class->upload(step->device, value_address(step, input), host, bytes, error));
+        return class->event_record(step->device, staging->uploaded, UPS_STREAM_COMPUTE, error);
+    }
+    if (!staging->filled) UPS_TRY(class->stream_wait(step->device, UPS_STREAM_COPY, staging->consumed, error));
+    staging->filled = true;
+    void *to = staging->memory + step->input_offsets[ups_graph_root(step->graph, input)];
+    UPS_TRY(class->upload_ahead(step->device, to, host, bytes, error));
+    return class->event_record(step->device, staging->uploaded, UPS_STREAM_COPY, error);
+}
+
+ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error) {
+    return class_of(step)->event_wait(step->device, step->staging.uploaded, error);
+}
+
+/* Brings what was staged into the inputs. */
+static ups_status take_staged(ups_step *step, ups_error *error) {
+    const ups_device_class *class = class_of(step);
+    staged_inputs *staging = &step->staging;
+    if (!staging->filled) return UPS_OK;
+    staging->filled = false;
+    UPS_TRY(class->stream_wait(step->device, UPS_STREAM_COMPUTE, staging->uploaded, error));
+    UPS_TRY(class->copy(step->device, step->inputs, staging->memory, step->input_bytes, error));
+    return class->event_record(step->device, staging->consumed, UPS_STREAM_COMPUTE, error);
 }
 
 ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error) {
@@ -379,13 +446,10 @@ ups_status ups_step_download(const ups_step *step, ups_value value, void *host, 
     return class_of(step)->download(step->device, host, data, bytes, error);
 }
 
-typedef ups_status (*kernel_half)(ups_device *device, const ups_op_call *call, ups_error *error);
-
-static ups_status run_kernel(ups_step *step, int32_t n, kernel_half half, ups_op_call *call,
+static ups_status run_kernel(ups_step *step, int32_t n, ups_kernel_run *half, ups_op_call *call,
                              const ups_step_run_options *options, double *seconds, ups_error *error) {
     call->training = options->training;
-    call->seed = options->seed;
-    call->step = options->step;
+    call->update = options->update;
     double begin = step->profiling ? ups_now() : 0;
     ups_status status = half(step->device, call, error);
     if (status == UPS_OK && step->profiling) {
@@ -397,31 +461,56 @@ static ups_status run_kernel(ups_step *step, int32_t n, kernel_half half, ups_op
     return ups_fail_within(error, "%s in '%s'", ups_op_describe(node->kind)->name, node->scope);
 }
 
-ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+static ups_status replay(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_graph *graph = step->graph;
-    if (options->backward && graph->loss == UPS_NO_VALUE) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
-    }
     for (int32_t n = 0; n < graph->node_count; n++) {
         prepared_node *node = &step->nodes[n];
-        UPS_TRY(run_kernel(step, n, node->kernel->forward, &node->forward, options,
+        UPS_TRY(run_kernel(step, n, node->kernel.forward, &node->forward, options,
                            &step->profile.forward[graph->nodes[n].kind], error));
     }
     if (!options->backward) return UPS_OK;
 
-    step->seed_gradient = options->loss_scale;
-    UPS_TRY(class_of(step)->upload(step->device, gradient_address(step, graph->loss), &step->seed_gradient,
-                                   sizeof step->seed_gradient, error));
+    UPS_TRY(class_of(step)->seed_backward(step->device, options->update, gradient_address(step, graph->loss), error));
     for (int32_t n = graph->node_count - 1; n >= 0; n--) {
         prepared_node *node = &step->nodes[n];
         if (!node->has_backward) continue;
         for (int i = 0; i < node->backward.input_count; i++) {
             if (node->first_parameter_gradients >> i & 1) node->backward.accumulate[i] = options->accumulate;
         }
-        UPS_TRY(run_kernel(step, n, node->kernel->backward, &node->backward, options,
+        UPS_TRY(run_kernel(step, n, node->kernel.backward, &node->backward, options,
                            &step->profile.backward[graph->nodes[n].kind], error));
     }
     return UPS_OK;
+}
+
+static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+    const ups_device_class *class = class_of(step);
+    captured_run *run = &step->captured[options->training | options->backward << 1 | options->accumulate << 2];
+    if (run->capture && run->update != options->update) {
+        class->capture_release(step->device, run->capture);
+        run->capture = NULL;
+    }
+    if (!run->capture) {
+        UPS_TRY(class->capture_begin(step->device, error));
+        ups_status status = replay(step, options, error);
+        ups_error after;
+        ups_status ended = class->capture_end(step->device, &run->capture, status == UPS_OK ? error : &after);
+        UPS_TRY(status != UPS_OK ? status : ended);
+        run->update = options->update;
+    }
+    return class->capture_launch(step->device, run->capture, error);
+}
+
+ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+    if (options->backward && step->graph->loss == UPS_NO_VALUE) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
+    }
+    if ((options->backward || options->training) && !options->update) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "a training step needs an update (model/update.h)");
+    }
+    UPS_TRY(take_staged(step, error));
+    bool captures = class_of(step)->capture_begin && !step->profiling;
+    return captures ? launch(step, options, error) : replay(step, options, error);
 }
 
 void ups_step_profile_enable(ups_step *step, bool on) {

@@ -35,8 +35,8 @@ static ups_status find_sizes(const ups_stage_request *request, const ups_task *t
     size_t encoder = 0;
     UPS_TRY(ups_frame_encoder_measure(request, task, &encoder, error));
     encoder += latent_bytes(request, task);
-    *s = (sizes){.processors = request->device->threads,
-                 .shares = ups_frame_encoder_share(encoder, request->device->threads),
+    *s = (sizes){.processors = ups_device_threads(request->device),
+                 .shares = ups_frame_encoder_share(encoder, ups_device_threads(request->device)),
                  .encoder = encoder,
                  .options = ups_sequential_loader_options(request->config),
                  .load = {.frames = task->geometry.times,

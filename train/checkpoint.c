@@ -164,6 +164,31 @@ static ups_status read_interval(const record *r, ups_loss_sums *interval, ups_er
     return UPS_OK;
 }
 
+static json_t *write_loss_scale(const ups_update_state *state) {
+    return json_pack("{s:f, s:I, s:I}", "scale", (double)state->loss_scale, "good_steps", (json_int_t)state->good_steps,
+                     "skipped", (json_int_t)state->skipped);
+}
+
+/* For an optimizer that scales losses; a checkpoint of before it did leaves it at its beginning. */
+static ups_status restore_loss_scale(const record *r, ups_optimizer *optimizer, ups_error *error) {
+    json_t *json = NULL;
+    double scale = 0;
+    ups_update_state state = {0};
+    if (!ups_optimizer_scales_losses(optimizer) || !json_object_get(r->json, "loss_scale")) return UPS_OK;
+    UPS_TRY(ups_json_object(r->json, "loss_scale", r->path, &json, error));
+    UPS_TRY(ups_json_real(json, "scale", r->path, &scale, error));
+    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state.good_steps, error));
+    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state.skipped, error));
+    if (!(scale >= 1) || state.good_steps < 0 || state.skipped < 0 || state.skipped > r->step) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: 'loss_scale' is %g, after %lld good steps and %lld skipped ones; 1 or more was expected, "
+                        "and no more steps than there were",
+                        r->path, scale, (long long)state.good_steps, (long long)state.skipped);
+    }
+    state.loss_scale = (float)scale;
+    return ups_optimizer_restore(optimizer, &state, error);
+}
+
 /* What the record has for a run of this state. */
 static ups_status take_state(const record *r, ups_training_state *state, ups_error *error) {
     if ((uint64_t)r->seed != state->seed) {
@@ -252,6 +277,10 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
+    if (ups_optimizer_scales_losses(optimizer)) {
+        ups_update_state scaling = ups_optimizer_state(optimizer);
+        json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));
+    }
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = latest_path(directory);
     ups_status status =
@@ -270,6 +299,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     if (status == UPS_OK) {
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
+        if (status == UPS_OK) status = restore_loss_scale(&r, optimizer, error);
         if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);

@@ -1,8 +1,8 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
  *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
- *   DIR/latest.json                 step, seed, batch size, precision, sampling, the losses since the last line of the
- * metrics, and which file: published after the file, so that it always names a whole one
+ *   DIR/latest.json                 step, seed, batch size, precision, sampling, loss scale, the losses since the last
+ * line of the metrics, and which file: published after the file, so that it always names a whole one
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
  * nothing else has to be kept. Files before the latest are removed once it stands. */

@@ -8,7 +8,6 @@
 #include "model/step.h"
 #include "train/config/config.h"
 
-#define UPS_MAX_TERMS 64
 #define UPS_MAX_LOSSES 8 /* of a stage */
 
 /* Which losses are taken at a step, as a mask: bit i for losses[i]. */
@@ -27,8 +26,9 @@ typedef struct ups_objective {
 
 void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value term, double weight);
 void ups_objective_close(ups_graph *graph, ups_objective *objective); /* at least one term was added */
-/* The objective of every window of the batch after a run: (batch) in `out`; `scratch` holds batch floats as well. */
-ups_status ups_objective_read(const ups_objective *objective, const ups_step *step, int64_t batch, float *scratch,
-                              float *out, ups_error *error);
+/* After a run was issued: adds the objective of every window to the update's losses by task. `tasks`: the graph's input
+ * (batch) of int32 that tells a window's task. */
+ups_status ups_objective_add_losses(const ups_objective *objective, const ups_step *step, ups_device *device,
+                                    int64_t batch, ups_value tasks, ups_update *update, ups_error *error);
 
 #endif

@@ -61,12 +61,12 @@ static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool backward) {
+static linear_layout layout_of(const ups_device *device, const ups_op_call *call, bool backward) {
     linear_shape s = linear_shape_of(call);
     ups_matmul_shape products[] = {forward_product(call, s), input_product(call, s), weight_product(call, s)};
     size_t scratch = 0, item = ups_dtype_size(s.compute);
     for (int i = 0; i < (backward ? 3 : 1); i++) {
-        size_t bytes = UPS_CPU(matmul_scratch)(&products[i], device->threads);
+        size_t bytes = UPS_CPU(matmul_scratch)(&products[i], ups_cpu_threads(device));
         if (bytes > scratch) scratch = bytes;
     }
     linear_layout l = {.cast_x = aligned(scratch)};
@@ -79,10 +79,8 @@ static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool
     return l;
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
-    *workspace_bytes = layout_of(device, call, backward).bytes;
-    return UPS_OK;
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
+    return layout_of(device, call, backward).bytes;
 }
 
 /* The tensor's data in the dtype of the weights. */
@@ -108,7 +106,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     char *workspace = call->workspace;
     const void *x = operand(device, &call->inputs[0], s.compute, workspace + layout_of(device, call, false).cast_x);
     UPS_CPU(matmul)
-    (&product, device->threads, x, call->inputs[1].data, call->inputs[2].data, call->output.data, workspace);
+    (&product, ups_cpu_threads(device), x, call->inputs[1].data, call->inputs[2].data, call->output.data, workspace);
     return UPS_OK;
 }
 
@@ -138,15 +136,15 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     if (ups_present(&call->input_gradients[0])) {
         ups_matmul_shape product = input_product(call, s);
         UPS_CPU(matmul)
-        (&product, device->threads, dy, call->inputs[1].data, NULL, call->input_gradients[0].data, workspace);
+        (&product, ups_cpu_threads(device), dy, call->inputs[1].data, NULL, call->input_gradients[0].data, workspace);
     }
     if (ups_present(&call->input_gradients[1])) {
         ups_matmul_shape product = weight_product(call, s);
         const void *x = operand(device, &call->inputs[0], s.compute, workspace + l.cast_x);
-        UPS_CPU(matmul)(&product, device->threads, dy, x, NULL, call->input_gradients[1].data, workspace);
+        UPS_CPU(matmul)(&product, ups_cpu_threads(device), dy, x, NULL, call->input_gradients[1].data, workspace);
     }
     if (ups_present(&call->input_gradients[2])) bias_gradient(device, call, (float *)(workspace + l.partials));
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(linear) = {.prepare = prepare, .forward = forward, .backward = backward};
+const ups_cpu_kernel UPS_CPU(linear) = {.workspace = workspace_bytes, .forward = forward, .backward = backward};

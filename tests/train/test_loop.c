@@ -6,6 +6,7 @@
 #include "tests/base/testing.h"
 
 #include "tests/base/capture.h"
+#include "tests/model/on_device.h"
 #include "train/loop.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@ typedef struct pull {
     ups_optimizer *optimizer;
     ups_training_config training;
     ups_training_state state;
+    const char *output; /* folder of the run */
     bool zero_gradients, validates_nothing;
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
@@ -45,6 +47,7 @@ static pull *begin(int64_t steps) {
                                                       .schedule = UPS_SCHEDULE_COSINE}};
     p->state =
         (ups_training_state){.seed = 1, .batch_size = 4, .score = NAN, .interval = {.tasks = 2, .task_names = names}};
+    p->output = "run";
     p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
@@ -60,16 +63,27 @@ static void end(pull *p) {
     free(p);
 }
 
+static float *weights_of(const pull *p) {
+    return read_device(device, ups_parameters_values(p->parameters), WEIGHTS * sizeof(float));
+}
+
+static void assert_same(const float *a, const float *b) {
+    float *left = read_device(device, a, WEIGHTS * sizeof *a), *right = read_device(device, b, WEIGHTS * sizeof *b);
+    assert_memory_equal(left, right, WEIGHTS * sizeof *a);
+    free(left), free(right);
+}
+
 /* Loss Σ (w − target)² / 2 with a target of the micro-batch's own; gradients written or added as asked. */
-static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {
+static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_error *error) {
     pull *p = context;
-    const float *w = ups_parameters_values(p->parameters);
-    float *g = ups_parameters_gradients(p->parameters);
+    float *w = weights_of(p), *there = ups_parameters_gradients(p->parameters);
+    float *g = read_device(device, there, WEIGHTS * sizeof *g);
+    ups_update *update = read_device(device, micro->update, sizeof *update);
     double loss = 0;
     if (p->call_count < MOST_CALLS) p->calls[p->call_count++] = *micro;
     for (int i = 0; i < WEIGHTS; i++) {
         float target = 0.25f * (float)i + 0.01f * (float)((micro->step * 7 + micro->index * 3 + i) % 5);
-        float gradient = (w[i] - target) * micro->loss_scale;
+        float gradient = (w[i] - target) * update->input.share;
         g[i] = micro->accumulate ? g[i] + gradient : gradient;
         loss += 0.5 * (double)(w[i] - target) * (double)(w[i] - target);
     }
@@ -77,9 +91,12 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     if (micro->step == p->spike_at) loss += 1000;
     if (micro->step == p->bad_gradient_at) g[3] = INFINITY;
     if (micro->step == p->cancel_at) ups_cancel_request();
-    sums->sum[micro->step % 2] += 2 * loss;
-    sums->count[micro->step % 2] += 2;
-    sums->windows += 2;
+    update->result.loss[micro->step % 2] += 2 * loss;
+    update->result.windows[micro->step % 2] += 2;
+    if (!isfinite(loss)) update->result.bad_micro_batch = micro->index + 1;
+    write_device(device, there, g, WEIGHTS * sizeof *g);
+    write_device(device, &micro->update->result, &update->result, sizeof update->result);
+    free(w), free(g), free(update);
     return UPS_OK;
 }
 
@@ -93,8 +110,11 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     return UPS_OK;
 }
 
-static void describe_batch(void *context, char *text, size_t bytes) {
-    snprintf(text, bytes, "even: tensor[7] frame 12");
+/* Batches of the last two steps alone can be named. */
+static void describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
+    const pull *p = context;
+    assert_true(p->calls[p->call_count - 1].step - step <= 1);
+    snprintf(text, bytes, "even: tensor[7] frame %lld, batch %lld", (long long)step, (long long)index);
 }
 
 static ups_status run(pull *p, ups_error *error) {
@@ -106,7 +126,7 @@ static ups_status run(pull *p, ups_error *error) {
                             .zero_gradients = p->zero_gradients};
     ups_loop_options options = {.training = &p->training,
                                 .seed = 1,
-                                .output = scratch("run"),
+                                .output = scratch(p->output),
                                 .resume = &p->state,
                                 .device = device,
                                 .parameters = p->parameters,
@@ -149,7 +169,7 @@ static json_t *logged(void) {
 
 static int open_device(void **state) {
     return make_scratch(state) != 0 ||
-           ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, NULL) != UPS_OK;
+           ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &device, NULL) != UPS_OK;
 }
 
 static int close_device(void **state) {
@@ -159,7 +179,7 @@ static int close_device(void **state) {
 
 static int forget(void **state) {
     char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s/run'", scratch_directory);
+    snprintf(command, sizeof command, "rm -rf '%s'/*", scratch_directory);
     ups_cancel_reset();
     return system(command);
 }
@@ -174,7 +194,6 @@ static void micro_batches_come_in_order_and_share_one_step(void **state) {
         assert_int_equal(p->calls[i].step, i / 3);
         assert_int_equal(p->calls[i].index, i % 3);
         assert_int_equal(p->calls[i].accumulate, i % 3 > 0);
-        assert_true(p->calls[i].loss_scale == 1.0f / 3);
     }
     end(p);
 }
@@ -187,8 +206,7 @@ static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_sa
     ok(run(one, &error), &error);
     ok(run(several, &error), &error);
     for (int i = 0; i < several->call_count; i++) assert_true(several->calls[i].accumulate);
-    assert_memory_equal(ups_parameters_values(one->parameters), ups_parameters_values(several->parameters),
-                        WEIGHTS * sizeof(float));
+    assert_same(ups_parameters_values(one->parameters), ups_parameters_values(several->parameters));
     end(one);
     end(several);
 }
@@ -229,16 +247,33 @@ static void zero_means_only_at_the_end(void **state) {
     end(p);
 }
 
+/* A schedule that does not know how long the run is. */
+static void hold_rate(pull *p) {
+    ups_error error;
+    ups_optimizer_destroy(p->optimizer);
+    p->training.optimizer.schedule = UPS_SCHEDULE_CONSTANT;
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
+}
+
 /* The run stops at step 17 with a sentence, and its last checkpoint, of step 15, is what it was. */
 static void stops_at_17(pull *p, const char *what) {
     ups_error error;
     p->training.checkpoint_every = 5;
+    hold_rate(p);
     assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
     assert_contains(error.message, "pull, step 17");
     assert_contains(error.message, what);
-    assert_contains(error.message, "even: tensor[7] frame 12");
+    assert_contains(error.message, "even: tensor[7] frame 17, batch 0");
     assert_contains(error.message, "pull.optimizer.learning_rate");
-    for (int i = 0; i < WEIGHTS; i++) assert_true(isfinite(ups_parameters_values(p->parameters)[i]));
+    pull *before = begin(25); /* as long as the steps before */
+    before->training.steps = 17;
+    before->training.log_every = 0;
+    before->output = "before";
+    hold_rate(before);
+    ups_error second;
+    ok(run(before, &second), &second);
+    assert_same(ups_parameters_values(p->parameters), ups_parameters_values(before->parameters));
+    end(before);
     assert_int_equal(count_entries(scratch("run/checkpoints/pull"), "step-"), 1);
     assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000015.safetensors")));
     end(p);
@@ -267,7 +302,7 @@ static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
     ok(status, &error);
     assert_contains(said, "step 120");
     assert_contains(said, "spiked");
-    assert_contains(said, "even: tensor[7] frame 12");
+    assert_contains(said, "even: tensor[7] frame 120");
     end(p);
 }
 
@@ -286,17 +321,16 @@ static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_t
         assert_int_equal(run(stopped, &error), UPS_ERR_CANCELLED);
         assert_contains(error.message, "--resume");
         ups_cancel_reset();
-        memset(ups_parameters_values(resumed->parameters), 0, WEIGHTS * sizeof(float));
+        const float zeros[WEIGHTS] = {0};
+        write_device(device, ups_parameters_values(resumed->parameters), zeros, sizeof zeros);
         ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &resumed->state, resumed->parameters,
                                resumed->optimizer, &error),
            &error);
         assert_int_equal(resumed->state.step, at + 1);
         ok(run(resumed, &error), &error);
         assert_int_equal(resumed->calls[0].step, at + 1);
-        assert_memory_equal(ups_parameters_values(resumed->parameters), ups_parameters_values(whole->parameters),
-                            WEIGHTS * sizeof(float));
-        assert_memory_equal(ups_optimizer_average(resumed->optimizer), ups_optimizer_average(whole->optimizer),
-                            WEIGHTS * sizeof(float));
+        assert_same(ups_parameters_values(resumed->parameters), ups_parameters_values(whole->parameters));
+        assert_same(ups_optimizer_average(resumed->optimizer), ups_optimizer_average(whole->optimizer));
         json_t *found = logged();
         assert_true(json_equal(found, expected));
         json_decref(found);
@@ -306,14 +340,6 @@ static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_t
     }
     json_decref(expected);
     end(whole);
-}
-
-/* A schedule that does not know how long the run is. */
-static void hold_rate(pull *p) {
-    ups_error error;
-    ups_optimizer_destroy(p->optimizer);
-    p->training.optimizer.schedule = UPS_SCHEDULE_CONSTANT;
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
 }
 
 /* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */

@@ -114,7 +114,7 @@ static double median(double *values, int64_t count) {
 ups_status ups_bench_run_encoder(const ups_stage_request *request, const ups_task *task, double seconds, int64_t rounds,
                                  ups_encoder_rate *apart, ups_encoder_rate *fused, ups_error *error) {
     enum { WAYS = 2 };
-    const int processors = request->device->threads;
+    const int processors = ups_device_threads(request->device);
     ups_encoder_rate *const results[WAYS] = {apart, fused};
     double rates[WAYS][MOST_ROUNDS], used[WAYS][MOST_ROUNDS];
     size_t each;
