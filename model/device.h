@@ -9,7 +9,7 @@
 #ifndef UPS_MODEL_DEVICE_H
 #define UPS_MODEL_DEVICE_H
 
-#include "model/ops.h"
+#include "model/graph.h"
 #include "model/update.h"
 
 typedef struct ups_device ups_device;

@@ -40,10 +40,11 @@ typedef struct ups_step_run_options {
 /* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
-/* Seconds by op since the last reset, forward and backward apart, for `ups bench step --profile`. Timing synchronises:
+/* Seconds by op since the last reset, for `ups bench step --profile`. Timing synchronises:
  * off by default. */
 typedef struct ups_step_profile {
     double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
+    double recompute[UPS_OP_COUNT]; /* activation checkpointing */
 } ups_step_profile;
 void ups_step_profile_enable(ups_step *step, bool on);
 ups_step_profile ups_step_profile_get(const ups_step *step);

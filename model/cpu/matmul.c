@@ -7,6 +7,7 @@
  * it is transposed or bf16. What is written in an unusual way (bf16, incomplete vectors) takes a detour through a small
  * buffer. */
 #include "model/cpu/matmul.h"
+#include "model/cpu/gelu.h"
 #include "model/cpu/matmul_amx.h"
 #include "model/cpu/product.h"
 
@@ -167,6 +168,7 @@ typedef struct part {
     packed_matrix a, b;
     const float *bias;
     void *c;
+    float *gelu; /* NULL: none, or not while multiplying */
     float *packed_a, *packed_b;
     int64_t start, span; /* of k: what is packed */
     int64_t first_panel;
@@ -206,6 +208,15 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     }
 }
 
+/* Of what multiply_panel has just written, while it is in the first-level cache. */
+static void activate_panel(const part *p, int64_t first, int64_t end, int64_t panel) {
+    int64_t n = p->shape->n, column = panel * UPS_TILE_COLUMNS, columns = ups_min(UPS_TILE_COLUMNS, n - column);
+    for (int64_t row = first * UPS_TILE_ROWS; row < ups_min(end * UPS_TILE_ROWS, p->shape->m); row++) {
+        int64_t at = row * n + column;
+        ups_gelu_row((const float *)p->c + at, p->gelu + at, columns);
+    }
+}
+
 /* The rectangle of C at (row, column) of the grid. */
 static void multiply_part(part *p, int row, int column) {
     const layout *l = p->layout;
@@ -219,18 +230,22 @@ static void multiply_part(part *p, int row, int column) {
         for (int64_t group = row_first; group < row_end; group += l->group) {
             int64_t group_end = ups_min(group + l->group, row_end);
             if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
-            for (int64_t panel = first; panel < end; panel++) multiply_panel(p, group, group_end, panel);
+            bool last = p->start + p->span == p->shape->k;
+            for (int64_t panel = first; panel < end; panel++) {
+                multiply_panel(p, group, group_end, panel);
+                if (p->gelu && last) activate_panel(p, group, group_end, panel);
+            }
         }
     }
 }
 
 static void multiply(const ups_matmul_shape *s, int threads, const void *a, const void *b, const float *bias, void *c,
-                     float *scratch) {
+                     float *gelu, float *scratch) {
     layout l = layout_of(s, threads);
     threads = l.row_threads * l.column_threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int thread = 0; thread < threads; thread++) {
-        part p = {.shape = s, .layout = &l, .bias = bias, .c = c};
+        part p = {.shape = s, .layout = &l, .bias = bias, .c = c, .gelu = gelu};
         p.a = (packed_matrix){a, s->operands, s->m, s->k, !s->transpose_a};
         p.b = (packed_matrix){b, s->operands, s->n, s->k, s->transpose_b};
         p.packed_b = scratch + thread * (l.b_elements + l.a_elements);
@@ -249,6 +264,21 @@ static inline bool on_tiles(const ups_matmul_shape *shape) {
 #endif
 }
 
+/* GELU of a result that was not activated while it was made. */
+static void activate(const ups_matmul_shape *s, int threads, const void *c, void *gelu) {
+    ups_tensor from = {.data = (void *)(uintptr_t)c, .dtype = s->result}, to = {.data = gelu, .dtype = s->result};
+    int64_t count = s->m * s->n, chunks = ups_div_up(count, UPS_CHUNK);
+#pragma omp parallel for num_threads(count < UPS_SMALL ? 1 : threads) schedule(static)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        float in[UPS_CHUNK], out[UPS_CHUNK];
+        int64_t start = chunk * UPS_CHUNK, length = ups_min(UPS_CHUNK, count - start);
+        const float *x = ups_row_read(&from, start, length, in);
+        float *y = ups_row_target(&to, start, out, false);
+        ups_gelu_row(x, y, length);
+        ups_row_write(&to, start, length, y, false);
+    }
+}
+
 size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
     if (on_tiles(shape)) return ups_amx_matmul_scratch(shape, threads);
     layout l = layout_of(shape, threads);
@@ -256,9 +286,11 @@ size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
 }
 
 void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
-                     void *c, void *scratch) {
+                     void *c, void *gelu, void *scratch) {
+    bool apart = gelu && (on_tiles(shape) || shape->result != UPS_F32);
     if (on_tiles(shape))
         ups_amx_matmul_run(shape, threads, a, b, bias, c, scratch);
     else
-        multiply(shape, threads, a, b, bias, c, scratch);
+        multiply(shape, threads, a, b, bias, c, apart ? NULL : gelu, scratch);
+    if (apart) activate(shape, threads, c, gelu);
 }

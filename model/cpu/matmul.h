@@ -24,8 +24,8 @@ typedef struct ups_matmul_shape {
 /* Bytes of scratch that a product wants, aligned to 64 bytes. */
 size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads);
 
-/* `bias`: float32 (n), added to every row; or NULL. */
+/* `bias`: float32 (n), added to every row; or NULL. `gelu`: (m, n) of C's dtype, becomes GELU(C); or NULL. */
 void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
-                     void *c, void *scratch);
+                     void *c, void *gelu, void *scratch);
 
 #endif

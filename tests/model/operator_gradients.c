@@ -7,6 +7,7 @@
  * by symmetry. */
 #include "base/random.h"
 #include "model/device.h"
+#include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "model/safetensors.h"
 #include "model/step.h"

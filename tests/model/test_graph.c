@@ -1,4 +1,5 @@
 /* The graph while it is built and differentiated: names, dtypes, which values need gradients, what is refused. */
+#include "model/differentiate.h"
 #include "model/ops.h"
 
 #include <setjmp.h>

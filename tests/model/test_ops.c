@@ -187,8 +187,9 @@ static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
     f->reference.output = f->output.values;
     f->reference.output_gradient = f->output_gradient.values;
     for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
-        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * sizeof(float);
-        f->call.saved[i] = (ups_tensor){.data = device_memory(bytes), .dtype = UPS_F32, .shape = c->saved[i]};
+        ups_dtype dtype = ups_op_describe(c->kind)->saved_like_output ? f->output.tensor.dtype : UPS_F32;
+        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * ups_dtype_size(dtype);
+        f->call.saved[i] = (ups_tensor){.data = device_memory(bytes), .dtype = dtype, .shape = c->saved[i]};
     }
     ups_op_call shapes = f->call;
     for (int i = 0; i < c->input_count; i++) shapes.inputs[i].data = NULL;
@@ -223,7 +224,7 @@ static void run_forward(fixture *f) {
 static void prepare_backward_call(fixture *f) {
     const ups_op_description *description = ups_op_describe(f->c->kind);
     for (int i = 0; i < f->c->input_count; i++) {
-        if (!(description->backward_inputs >> i & 1)) f->call.inputs[i].data = NULL;
+        if (!(ups_op_backward_inputs(f->c->kind, description->gradient_inputs) >> i & 1)) f->call.inputs[i].data = NULL;
     }
     if (!description->backward_output) f->call.output.data = NULL;
     f->call.output_gradient = f->output_gradient.tensor;
@@ -271,7 +272,7 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
         /* The gradient of a parameter is float32 whatever its copy for compute is. */
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200 + (uint32_t)i);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         f.call.accumulate[i] = accumulate;
@@ -313,7 +314,7 @@ static void every_kind_of_the_list_has_a_case(void **state) {
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         bool found = false;
         for (int i = 0; i < op_case_count; i++) found |= (int)op_cases[i].kind == kind;
-        if (!found) fail_msg("op '%s' has no case", ups_op_describe(kind)->name);
+        if (!found) fail_msg("op '%s' has no case", ups_op_name(kind));
     }
 }
 
@@ -380,7 +381,7 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
         f.gradients[i] = twin_create(&c->inputs[i], UPS_F32, 200);
         results[count++] = f.gradients[i].tensor;
         f.call.input_gradients[i] = f.gradients[i].tensor;
-        if (c->kind != UPS_OP_LINEAR || i != 1)
+        if (!(ups_op_describe(c->kind)->compute_inputs >> i & 1))
             f.call.input_gradients[i].dtype = results[count - 1].dtype = f.inputs[i].tensor.dtype;
     }
     prepare_backward_call(&f);
@@ -512,7 +513,7 @@ static void the_norm_counts_what_is_not_finite(void **state) {
 }
 
 static double multiplications(const op_case *c) {
-    if (c->kind == UPS_OP_LINEAR) {
+    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
         return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
     }
     if (c->kind == UPS_OP_ATTENTION)
@@ -559,7 +560,7 @@ static void measure(const op_case *c, ups_dtype compute) {
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);

@@ -1,6 +1,7 @@
 /* Steps on the CPU: gradients are those of the function that was built, run options mean what they say, memory is what
  * was promised, and nothing is allocated once training runs. */
 #include "base/random.h"
+#include "model/differentiate.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
 #include "model/nets/encoder.h"
@@ -59,6 +60,7 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
 
 static ups_device *device;
 static ups_update_channel *channel;
+static ups_checkpointing checkpointing; /* of the models that are built */
 
 static int open_device(void **state) {
     return ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &device, NULL) != UPS_OK ||
@@ -85,6 +87,7 @@ typedef struct model {
 static model begin(ups_dtype compute) {
     model m = {.parameters = ups_parameters_create()};
     m.graph = ups_graph_create(m.parameters, compute);
+    m.graph->checkpointing = checkpointing;
     return m;
 }
 
@@ -377,6 +380,59 @@ static void a_step_run_again_gives_the_same_bits(void **state) {
     end(m);
 }
 
+typedef struct outcome {
+    float loss, *gradients;
+    size_t bytes, activations;
+} outcome;
+
+static outcome outcome_of(model m) {
+    ups_error error;
+    run(&m, train);
+    outcome o = {.loss = loss_of(&m), .gradients = download(ups_parameters_gradients(m.parameters), m.parameters)};
+    o.bytes = sizeof(float) * (size_t)ups_parameters_elements(m.parameters);
+    o.activations = ups_step_memory(m.step).activations;
+    ok(device->class->synchronize(device, &error), &error);
+    end(m);
+    return o;
+}
+
+static void check_checkpointing(model (*make)(void)) {
+    outcome kept = outcome_of(make());
+    for (int mode = UPS_CHECKPOINTING_CHEAP; mode <= UPS_CHECKPOINTING_BLOCK; mode++) {
+        checkpointing = (ups_checkpointing)mode;
+        outcome again = outcome_of(make());
+        checkpointing = UPS_CHECKPOINTING_NONE;
+        assert_true(again.activations < kept.activations);
+        assert_true(again.loss == kept.loss);
+        assert_memory_equal(again.gradients, kept.gradients, kept.bytes);
+        free(again.gradients);
+    }
+    free(kept.gradients);
+}
+
+static model dropping_operator_f32(void) {
+    ups_operator_options options = small_operator();
+    options.drop_path = 0.5f;
+    return operator_model(UPS_F32, options, 6);
+}
+
+static model dropping_operator_bf16(void) {
+    ups_operator_options options = small_operator();
+    options.drop_path = 0.5f;
+    return operator_model(UPS_BF16, options, 6);
+}
+
+static model query_autoencoder(void) {
+    return autoencoder_model(UPS_POOL_QUERIES);
+}
+
+/* Drop-path draws the same numbers again. */
+static void recomputed_activations_give_the_same_bits_in_less_memory(void **state) {
+    check_checkpointing(dropping_operator_f32);
+    check_checkpointing(dropping_operator_bf16);
+    check_checkpointing(query_autoencoder);
+}
+
 static void bf16_gradients_point_where_float32_gradients_do(void **state) {
     model f32 = operator_model(UPS_F32, small_operator(), 4), bf16 = operator_model(UPS_BF16, small_operator(), 4);
     run(&f32, train);
@@ -541,6 +597,7 @@ int main(void) {
         cmocka_unit_test(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss),
         cmocka_unit_test(parameters_that_the_loss_does_not_touch_keep_their_gradients),
         cmocka_unit_test(a_step_run_again_gives_the_same_bits),
+        cmocka_unit_test(recomputed_activations_give_the_same_bits_in_less_memory),
         cmocka_unit_test(bf16_gradients_point_where_float32_gradients_do),
         cmocka_unit_test(nothing_is_allocated_after_the_first_step),
         cmocka_unit_test(the_memory_of_a_step_is_known_before_it_is_created),

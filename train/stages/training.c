@@ -1,4 +1,5 @@
 #include "train/stages/training.h"
+#include "model/differentiate.h"
 
 #include "base/log.h"
 #include "base/sizes.h"
