@@ -265,6 +265,8 @@ static void stops_at_17(pull *p, const char *what) {
     assert_contains(error.message, what);
     assert_contains(error.message, "even: tensor[7] frame 17, batch 0");
     assert_contains(error.message, "pull.optimizer.learning_rate");
+    /* Step 18 was issued before the result of 17 was read, and changed nothing either. */
+    assert_int_equal(p->calls[p->call_count - 1].step, 18);
     pull *before = begin(25); /* as long as the steps before */
     before->training.steps = 17;
     before->training.log_every = 0;
