@@ -31,7 +31,7 @@ typedef struct ups_op_call {
     ups_op_kind kind;
     const ups_op_attributes *attributes;
     int input_count;
-    ups_tensor inputs[UPS_MAX_INPUTS]; /* bf16 graphs: linear weights come from the parameters' bf16 copy; gains and
+    ups_tensor inputs[UPS_MAX_INPUTS]; /* bf16 and fp16 graphs: linear weights come from the compute copy; gains and
                                           biases are float32 always */
     ups_tensor output;
     ups_tensor saved[UPS_MAX_SAVED];
@@ -54,7 +54,7 @@ typedef struct ups_kernel {
     void (*release)(void *state); /* NULL where there is no state */
 } ups_kernel;
 
-/* One pass of AdamW (Loshchilov & Hutter, arXiv 1711.05101) over a parameter group, EMA and the bf16 copy included.
+/* One pass of AdamW (Loshchilov & Hutter, arXiv 1711.05101) over a parameter group, EMA and the compute copy included.
  * Learning rate, bias corrections, the gradients' scale and whether to skip are the update's. */
 typedef struct ups_range {
     int64_t offset, count; /* elements of the flat buffers */
@@ -65,7 +65,8 @@ typedef struct ups_adamw_call {
     int32_t range_count;
     float *values, *gradients, *first_moment, *second_moment; /* flat buffers */
     float *ema;                                               /* NULL: none */
-    uint16_t *bf16;                                           /* NULL: none */
+    uint16_t *compute;                                        /* the copy in `compute_dtype` (weights.h); NULL: none */
+    ups_dtype compute_dtype;
     float beta1, beta2, epsilon, weight_decay, ema_decay;
     const ups_update *update;
 } ups_adamw_call;
@@ -127,7 +128,9 @@ typedef struct ups_device_class {
      * NULL); `backward`: backward will run too. The caller releases kernel->state. */
     ups_status (*kernel)(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
                          ups_error *error);
-    ups_status (*to_bf16)(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error);
+    /* Rounds to UPS_BF16 or UPS_F16. */
+    ups_status (*convert)(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error);
 
     /* The training step's own (model/update.h). */
     ups_status (*add_losses)(ups_device *device, const ups_losses_call *call, ups_error *error);

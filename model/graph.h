@@ -8,9 +8,9 @@
  * whole step. Nodes stand in the order they were built, which is the order they run; backward runs them in reverse.
  * Nothing here knows which device it is for.
  *
- * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16, matmul
- * inputs and outputs, and what is fused between them, are bf16; the residual stream, losses, norm statistics,
- * parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
+ * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16 or UPS_F16,
+ * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream, losses, norm
+ * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H
@@ -83,7 +83,7 @@ typedef enum ups_checkpointing {
 typedef struct ups_graph {
     ups_arena *arena;
     ups_parameters *parameters; /* shared by all graphs of one model; borrowed */
-    ups_dtype compute;          /* UPS_F32 or UPS_BF16 */
+    ups_dtype compute;          /* UPS_F32, UPS_BF16 or UPS_F16 */
     ups_node *nodes;
     int32_t node_count, node_capacity;
     ups_value_info *values;

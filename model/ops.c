@@ -15,7 +15,7 @@ static ups_dtype dtype_of(const ups_graph *g, ups_value value) {
 
 static void require_float(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value) {
     ups_dtype dtype = dtype_of(g, value);
-    if (dtype != UPS_F32 && dtype != UPS_BF16) {
+    if (dtype != UPS_F32 && dtype != UPS_BF16 && dtype != g->compute) {
         ups_graph_abort(g, ups_op_name(kind), "%s is %s; float32 or bfloat16 was expected", what,
                         ups_dtype_name(dtype));
     }
@@ -340,8 +340,9 @@ ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *w
 ups_value ups_cast(ups_graph *g, ups_value x, ups_dtype dtype) {
     const ups_op_kind kind = UPS_OP_CAST;
     if (dtype_of(g, x) != UPS_F16) require_float(g, kind, "x", x);
-    if (dtype != UPS_F32 && dtype != UPS_BF16) {
-        ups_graph_abort(g, ups_op_name(kind), "values become float32 or bfloat16, not %s", ups_dtype_name(dtype));
+    if (dtype != UPS_F32 && dtype != UPS_BF16 && dtype != UPS_F16) {
+        ups_graph_abort(g, ups_op_name(kind), "values become float32, bfloat16 or float16, not %s",
+                        ups_dtype_name(dtype));
     }
     return ups_graph_append(g, kind, &(ups_op_attributes){.dtype = dtype}, 1, &x, dtype, shape_of(g, x), 0, NULL);
 }

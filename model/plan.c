@@ -217,8 +217,9 @@ static void measure_outside(ups_plan *plan) {
     size_t elements = (size_t)ups_parameters_elements(graph->parameters);
     bool allocated = ups_parameters_allocated(graph->parameters);
     bool gradients = allocated ? ups_parameters_gradients(graph->parameters) != NULL : graph->loss != UPS_NO_VALUE;
-    bool bf16 = allocated ? ups_parameters_bf16(graph->parameters) != NULL : graph->compute == UPS_BF16;
-    plan->memory.parameters = elements * (sizeof(float) * (gradients ? 2 : 1) + (bf16 ? sizeof(uint16_t) : 0));
+    ups_dtype compute = allocated ? ups_parameters_weights(graph->parameters)->compute_dtype : graph->compute;
+    size_t copy = compute == UPS_F32 ? 0 : ups_dtype_size(compute);
+    plan->memory.parameters = elements * (sizeof(float) * (gradients ? 2 : 1) + copy);
 }
 
 ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error *error) {

@@ -11,7 +11,7 @@ typedef struct ups_plan_memory {
     size_t inputs;      /* inputs and constants */
     size_t activations; /* the arena: activations, their gradients, saved values */
     size_t workspace;   /* the largest any kernel wants; shared */
-    size_t parameters;  /* values + gradients + bf16 copy, as the graph's parameters have them */
+    size_t parameters;  /* values + gradients + compute copy, as the graph's parameters have them */
     size_t lower_bound; /* the most that is alive at any one moment: how good the placement is */
 } ups_plan_memory;
 

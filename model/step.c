@@ -57,6 +57,7 @@ struct ups_step {
     staged_inputs staging;
     captured_run captured[CAPTURES];
     shared_arena *shared;
+    ups_weights weights; /* borrowed buffers: what parameters are read from */
     size_t workspace_bytes;
     bool profiling;
     ups_step_profile profile;
@@ -71,6 +72,11 @@ static const ups_device_class *class_of(const ups_step *step) {
     return step->device->class;
 }
 
+/* Of a parameter, in the buffers that the step is bound to. */
+static int64_t weight_offset(const ups_step *step, const ups_value_info *info) {
+    return ups_parameters_get(step->graph->parameters, info->parameter)->offset - step->weights.offset;
+}
+
 /* At a position of the schedule. */
 static void *value_address(const ups_step *step, ups_value value, int32_t position) {
     ups_value root = ups_graph_root(step->graph, value);
@@ -80,8 +86,7 @@ static void *value_address(const ups_step *step, ups_value value, int32_t positi
     case UPS_VALUE_CONSTANT:
         return step->inputs + step->input_offsets[root];
     case UPS_VALUE_PARAMETER:
-        return ups_parameters_values(step->graph->parameters) +
-               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+        return step->weights.values + weight_offset(step, info);
     case UPS_VALUE_ACTIVATION:
         return step->shared->arena + ups_plan_value(step->plan, root, position)->offset;
     case UPS_VALUE_VIEW:
@@ -94,8 +99,7 @@ static void *gradient_address(const ups_step *step, ups_value value) {
     ups_value root = ups_graph_root(step->graph, value);
     const ups_value_info *info = ups_graph_info(step->graph, root);
     if (info->kind == UPS_VALUE_PARAMETER) {
-        return ups_parameters_gradients(step->graph->parameters) +
-               ups_parameters_get(step->graph->parameters, info->parameter)->offset;
+        return step->weights.gradients ? step->weights.gradients + weight_offset(step, info) : NULL;
     }
     return step->shared->arena + ups_plan_gradient(step->plan, root)->offset;
 }
@@ -107,7 +111,7 @@ static ups_tensor describe_tensor(const ups_graph *graph, ups_value value) {
     return (ups_tensor){.dtype = info->dtype, .shape = info->shape};
 }
 
-/* A parameter that is read from the parameters' copy in the graph's compute precision. */
+/* A parameter that is read from the weights' copy in the compute dtype. */
 static bool is_compute_copy(const ups_graph *graph, const ups_node *node, int input) {
     return graph->compute != UPS_F32 && ups_op_describe(node->kind)->compute_inputs >> input & 1 &&
            ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]))->kind == UPS_VALUE_PARAMETER;
@@ -242,8 +246,7 @@ static void address_entry(ups_step *step, int32_t at) {
         call->inputs[i].data = value_address(step, value, at);
         if (is_compute_copy(graph, node, i)) {
             const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, value));
-            call->inputs[i].data =
-                ups_parameters_bf16(graph->parameters) + ups_parameters_get(graph->parameters, info->parameter)->offset;
+            call->inputs[i].data = step->weights.compute + weight_offset(step, info);
         }
     }
     if (!gradients) return;
@@ -258,6 +261,25 @@ static void address_entry(ups_step *step, int32_t at) {
     }
 }
 
+static ups_status check_weights(const ups_graph *graph, const ups_weights *weights, ups_error *error) {
+    if (graph->compute != UPS_F32 && (!weights->compute || weights->compute_dtype != graph->compute)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in %s but its weights have no %s copy",
+                        ups_dtype_name(graph->compute), ups_dtype_name(graph->compute));
+    }
+    for (ups_value v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].kind != UPS_VALUE_PARAMETER) continue;
+        const ups_parameter *parameter = ups_parameters_get(graph->parameters, graph->values[v].parameter);
+        if (parameter->offset >= weights->offset &&
+            parameter->offset + parameter->elements <= weights->offset + weights->count) {
+            continue;
+        }
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "the weights hold elements %lld to %lld; the graph's parameter '%s' lies outside",
+                        (long long)weights->offset, (long long)(weights->offset + weights->count), parameter->name);
+    }
+    return UPS_OK;
+}
+
 static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
     if (!ups_parameters_allocated(graph->parameters)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters must be allocated before a step is created");
@@ -265,10 +287,7 @@ static ups_status check_parameters(const ups_graph *graph, ups_error *error) {
     if (graph->loss != UPS_NO_VALUE && !ups_parameters_gradients(graph->parameters)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "the graph has gradients but its parameters were allocated without");
     }
-    if (graph->compute == UPS_BF16 && !ups_parameters_bf16(graph->parameters)) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in bf16 but its parameters have no bf16 copy");
-    }
-    return UPS_OK;
+    return check_weights(graph, ups_parameters_weights(graph->parameters), error);
 }
 
 /* Steps prepared, without memory. */
@@ -313,6 +332,7 @@ static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
         if (class_of(steps[i])->input_sets > 1) inputs -= steps[i]->input_bytes;
         UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
         UPS_TRY(create_staging(steps[i], error));
+        steps[i]->weights = *ups_parameters_weights(steps[i]->graph->parameters);
         for (int32_t at = 0; at < ups_plan_schedule(steps[i]->plan)->count; at++) address_entry(steps[i], at);
         UPS_TRY(upload_constants(steps[i], error));
     }
@@ -334,6 +354,21 @@ ups_status ups_step_create_together(const ups_graph *const *graphs, int count, u
 
 ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **created, ups_error *error) {
     return ups_step_create_together(&graph, 1, device, created, error);
+}
+
+static void forget_captures(ups_step *step) {
+    for (int i = 0; i < CAPTURES; i++) {
+        if (step->captured[i].capture) class_of(step)->capture_release(step->device, step->captured[i].capture);
+        step->captured[i].capture = NULL;
+    }
+}
+
+ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error) {
+    UPS_TRY(check_weights(step->graph, weights, error));
+    step->weights = *weights;
+    forget_captures(step);
+    for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
+    return UPS_OK;
 }
 
 ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
@@ -365,9 +400,7 @@ void ups_step_destroy(ups_step *step) {
     for (int32_t n = 0; step->kernels && n < step->graph->node_count; n++) {
         if (step->kernels[n].release) step->kernels[n].release(step->kernels[n].state);
     }
-    for (int i = 0; i < CAPTURES; i++) {
-        if (step->captured[i].capture) class->capture_release(step->device, step->captured[i].capture);
-    }
+    forget_captures(step);
     if (step->inputs) class->release(step->device, step->inputs);
     if (step->staging.memory) class->release(step->device, step->staging.memory);
     if (step->staging.uploaded) class->event_destroy(step->device, step->staging.uploaded);
@@ -497,6 +530,9 @@ static ups_status launch(ups_step *step, const ups_step_run_options *options, up
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     if (options->backward && step->graph->loss == UPS_NO_VALUE) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
+    }
+    if (options->backward && !step->weights.gradients) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked with weights that have no gradients");
     }
     if ((options->backward || options->training) && !options->update) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "a training step needs an update (model/update.h)");

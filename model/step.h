@@ -19,6 +19,12 @@ ups_status ups_step_create_together(const ups_graph *const *graphs, int count, u
 ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
                                      ups_plan_memory *memory, ups_error *error);
 void ups_step_destroy(ups_step *step);
+
+/* Runs from here on read these weights and, where they have gradients, write those. A step is created bound to its
+ * parameters' own. The buffers are borrowed; they must hold every parameter of the graph, and the copy in its compute
+ * dtype. UPS_ERR_ARGUMENT, and the binding of before, where they do not. */
+ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error);
+
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 
 /* For the next run, and those after it until the input is uploaded again. `host` must stay as it is until
@@ -32,7 +38,7 @@ void *ups_step_data(const ups_step *step,
 
 typedef struct ups_step_run_options {
     bool training;   /* drop-path acts */
-    bool backward;   /* graphs that were differentiated */
+    bool backward;   /* graphs that were differentiated, bound to weights with gradients */
     bool accumulate; /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
     const ups_update *update; /* device memory; needed by training and by backward */
 } ups_step_run_options;

@@ -54,12 +54,17 @@ typedef struct ups_update {
     ups_update_state state;
 } ups_update;
 
-/* How `decide` judges a step. */
+/* How `decide` judges a step. With dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section 3.2) backward
+ * begins with a large number instead of 1, since small gradients would round to zero in fp16, and the optimizer divides
+ * by it. Scales are powers of two: scaling changes no bits but those of numbers that overflow or underflow. */
 typedef struct ups_update_rules {
     double clip;          /* largest gradient norm; 0: none */
     float beta1, beta2;   /* of AdamW, for its bias corrections */
     int64_t growth_steps; /* good steps after which the loss scale doubles; 0: it is fixed, and an overflow a failure */
 } ups_update_rules;
+
+#define UPS_LOSS_SCALE_MINIMUM 1.0f
+#define UPS_LOSS_SCALE_MAXIMUM 0x1p24f
 
 /* The update in the memory of a device, and the host's ends: inputs on their way there, results on their way back. */
 typedef struct ups_update_channel ups_update_channel;

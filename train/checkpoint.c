@@ -68,7 +68,7 @@ static ups_status read_precision(const char *latest, record *r, ups_error *error
     if (!told) return UPS_OK; /* a checkpoint of before it told */
     const char *name = json_string_value(told);
     if (name && ups_precision_find(name, &r->precision) && r->precision != UPS_PRECISION_AUTO) return UPS_OK;
-    return refuse(latest, "precision", "f32 or bf16", error);
+    return refuse(latest, "precision", "f32, bf16 or fp16", error);
 }
 
 static ups_status read_losses(const char *latest, record *r, ups_error *error) {
@@ -169,24 +169,22 @@ static json_t *write_loss_scale(const ups_update_state *state) {
                      "skipped", (json_int_t)state->skipped);
 }
 
-/* For an optimizer that scales losses; a checkpoint of before it did leaves it at its beginning. */
-static ups_status restore_loss_scale(const record *r, ups_optimizer *optimizer, ups_error *error) {
+/* Of an optimizer that scales losses, and there always. */
+static ups_status read_loss_scale(const record *r, ups_update_state *state, ups_error *error) {
     json_t *json = NULL;
     double scale = 0;
-    ups_update_state state = {0};
-    if (!ups_optimizer_scales_losses(optimizer) || !json_object_get(r->json, "loss_scale")) return UPS_OK;
     UPS_TRY(ups_json_object(r->json, "loss_scale", r->path, &json, error));
     UPS_TRY(ups_json_real(json, "scale", r->path, &scale, error));
-    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state.good_steps, error));
-    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state.skipped, error));
-    if (!(scale >= 1) || state.good_steps < 0 || state.skipped < 0 || state.skipped > r->step) {
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s: 'loss_scale' is %g, after %lld good steps and %lld skipped ones; 1 or more was expected, "
-                        "and no more steps than there were",
-                        r->path, scale, (long long)state.good_steps, (long long)state.skipped);
+    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state->good_steps, error));
+    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state->skipped, error));
+    state->loss_scale = (float)scale;
+    if (scale >= (double)UPS_LOSS_SCALE_MINIMUM && scale <= (double)UPS_LOSS_SCALE_MAXIMUM && state->good_steps >= 0 &&
+        state->good_steps < UPS_LOSS_SCALE_GOOD_STEPS && state->skipped >= 0 && state->skipped <= r->step) {
+        return UPS_OK;
     }
-    state.loss_scale = (float)scale;
-    return ups_optimizer_restore(optimizer, &state, error);
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: 'loss_scale' is %g after %lld good steps and %lld skipped ones, which no run can have left",
+                    r->path, scale, (long long)state->good_steps, (long long)state->skipped);
 }
 
 /* What the record has for a run of this state. */
@@ -294,12 +292,14 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     char path[4096];
+    const bool scales = ups_optimizer_scales_losses(optimizer);
+    ups_update_state scaling = {0};
     record r;
     ups_status status = open_record(directory, &r, error);
     if (status == UPS_OK) {
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
-        if (status == UPS_OK) status = restore_loss_scale(&r, optimizer, error);
+        if (status == UPS_OK && scales) status = read_loss_scale(&r, &scaling, error);
         if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);
@@ -313,6 +313,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
+    if (status == UPS_OK && scales) status = ups_optimizer_restore(optimizer, &scaling, error);
     if (status == UPS_OK) { /* a run killed while saving may have left these */
         remove_older(directory, strrchr(path, '/') + 1);
         status = ups_remove_partials(directory, error);

@@ -1,7 +1,7 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
  *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
- *   DIR/latest.json                 step, seed, batch size, precision, sampling, loss scale, the losses since the last
+ *   DIR/latest.json                 step, seed, batch size, precision, loss scale, sampling, the losses since the last
  * line of the metrics, and which file: published after the file, so that it always names a whole one
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
@@ -37,9 +37,9 @@ typedef struct ups_training_state {
 bool ups_checkpoint_exists(const char *directory);
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
-/* Fills the weights (bf16 copy refreshed), the optimizer's buffers and *state, which comes with the run's seed, batch
- * size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is none,
- * UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
+/* Fills the weights (compute copy refreshed), the optimizer's buffers and *state, which comes with the run's seed,
+ * batch size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is
+ * none, UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 

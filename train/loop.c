@@ -108,6 +108,11 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     json_object_set_new(line, "learning_rate",
                         ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
+    if (ups_optimizer_scales_losses(l->options->optimizer)) {
+        ups_update_state scaling = ups_optimizer_state(l->options->optimizer);
+        json_object_set_new(line, "loss_scale", ups_json_number((double)scaling.loss_scale));
+        json_object_set_new(line, "skipped", json_integer((json_int_t)scaling.skipped));
+    }
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
@@ -189,9 +194,12 @@ static ups_status fail_not_finite(const loop *l, const ups_update *update, ups_e
     describe_batch(l, l->state.step, result->bad_micro_batch ? result->bad_micro_batch - 1 : last, batch);
     return ups_fail(error, UPS_ERR_NUMERIC,
                     "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
-                    "%s.optimizer.learning_rate, or look at these samples",
+                    "%s.optimizer.learning_rate, or look at these samples%s",
                     l->stage->name, (long long)l->state.step, result->bad_micro_batch ? "loss" : "gradient",
-                    batch[0] ? "; the batch held " : "", batch, l->stage->name);
+                    batch[0] ? "; the batch held " : "", batch, l->stage->name,
+                    ups_optimizer_scales_losses(l->options->optimizer)
+                        ? "; fp16 holds no value beyond 65504, other precisions do"
+                        : "");
 }
 
 /* All micro-batches of the next optimizer step, and the update. */

@@ -76,6 +76,10 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     ups_status status = make_groups(made, error);
     if (status == UPS_OK) status = ups_update_open(device, &made->channel, error);
     made->state.loss_scale = 1;
+    bool scales = ups_parameters_weights(parameters)->compute_dtype == UPS_F16;
+    if (status == UPS_OK && scales) {
+        status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
+    }
     if (status == UPS_OK) status = device->class->allocate(device, bytes, (void **)&made->first_moment, error);
     if (status == UPS_OK) status = device->class->allocate(device, bytes, (void **)&made->second_moment, error);
     if (status == UPS_OK && config->ema_decay > 0) {
@@ -104,9 +108,9 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
     free(optimizer);
 }
 
-ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float initial, int64_t growth_steps, ups_error *error) {
-    optimizer->growth_steps = growth_steps;
-    return ups_optimizer_restore(optimizer, &(ups_update_state){.loss_scale = initial}, error);
+ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float first, int64_t good_steps, ups_error *error) {
+    optimizer->growth_steps = good_steps;
+    return ups_optimizer_restore(optimizer, &(ups_update_state){.loss_scale = first}, error);
 }
 
 bool ups_optimizer_scales_losses(const ups_optimizer *optimizer) {
@@ -139,21 +143,22 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
                               .beta1 = (float)config->beta1,
                               .beta2 = (float)config->beta2,
                               .growth_steps = optimizer->growth_steps};
+    const ups_weights *weights = ups_parameters_weights(optimizer->parameters);
     ups_adamw_call call = {
-        .values = ups_parameters_values(optimizer->parameters),
-        .gradients = ups_parameters_gradients(optimizer->parameters),
+        .values = weights->values,
+        .gradients = weights->gradients,
         .first_moment = optimizer->first_moment,
         .second_moment = optimizer->second_moment,
         .ema = optimizer->average,
-        .bf16 = ups_parameters_bf16(optimizer->parameters),
+        .compute = weights->compute,
+        .compute_dtype = weights->compute_dtype,
         .beta1 = rules.beta1,
         .beta2 = rules.beta2,
         .epsilon = (float)config->epsilon,
         .ema_decay = (float)config->ema_decay,
         .update = update,
     };
-    int64_t elements = ups_parameters_elements(optimizer->parameters);
-    UPS_TRY(device->class->norm(device, call.gradients, elements, update, error));
+    UPS_TRY(device->class->norm(device, weights->gradients, weights->count, update, error));
     UPS_TRY(device->class->decide(device, &rules, update, error));
     for (int i = 0; i < GROUPS; i++) {
         const group *of = &optimizer->groups[i];

@@ -21,10 +21,12 @@ void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 /* What `create` would allocate, in bytes. */
 size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters);
 
-/* Dynamic loss scaling, for compute types whose range gradients may leave: the scale doubles after so many good steps
- * and halves at an overflow, whose step is skipped. Without it the scale is 1, and gradients that are not finite are a
- * failure. Before the first step. */
-ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float initial, int64_t growth_steps, ups_error *error);
+/* Dynamic loss scaling (model/update.h), on where the weights' compute copy is fp16: the scale doubles after so many
+ * good steps and halves at an overflow, whose step is skipped. Without it the scale is 1, and gradients that are not
+ * finite are a failure. `ups_optimizer_scale_losses`: from another scale on, before the first step. */
+#define UPS_LOSS_SCALE_FIRST 0x1p16f
+#define UPS_LOSS_SCALE_GOOD_STEPS 2000
+ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float first, int64_t good_steps, ups_error *error);
 bool ups_optimizer_scales_losses(const ups_optimizer *optimizer);
 
 /* Before a micro-batch: what its kernels read from the update. `micro->learning_rate` is set here, for optimizer step

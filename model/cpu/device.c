@@ -157,8 +157,9 @@ static ups_status norm(ups_device *device, const float *gradients, int64_t count
     return UPS_OK;
 }
 
-static ups_status to_bf16(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error) {
-    variant_here()->to_bf16(ups_cpu_threads(device), from, to, count);
+static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error) {
+    variant_here()->convert(ups_cpu_threads(device), from, dtype, to, count);
     return UPS_OK;
 }
 
@@ -188,7 +189,7 @@ static const ups_device_class cpu_class = {
     .event_wait = event_wait,
     .stream_wait = stream_wait,
     .kernel = kernel,
-    .to_bf16 = to_bf16,
+    .convert = convert,
     .add_losses = ups_cpu_add_losses,
     .seed_backward = ups_cpu_seed_backward,
     .norm = norm,

@@ -11,5 +11,5 @@ const ups_cpu_variant UPS_CPU_TABLE = {
         },
     .adamw = UPS_CPU(adamw),
     .sum_of_squares = UPS_CPU(sum_of_squares),
-    .to_bf16 = UPS_CPU(to_bf16),
+    .convert = UPS_CPU(convert),
 };

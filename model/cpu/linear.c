@@ -1,8 +1,8 @@
 /* Linear: y = x W^T + b.  Backward: dx = dy W, dW = dy^T x (summed in float32), db = column sums of dy. With GELU the
  * product ends in y = GELU(h), h = x W^T + b is saved, and backward begins with dh = dy GELU'(h) in the workspace.
  *
- * The operands' dtype is that of W (bf16 graphs pass the bf16 copy); x and dy are converted to it in the workspace
- * where they differ. */
+ * The operands' dtype is that of W (bf16 and fp16 graphs pass the compute copy); x and dy are converted to it in the
+ * workspace where they differ. */
 #include "model/cpu/gelu.h"
 #include "model/cpu/matmul.h"
 #include "model/cpu/vector.h"

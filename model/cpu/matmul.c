@@ -4,8 +4,8 @@
  * along k follow each other within a group, so that C is still in the first-level cache when it is added to.
  *
  * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
- * it is transposed or bf16. What is written in an unusual way (bf16, incomplete vectors) takes a detour through a small
- * buffer. */
+ * it is transposed or of a 16-bit dtype. What is written in an unusual way (16 bits, incomplete vectors) takes a detour
+ * through a small buffer. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/gelu.h"
 #include "model/cpu/matmul_amx.h"
@@ -67,10 +67,6 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
-static inline float element(const void *from, ups_dtype dtype, int64_t at) {
-    return dtype == UPS_F32 ? ((const float *)from)[at] : ups_f32_of_bf16(((const uint16_t *)from)[at]);
-}
-
 /* The size of the matrix that is packed, and how it is stored: k is its fast axis, or its slow one. */
 typedef struct packed_matrix {
     const void *data;
@@ -78,6 +74,23 @@ typedef struct packed_matrix {
     int64_t extent, k; /* extent: rows of A, columns of B */
     bool fast_k;
 } packed_matrix;
+
+/* Of a 16-bit dtype: rows of the matrix are converted whole, then put in their places. */
+static void pack_halves(const packed_matrix *m, int64_t first, int64_t count, int64_t start, int64_t depth,
+                        int64_t width, float *to) {
+    const uint16_t *from = (const uint16_t *)m->data;
+    for (int64_t l = 0; !m->fast_k && l < depth; l++) {
+        ups_row_to_f32(m->dtype, from + (start + l) * m->extent + first, to + l * width, count);
+    }
+    for (int64_t i = 0; m->fast_k && i < count; i++) {
+        for (int64_t l = 0; l < depth; l += UPS_CHUNK) {
+            float row[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, depth - l);
+            ups_row_to_f32(m->dtype, from + (first + i) * m->k + start + l, row, n);
+            for (int64_t j = 0; j < n; j++) to[(l + j) * width + i] = row[j];
+        }
+    }
+}
 
 /* `depth` elements along k from `start` of `count` neighbours from `first`, to to[l * width + i]; zeros up to `width`.
  */
@@ -116,12 +129,7 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
             }
         }
     } else {
-        int64_t i_stride = m->fast_k ? m->k : 1, l_stride = m->fast_k ? 1 : m->extent;
-        for (int64_t l = 0; l < depth; l++) {
-            for (int64_t i = 0; i < count; i++) {
-                to[l * width + i] = element(m->data, m->dtype, (first + i) * i_stride + (start + l) * l_stride);
-            }
-        }
+        pack_halves(m, first, count, start, depth, width, to);
     }
     for (int64_t l = 0; count < width && l < depth; l++) {
         for (int64_t i = count; i < width; i++) to[l * width + i] = 0.0f;
@@ -145,7 +153,7 @@ static void pack(const packed_matrix *m, int64_t first, int64_t end, int64_t wid
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------ */
 
-/* Writes a tile's sums where whole vectors of float32 cannot: past the last column, or to bf16. */
+/* Writes a tile's sums where whole vectors of float32 cannot: past the last column, or to 16 bits. */
 static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns, float *sums, const float *bias,
                        bool accumulate, void *c) {
     for (int64_t i = 0; i < rows; i++, sums += UPS_TILE_COLUMNS) {
@@ -155,8 +163,8 @@ static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns,
             for (int64_t j = 0; j < columns; j++) to[j] = accumulate ? to[j] + sums[j] : sums[j];
         } else {
             uint16_t *to = (uint16_t *)c + i * s->n;
-            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_bf16(to[j]);
-            ups_row_to_bf16(sums, to, columns);
+            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_half(s->result, to[j]);
+            ups_row_from_f32(s->result, sums, to, columns);
         }
     }
 }

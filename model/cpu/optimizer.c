@@ -1,5 +1,5 @@
-/* AdamW in one pass over memory: values, moments, EMA and the bf16 copy of a block are read and written together, since
- * this pass is bound by memory alone. */
+/* AdamW in one pass over memory: values, moments, EMA and the compute copy of a block are read and written together,
+ * since this pass is bound by memory alone. */
 #include "model/cpu/vector.h"
 
 enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
@@ -25,14 +25,14 @@ static void adamw_piece(const ups_adamw_call *call, int64_t start, int64_t n) {
         float decay = call->ema_decay;
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
-    if (call->bf16) {
-        ups_row_stream_bf16(w, call->bf16 + start, n);
+    if (call->compute) {
+        ups_row_stream(call->compute_dtype, w, call->compute + start, n);
         ups_stream_end();
     }
 }
 
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call) {
-    enum { PIECE = 1024 }; /* what the second pass over w, for EMA and bf16, finds in the first-level cache */
+    enum { PIECE = 1024 }; /* what the second pass over w, for EMA and the copy, finds in the first-level cache */
     if (call->update->result.skipped) return;
 #pragma omp parallel num_threads(threads)
     for (int32_t r = 0; r < call->range_count; r++) {
@@ -73,11 +73,11 @@ void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double 
     }
 }
 
-void UPS_CPU(to_bf16)(int threads, const float *from, uint16_t *to, int64_t count) {
+void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count) {
     int64_t blocks = ups_div_up(count, BLOCK);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
         int64_t start = block * BLOCK;
-        ups_row_to_bf16(from + start, to + start, ups_min(BLOCK, count - start));
+        ups_row_from_f32(dtype, from + start, to + start, ups_min(BLOCK, count - start));
     }
 }

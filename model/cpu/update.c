@@ -24,14 +24,13 @@ ups_status ups_cpu_seed_backward(ups_device *device, const ups_update *update, f
     return UPS_OK;
 }
 
-/* Dynamic loss scaling as of Micikevicius et al., arXiv 1710.03740, section 3.2. */
 ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error) {
     ups_update_result *result = &update->result;
     ups_update_state *state = &update->state;
     const bool scaling = rules->growth_steps > 0, finite = !result->bad_micro_batch;
     result->gradient_norm = sqrt(result->squared_norm) / (double)state->loss_scale;
     result->skipped = result->non_finite > 0 || !finite || state->failed;
-    if (result->skipped && scaling && finite && !state->failed && state->loss_scale > 1) {
+    if (result->skipped && scaling && finite && !state->failed && state->loss_scale > UPS_LOSS_SCALE_MINIMUM) {
         state->loss_scale /= 2;
         state->good_steps = 0;
         state->skipped++;
@@ -46,7 +45,7 @@ ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups
     result->rate = (float)((double)update->input.learning_rate / (1.0 - pow((double)rules->beta1, taken)));
     result->second_correction = (float)(1.0 / sqrt(1.0 - pow((double)rules->beta2, taken)));
     if (scaling && ++state->good_steps >= rules->growth_steps) {
-        state->loss_scale *= 2;
+        if (state->loss_scale < UPS_LOSS_SCALE_MAXIMUM) state->loss_scale *= 2;
         state->good_steps = 0;
     }
     return UPS_OK;

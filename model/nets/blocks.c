@@ -1,5 +1,5 @@
-/* Blocks: see the header. In a bf16 graph the residual stream is float32 and everything between its norm and its
- * addition is bf16. */
+/* Blocks: see the header. In a bf16 or fp16 graph the residual stream is float32 and everything between its norm
+ * and its addition has the compute dtype. */
 #include "model/nets/blocks.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@ typedef enum kind {
     COPY,
     ZERO,
     KERNEL,
-    TO_BF16,
+    CONVERT,
     ADD_LOSSES,
     SEED_BACKWARD,
     NORM,
@@ -51,6 +51,7 @@ typedef struct command {
             ups_update *update;
             const float *from;
             float *to;
+            ups_dtype dtype;
             int64_t count;
             ups_update_rules rules;
         } update;
@@ -175,8 +176,9 @@ static ups_status execute(async_device *d, command *c, ups_error *error) {
     case KERNEL:
         c->kernel.call.attributes = c->kernel.call.attributes ? &c->kernel.attributes : NULL;
         return c->kernel.run(cpu, &c->kernel.call, error);
-    case TO_BF16:
-        return class->to_bf16(cpu, c->update.from, (uint16_t *)(void *)c->update.to, c->update.count, error);
+    case CONVERT:
+        return class->convert(cpu, c->update.from, c->update.dtype, (uint16_t *)(void *)c->update.to, c->update.count,
+                              error);
     case ADD_LOSSES:
         return class->add_losses(cpu, &c->losses, error);
     case SEED_BACKWARD:
@@ -467,9 +469,11 @@ static ups_status choose_kernel(ups_device *device, const ups_op_call *call, boo
     return UPS_OK;
 }
 
-static ups_status to_bf16(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error) {
+static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error) {
     async_device *d = of(device);
-    command c = {.kind = TO_BF16, .update = {.from = real(d, from), .to = real(d, to), .count = count}};
+    command c = {.kind = CONVERT, .update = {.from = real(d, from), .to = real(d, to), .count = count}};
+    c.update.dtype = dtype;
     return issue(d, UPS_STREAM_COMPUTE, &c, error);
 }
 
@@ -510,7 +514,7 @@ static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_erro
     c.adamw.first_moment = real(d, call->first_moment);
     c.adamw.second_moment = real(d, call->second_moment);
     c.adamw.ema = real(d, call->ema);
-    c.adamw.bf16 = real(d, call->bf16);
+    c.adamw.compute = real(d, call->compute);
     c.adamw.update = real(d, call->update);
     return issue(d, UPS_STREAM_COMPUTE, &c, error);
 }
@@ -561,7 +565,7 @@ static const ups_device_class async_class = {
     .capture_launch = capture_launch,
     .capture_release = capture_release,
     .kernel = choose_kernel,
-    .to_bf16 = to_bf16,
+    .convert = convert,
     .add_losses = add_losses,
     .seed_backward = seed_backward,
     .norm = norm,

@@ -62,6 +62,7 @@ const op_case op_cases[] = {
     {.name = "relative error", .kind = UPS_OP_LOSS_RELATIVE, .attributes = {.epsilon = 1e-8f}, .input_count = 2, .inputs = {C(4, 5000), S(4, 5000)}, .output = S(4)},
     {.name = "weighted sum", .kind = UPS_OP_WEIGHTED_SUM, .attributes = {.weights = {1.0f, 0.25f, -2.0f}}, .input_count = 3, .inputs = {S(5), S(5), S(3)}, .output = S(1)},
     {.name = "cast to bf16", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_BF16}, .input_count = 1, .inputs = {S(5, 700)}, .output = C(5, 700)},
+    {.name = "cast to fp16", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_F16}, .input_count = 1, .inputs = {S(5, 700)}, .output = C(5, 700)},
     {.name = "cast to float32", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_F32}, .input_count = 1, .inputs = {C(5, 700)}, .output = S(5, 700)},
 };
 const int op_case_count = sizeof op_cases / sizeof *op_cases;

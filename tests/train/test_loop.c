@@ -25,6 +25,7 @@ typedef struct pull {
     bool zero_gradients, validates_nothing;
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
+    float seeds[MOST_CALLS];
     int call_count, validations;
 } pull;
 
@@ -52,7 +53,7 @@ static pull *begin(int64_t steps) {
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
-    ok(ups_parameters_allocate(p->parameters, device, true, false, 3, &error), &error);
+    ok(ups_parameters_allocate(p->parameters, device, true, UPS_F32, 3, &error), &error);
     ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
     return p;
 }
@@ -79,17 +80,21 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
     float *w = weights_of(p), *there = ups_parameters_gradients(p->parameters);
     float *g = read_device(device, there, WEIGHTS * sizeof *g);
     ups_update *update = read_device(device, micro->update, sizeof *update);
+    const float seed = update->state.loss_scale * update->input.share; /* of backward */
     double loss = 0;
-    if (p->call_count < MOST_CALLS) p->calls[p->call_count++] = *micro;
+    p->seeds[p->call_count] = seed;
+    p->calls[p->call_count++] = *micro;
     for (int i = 0; i < WEIGHTS; i++) {
         float target = 0.25f * (float)i + 0.01f * (float)((micro->step * 7 + micro->index * 3 + i) % 5);
-        float gradient = (w[i] - target) * update->input.share;
+        float gradient = (w[i] - target) * seed;
         g[i] = micro->accumulate ? g[i] + gradient : gradient;
         loss += 0.5 * (double)(w[i] - target) * (double)(w[i] - target);
     }
     if (micro->step == p->bad_loss_at) loss = NAN;
     if (micro->step == p->spike_at) loss += 1000;
     if (micro->step == p->bad_gradient_at) g[3] = INFINITY;
+    for (int i = 0; i < WEIGHTS && ups_optimizer_scales_losses(p->optimizer); i++)
+        g[i] = fabsf(g[i]) > 65504 ? INFINITY : g[i]; /* as fp16 tensors would */
     if (micro->step == p->cancel_at) ups_cancel_request();
     update->result.loss[micro->step % 2] += 2 * loss;
     update->result.windows[micro->step % 2] += 2;
@@ -293,6 +298,59 @@ static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weig
     stops_at_17(p, "gradient is not finite");
 }
 
+/* As fp16 does; 0: not at all. */
+static void scale_losses(pull *p, float first) {
+    ups_error error;
+    if (first > 0) ok(ups_optimizer_scale_losses(p->optimizer, first, UPS_LOSS_SCALE_GOOD_STEPS, &error), &error);
+}
+
+static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+    ups_error error;
+    pull *plain = begin(40), *p = begin(40);
+    scale_losses(p, 0x1p20f);
+    ok(run(plain, &error), &error);
+    forget(state);
+    ok(run(p, &error), &error);
+    json_t *lines = logged(), *first = json_array_get(lines, 0), *line;
+    size_t i;
+    int64_t skipped = json_integer_value(json_object_get(first, "skipped"));
+    assert_true(skipped > 2 && skipped < 9);
+    for (int call = 0; call < 40; call++) { /* every batch is seen, also those of skipped steps */
+        assert_int_equal(p->calls[call].step, call);
+        assert_true((double)p->seeds[call] == ldexp(0x1p20, -(int)(call < skipped ? call : skipped)));
+    }
+    json_array_foreach(lines, i, line) {
+        if (!json_object_get(line, "loss")) continue;
+        assert_int_equal(json_integer_value(json_object_get(line, "skipped")), skipped);
+        assert_true(json_real_value(json_object_get(line, "loss_scale")) == ldexp(0x1p20, -(int)skipped));
+    }
+    double distance[2] = {0};
+    float *ends[] = {weights_of(plain), weights_of(p)};
+    for (int w = 0; w < WEIGHTS; w++) {
+        const float target = 0.25f * (float)w + 0.02f;
+        distance[0] += fabs((double)(ends[0][w] - target));
+        distance[1] += fabs((double)(ends[1][w] - target));
+    }
+    assert_true(distance[1] < 2 * distance[0] + 0.5);
+    free(ends[0]), free(ends[1]);
+    json_decref(lines);
+    end(plain);
+    end(p);
+}
+
+/* However often the scale is halved: the gradient itself is at fault. */
+static void in_fp16_a_gradient_that_never_is_finite_stops_the_run(void **state) {
+    ups_error error;
+    pull *p = begin(40);
+    scale_losses(p, 8);
+    const float large = 1e6f;
+    write_device(device, ups_parameters_values(p->parameters), &large, sizeof large);
+    assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
+    assert_contains(error.message, "pull, step 3: the gradient is not finite");
+    assert_contains(error.message, "fp16 holds no value beyond 65504");
+    end(p);
+}
+
 static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
     ups_error error;
     pull *p = begin(140);
@@ -309,16 +367,18 @@ static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
 }
 
 /* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
-static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+static void check_resuming(void **state, float scale) {
     ups_error error;
     pull *whole = begin(40);
     whole->training.validate_every = 7;
+    scale_losses(whole, scale);
     ok(run(whole, &error), &error);
     json_t *expected = logged();
     forget(state);
     for (int64_t at = 0; at < 39; at += 13) { /* in the middle of lines, too */
         pull *stopped = begin(40), *resumed = begin(40);
         stopped->training.validate_every = resumed->training.validate_every = 7;
+        scale_losses(stopped, scale), scale_losses(resumed, scale);
         stopped->cancel_at = at;
         assert_int_equal(run(stopped, &error), UPS_ERR_CANCELLED);
         assert_contains(error.message, "--resume");
@@ -342,6 +402,11 @@ static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_t
     }
     json_decref(expected);
     end(whole);
+}
+
+static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+    check_resuming(state, 0);
+    check_resuming(state, 0x1p20f); /* fp16, that skips its first steps */
 }
 
 /* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */
@@ -378,6 +443,8 @@ int main(void) {
         cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
         cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
         cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
+        cmocka_unit_test_teardown(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits, forget),
+        cmocka_unit_test_teardown(in_fp16_a_gradient_that_never_is_finite_stops_the_run, forget),
         cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
         cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines,
                                   forget),

@@ -24,7 +24,7 @@ static void ok(ups_status status, const ups_error *error) {
     if (status != UPS_OK) fail_msg("%s", error->message);
 }
 
-static trained begin(const ups_optimizer_config *config, bool bf16) {
+static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
     trained t = {.parameters = ups_parameters_create()};
     ups_error error;
     ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &error), &error);
@@ -34,7 +34,7 @@ static trained begin(const ups_optimizer_config *config, bool bf16) {
         ups_parameters_add(t.parameters, name, 1, &sizes[i],
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = undecayed[i]});
     }
-    ok(ups_parameters_allocate(t.parameters, t.device, true, bf16, 11, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &error), &error);
     ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &error), &error);
     return t;
 }
@@ -98,8 +98,8 @@ static void near(const char *what, int64_t element, double found, double expecte
 }
 
 /* Steps the optimizer and the plain account side by side. */
-static void check(ups_optimizer_config config, float gradient_size, bool bf16) {
-    trained t = begin(&config, bf16);
+static void check(ups_optimizer_config config, float gradient_size, ups_dtype compute) {
+    trained t = begin(&config, compute);
     int64_t count = elements(&t);
     double *value = calloc((size_t)count, sizeof *value), *m = calloc((size_t)count, sizeof *m);
     double *v = calloc((size_t)count, sizeof *v), *average = calloc((size_t)count, sizeof *average);
@@ -142,14 +142,16 @@ static void check(ups_optimizer_config config, float gradient_size, bool bf16) {
         }
         free(first), free(second), free(ema);
     }
-    if (bf16) {
+    const ups_weights *weights = ups_parameters_weights(t.parameters);
+    uint16_t *copy = weights->compute ? read_device(t.device, weights->compute, (size_t)count * sizeof *copy) : NULL;
+    if (copy) {
         uint16_t *expected = calloc((size_t)count, sizeof *expected);
-        ups_f32_to_bf16(values, expected, (size_t)count);
-        uint16_t *copy = read_device(t.device, ups_parameters_bf16(t.parameters), (size_t)count * sizeof *copy);
+        (compute == UPS_F16 ? ups_f32_to_f16 : ups_f32_to_bf16)(values, expected, (size_t)count);
         assert_memory_equal(copy, expected, (size_t)count * sizeof *expected);
-        free(copy);
         free(expected);
     }
+    assert_int_equal(copy != NULL, compute != UPS_F32);
+    free(copy);
     if (config.ema_decay <= 0) assert_null(ups_optimizer_average(t.optimizer));
     free(value), free(m), free(v), free(average), free(values);
     end(&t);
@@ -166,30 +168,31 @@ static const ups_optimizer_config usual = {.learning_rate = 0.01,
                                            .final_fraction = 0.1};
 
 static void steps_are_those_of_adamw_with_its_average(void **state) {
-    check(usual, 0.1f, false);
+    check(usual, 0.1f, UPS_F32);
 }
 
 static void gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone(void **state) {
     ups_optimizer_config config = usual;
     config.clip = 1;
-    check(config, 3, false);     /* norm of about 70 */
-    check(config, 0.01f, false); /* of about 0.2 */
+    check(config, 3, UPS_F32);     /* norm of about 70 */
+    check(config, 0.01f, UPS_F32); /* of about 0.2 */
 }
 
-static void the_bf16_copy_follows_the_values(void **state) {
-    check(usual, 0.1f, true);
+static void the_compute_copy_follows_the_values(void **state) {
+    check(usual, 0.1f, UPS_BF16);
+    check(usual, 0.1f, UPS_F16);
 }
 
 static void without_an_average_none_is_kept(void **state) {
     ups_optimizer_config config = usual;
     config.ema_decay = 0;
-    check(config, 0.1f, false);
+    check(config, 0.1f, UPS_F32);
 }
 
 /* Without gradients nothing but decay moves a weight. */
 static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
     ups_optimizer_config config = usual;
-    trained t = begin(&config, false);
+    trained t = begin(&config, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
     put_gradients(&t, 0, 0);
     step_now(&t, 0);
@@ -216,7 +219,7 @@ static void assert_untouched(const trained *t, const float *values) {
 }
 
 static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight(void **state) {
-    trained t = begin(&usual, false);
+    trained t = begin(&usual, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
     put_gradients(&t, 0, 1);
     put_gradient(&t, 0, 0, NAN);
@@ -233,7 +236,7 @@ static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later
 }
 
 static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped(void **state) {
-    trained t = begin(&usual, false), plain = begin(&usual, false);
+    trained t = begin(&usual, UPS_F32), plain = begin(&usual, UPS_F32);
     ups_error error;
     size_t bytes = (size_t)elements(&t) * sizeof(float);
     ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &error), &error);
@@ -267,8 +270,22 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
     end(&plain);
 }
 
+static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) {
+    trained t = begin(&usual, UPS_F16), bf16 = begin(&usual, UPS_BF16);
+    ups_error error;
+    assert_true(ups_optimizer_scales_losses(t.optimizer) && !ups_optimizer_scales_losses(bf16.optimizer));
+    assert_true(ups_optimizer_state(t.optimizer).loss_scale == UPS_LOSS_SCALE_FIRST);
+    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &error), &error);
+    for (int64_t step = 0; step < 3; step++) {
+        put_gradients(&t, step, 1);
+        assert_true(step_now(&t, step).state.loss_scale == UPS_LOSS_SCALE_MAXIMUM);
+    }
+    end(&t);
+    end(&bf16);
+}
+
 static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **state) {
-    trained t = begin(&usual, false);
+    trained t = begin(&usual, UPS_F32);
     ups_error error;
     ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &error), &error);
     for (int64_t step = 0; step < 2; step++) {
@@ -283,7 +300,7 @@ static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **s
 
 static void its_memory_is_known_before_it_is_created(void **state) {
     ups_optimizer_config config = usual;
-    trained t = begin(&config, false);
+    trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
     assert_int_equal(ups_optimizer_bytes(&config, t.parameters), 3 * buffer);
     config.ema_decay = 0;
@@ -295,11 +312,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_adamw_with_its_average),
         cmocka_unit_test(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone),
-        cmocka_unit_test(the_bf16_copy_follows_the_values),
+        cmocka_unit_test(the_compute_copy_follows_the_values),
         cmocka_unit_test(without_an_average_none_is_kept),
         cmocka_unit_test(gains_and_biases_are_not_decayed_and_matrices_are),
         cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight),
         cmocka_unit_test(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped),
+        cmocka_unit_test(the_loss_scale_is_of_fp16_and_stays_below_its_maximum),
         cmocka_unit_test(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure),
         cmocka_unit_test(its_memory_is_known_before_it_is_created),
     };

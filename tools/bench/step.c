@@ -17,8 +17,9 @@ enum { WARM_UP = 3 /* steps before the first that counts */ };
 enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] = {"dtype", 0, "TYPE",
-               "float32 or bfloat16: of the matrix products and what lies between them (default: the faster here)"},
+    [DTYPE] =
+        {"dtype", 0, "TYPE",
+         "float32, bfloat16 or float16: of the matrix products and what lies between them (default: the fastest here)"},
     [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "NAME", "auto (default), cpu or cuda"},
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
@@ -83,7 +84,7 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     ups_value next = ups_operator_build(b->graph, &reference, b->z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
     ups_value loss = ups_loss_mse(b->graph, next, b->target);
     ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
-    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute == UPS_BF16, 1, error));
+    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
     UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->first_moment, error));
@@ -110,7 +111,8 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
         .gradients = ups_parameters_gradients(b->parameters),
         .first_moment = b->first_moment,
         .second_moment = b->second_moment,
-        .bf16 = ups_parameters_bf16(b->parameters),
+        .compute = ups_parameters_weights(b->parameters)->compute,
+        .compute_dtype = ups_parameters_weights(b->parameters)->compute_dtype,
         .beta1 = 0.9f,
         .beta2 = 0.999f,
         .epsilon = 1e-8f,
@@ -196,7 +198,8 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
 }
 
 int ups_cmd_bench_step(int argc, char **argv) {
-    static const char *const dtypes[] = {"float32", "bfloat16", NULL};
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     static const char *const modes[] = {"none", "cheap", "block", NULL}; /* ups_checkpointing */
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     ups_arguments arguments;
@@ -218,10 +221,9 @@ int ups_cmd_bench_step(int argc, char **argv) {
 
     ups_error error = {0};
     bench b = {0};
-    ups_dtype compute = dtype == 1 ? UPS_BF16 : UPS_F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    ups_status status = create(&b, &where, batch, compute, (ups_checkpointing)checkpointing, &error);
-    if (status == UPS_OK) status = measure(&b, batch, compute, steps, profile, arguments.json, &error);
+    ups_status status = create(&b, &where, batch, computes[dtype], (ups_checkpointing)checkpointing, &error);
+    if (status == UPS_OK) status = measure(&b, batch, computes[dtype], steps, profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

@@ -425,8 +425,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
 
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->device;
-    bool bf16 = ups_run_compute(t->config) == UPS_BF16;
-    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, bf16, t->config->seed, error));
+    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
