@@ -106,7 +106,7 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
     float *values = flat(&t, ups_parameters_values(t.parameters));
     for (int64_t i = 0; i < count; i++) value[i] = average[i] = (double)values[i];
     for (int64_t step = 0; step < STEPS; step++) {
-        put_gradients(&t, step, gradient_size);
+        put_gradients(&t, step, gradient_size * ups_optimizer_state(t.optimizer).loss_scale);
         double squares = 0;
         for (int64_t i = 0; i < count; i++) {
             double g = owner(&t, i) ? (double)gradient_of(i, step, gradient_size) : 0;
