@@ -1,5 +1,5 @@
 """A run on a device whose work is done late ends in the same bytes as one on the CPU: weights, caches, checkpoints, and
-metrics but for rates; with one set of inputs in flight and with two, and also when it is stopped and resumed.
+metrics but for rates; with one set of inputs in flight and with two, and also when it goes on where the other stopped.
 Usage: test_devices.py UPS UPS_ASYNC"""
 
 import json
@@ -78,6 +78,21 @@ class Devices(unittest.TestCase):
         text = SHORT.replace("decode_threads: 1", "decode_threads: 1\n  residency: encode")
         expected = self.result(UPS, text)
         self.assertEqual(self.result(ASYNC, text, self.environment()), expected)
+
+    def test_a_run_that_goes_on_on_the_other_device_ends_in_the_same_bytes(self):
+        config = self.runs.config("run", SHORT.replace("precision: f32", "precision: fp16"))
+        arguments = ["train", config, "--stage", "autoencoder", "--set", "autoencoder.optimizer.schedule=constant", "--set"]
+        models = []
+        for parts in (((UPS, 24),), ((ASYNC, 7), (UPS, 13), (ASYNC, 24))):
+            for ups, steps in parts:
+                self.runs.ups = ups
+                done = self.runs.run(*arguments, f"autoencoder.steps={steps}", env=self.environment())
+                self.assertEqual(done.returncode, 0, done.stderr)
+            files = tree(self.runs.path("run"))
+            models.append({name: files[name] for name in files if name.startswith(("checkpoints", "autoencoder.safetensors"))})
+            shutil.rmtree(self.runs.path("run"))
+        self.assertGreater(len(models[0]), 3)
+        self.assertEqual(models[0], models[1])
 
     def test_a_loss_that_is_not_finite_is_refused_with_the_same_sentence(self):
         self.runs.ups = UPS
