@@ -1,11 +1,11 @@
 /* Subcommands' common ground; see command.h. getopt_long does the parsing; its messages are replaced by sentences that
  * say what would be right. The tables built for it live as long as the process, which is one command. */
 #include "tools/command.h"
+#include "base/edit_distance.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/progress.h"
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,34 +35,13 @@ static const char *option_name(const void *context, size_t index) {
 
 /* ---- nearest name ---- */
 
-static int edit_distance(const char *a, const char *b) {
-    enum { LONGEST = 63 };
-    const size_t rows = strlen(a), columns = strlen(b);
-    if (rows > LONGEST || columns > LONGEST) return INT_MAX;
-    int line[LONGEST + 1];
-    for (size_t j = 0; j <= columns; j++) line[j] = (int)j;
-    for (size_t i = 1; i <= rows; i++) {
-        int diagonal = line[0];
-        line[0] = (int)i;
-        for (size_t j = 1; j <= columns; j++) {
-            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = line[j];
-            int best = replaced;
-            if (line[j] + 1 < best) best = line[j] + 1;
-            if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
-            line[j] = best;
-        }
-    }
-    return line[columns];
-}
-
 const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
                                 const void *context) {
     const char *nearest = NULL;
-    int least = 3; /* two slips of the finger are a typo; three are another word */
+    size_t least = 3; /* two slips of the finger are a typo; three are another word */
     const char *candidate;
     for (size_t i = 0; (candidate = next(context, i)) != NULL; i++) {
-        int distance = edit_distance(word, candidate);
+        size_t distance = ups_edit_distance(word, candidate);
         const size_t length = strlen(word);
         if (length >= 3 && strncmp(word, candidate, length) == 0) distance = 1; /* the beginning of the right word */
         if (distance < least) {
@@ -98,11 +77,15 @@ static void print_help(const ups_usage *usage) {
 
 /* ---- failures ---- */
 
+void ups_print_json(const json_t *document, size_t flags) {
+    json_dumpf(document, stdout, flags);
+    putchar('\n');
+}
+
 static void print_json_error(const char *code, const char *message) {
     json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_printable(message));
     if (!document) return;
-    json_dumpf(document, stdout, JSON_INDENT(2));
-    putchar('\n');
+    ups_print_json(document, JSON_INDENT(2));
     json_decref(document);
 }
 
@@ -156,8 +139,22 @@ static void __attribute__((format(printf, 2, 3))) stop_line(ups_arguments *argum
 
 /* ---- the line ---- */
 
+/* Where not NULL, commands are not run but shown: each begins to read its line, which ends there as --help would end
+ * it.
+ */
+static const ups_command_visitor *visitor;
+
+static void visit_options(const ups_usage *usage) {
+    for (size_t i = 0; i < usage->option_count + COMMON_COUNT; i++) visitor->option(usage, option_at(usage, i));
+}
+
 void ups_arguments_begin(ups_arguments *arguments, const ups_usage *usage, int argc, char **argv) {
     *arguments = (ups_arguments){.usage = usage, .argc = argc, .argv = argv, .current = -1};
+    if (visitor) {
+        visit_options(usage);
+        arguments->stop = true;
+        return;
+    }
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) { /* known before the first mistake is reported */
         if (strcmp(argv[i], "--json") == 0) arguments->json = true;
     }
@@ -339,7 +336,23 @@ static const ups_command *find_command(const ups_command_group *group, const cha
     return NULL;
 }
 
+static int visit_commands(const ups_command_group *group) {
+    for (size_t i = 0; i < group->count; i++) {
+        char *line[] = {(char *)group->commands[i].name, NULL};
+        visitor->command(group->name, &group->commands[i]);
+        group->commands[i].run(1, line);
+    }
+    return UPS_EXIT_OK;
+}
+
+void ups_command_visit(const ups_command_group *group, const ups_command_visitor *by) {
+    visitor = by;
+    visit_commands(group);
+    visitor = NULL;
+}
+
 int ups_command_dispatch(const ups_command_group *group, int argc, char **argv) {
+    if (visitor) return visit_commands(group);
     if (argc < 2) {
         print_group(group);
         return UPS_EXIT_USAGE;

@@ -4,7 +4,7 @@
 #include "model/step.h"
 #include "tests/base/testing.h"
 #include "tests/model/on_device.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <hdf5.h>
 #include <math.h>
