@@ -1,7 +1,7 @@
 #include "tools/reconstruction.h"
 
 #include "base/files.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
 #include "train/data/trajectories.h"

@@ -14,7 +14,7 @@
 
 #include "cache/codec/chunk.h"
 #include "cache/store/fingerprint.h"
-#include "pipeline/loader/loader.h"
+#include "pipeline/source.h"
 #include <stdbool.h>
 
 typedef struct ups_cache_description {

@@ -1,9 +1,9 @@
 /* The end of a build: what all shards hold, summed up from the shards themselves, so that it does not matter who built
  * them. */
 #include "base/files.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <stdlib.h>
 
 /* Reads back what every shard holds, so that a resumed build reports as an undisturbed one. */

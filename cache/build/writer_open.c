@@ -1,10 +1,10 @@
 /* Opening a group to build in it: entering its builders, laying out or extending what is there, finding the shards
  * that are complete. */
 #include "base/files.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/codec/codec.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "cache/codec/chunk.h"
 
 #include "base/hash.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>

@@ -2,8 +2,8 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "cache/store/arrays.h"
 #include "cache/store/fingerprint.h"
-#include "cache/store/group.h"
 #include "cache/store/statistics.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* An open HDF5 file, as storage_hdf5.c (what it contains) and hdf5_map.c (where it keeps it) share it. */
+/* An open HDF5 file, as file.c (what it contains) and map.c (where it keeps it) share it. */
 #ifndef UPS_PIPELINE_HDF5_FILE_H
 #define UPS_PIPELINE_HDF5_FILE_H
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include "pipeline/hdf5/storage.h"
 #include <time.h>
 

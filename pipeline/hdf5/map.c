@@ -218,7 +218,7 @@ static ups_status fail_to_find_chunks(mapping *map, const char *reason) {
         map->file->path, map->array->name, reason);
 }
 
-/* Finds one chunk: its address by H5Dread_chunk with an armed note (see hdf5_driver.h). That fails for a chunk never
+/* Finds one chunk: its address by H5Dread_chunk with an armed note (see driver.h). That fails for a chunk never
  * written. */
 static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk *chunk) {
     ups_hdf5_note *note = &map->file->note;
@@ -398,7 +398,7 @@ static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, 
     ups_status status;
     char reason[300];
     ups_hdf5_enter();
-    map.dataset = ups_hdf5_open_dataset(file, name);
+    map.dataset = ups_hdf5_open_dataset(file->id, &file->note, name);
     if (map.dataset >= 0) {
         map.type = H5Dget_type(map.dataset);
         map.space = H5Dget_space(map.dataset);

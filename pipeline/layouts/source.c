@@ -17,7 +17,7 @@ typedef struct layout_source {
     ups_layout_file *files;
     ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
     int64_t shared_count;
-    uint64_t shared_bytes; /* at most */
+    uint64_t shared_bytes; /* at most; limits.fixed_bytes */
 } layout_source;
 
 enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
@@ -287,7 +287,7 @@ static void bound_part(const ups_layout_part *part, int64_t times, int64_t frame
 
 void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
     const layout_source *source = (const layout_source *)head;
-    *limits = (ups_source_limits){.shared_bytes = source->shared_bytes};
+    *limits = (ups_source_limits){.fixed_bytes = source->shared_bytes};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "base/system/numa.h"
 #include "base/system/threads.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,7 +278,7 @@ void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
 
 static bool starts_threads(const ups_loader *loader) {
     bool any = false;
-    for (int32_t k = 0; k < loader->task_count; k++) any |= loader->tasks[k].task.source->threaded;
+    for (int32_t k = 0; k < loader->task_count; k++) any |= loader->tasks[k].task.source->limits.threaded;
     return any;
 }
 

@@ -1,6 +1,5 @@
-/* What the loader's parts share: loader.c (opening), loader_memory.c (sizes), loader_fetch.c (the I/O thread),
- * loader_decode.c (the decode threads), loader_resident.c (samples that stay in memory) and loader_consume.c (the
- * consumer's side). Nobody else includes it.
+/* What the loader's parts share: open.c, memory.c (sizes), fetch.c (the I/O thread), decode.c (the decode threads),
+ * resident.c (samples that stay in memory) and consume.c (the consumer's side). Nobody else includes it.
  *
  * The unit of work is a job: one draw, which is one part of one batch. A job goes idle → fetching (I/O thread) →
  * fetched (a queue) → decoding (one decode thread) → idle. Its buffers are its own, made once. Jobs that need no disk

@@ -265,7 +265,7 @@ static bool is_scale(const description *to, hid_t dataset) {
 static bool examine(const description *to, hid_t dataset, const char *name, found_dataset *found) {
     static const char hidden[] = "_nc4_non_coord_"; /* before a variable that only shares a dimension's name */
     *found = (found_dataset){.name = name, .dim_id = -1};
-    const bool all_there = ups_hdf5_all_is_there(to->file, dataset, name); /* else the file is refused */
+    const bool all_there = ups_hdf5_all_is_there(&to->file->note, dataset, name); /* else the file is refused */
     hid_t type = H5Dget_type(dataset), space = all_there ? H5Dget_space(dataset) : H5I_INVALID_HID;
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
     bool usable = type >= 0 && rank >= 0 && rank <= MOST_RANK;

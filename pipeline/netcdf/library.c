@@ -2,7 +2,7 @@
 
 #if defined(UPS_HAVE_NETCDF)
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include <errno.h>
 #include <netcdf.h>
 

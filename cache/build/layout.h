@@ -1,7 +1,7 @@
 /* The directories and documents of a group, as the writer lays them: who made the cache, of what, with which settings.
  * Kept apart from the writer, which is about shards. */
-#ifndef UPS_CACHE_STORE_LAYOUT_H
-#define UPS_CACHE_STORE_LAYOUT_H
+#ifndef UPS_CACHE_BUILD_LAYOUT_H
+#define UPS_CACHE_BUILD_LAYOUT_H
 
 #include "cache/build/writer.h"
 #include "cache/store/group.h"

@@ -4,8 +4,8 @@
 #include "base/sizes.h"
 #include "base/system/pages.h"
 #include "base/system/threads.h"
+#include "pipeline/convert.h"
 #include "pipeline/loader/state.h"
-#include "pipeline/storage/convert.h"
 #include <stdlib.h>
 #include <string.h>
 

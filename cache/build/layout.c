@@ -1,4 +1,4 @@
-#include "cache/store/layout.h"
+#include "cache/build/layout.h"
 
 #include "base/files.h"
 #include "cache/build/claims.h"

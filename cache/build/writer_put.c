@@ -1,9 +1,9 @@
 /* Putting trajectories: rounded, compressed, and published with the rest of their shard. */
 #include "base/files.h"
 #include "base/system/threads.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
