@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "tools/encode_workers.h"
 #include "train/data/batches.h"
 #include "train/data/latents_writer.h"
@@ -344,10 +344,10 @@ ups_status ups_encode_run(const ups_stage_request *request,
 
 /* Nobody else may be building in a group that is to be removed. */
 static ups_status check_unused(const char *group, ups_error *error) {
-    ups_claims *claims;
-    UPS_TRY(ups_claims_join(group, "remove", (ups_claims_timing){0}, &claims, error));
-    ups_claims_others others = ups_claims_look(claims);
-    ups_claims_leave(claims);
+    ups_leases *claims;
+    UPS_TRY(ups_leases_join(group, "remove", (ups_leases_timing){0}, &claims, error));
+    ups_leases_others others = ups_leases_look(claims);
+    ups_leases_leave(claims);
     if (others.count == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_IO, "%s: cannot be removed while it is being built: %s is at work in it", group,
                     others.example);

@@ -153,9 +153,9 @@ static bool external_storage_is_there(dataset_search *search, hid_t dataset, hid
  */
 
 enum {
-    DEEPEST = 8,            /* virtual datasets of virtual datasets; a circle has no end */
-    MOST_SOURCES = 1 << 17, /* looked for in one dataset */
-    GAP = 64                /* numbered sources ("%b") are looked for beyond the first that is missing */
+    DEEPEST = 8,           /* virtual datasets of virtual datasets; a circle has no end */
+    MAX_SOURCES = 1 << 17, /* looked for in one dataset */
+    GAP = 64               /* numbered sources ("%b") are looked for beyond the first that is missing */
 };
 
 static bool is_there(dataset_search *search, hid_t dataset, int depth);
@@ -265,9 +265,9 @@ static bool selection_fits(dataset_search *search, hid_t source, const virtual_e
 /* Whether a source is there; where it is missing, and need not be, that alone is no reason to refuse. */
 static bool source_is_there(dataset_search *search, hid_t dataset, const char *file_name, const char *name,
                             const virtual_entry *entry, bool needed, int depth) {
-    if (++search->sources > MOST_SOURCES) {
+    if (++search->sources > MAX_SOURCES) {
         ups_hdf5_refuse(search->note, UPS_ERR_UNSUPPORTED, "dataset '%s' is virtual and has more than %d sources",
-                        search->name, (int)MOST_SOURCES);
+                        search->name, (int)MAX_SOURCES);
         return false;
     }
     char reason[300] = "there is no such file";

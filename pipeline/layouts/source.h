@@ -11,7 +11,7 @@
 #include "pipeline/layouts/layouts.h"
 #include "pipeline/pde_parameters.h"
 
-enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MOST_SAMPLES = 10000000 };
+enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MAX_SAMPLES = 10000000 };
 
 /* One array's share in a sample. The array's axes are, in this order: the sample number, where it has one; time, where
  * it has one; axes of one entry; the grid's axes, but for those it does not vary along; and its components, which are
@@ -59,14 +59,14 @@ typedef struct ups_layout_builder {
     const char *left_out; /* what the file has that the source does not show, for people, or NULL */
 } ups_layout_builder;
 
-#define UPS_LAYOUT_MOST_SOUGHT 5
+#define UPS_LAYOUT_MAX_SOUGHT 5
 
 /* A layout: does a file look like it, and what does it hold. */
 typedef struct ups_layout {
-    const char *kind;                                  /* "pdebench.tensor" */
-    const char *title;                                 /* for people: "compressible flow" */
-    const char *reason;                                /* how it was recognised, for people */
-    const char *looks_for[UPS_LAYOUT_MOST_SOUGHT + 1]; /* objects that it needs, to say what a file lacks */
+    const char *kind;                                 /* "pdebench.tensor" */
+    const char *title;                                /* for people: "compressible flow" */
+    const char *reason;                               /* how it was recognised, for people */
+    const char *looks_for[UPS_LAYOUT_MAX_SOUGHT + 1]; /* objects that it needs, to say what a file lacks */
     bool (*recognises)(ups_hdf5_file *file);
     ups_status (*describe)(ups_layout_builder *builder, ups_error *error); /* adds the file's members */
     const ups_source_class *class;

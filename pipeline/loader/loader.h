@@ -95,7 +95,7 @@ typedef struct ups_loader_statistics {
     double seconds_decode;                 /* decoding and copying out of the page cache, summed over threads */
     double seconds_consumer;               /* the consumer waiting in ups_loader_next */
     double seconds_full;                   /* I/O waiting because all slots were full: the consumer is the bottleneck */
-    double processor_io, processor_decode; /* seconds of a processor: of the I/O thread, of the decode threads */
+    double processor_io, processor_decode; /* CPU seconds: of the I/O thread, of the decode threads */
     int64_t bad_samples;
     ups_io_engine io; /* which engine was chosen */
 } ups_loader_statistics;

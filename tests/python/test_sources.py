@@ -279,6 +279,41 @@ def check_many_chunks(scratch):
           f"{seconds:.1f} s")
 
 
+def check_guards(ways, scratch):
+    """What guards look at (pipeline/hdf5/guards.h), in sound files; attributes of every kind are in test_layouts.py."""
+    path = os.path.join(scratch, "guarded.h5")
+    values = smooth((3, 5, 40), 4)
+    values[:, :, :2] = np.frombuffer(b"GCOL\x02\0\0\0", "<f4")  # how a global heap begins
+    for name, form in {"contiguous": {}, "chunked": {"chunks": (1, 5, 40)}, "scale-offset": {"chunks": (1, 5, 40), "scaleoffset": 0}}.items():
+        with h5py.File(path, "w") as f:
+            write_tensor(f, values, form)
+        with h5py.File(path) as f:
+            expected = f["tensor"][1][..., None]
+        found = [dump(path, 1, way, scratch) for way in ways]
+        claim(f"data that begins as a global heap does is read as data ({name})", all(same(one, expected) for one in found))
+    for libver in ("earliest", "v110"):
+        with h5py.File(path, "w", libver=(libver, "v110")) as f:
+            for i in range(40):
+                f.create_group(f"once_{i:0{1 + i % 7}}")
+            write_tensor(f, values, {})
+            for name in [name for name in f if name.startswith("once_")]:
+                del f[name]
+        found = [dump(path, 1, way, scratch) for way in ways]
+        claim(f"a group that lost most of its members is read, file format {libver}", all(same(one, values[1][..., None]) for one in found))
+    for form in ({}, {"scaleoffset": 3}):
+        with h5py.File(path, "w") as f:
+            write_tensor(f, smooth((4, 4, 16), 5), {})
+            del f["tensor"]
+            sparse = f.create_dataset("tensor", (4, 400, 16 * 50), "f4", chunks=(1, 1, 16), fillvalue=1.5, **form)
+            del f["x-coordinate"], f["t-coordinate"]
+            f["x-coordinate"], f["t-coordinate"] = np.arange(800, dtype="f4"), np.arange(401, dtype="f4")
+            sparse[2, 7, :16] = smooth((1, 1, 16), 6)[0, 0]
+        with h5py.File(path) as f:
+            expected = f["tensor"][2][..., None]
+        found = [dump(path, 2, way, scratch) for way in ways]
+        claim(f"80,000 chunks of which one was written are read ({form or 'no filter'})", all(same(one, expected) for one in found))
+
+
 def check_parameters(scratch):
     def parameters(path):
         done = ups("inspect", "--json", path)
@@ -422,6 +457,7 @@ with tempfile.TemporaryDirectory() as folder:
     available = ways_here(folder)
     check_forms(available, folder)
     check_user_block(available, folder)
+    check_guards(available, folder)
     check_many_chunks(folder)
     check_parameters(folder)
     check_inspect(folder)

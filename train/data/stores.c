@@ -86,7 +86,7 @@ static ups_status open_stores(const ups_run_config *config, const char *stage, c
         /* The whole where all fits; rounding is in nobody's disfavour, since the last takes what is left. */
         uint64_t share =
             wanted_left <= left ? wanted : (uint64_t)((double)left * ((double)wanted / (double)wanted_left));
-        ups_store_options options = {.residency = of->residency, .dtype = dtype, .most_bytes = share};
+        ups_store_options options = {.residency = of->residency, .dtype = dtype, .max_bytes = share};
         UPS_TRY(ups_store_open(task->source, task->samples, task->sample_count, &options, &stores->store[stores->count],
                                error));
         task->store = stores->store[stores->count++];

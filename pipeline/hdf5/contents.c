@@ -128,6 +128,11 @@ void ups_hdf5_close(ups_hdf5_file *file) {
     free(file);
 }
 
+bool ups_hdf5_is_of(const ups_hdf5_file *file, hid_t part) {
+    char name[4096];
+    return H5Fget_name(part, name, sizeof name) >= 0 && strcmp(name, file->path) == 0;
+}
+
 /* ---- what is in the file ------------------------------------------------------------------------------------------
  */
 
