@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -13,39 +12,6 @@
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
-
-static inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static ups_f16 f16_from_f32(float value) {
-    uint32_t bits = bits_of(value);
-    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return (ups_f16)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); /* NaN */
-    if (magnitude >= 0x47800000) return (ups_f16)(sign | 0x7c00);                            /* 65536 and up */
-    if (magnitude <
-        0x38800000) { /* below 2^-14: subnormal in FP16; 2^-1's spacing is FP16's smallest step, so adding it rounds */
-        return (ups_f16)(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000));
-    }
-    uint32_t odd = magnitude >> 13 & 1;
-    return (ups_f16)(sign |
-                     (magnitude - 0x38000000 + 0xfff + odd) >> 13); /* a carry moves to the exponent, up to Inf */
-}
-
-static float f32_from_f16(ups_f16 half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
-    if (exponent == 0) return float_of(sign | bits_of((float)mantissa * 0x1p-24f));
-    if (exponent == 31) return float_of(sign | 0x7f800000 | (mantissa ? 0x400000 | mantissa << 13 : 0));
-    return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-}
 
 /* Bulk forms convert as many numbers as they have whole vectors of, and return how many. */
 #if defined(__x86_64__)
@@ -111,7 +77,7 @@ void ups_f32_to_f16_on(ups_half_path path, const float *in, ups_f16 *out, size_t
 #elif defined(__aarch64__)
     if (path == UPS_HALF_NEON) i = f32_to_f16_neon(in, out, count);
 #endif
-    for (; i < count; i++) out[i] = f16_from_f32(in[i]);
+    for (; i < count; i++) out[i] = ups_f16_of_f32(in[i]);
 }
 
 void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t count) {
@@ -124,7 +90,7 @@ void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t
 #elif defined(__aarch64__)
     if (path == UPS_HALF_NEON) i = f16_to_f32_neon(in, out, count);
 #endif
-    for (; i < count; i++) out[i] = f32_from_f16(in[i]);
+    for (; i < count; i++) out[i] = ups_f32_of_f16(in[i]);
 }
 
 bool ups_half_path_runs_here(ups_half_path path) {
@@ -158,16 +124,11 @@ void ups_f16_to_f32(const ups_f16 *in, float *out, size_t count) {
 /* BF16 is the upper half of an FP32 number: integer arithmetic that the compiler vectorizes. AVX-512's own BF16
  * instruction is not used, since it flushes subnormal numbers. */
 void ups_f32_to_bf16(const float *restrict in, ups_bf16 *restrict out, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = bits_of(in[i]);
-        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        uint32_t quiet_nan = bits >> 16 | 0x40;
-        out[i] = (ups_bf16)((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded);
-    }
+    for (size_t i = 0; i < count; i++) out[i] = ups_bf16_of_f32(in[i]);
 }
 
 void ups_bf16_to_f32(const ups_bf16 *restrict in, float *restrict out, size_t count) {
-    for (size_t i = 0; i < count; i++) out[i] = float_of((uint32_t)in[i] << 16);
+    for (size_t i = 0; i < count; i++) out[i] = ups_f32_of_bf16(in[i]);
 }
 
 /* A float's bits as an integer in the same order as the floats, -0 just below +0: integer minima and maxima vectorize,
@@ -181,7 +142,7 @@ ups_f32_range_result ups_f32_range(const float *values, size_t count) {
     int32_t lowest = ordered(infinity), highest = ordered((int32_t)0xff800000);
     size_t non_finite = 0;
     for (size_t i = 0; i < count; i++) {
-        int32_t bits = (int32_t)bits_of(values[i]);
+        int32_t bits = (int32_t)ups_bits_of_f32(values[i]);
         bool finite = (bits & infinity) != infinity;
         int32_t key = ordered(bits);
         int32_t low = finite ? key : ordered(infinity), high = finite ? key : ordered((int32_t)0xff800000);
@@ -189,8 +150,8 @@ ups_f32_range_result ups_f32_range(const float *values, size_t count) {
         highest = high > highest ? high : highest;
         non_finite += !finite;
     }
-    ups_f32_range_result result = {float_of((uint32_t)ordered(lowest)), float_of((uint32_t)ordered(highest)),
-                                   non_finite, count};
+    ups_f32_range_result result = {ups_f32_of_bits((uint32_t)ordered(lowest)),
+                                   ups_f32_of_bits((uint32_t)ordered(highest)), non_finite, count};
     for (size_t i = 0; non_finite > 0 && i < count; i++) {
         if (isfinite(values[i])) continue;
         result.first_non_finite = i;

@@ -7,7 +7,7 @@
 #ifndef UPS_MODEL_DEVICE_H
 #define UPS_MODEL_DEVICE_H
 
-#include "model/ops.h"
+#include "model/graph.h"
 
 typedef struct ups_device ups_device;
 
@@ -22,7 +22,7 @@ typedef struct ups_tensor {
 typedef struct ups_op_call {
     const ups_op_attributes *attributes;
     int input_count;
-    ups_tensor inputs[UPS_MAX_INPUTS]; /* bf16 graphs: linear weights come from the parameters' bf16 copy; gains and
+    ups_tensor inputs[UPS_MAX_INPUTS]; /* bf16 and fp16 graphs: linear weights come from the compute copy; gains and
                                           biases are float32 always */
     ups_tensor output;
     ups_tensor saved[UPS_MAX_SAVED];
@@ -47,13 +47,14 @@ typedef struct ups_kernel {
     ups_status (*backward)(ups_device *device, const ups_op_call *call, ups_error *error);
 } ups_kernel;
 
-/* One fused pass of AdamW (Loshchilov & Hutter, arXiv 1711.05101) over a stretch of the flat buffers, EMA and the bf16
- * copy included. */
+/* One fused pass of AdamW (Loshchilov & Hutter, arXiv 1711.05101) over a stretch of the flat buffers, EMA and the
+ * compute copy included. */
 typedef struct ups_adamw_call {
     int64_t count;
     float *values, *gradients, *first_moment, *second_moment;
-    float *ema;     /* NULL: none */
-    uint16_t *bf16; /* NULL: none */
+    float *ema;        /* NULL: none */
+    uint16_t *compute; /* the copy in `compute_dtype` (weights.h); NULL: none */
+    ups_dtype compute_dtype;
     float learning_rate, beta1, beta2, epsilon, weight_decay;
     float gradient_scale; /* clipping and accumulation: gradients are multiplied by it */
     float ema_decay;
@@ -75,7 +76,9 @@ typedef struct ups_device_class {
      * whatever the threads. */
     ups_status (*sum_of_squares)(ups_device *device, const float *x, int64_t count, double *sum, int64_t *non_finite,
                                  ups_error *error);
-    ups_status (*to_bf16)(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error);
+    /* Rounds to UPS_BF16 or UPS_F16. */
+    ups_status (*convert)(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error);
     void (*destroy)(ups_device *device);
 } ups_device_class;
 

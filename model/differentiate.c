@@ -1,9 +1,7 @@
-/* Differentiation: which values need a gradient, and what backward reads.
- *
- * A value needs one when a trainable parameter feeds it *and* it feeds the loss; a node has a backward when its output
+/* A value needs one when a trainable parameter feeds it *and* it feeds the loss; a node has a backward when its output
  * needs one. No nodes are added: backward is each kernel's other half, run over the same list in reverse. */
-#include "model/graph.h"
-#include "model/ops.h"
+#include "model/differentiate.h"
+#include "model/fuse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +27,7 @@ static void refuse_twin_inputs(const ups_graph *graph, const ups_node *node) {
         for (int k = 0; k < i; k++) {
             if (!(wanted >> i & 1) || !(wanted >> k & 1)) continue;
             if (gradient_input(graph, node, i) == gradient_input(graph, node, k)) {
-                ups_graph_abort(graph, ups_op_describe(node->kind)->name,
+                ups_graph_abort(graph, ups_op_name(node->kind),
                                 "inputs %d and %d in '%s' are the same value and both need a gradient", k, i,
                                 node->scope);
             }
@@ -48,6 +46,7 @@ void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *
         ups_graph_abort(graph, "differentiate", "the loss has %lld elements of %s; one float32 was expected",
                         (long long)ups_shape_elements(scalar->shape), ups_dtype_name(scalar->dtype));
     }
+    ups_graph_fuse(graph);
     ups_value_info *values = graph->values;
 
     for (ups_value v = 0; v < graph->value_count; v++) {
@@ -98,17 +97,9 @@ uint32_t ups_node_gradient_inputs(const ups_graph *graph, const ups_node *node) 
 }
 
 uint32_t ups_node_backward_inputs(const ups_graph *graph, const ups_node *node) {
-    uint32_t wanted = ups_node_gradient_inputs(graph, node);
-    if (!wanted) return 0;
-    uint32_t reads = ups_op_describe(node->kind)->backward_inputs;
-    enum { LINEAR_X = 1, LINEAR_WEIGHT = 2, RESIDUAL_BRANCH = 2, RESIDUAL_GATE = 4 };
-    if (node->kind == UPS_OP_LINEAR) {
-        if (!(wanted & LINEAR_WEIGHT)) reads &= ~(uint32_t)LINEAR_X;
-        if (!(wanted & LINEAR_X)) reads &= ~(uint32_t)LINEAR_WEIGHT;
-    }
-    if (node->kind == UPS_OP_RESIDUAL && !(wanted & RESIDUAL_GATE)) reads &= ~(uint32_t)RESIDUAL_BRANCH;
-    for (int i = 0; i < node->input_count; i++) {
-        if (node->inputs[i] == UPS_NO_VALUE) reads &= ~(1u << i);
+    uint32_t reads = ups_op_backward_inputs(node->kind, ups_node_gradient_inputs(graph, node));
+    for (int i = 0; i < UPS_MAX_INPUTS; i++) {
+        if (i >= node->input_count || node->inputs[i] == UPS_NO_VALUE) reads &= ~(1u << i);
     }
     return reads;
 }

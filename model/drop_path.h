@@ -3,7 +3,7 @@
 #define UPS_MODEL_DROP_PATH_H
 
 #include "base/random.h"
-#include "model/ops.h"
+#include "model/op.h"
 
 /* keep_b of a residual op: 0 with probability p = attributes.drop_path, else 1/(1 - p); 1 outside training. Sample b of
  * layer l draws number l * 2^32 + b of the stream (seed, drop path, step). */

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/system/exhausted.h"
-#include "model/ops.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +34,8 @@ static void *allocate_or_abort(void *old, size_t bytes) {
 
 ups_graph *ups_graph_create(ups_parameters *parameters, ups_dtype compute) {
     ups_graph *graph = allocate_or_abort(NULL, sizeof *graph);
-    *graph = (ups_graph){.parameters = parameters, .compute = compute, .loss = UPS_NO_VALUE, .scope = ""};
+    *graph = (ups_graph){
+        .parameters = parameters, .compute = compute, .loss = UPS_NO_VALUE, .scope = "", .block = UPS_NO_BLOCK};
     graph->arena = ups_arena_create(0);
     if (!graph->arena) ups_out_of_memory("memory for a graph", 0);
     return graph;
@@ -158,22 +158,31 @@ ups_value ups_graph_reshape(ups_graph *graph, ups_value value, ups_shape shape) 
     return add_value(graph, info);
 }
 
+void ups_graph_begin_block(ups_graph *graph) {
+    graph->block = graph->block_count++;
+}
+
+void ups_graph_end_block(ups_graph *graph) {
+    graph->block = UPS_NO_BLOCK;
+}
+
 void ups_graph_keep(ups_graph *graph, ups_value value) {
     graph->values[value].keep = true;
     graph->values[ups_graph_root(graph, value)].keep = true;
 }
 
-ups_value ups_graph_append(ups_graph *graph, int kind, const ups_op_attributes *attributes, int input_count,
+ups_value ups_graph_append(ups_graph *graph, ups_op_kind kind, const ups_op_attributes *attributes, int input_count,
                            const ups_value *inputs, ups_dtype dtype, ups_shape shape, int saved_count,
                            const ups_shape *saved_shapes) {
-    check_shape(graph, ups_op_describe(kind)->name, shape);
+    check_shape(graph, ups_op_name(kind), shape);
     ups_op_attributes *copy = UPS_ARENA_NEW(graph->arena, ups_op_attributes);
     if (attributes) *copy = *attributes;
     ups_node node = {.kind = kind,
                      .attributes = copy,
                      .input_count = input_count,
                      .saved_count = saved_count,
-                     .scope = graph->scope};
+                     .scope = graph->scope,
+                     .block = graph->block};
     for (int i = 0; i < input_count; i++) node.inputs[i] = inputs[i];
 
     ups_value_info made = plain_value(UPS_VALUE_ACTIVATION, dtype, shape);

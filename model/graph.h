@@ -8,23 +8,19 @@
  * whole step. Nodes stand in the order they were built, which is the order they run; backward runs them in reverse.
  * Nothing here knows which device it is for.
  *
- * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16, matmul
- * inputs and outputs, and what is fused between them, are bf16; the residual stream, losses, norm statistics,
- * parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
+ * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16 or UPS_F16,
+ * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream, losses, norm
+ * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H
 
 #include "base/arena.h"
-#include "base/dtype.h"
 #include "base/error.h"
+#include "model/op.h"
 #include "model/parameters.h"
-#include <stdbool.h>
-#include <stdint.h>
 
 #define UPS_MAX_RANK 4
-#define UPS_MAX_INPUTS 8
-#define UPS_MAX_SAVED 2
 
 typedef struct ups_shape {
     int rank;
@@ -61,11 +57,9 @@ typedef struct ups_value_info {
     bool keep;            /* stays readable after the run */
 } ups_value_info;
 
-struct ups_op_attributes; /* ops.h */
-
 typedef struct ups_node {
-    int kind; /* ups_op_kind */
-    const struct ups_op_attributes *attributes;
+    ups_op_kind kind;
+    const ups_op_attributes *attributes;
     int input_count;
     ups_value inputs[UPS_MAX_INPUTS]; /* UPS_NO_VALUE where an optional input is absent */
     ups_value output;
@@ -73,18 +67,31 @@ typedef struct ups_node {
     ups_value
         saved[UPS_MAX_SAVED]; /* what forward leaves for backward: statistics, masks; activations without gradient */
     const char *scope;        /* where in the model: "blocks.3.attention", for profiles and messages */
+    int32_t block;            /* of activation checkpointing, or UPS_NO_BLOCK */
 } ups_node;
+
+#define UPS_NO_BLOCK ((int32_t)-1)
+
+/* What of a block's activations stays in memory from forward to backward; the rest is recomputed. What leaves a block
+ * stays always. */
+typedef enum ups_checkpointing {
+    UPS_CHECKPOINTING_NONE,  /* all that backward reads */
+    UPS_CHECKPOINTING_CHEAP, /* the products that backward reads: norms, activations, sums are recomputed */
+    UPS_CHECKPOINTING_BLOCK, /* nothing: the block runs again */
+} ups_checkpointing;
 
 typedef struct ups_graph {
     ups_arena *arena;
     ups_parameters *parameters; /* shared by all graphs of one model; borrowed */
-    ups_dtype compute;          /* UPS_F32 or UPS_BF16 */
+    ups_dtype compute;          /* UPS_F32, UPS_BF16 or UPS_F16 */
     ups_node *nodes;
     int32_t node_count, node_capacity;
     ups_value_info *values;
     int32_t value_count, value_capacity;
-    ups_value loss;    /* set by differentiate, else UPS_NO_VALUE */
-    const char *scope; /* current scope while building */
+    ups_value loss;                  /* set by differentiate, else UPS_NO_VALUE */
+    const char *scope;               /* current scope while building */
+    int32_t block, block_count;      /* current block while building, and how many there are */
+    ups_checkpointing checkpointing; /* set before a plan or a step is made of the graph */
 } ups_graph;
 
 ups_graph *ups_graph_create(ups_parameters *parameters, ups_dtype compute);
@@ -103,22 +110,20 @@ ups_value ups_graph_constant(ups_graph *graph, const char *name, ups_dtype dtype
  * same name it is the same one. */
 ups_value ups_graph_parameter(ups_graph *graph, const char *name, ups_shape shape, ups_init init);
 ups_value ups_graph_reshape(ups_graph *graph, ups_value value, ups_shape shape); /* a view */
+/* Between the two, nodes form a block of activation checkpointing: a few layers with one input. Not nested. */
+void ups_graph_begin_block(ups_graph *graph);
+void ups_graph_end_block(ups_graph *graph);
 void ups_graph_keep(ups_graph *graph, ups_value value);
 
 /* The value whose memory `value` has: itself, or what it is a view of. UPS_NO_VALUE stays what it is. */
 ups_value ups_graph_root(const ups_graph *graph, ups_value value);
 
 /* For the constructors of ops.h: appends a node with a copy of `attributes` (NULL: none) and returns its output. */
-ups_value ups_graph_append(ups_graph *graph, int kind, const struct ups_op_attributes *attributes, int input_count,
+ups_value ups_graph_append(ups_graph *graph, ups_op_kind kind, const ups_op_attributes *attributes, int input_count,
                            const ups_value *inputs, ups_dtype dtype, ups_shape shape, int saved_count,
                            const ups_shape *saved_shapes);
 /* Ends the process with the op, the scope and a printf-style complaint: the builder is wrong. */
 _Noreturn void ups_graph_abort(const ups_graph *graph, const char *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Marks which values need gradients for the float32 scalar `loss`, which is kept. Once, after building. */
-void ups_graph_differentiate(ups_graph *graph, ups_value loss);
-/* As above, but gradients flow only to parameters whose names start with one of the prefixes: the rest is frozen. */
-void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *const *prefixes, int prefix_count);
 
 #endif

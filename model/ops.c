@@ -1,39 +1,5 @@
-/* The op list: descriptions and constructors. A constructor checks shapes and dtypes, decides those of the output, and
- * appends a node; what the op computes is the devices' business. */
+/* Constructors of nodes: see the header. */
 #include "model/ops.h"
-
-enum { BIT_0 = 1, BIT_1 = 2, BIT_2 = 4, BIT_3 = 8, ALL_INPUTS = 0xFF };
-
-/* clang-format off */
-static const ups_op_description descriptions[UPS_OP_COUNT] = {
-    [UPS_OP_LINEAR]        = {.name = "linear", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1},
-    [UPS_OP_LAYER_NORM]    = {.name = "layer_norm", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1, .backward_saved = true},
-    [UPS_OP_RMS_NORM]      = {.name = "rms_norm", .gradient_inputs = BIT_0 | BIT_1, .backward_inputs = BIT_0 | BIT_1, .backward_saved = true},
-    [UPS_OP_MODULATE]      = {.name = "modulate", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_0 | BIT_1},
-    [UPS_OP_RESIDUAL]      = {.name = "residual", .gradient_inputs = BIT_0 | BIT_1 | BIT_2, .backward_inputs = BIT_1 | BIT_2},
-    [UPS_OP_ADD]           = {.name = "add", .gradient_inputs = BIT_0 | BIT_1},
-    [UPS_OP_BROADCAST]     = {.name = "broadcast", .gradient_inputs = BIT_0},
-    [UPS_OP_GELU]          = {.name = "gelu", .gradient_inputs = BIT_0, .backward_inputs = BIT_0},
-    [UPS_OP_SILU]          = {.name = "silu", .gradient_inputs = BIT_0, .backward_inputs = BIT_0},
-    [UPS_OP_SCALE]         = {.name = "scale", .gradient_inputs = BIT_0},
-    [UPS_OP_ATTENTION]     = {.name = "attention", .gradient_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3, .backward_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3, .backward_output = true, .backward_saved = true},
-    [UPS_OP_SLICE]         = {.name = "slice", .gradient_inputs = BIT_0},
-    [UPS_OP_SELECT_FRAME]  = {.name = "select_frame", .gradient_inputs = BIT_0},
-    [UPS_OP_PATCHIFY]      = {.name = "patchify", .gradient_inputs = BIT_0, .backward_inputs = BIT_1},
-    [UPS_OP_NEIGHBORHOOD]  = {.name = "neighborhood", .gradient_inputs = BIT_0},
-    [UPS_OP_POOL_TOKENS]   = {.name = "pool_tokens", .gradient_inputs = BIT_0},
-    [UPS_OP_GATHER_POINTS] = {.name = "gather_points", .gradient_inputs = BIT_0, .backward_inputs = BIT_1 | BIT_2},
-    [UPS_OP_FOURIER]       = {.name = "fourier"},
-    [UPS_OP_LOSS_MSE]      = {.name = "loss_mse", .gradient_inputs = BIT_0 | BIT_1, .backward_inputs = BIT_0 | BIT_1},
-    [UPS_OP_LOSS_RELATIVE] = {.name = "loss_relative", .gradient_inputs = BIT_0, .backward_inputs = BIT_0 | BIT_1, .backward_output = true},
-    [UPS_OP_WEIGHTED_SUM]  = {.name = "weighted_sum", .gradient_inputs = ALL_INPUTS},
-    [UPS_OP_CAST]          = {.name = "cast", .gradient_inputs = BIT_0},
-};
-/* clang-format on */
-
-const ups_op_description *ups_op_describe(ups_op_kind kind) {
-    return &descriptions[kind];
-}
 
 static const float layer_norm_epsilon = 1e-5f;    /* PyTorch's */
 static const float rms_norm_epsilon = 1e-6f;      /* also of the heads' q and k */
@@ -47,42 +13,40 @@ static ups_dtype dtype_of(const ups_graph *g, ups_value value) {
     return ups_graph_info(g, value)->dtype;
 }
 
-static const char *name_of(ups_op_kind kind) {
-    return descriptions[kind].name;
-}
-
 static void require_float(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value) {
     ups_dtype dtype = dtype_of(g, value);
-    if (dtype != UPS_F32 && dtype != UPS_BF16) {
-        ups_graph_abort(g, name_of(kind), "%s is %s; float32 or bfloat16 was expected", what, ups_dtype_name(dtype));
+    if (dtype != UPS_F32 && dtype != UPS_BF16 && dtype != g->compute) {
+        ups_graph_abort(g, ups_op_name(kind), "%s is %s; float32 or bfloat16 was expected", what,
+                        ups_dtype_name(dtype));
     }
 }
 
 static void require_rank(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value, int rank) {
     if (shape_of(g, value).rank != rank) {
-        ups_graph_abort(g, name_of(kind), "%s has rank %d; %d was expected", what, shape_of(g, value).rank, rank);
+        ups_graph_abort(g, ups_op_name(kind), "%s has rank %d; %d was expected", what, shape_of(g, value).rank, rank);
     }
 }
 
 static void require_size(const ups_graph *g, ups_op_kind kind, const char *what, int64_t size, int64_t expected) {
     if (size != expected) {
-        ups_graph_abort(g, name_of(kind), "%s is %lld; %lld was expected", what, (long long)size, (long long)expected);
+        ups_graph_abort(g, ups_op_name(kind), "%s is %lld; %lld was expected", what, (long long)size,
+                        (long long)expected);
     }
 }
 
 /* A vector of `expected` float32 elements, or absent: a gain, a bias. */
 static void require_vector(const ups_graph *g, ups_op_kind kind, const char *what, ups_value value, int64_t expected) {
     if (value == UPS_NO_VALUE) return;
-    if (dtype_of(g, value) != UPS_F32) ups_graph_abort(g, name_of(kind), "%s is not float32", what);
+    if (dtype_of(g, value) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "%s is not float32", what);
     require_size(g, kind, what, ups_shape_elements(shape_of(g, value)), expected);
 }
 
 static void require_same_shape(const ups_graph *g, ups_op_kind kind, ups_value a, ups_value b) {
     ups_shape x = shape_of(g, a), y = shape_of(g, b);
-    if (x.rank != y.rank) ups_graph_abort(g, name_of(kind), "ranks %d and %d differ", x.rank, y.rank);
+    if (x.rank != y.rank) ups_graph_abort(g, ups_op_name(kind), "ranks %d and %d differ", x.rank, y.rank);
     for (int i = 0; i < x.rank; i++) {
         if (x.size[i] != y.size[i]) {
-            ups_graph_abort(g, name_of(kind), "sizes %lld and %lld of axis %d differ", (long long)x.size[i],
+            ups_graph_abort(g, ups_op_name(kind), "sizes %lld and %lld of axis %d differ", (long long)x.size[i],
                             (long long)y.size[i], i);
         }
     }
@@ -108,7 +72,7 @@ ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias
     require_vector(g, kind, "the bias", bias, w.size[0]);
     bool is_parameter = ups_graph_info(g, ups_graph_root(g, weight))->kind == UPS_VALUE_PARAMETER;
     if (!is_parameter && dtype_of(g, weight) != g->compute) {
-        ups_graph_abort(g, name_of(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
+        ups_graph_abort(g, ups_op_name(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
     }
     ups_op_attributes attributes = {.output_f32 = output_f32};
     return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, weight, bias}, output_f32 ? UPS_F32 : g->compute,
@@ -162,7 +126,7 @@ ups_value ups_residual(ups_graph *g, ups_value x, ups_value branch, ups_value ga
     require_same_shape(g, kind, x, branch);
     if (gate != UPS_NO_VALUE) require_condition(g, kind, "the gate", gate, x);
     if (!(drop_path >= 0 && drop_path < 1))
-        ups_graph_abort(g, name_of(kind), "drop_path %g is not in [0, 1)", drop_path);
+        ups_graph_abort(g, ups_op_name(kind), "drop_path %g is not in [0, 1)", drop_path);
     ups_op_attributes attributes = {.drop_path = drop_path, .layer = layer};
     return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, branch, gate}, dtype_of(g, x), shape_of(g, x), 0,
                             NULL);
@@ -215,16 +179,16 @@ ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_
         require_rank(g, kind, "kv", kv, 3);
         require_size(g, kind, "the batch of kv", shape_of(g, kv).size[0], batch);
         require_size(g, kind, "the width of kv", shape_of(g, kv).size[2], 2 * dim);
-        if (dtype_of(g, kv) != dtype_of(g, q)) ups_graph_abort(g, name_of(kind), "q and kv differ in dtype");
+        if (dtype_of(g, kv) != dtype_of(g, q)) ups_graph_abort(g, ups_op_name(kind), "q and kv differ in dtype");
         keys = shape_of(g, kv).size[1];
     } else {
         require_size(g, kind, "the width of packed q, k, v", shape.size[2], 3 * dim);
     }
     if (heads < 1 || dim % heads != 0) {
-        ups_graph_abort(g, name_of(kind), "a width of %lld does not divide into %d heads", (long long)dim, heads);
+        ups_graph_abort(g, ups_op_name(kind), "a width of %lld does not divide into %d heads", (long long)dim, heads);
     }
     if ((gain_q == UPS_NO_VALUE) != (gain_k == UPS_NO_VALUE)) {
-        ups_graph_abort(g, name_of(kind), "gains of q and k go together");
+        ups_graph_abort(g, ups_op_name(kind), "gains of q and k go together");
     }
     require_vector(g, kind, "the gain of q", gain_q, dim / heads);
     require_vector(g, kind, "the gain of k", gain_k, dim / heads);
@@ -240,7 +204,7 @@ ups_value ups_slice(ups_graph *g, ups_value x, int64_t offset, int64_t length) {
     require_float(g, kind, "x", x);
     ups_shape shape = shape_of(g, x);
     if (offset < 0 || length < 1 || offset + length > ups_shape_last(shape)) {
-        ups_graph_abort(g, name_of(kind), "[%lld, %lld) is not within an axis of %lld", (long long)offset,
+        ups_graph_abort(g, ups_op_name(kind), "[%lld, %lld) is not within an axis of %lld", (long long)offset,
                         (long long)(offset + length), (long long)ups_shape_last(shape));
     }
     ups_op_attributes attributes = {.offset = offset, .length = length};
@@ -253,7 +217,7 @@ ups_value ups_select_frame(ups_graph *g, ups_value x, int64_t frame) {
     if (dtype != UPS_F16) require_float(g, kind, "x", x);
     ups_shape shape = shape_of(g, x);
     if (shape.rank < 2 || frame < 0 || frame >= shape.size[1]) {
-        ups_graph_abort(g, name_of(kind), "there is no frame %lld", (long long)frame);
+        ups_graph_abort(g, ups_op_name(kind), "there is no frame %lld", (long long)frame);
     }
     ups_shape selected = {.rank = shape.rank - 1, .size = {shape.size[0]}};
     for (int i = 1; i < selected.rank; i++) selected.size[i] = shape.size[i + 1];
@@ -265,9 +229,9 @@ ups_value ups_select_frame(ups_graph *g, ups_value x, int64_t frame) {
 static void require_field(const ups_graph *g, ups_op_kind kind, ups_value field, ups_value statistics,
                           int64_t channels) {
     require_rank(g, kind, "the field", field, 2);
-    if (dtype_of(g, field) != UPS_F32) ups_graph_abort(g, name_of(kind), "the field is not float32");
+    if (dtype_of(g, field) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the field is not float32");
     if (channels < 1 || shape_of(g, field).size[1] % channels != 0) {
-        ups_graph_abort(g, name_of(kind), "a field of %lld values does not divide into %lld channels",
+        ups_graph_abort(g, ups_op_name(kind), "a field of %lld values does not divide into %lld channels",
                         (long long)shape_of(g, field).size[1], (long long)channels);
     }
     require_vector(g, kind, "the number of statistics", statistics, 2 * channels);
@@ -277,11 +241,11 @@ ups_value ups_patchify(ups_graph *g, ups_value field, ups_value statistics, int 
                        const int64_t *patch, int64_t channels, bool channels_first) {
     const ups_op_kind kind = UPS_OP_PATCHIFY;
     require_field(g, kind, field, statistics, channels);
-    if (dims < 1 || dims > 3) ups_graph_abort(g, name_of(kind), "%d grid axes", dims);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
     ups_op_attributes attributes = {.dims = dims, .channels = channels, .channels_first = channels_first};
     int64_t points = 1, patches = 1, patch_points = 1;
     for (int i = 0; i < dims; i++) {
-        if (grid[i] < 1 || patch[i] < 1) ups_graph_abort(g, name_of(kind), "an empty grid or patch");
+        if (grid[i] < 1 || patch[i] < 1) ups_graph_abort(g, ups_op_name(kind), "an empty grid or patch");
         attributes.grid[i] = grid[i];
         attributes.patch[i] = patch[i];
         points *= grid[i];
@@ -297,7 +261,7 @@ ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *c
     const ups_op_kind kind = UPS_OP_NEIGHBORHOOD;
     require_float(g, kind, "x", x);
     require_rank(g, kind, "x", x, 3);
-    if (dims < 1 || dims > 3) ups_graph_abort(g, name_of(kind), "%d grid axes", dims);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
     ups_shape shape = shape_of(g, x);
     ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
     int64_t count = 1, taps = 1;
@@ -325,7 +289,7 @@ ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_
     const ups_op_kind kind = UPS_OP_GATHER_POINTS;
     require_field(g, kind, field, statistics, channels);
     require_rank(g, kind, "the index", index, 1);
-    if (dtype_of(g, index) != UPS_I32) ups_graph_abort(g, name_of(kind), "the index is not int32");
+    if (dtype_of(g, index) != UPS_I32) ups_graph_abort(g, ups_op_name(kind), "the index is not int32");
     ups_op_attributes attributes = {.channels = channels, .channels_first = channels_first};
     return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){field, index, statistics}, UPS_F32,
                             UPS_SHAPE(shape_of(g, field).size[0], shape_of(g, index).size[0], channels), 0, NULL);
@@ -334,8 +298,8 @@ ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count) {
     const ups_op_kind kind = UPS_OP_FOURIER;
     require_rank(g, kind, "the coordinates", coordinates, 2);
-    if (dtype_of(g, coordinates) != UPS_F32) ups_graph_abort(g, name_of(kind), "the coordinates are not float32");
-    if (count < 0 || count > UPS_MAX_FREQUENCIES) ups_graph_abort(g, name_of(kind), "%d frequencies", count);
+    if (dtype_of(g, coordinates) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the coordinates are not float32");
+    if (count < 0 || count > UPS_MAX_FREQUENCIES) ups_graph_abort(g, ups_op_name(kind), "%d frequencies", count);
     ups_op_attributes attributes = {.frequency_count = count};
     for (int i = 0; i < count; i++) attributes.frequencies[i] = frequencies[i];
     ups_shape shape = shape_of(g, coordinates);
@@ -363,11 +327,11 @@ ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target
 
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count) {
     const ups_op_kind kind = UPS_OP_WEIGHTED_SUM;
-    if (count < 1 || count > UPS_MAX_INPUTS) ups_graph_abort(g, name_of(kind), "%d terms", count);
+    if (count < 1 || count > UPS_MAX_INPUTS) ups_graph_abort(g, ups_op_name(kind), "%d terms", count);
     ups_op_attributes attributes = {0};
     for (int i = 0; i < count; i++) {
         require_rank(g, kind, "a loss", losses[i], 1);
-        if (dtype_of(g, losses[i]) != UPS_F32) ups_graph_abort(g, name_of(kind), "a loss is not float32");
+        if (dtype_of(g, losses[i]) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "a loss is not float32");
         attributes.weights[i] = weights[i];
     }
     return ups_graph_append(g, kind, &attributes, count, losses, UPS_F32, UPS_SHAPE(1), 0, NULL);
@@ -376,8 +340,9 @@ ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *w
 ups_value ups_cast(ups_graph *g, ups_value x, ups_dtype dtype) {
     const ups_op_kind kind = UPS_OP_CAST;
     if (dtype_of(g, x) != UPS_F16) require_float(g, kind, "x", x);
-    if (dtype != UPS_F32 && dtype != UPS_BF16) {
-        ups_graph_abort(g, name_of(kind), "values become float32 or bfloat16, not %s", ups_dtype_name(dtype));
+    if (dtype != UPS_F32 && dtype != UPS_BF16 && dtype != UPS_F16) {
+        ups_graph_abort(g, ups_op_name(kind), "values become float32, bfloat16 or float16, not %s",
+                        ups_dtype_name(dtype));
     }
     return ups_graph_append(g, kind, &(ups_op_attributes){.dtype = dtype}, 1, &x, dtype, shape_of(g, x), 0, NULL);
 }

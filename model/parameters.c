@@ -27,8 +27,7 @@ struct ups_parameters {
     int32_t count, capacity;
     int64_t elements;
     ups_device *device; /* NULL until allocated */
-    float *values, *gradients;
-    uint16_t *bf16;
+    ups_weights weights;
 };
 
 static _Noreturn void parameter_abort(const char *name, const char *complaint) {
@@ -53,12 +52,7 @@ ups_parameters *ups_parameters_create(void) {
 
 void ups_parameters_destroy(ups_parameters *parameters) {
     if (!parameters) return;
-    if (parameters->device) {
-        const ups_device_class *class = parameters->device->class;
-        if (parameters->values) class->release(parameters->device, parameters->values);
-        if (parameters->gradients) class->release(parameters->device, parameters->gradients);
-        if (parameters->bf16) class->release(parameters->device, parameters->bf16);
-    }
+    if (parameters->device) ups_weights_release(parameters->device, &parameters->weights);
     ups_arena_destroy(parameters->arena);
     free(parameters->list);
     free(parameters);
@@ -117,25 +111,23 @@ int64_t ups_parameters_trainable(const ups_parameters *parameters) {
 }
 
 float *ups_parameters_values(ups_parameters *parameters) {
-    return parameters->values;
+    return parameters->weights.values;
 }
 
 float *ups_parameters_gradients(ups_parameters *parameters) {
-    return parameters->gradients;
+    return parameters->weights.gradients;
 }
 
-uint16_t *ups_parameters_bf16(ups_parameters *parameters) {
-    return parameters->bf16;
+const ups_weights *ups_parameters_weights(const ups_parameters *parameters) {
+    return &parameters->weights;
 }
 
 bool ups_parameters_allocated(const ups_parameters *parameters) {
     return parameters->device != NULL;
 }
 
-ups_status ups_parameters_refresh_bf16(ups_parameters *parameters, ups_error *error) {
-    if (!parameters->bf16) return UPS_OK;
-    ups_device *device = parameters->device;
-    return device->class->to_bf16(device, parameters->values, parameters->bf16, parameters->elements, error);
+ups_status ups_parameters_refresh(ups_parameters *parameters, ups_error *error) {
+    return ups_weights_refresh(parameters->device, &parameters->weights, error);
 }
 
 static void initialise(const ups_parameter *parameter, uint64_t seed, float *out) {
@@ -157,7 +149,7 @@ static void initialise(const ups_parameter *parameter, uint64_t seed, float *out
     }
 }
 
-ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *device, bool gradients, bool bf16_copy,
+ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *device, bool gradients, ups_dtype compute,
                                    uint64_t seed, ups_error *error) {
     if (parameters->device) return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters are allocated already");
     int64_t offset = 0;
@@ -168,9 +160,7 @@ ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *devic
     parameters->device = device;
     const ups_device_class *class = device->class;
     size_t bytes = sizeof(float) * (size_t)parameters->elements;
-    UPS_TRY(class->allocate(device, bytes, (void **)&parameters->values, error));
-    if (gradients) UPS_TRY(class->allocate(device, bytes, (void **)&parameters->gradients, error));
-    if (bf16_copy) UPS_TRY(class->allocate(device, bytes / 2, (void **)&parameters->bf16, error));
+    UPS_TRY(ups_weights_allocate(device, 0, parameters->elements, compute, gradients, &parameters->weights, error));
 
     float *host = calloc((size_t)parameters->elements, sizeof *host);
     if (!host)
@@ -178,11 +168,11 @@ ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *devic
     for (int32_t i = 0; i < parameters->count; i++) {
         initialise(&parameters->list[i], seed, host + parameters->list[i].offset);
     }
-    ups_status status = class->upload(device, parameters->values, host, bytes, error);
+    ups_status status = class->upload(device, parameters->weights.values, host, bytes, error);
     if (status == UPS_OK) status = class->synchronize(device, error); /* the host copy is freed below */
     free(host);
     if (status != UPS_OK) return status;
-    return ups_parameters_refresh_bf16(parameters, error);
+    return ups_parameters_refresh(parameters, error);
 }
 
 static bool is_chosen(const ups_parameter *parameter, const char *only) {
@@ -345,7 +335,7 @@ ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *o
     }
     bool values_changed = false;
     for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
-        values_changed |= buffers[b].values == parameters->values;
+        values_changed |= buffers[b].values == parameters->weights.values;
         for (int32_t i = 0; i < parameters->count && status == UPS_OK; i++) {
             const ups_safetensor *tensor = matched[b * parameters->count + i];
             if (!tensor) continue;
@@ -356,7 +346,7 @@ ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *o
             if (status == UPS_OK) status = device->class->synchronize(device, error); /* `host` is used again */
         }
     }
-    if (status == UPS_OK && values_changed) status = ups_parameters_refresh_bf16(parameters, error);
+    if (status == UPS_OK && values_changed) status = ups_parameters_refresh(parameters, error);
 
 cleanup:
     free(host);
@@ -366,11 +356,11 @@ cleanup:
 }
 
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error) {
-    ups_parameter_buffer values = {"", parameters->values};
+    ups_parameter_buffer values = {"", parameters->weights.values};
     return ups_parameters_save_buffers(parameters, NULL, &values, 1, NULL, path, error);
 }
 
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error) {
-    ups_parameter_buffer values = {"", parameters->values};
+    ups_parameter_buffer values = {"", parameters->weights.values};
     return ups_parameters_load_buffers(parameters, NULL, &values, 1, path, strict, error);
 }

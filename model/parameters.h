@@ -1,18 +1,12 @@
 /* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another, laid out in reverse
- * order of first use, so that a stretch of gradients is complete early in backward and can be reduced while the rest
- * still runs, and shards are slices.
- *
- * A bf16 copy for compute lies beside them when asked for; the optimizer refreshes it. Buffers are on the device.
+ * order of first use, so that a range of gradients is complete early in backward and can be reduced while the rest
+ * still runs, and shards are slices. The buffers are ups_weights (weights.h), on the device.
  */
 #ifndef UPS_MODEL_PARAMETERS_H
 #define UPS_MODEL_PARAMETERS_H
 
-#include "base/dtype.h"
-#include "base/error.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "model/weights.h"
 
-struct ups_device;
 struct json_t; /* jansson's */
 
 typedef enum ups_init_kind {
@@ -47,9 +41,10 @@ void ups_parameters_destroy(ups_parameters *parameters); /* frees device buffers
 int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int rank, const int64_t *size, ups_init init);
 
 /* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does
- * not change the others). `gradients`, `bf16_copy`: allocate these too. */
+ * not change the others). `gradients`: allocate these too. `compute`: the dtype of the copy that bf16 and fp16 graphs
+ * read; UPS_F32: none. */
 ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device *device, bool gradients,
-                                   bool bf16_copy, uint64_t seed, ups_error *error);
+                                   ups_dtype compute, uint64_t seed, ups_error *error);
 
 int32_t ups_parameters_count(const ups_parameters *parameters);
 const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_t index);
@@ -61,12 +56,11 @@ int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without p
 float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
 float *ups_parameters_gradients(ups_parameters *parameters); /* device memory; NULL when not allocated */
 bool ups_parameters_allocated(const ups_parameters *parameters);
-uint16_t *ups_parameters_bf16(ups_parameters *parameters); /* device memory; NULL when not allocated */
-ups_status ups_parameters_refresh_bf16(ups_parameters *parameters,
-                                       ups_error *error); /* after values changed other than by the optimizer */
+const ups_weights *ups_parameters_weights(const ups_parameters *parameters);     /* its own; empty until allocated */
+ups_status ups_parameters_refresh(ups_parameters *parameters, ups_error *error); /* ups_weights_refresh of them */
 
 /* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length, that all is finite) before it
- * changes anything, and refreshes the bf16 copy; `strict` refuses missing and extra tensors. */
+ * changes anything, and refreshes the compute copy; `strict` refuses missing and extra tensors. */
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error);
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error);
 
@@ -81,7 +75,7 @@ typedef struct ups_parameter_buffer {
 ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
                                        const ups_parameter_buffer *buffers, int buffer_count,
                                        const struct json_t *metadata, const char *path, ups_error *error);
-/* Buffers of the caller's own: a bf16 copy is not refreshed unless one of them is the values. */
+/* Buffers of the caller's own: the compute copy is not refreshed unless one of them is the values. */
 ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *only,
                                        const ups_parameter_buffer *buffers, int buffer_count, const char *path,
                                        bool strict, ups_error *error);

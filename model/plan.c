@@ -1,16 +1,16 @@
 /* The plan: lifetimes, then placement.
  *
- * An activation is alive from the node that makes it to the last node, forward or backward, that reads it; its gradient
- * from the last consumer's backward (the first to run) to its producer's. Along a residual stream all those gradients
- * are one: an addition hands its output's gradient on, and later contributions are added to it where it lies. What
- * backward reads is what ups_node_backward_inputs says, so everything else is dropped as forward moves on.
+ * An activation is alive from the entry of the schedule that makes it to the last one that reads it; where it is
+ * recomputed for backward it has a second place. Its gradient is alive from the first contribution to its producer's
+ * backward. Along a residual stream all those gradients are one: an addition hands its output's gradient on, and later
+ * contributions are added to it where it lies. What backward reads is what ups_node_backward_inputs says, so everything
+ * else is dropped as forward moves on.
  *
  * Placement is offline dynamic storage allocation: NP-hard, but a greedy best fit comes close. Three orders are tried
  * (largest first, longest-lived first, first come first served) and the smallest arena is taken. */
 #include "model/plan.h"
 
-#include "model/ops.h"
-
+#include "model/differentiate.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +18,12 @@ enum { ALIGNMENT = 64 };
 
 struct ups_plan {
     const ups_graph *graph;
-    ups_placement *values, *gradients; /* one a value; of roots only */
-    ups_value *gradient_of;            /* one a value: whose place in `gradients` holds its gradient */
-    uint8_t *accumulates;              /* one a node: bit i: input i is a later contribution */
-    uint8_t *shares;                   /* one a node: bit i: the gradient of input i is the output's */
+    ups_schedule schedule;
+    ups_placement *values, *again; /* one a value, of roots only: as forward makes it, and as recomputing does */
+    ups_placement *gradients;
+    ups_value *gradient_of; /* one a value: whose place in `gradients` holds its gradient */
+    uint8_t *accumulates;   /* one a node: bit i: input i is a later contribution */
+    uint8_t *shares;        /* one a node: bit i: the gradient of input i is the output's */
     ups_plan_memory memory;
 };
 
@@ -30,49 +32,59 @@ static size_t value_bytes(const ups_value_info *info) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static void read_at(ups_plan *plan, ups_value value, int32_t position) {
-    ups_value root = ups_graph_root(plan->graph, value);
-    if (root == UPS_NO_VALUE) return;
-    ups_placement *placement = &plan->values[root];
-    if (placement->bytes && position > placement->last) placement->last = position;
+/* Whose place the value has at the moment: that of forward, or that of recomputing. */
+static ups_placement *current(ups_plan *plan, ups_value root) {
+    return plan->again[root].bytes ? &plan->again[root] : &plan->values[root];
 }
 
-static void find_value_lifetimes(ups_plan *plan, int32_t last_position) {
+static void read_at(ups_plan *plan, ups_value value, int32_t position) {
+    ups_value root = ups_graph_root(plan->graph, value);
+    if (root == UPS_NO_VALUE || plan->graph->values[root].kind != UPS_VALUE_ACTIVATION) return;
+    ups_placement *place = current(plan, root);
+    if (position > place->last) place->last = position;
+}
+
+static void write_at(ups_plan *plan, ups_placement *placements, ups_value value, int32_t position) {
+    const ups_value_info *info = &plan->graph->values[value];
+    int32_t end = plan->schedule.count - 1;
+    placements[value] =
+        (ups_placement){.bytes = value_bytes(info), .first = position, .last = info->keep ? end : position};
+}
+
+/* What an entry reads and makes, in the order in which entries run. */
+static void find_value_lifetimes(ups_plan *plan) {
     const ups_graph *graph = plan->graph;
-    for (ups_value v = 0; v < graph->value_count; v++) {
-        const ups_value_info *info = &graph->values[v];
-        if (info->kind != UPS_VALUE_ACTIVATION) continue;
-        plan->values[v].bytes = value_bytes(info);
-        plan->values[v].first = info->producer;
-        plan->values[v].last = info->keep ? last_position : info->producer;
-    }
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        const ups_node *node = &graph->nodes[n];
-        const ups_op_description *description = ups_op_describe(node->kind);
-        int32_t backward = 2 * graph->node_count - 1 - n;
-        uint32_t reads = ups_node_backward_inputs(graph, node);
-        for (int i = 0; i < node->input_count; i++) read_at(plan, node->inputs[i], reads >> i & 1 ? backward : n);
-        if (!ups_node_gradient_inputs(graph, node)) continue;
-        if (description->backward_output) read_at(plan, node->output, backward);
-        for (int i = 0; i < node->saved_count && description->backward_saved; i++) {
-            read_at(plan, node->saved[i], backward);
+    for (int32_t at = 0; at < plan->schedule.count; at++) {
+        const ups_schedule_entry *entry = &plan->schedule.entries[at];
+        const ups_node *node = &graph->nodes[entry->node];
+        const ups_op_description *op = ups_op_describe(node->kind);
+        bool backward = entry->action == UPS_BACKWARD;
+        uint32_t reads = backward ? ups_node_backward_inputs(graph, node) : UINT32_MAX;
+        for (int i = 0; i < node->input_count; i++) {
+            if (reads >> i & 1) read_at(plan, node->inputs[i], at);
+        }
+        if (backward) {
+            if (op->backward_output) read_at(plan, node->output, at);
+            for (int i = 0; i < node->saved_count && op->backward_saved; i++) read_at(plan, node->saved[i], at);
+        } else {
+            ups_placement *placements = entry->action == UPS_RECOMPUTE ? plan->again : plan->values;
+            write_at(plan, placements, node->output, at);
+            for (int i = 0; i < node->saved_count; i++) write_at(plan, placements, node->saved[i], at);
         }
     }
 }
 
 /* Inputs whose gradient is the output's gradient, element by element. */
 static bool passes_gradient(const ups_graph *graph, const ups_node *node, int input) {
-    bool adds = node->kind == UPS_OP_ADD || (node->kind == UPS_OP_RESIDUAL && input == 0);
     const ups_value_info *from = &graph->values[node->output];
     const ups_value_info *to = ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]));
-    return adds && to->kind == UPS_VALUE_ACTIVATION && to->dtype == from->dtype &&
-           ups_shape_elements(to->shape) == ups_shape_elements(from->shape);
+    return ups_op_describe(node->kind)->passes_gradient >> input & 1 && to->kind == UPS_VALUE_ACTIVATION &&
+           to->dtype == from->dtype && ups_shape_elements(to->shape) == ups_shape_elements(from->shape);
 }
 
-/* One contribution to the gradient of `root`, by input `input` of node `n`. */
-static void contribute(ups_plan *plan, int32_t n, int input, ups_value root, bool *contributed) {
+/* One contribution to the gradient of `root`, by input `input` of node `n`, whose backward runs at `position`. */
+static void contribute(ups_plan *plan, int32_t n, int32_t position, int input, ups_value root, bool *contributed) {
     const ups_node *node = &plan->graph->nodes[n];
-    int32_t position = 2 * plan->graph->node_count - 1 - n;
     if (contributed[root]) {
         plan->accumulates[n] |= (uint8_t)(1u << input);
         return;
@@ -81,32 +93,30 @@ static void contribute(ups_plan *plan, int32_t n, int input, ups_value root, boo
     if (!plan->shares[n] && passes_gradient(plan->graph, node, input)) {
         plan->shares[n] = (uint8_t)(1u << input);
         plan->gradient_of[root] = plan->gradient_of[node->output];
-        ups_placement *shared = &plan->gradients[plan->gradient_of[root]];
-        if (plan->gradients[root].last > shared->last) shared->last = plan->gradients[root].last;
-        plan->gradients[root].bytes = 0;
         return;
     }
-    plan->gradients[root].first = position;
+    if (plan->graph->values[root].kind != UPS_VALUE_ACTIVATION) return;
+    plan->gradients[root] = (ups_placement){.bytes = value_bytes(&plan->graph->values[root]), .first = position};
 }
 
-/* `contributed` (values), zeros: whose gradient something was added to already. */
+/* A gradient is alive from its first contribution to the backward of the node that made the value. `contributed`
+ * (values), zeros: whose gradient something was added to already. */
 static void find_gradient_lifetimes(ups_plan *plan, bool *contributed) {
     const ups_graph *graph = plan->graph;
+    for (ups_value v = 0; v < graph->value_count; v++) plan->gradient_of[v] = v;
     if (graph->loss == UPS_NO_VALUE) return;
-    for (ups_value v = 0; v < graph->value_count; v++) {
-        const ups_value_info *info = &graph->values[v];
-        plan->gradient_of[v] = v;
-        if (info->kind != UPS_VALUE_ACTIVATION || !info->needs_gradient) continue;
-        plan->gradients[v].bytes = value_bytes(info);
-        plan->gradients[v].last = 2 * graph->node_count - 1 - info->producer;
-    }
-    ups_value loss = ups_graph_root(graph, graph->loss);
-    plan->gradients[loss].first = graph->node_count; /* the seed is put in before backward starts */
-    for (int32_t n = graph->node_count - 1; n >= 0; n--) {
-        const ups_node *node = &graph->nodes[n];
+    ups_value loss = ups_graph_root(graph, graph->loss); /* its seed is put in before backward starts */
+    plan->gradients[loss] =
+        (ups_placement){.bytes = value_bytes(&graph->values[loss]), .first = plan->schedule.backward};
+    for (int32_t at = plan->schedule.backward; at < plan->schedule.count; at++) {
+        const ups_schedule_entry *entry = &plan->schedule.entries[at];
+        if (entry->action != UPS_BACKWARD) continue;
+        const ups_node *node = &graph->nodes[entry->node];
         uint32_t wanted = ups_node_gradient_inputs(graph, node);
+        plan->gradients[plan->gradient_of[node->output]].last = at;
         for (int i = 0; i < node->input_count; i++) {
-            if (wanted >> i & 1) contribute(plan, n, i, ups_graph_root(graph, node->inputs[i]), contributed);
+            if (wanted >> i & 1)
+                contribute(plan, entry->node, at, i, ups_graph_root(graph, node->inputs[i]), contributed);
         }
     }
 }
@@ -207,42 +217,49 @@ static void measure_outside(ups_plan *plan) {
     size_t elements = (size_t)ups_parameters_elements(graph->parameters);
     bool allocated = ups_parameters_allocated(graph->parameters);
     bool gradients = allocated ? ups_parameters_gradients(graph->parameters) != NULL : graph->loss != UPS_NO_VALUE;
-    bool bf16 = allocated ? ups_parameters_bf16(graph->parameters) != NULL : graph->compute == UPS_BF16;
-    plan->memory.parameters = elements * (sizeof(float) * (gradients ? 2 : 1) + (bf16 ? sizeof(uint16_t) : 0));
+    ups_dtype compute = allocated ? ups_parameters_weights(graph->parameters)->compute_dtype : graph->compute;
+    size_t copy = compute == UPS_F32 ? 0 : ups_dtype_size(compute);
+    plan->memory.parameters = elements * (sizeof(float) * (gradients ? 2 : 1) + copy);
 }
 
 ups_status ups_plan_create(const ups_graph *graph, ups_plan **created, ups_error *error) {
     *created = NULL;
     size_t count = (size_t)graph->value_count;
-    int32_t positions = graph->loss == UPS_NO_VALUE ? graph->node_count : 2 * graph->node_count;
+    ups_schedule schedule;
+    UPS_TRY(ups_schedule_create(graph, &schedule, error));
     ups_plan *plan = calloc(1, sizeof *plan);
-    ups_placement **items = calloc(2 * count + 1, sizeof *items), **placed = calloc(2 * count + 1, sizeof *placed);
-    int64_t *changes = calloc((size_t)positions + 1, sizeof *changes);
+    ups_placement **items = calloc(3 * count + 1, sizeof *items), **placed = calloc(3 * count + 1, sizeof *placed);
+    int64_t *changes = calloc((size_t)schedule.count + 1, sizeof *changes);
     bool *contributed = calloc(count + 1, sizeof *contributed);
     ups_status status = UPS_OK;
     if (plan) {
         *plan = (ups_plan){.graph = graph,
+                           .schedule = schedule,
                            .values = calloc(count + 1, sizeof *plan->values),
+                           .again = calloc(count + 1, sizeof *plan->again),
                            .gradients = calloc(count + 1, sizeof *plan->gradients),
                            .gradient_of = calloc(count + 1, sizeof *plan->gradient_of),
                            .shares = calloc((size_t)graph->node_count + 1, sizeof *plan->shares),
                            .accumulates = calloc((size_t)graph->node_count + 1, sizeof *plan->accumulates)};
     }
-    if (!plan || !items || !placed || !changes || !contributed || !plan->values || !plan->gradients ||
+    if (!plan || !items || !placed || !changes || !contributed || !plan->values || !plan->again || !plan->gradients ||
         !plan->gradient_of || !plan->shares || !plan->accumulates) {
+        if (!plan) ups_schedule_destroy(&schedule);
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory to plan a graph of %d nodes", graph->node_count);
         goto cleanup;
     }
-    find_value_lifetimes(plan, positions - 1);
+    find_value_lifetimes(plan);
     find_gradient_lifetimes(plan, contributed);
     int32_t item_count = 0;
     for (size_t v = 0; v < count; v++) {
-        plan->values[v].offset = plan->gradients[v].offset = -1;
-        if (plan->values[v].bytes) items[item_count++] = &plan->values[v];
-        if (plan->gradients[v].bytes) items[item_count++] = &plan->gradients[v];
+        ups_placement *all[] = {&plan->values[v], &plan->again[v], &plan->gradients[v]};
+        for (int i = 0; i < 3; i++) {
+            all[i]->offset = -1;
+            if (all[i]->bytes) items[item_count++] = all[i];
+        }
     }
     place_all(plan, items, item_count, placed);
-    plan->memory.lower_bound = peak_of(items, item_count, positions, changes);
+    plan->memory.lower_bound = peak_of(items, item_count, schedule.count, changes);
     measure_outside(plan);
     *created = plan;
     plan = NULL;
@@ -258,7 +275,9 @@ cleanup:
 
 void ups_plan_destroy(ups_plan *plan) {
     if (!plan) return;
+    ups_schedule_destroy(&plan->schedule);
     free(plan->values);
+    free(plan->again);
     free(plan->gradients);
     free(plan->gradient_of);
     free(plan->shares);
@@ -270,8 +289,14 @@ ups_plan_memory ups_plan_memory_get(const ups_plan *plan) {
     return plan->memory;
 }
 
-const ups_placement *ups_plan_value(const ups_plan *plan, ups_value value) {
-    return &plan->values[ups_graph_root(plan->graph, value)];
+const ups_schedule *ups_plan_schedule(const ups_plan *plan) {
+    return &plan->schedule;
+}
+
+const ups_placement *ups_plan_value(const ups_plan *plan, ups_value value, int32_t position) {
+    ups_value root = ups_graph_root(plan->graph, value);
+    const ups_placement *again = &plan->again[root];
+    return again->bytes && position >= again->first ? again : &plan->values[root];
 }
 
 const ups_placement *ups_plan_gradient(const ups_plan *plan, ups_value value) {

@@ -19,6 +19,12 @@ ups_status ups_step_create_together(const ups_graph *const *graphs, int count, u
 ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
                                      ups_plan_memory *memory, ups_error *error);
 void ups_step_destroy(ups_step *step);
+
+/* Runs from here on read these weights and, where they have gradients, write those. A step is created bound to its
+ * parameters' own. The buffers are borrowed; they must hold every parameter of the graph, and the copy in its compute
+ * dtype. UPS_ERR_ARGUMENT, and the binding of before, where they do not. */
+ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error);
+
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 
 ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error);
@@ -29,7 +35,7 @@ void *ups_step_data(const ups_step *step,
 
 typedef struct ups_step_run_options {
     bool training;    /* drop-path acts */
-    bool backward;    /* graphs that were differentiated */
+    bool backward;    /* graphs that were differentiated, bound to weights with gradients */
     bool accumulate;  /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
     float loss_scale; /* seed of backward: 1, or 1/accumulation */
     uint64_t seed, step; /* for random ops */
@@ -37,10 +43,11 @@ typedef struct ups_step_run_options {
 
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
-/* Seconds by op since the last reset, forward and backward apart, for `ups bench step --profile`. Timing synchronises:
+/* Seconds by op since the last reset, for `ups bench step --profile`. Timing synchronises:
  * off by default. */
 typedef struct ups_step_profile {
     double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
+    double recompute[UPS_OP_COUNT]; /* activation checkpointing */
 } ups_step_profile;
 void ups_step_profile_enable(ups_step *step, bool on);
 ups_step_profile ups_step_profile_get(const ups_step *step);

@@ -110,14 +110,15 @@ static void examine_vector_units(ups_findings *findings) {
         add(findings, group, "vector units", UPS_FINDING_OK, "AVX2; no AVX-512");
     }
     if (!amx_bf16_present()) {
-        add(findings, group, "AMX", UPS_FINDING_OK, "none: bf16 training works, slower than f32");
+        add(findings, group, "AMX", UPS_FINDING_OK, "none: bf16 and fp16 training work, slower than f32");
     } else if (!amx_granted()) {
         const int cause = errno;
         advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "the processor has AMX, the kernel refuses it: %s",
                    strerror(cause)),
                "Linux 5.16 or later grants it; a container's seccomp profile may forbid arch_prctl");
     } else {
-        add(findings, group, "AMX", UPS_FINDING_OK, "bf16 matrix products in hardware, granted by the kernel");
+        add(findings, group, "AMX", UPS_FINDING_OK,
+            "bf16 matrix products in hardware, granted by the kernel; fp16 is slower");
     }
 }
 #else

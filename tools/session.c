@@ -43,7 +43,7 @@ ups_status ups_session_open(const char *config_path, const char *const *override
 
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error) {
     UPS_TRY(ups_precision_of_run(session->config, &session->config->precision, error));
-    if (session->config->precision == UPS_PRECISION_BF16 && !ups_cpu_bf16_is_fast()) {
+    if (ups_precision_is_slow(session->config->precision)) {
         char meaning[120];
         ups_precision_explain(session->config->precision, meaning, sizeof meaning);
         ups_log(UPS_LOG_INFO, "precision: %s", meaning);

@@ -68,7 +68,7 @@ static ups_status read_precision(const char *latest, record *r, ups_error *error
     if (!told) return UPS_OK; /* a checkpoint of before it told */
     const char *name = json_string_value(told);
     if (name && ups_precision_find(name, &r->precision) && r->precision != UPS_PRECISION_AUTO) return UPS_OK;
-    return refuse(latest, "precision", "f32 or bf16", error);
+    return refuse(latest, "precision", "f32, bf16 or fp16", error);
 }
 
 static ups_status read_losses(const char *latest, record *r, ups_error *error) {
@@ -128,6 +128,23 @@ static ups_status open_record(const char *directory, record *r, ups_error *error
     return status;
 }
 
+/* Of fp16 alone, and there always. */
+static ups_status read_loss_scale(const record *r, ups_loss_scale *state, ups_error *error) {
+    json_t *json;
+    if (state->scale <= 0) return UPS_OK;
+    UPS_TRY(ups_json_object(r->json, "loss_scale", r->path, &json, error));
+    UPS_TRY(ups_json_real(json, "scale", r->path, &state->scale, error));
+    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state->good_steps, error));
+    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state->skipped, error));
+    if (state->scale >= UPS_LOSS_SCALE_MINIMUM && state->scale <= UPS_LOSS_SCALE_MAXIMUM && state->good_steps >= 0 &&
+        state->good_steps < UPS_LOSS_SCALE_GOOD_STEPS && state->skipped >= 0 && state->skipped <= r->step) {
+        return UPS_OK;
+    }
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: 'loss_scale' is %g after %lld good steps and %lld skipped ones, which no run can have left",
+                    r->path, state->scale, (long long)state->good_steps, (long long)state->skipped);
+}
+
 /* {task: {"sum": …, "windows": …}} of the tasks that were drawn, to the last bit. */
 static json_t *write_interval(const ups_loss_sums *interval) {
     json_t *json = json_object();
@@ -184,6 +201,7 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
         UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
     }
     if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
+    UPS_TRY(read_loss_scale(r, &state->loss_scale, error));
     state->step = r->step;
     state->running_loss = r->running_loss;
     state->score = r->score;
@@ -249,6 +267,12 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     if (!json) return ups_fail(error, UPS_ERR_NUMERIC, "%s: the training state is not finite", directory);
     if (state->precision != UPS_PRECISION_AUTO) {
         json_object_set_new(json, "precision", json_string(ups_precision_name(state->precision)));
+    }
+    const ups_loss_scale *scale = &state->loss_scale;
+    if (scale->scale > 0) {
+        json_object_set_new(json, "loss_scale",
+                            json_pack("{s:f, s:I, s:I}", "scale", scale->scale, "good_steps",
+                                      (json_int_t)scale->good_steps, "skipped", (json_int_t)scale->skipped));
     }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));

@@ -1,8 +1,8 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
  *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
- *   DIR/latest.json                 step, seed, batch size, precision, sampling, the losses since the last line of the
- * metrics, and which file: published after the file, so that it always names a whole one
+ *   DIR/latest.json                 step, seed, batch size, precision, loss scale, sampling, the losses since the last
+ * line of the metrics, and which file: published after the file, so that it always names a whole one
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
  * nothing else has to be kept. Files before the latest are removed once it stands. */
@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "train/data/task_sampling.h"
+#include "train/loss_scale.h"
 #include "train/optimizer.h"
 
 /* Sums a stage adds its micro-batches' losses to, by task. */
@@ -30,6 +31,7 @@ typedef struct ups_training_state {
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
     ups_loss_sums interval;      /* of the steps since the last line of the metrics; without names it is not kept */
     ups_precision precision;     /* resolved; AUTO: not told */
+    ups_loss_scale loss_scale;   /* of fp16 */
     const json_t *origin;        /* of the model (train/data/origin.h), kept in its files; borrowed; NULL: none */
     ups_task_sampling *sampling; /* how tasks are drawn from here on; borrowed; NULL: none */
 } ups_training_state;
@@ -37,9 +39,9 @@ typedef struct ups_training_state {
 bool ups_checkpoint_exists(const char *directory);
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
-/* Fills the weights (bf16 copy refreshed), the optimizer's buffers and *state, which comes with the run's seed, batch
- * size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is none,
- * UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
+/* Fills the weights (compute copy refreshed), the optimizer's buffers and *state, which comes with the run's seed,
+ * batch size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is
+ * none, UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 

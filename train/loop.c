@@ -104,6 +104,10 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     json_object_set_new(line, "learning_rate",
                         ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
+    if (l->state.loss_scale.scale > 0) {
+        json_object_set_new(line, "loss_scale", ups_json_number(l->state.loss_scale.scale));
+        json_object_set_new(line, "skipped", json_integer((json_int_t)l->state.loss_scale.skipped));
+    }
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
@@ -178,15 +182,17 @@ static ups_status fail_not_finite(loop *l, const char *what, ups_error *error) {
     if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
     return ups_fail(error, UPS_ERR_NUMERIC,
                     "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
-                    "%s.optimizer.learning_rate, or look at these samples",
+                    "%s.optimizer.learning_rate, or look at these samples%s",
                     l->stage->name, (long long)l->state.step, what, batch[0] ? "; the batch held " : "", batch,
-                    l->stage->name);
+                    l->stage->name,
+                    l->state.loss_scale.scale > 0 ? "; fp16 holds no value beyond 65504, other precisions do" : "");
 }
 
 /* All micro-batches of one optimizer step and the update; *loss is its mean over windows. */
 static ups_status run_step(loop *l, double *loss, ups_error *error) {
     const ups_loop_options *options = l->options;
     const ups_training_config *training = options->training;
+    ups_loss_scale *scale = &l->state.loss_scale;
     bool zeroed = l->stage->zero_gradients;
     if (zeroed) {
         size_t bytes = (size_t)ups_parameters_elements(options->parameters) * sizeof(float);
@@ -198,14 +204,17 @@ static ups_status run_step(loop *l, double *loss, ups_error *error) {
         ups_micro_batch micro = {.step = l->state.step,
                                  .index = m,
                                  .accumulate = zeroed || m > 0,
-                                 .loss_scale = 1.0f / (float)training->accumulation};
+                                 .loss_scale = ups_loss_scale_factor(scale) / (float)training->accumulation};
         UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, &step, error));
         if (!isfinite(mean_loss(&step))) return fail_not_finite(l, "loss", error);
     }
     ups_optimizer_result result;
-    UPS_TRY(ups_optimizer_step(options->optimizer, l->state.step, training->steps, &result, error));
-    if (result.non_finite > 0) return fail_not_finite(l, "gradient", error);
+    UPS_TRY(ups_optimizer_step(options->optimizer, l->state.step, training->steps, scale, &result, error));
     l->last_gradient_norm = result.gradient_norm;
+    if (result.non_finite == 0)
+        ups_loss_scale_keep(scale);
+    else if (!ups_loss_scale_skip(scale))
+        return fail_not_finite(l, "gradient", error);
     *loss = mean_loss(&step);
     for (int t = 0; t < step.tasks; t++) {
         l->state.interval.sum[t] += step.sum[t];

@@ -13,7 +13,7 @@ typedef struct ups_micro_batch {
     int64_t step;     /* optimizer step, from 0 */
     int64_t index;    /* micro-batch within it */
     bool accumulate;  /* add to the gradients that are there */
-    float loss_scale; /* 1 / accumulation */
+    float loss_scale; /* what backward begins with: 1 / accumulation, times the dynamic scale of fp16 */
 } ups_micro_batch;
 
 /* What a stage supplies. */

@@ -92,19 +92,18 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
     free(optimizer);
 }
 
-ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, ups_optimizer_result *result,
-                              ups_error *error) {
+ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, const ups_loss_scale *loss_scale,
+                              ups_optimizer_result *result, ups_error *error) {
     const ups_optimizer_config *config = &optimizer->config;
     ups_device *device = optimizer->device;
-    float *values = ups_parameters_values(optimizer->parameters);
-    float *gradients = ups_parameters_gradients(optimizer->parameters);
-    uint16_t *bf16 = ups_parameters_bf16(optimizer->parameters);
+    const ups_weights *weights = ups_parameters_weights(optimizer->parameters);
+    const double factor = (double)ups_loss_scale_factor(loss_scale);
 
     double squares = 0;
     *result = (ups_optimizer_result){0};
-    UPS_TRY(device->class->sum_of_squares(device, gradients, ups_parameters_elements(optimizer->parameters), &squares,
-                                          &result->non_finite, error));
-    result->gradient_norm = sqrt(squares);
+    UPS_TRY(device->class->sum_of_squares(device, weights->gradients, weights->count, &squares, &result->non_finite,
+                                          error));
+    result->gradient_norm = sqrt(squares) / factor;
     if (result->non_finite > 0) return UPS_OK;
 
     double scale = config->clip > 0 && result->gradient_norm > config->clip ? config->clip / result->gradient_norm : 1;
@@ -113,20 +112,21 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t st
         .beta1 = (float)config->beta1,
         .beta2 = (float)config->beta2,
         .epsilon = (float)config->epsilon,
-        .gradient_scale = (float)scale,
+        .gradient_scale = (float)(scale / factor),
         .ema_decay = (float)config->ema_decay,
-        .step = step + 1,
+        .step = step + 1 - loss_scale->skipped,
+        .compute_dtype = weights->compute_dtype,
     };
     for (int32_t i = 0; i < optimizer->stretch_count; i++) {
         const stretch *part = &optimizer->stretches[i];
         call.count = part->count;
         call.weight_decay = part->decay ? (float)config->weight_decay : 0;
-        call.values = values + part->offset;
-        call.gradients = gradients + part->offset;
+        call.values = weights->values + part->offset;
+        call.gradients = weights->gradients + part->offset;
         call.first_moment = optimizer->first_moment + part->offset;
         call.second_moment = optimizer->second_moment + part->offset;
         call.ema = optimizer->average ? optimizer->average + part->offset : NULL;
-        call.bf16 = bf16 ? bf16 + part->offset : NULL;
+        call.compute = weights->compute ? weights->compute + part->offset : NULL;
         UPS_TRY(device->class->adamw(device, &call, error));
     }
     return UPS_OK;

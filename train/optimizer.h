@@ -8,6 +8,7 @@
 
 #include "model/device.h"
 #include "train/config/config.h"
+#include "train/loss_scale.h"
 
 typedef struct ups_optimizer ups_optimizer;
 
@@ -21,13 +22,14 @@ void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters);
 
 typedef struct ups_optimizer_result {
-    double gradient_norm; /* before clipping */
+    double gradient_norm; /* before clipping, of the gradients without their scale */
     int64_t non_finite;   /* gradients that are NaN or Inf; when not 0 nothing was updated */
 } ups_optimizer_result;
 
-/* One update with the gradients as they stand; `step` counts from 0 of `steps`. */
-ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, ups_optimizer_result *result,
-                              ups_error *error);
+/* One update with the gradients as they stand, which are divided by `scale`; `step` counts from 0 of `steps`, and
+ * skipped ones do not count as updates. */
+ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, const ups_loss_scale *scale,
+                              ups_optimizer_result *result, ups_error *error);
 
 /* The flat buffers, on the device, for checkpoints: first moment, second moment, and the average (NULL without EMA). */
 float *ups_optimizer_first_moment(ups_optimizer *optimizer);

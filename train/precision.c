@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {
-    [UPS_PRECISION_AUTO] = "auto", [UPS_PRECISION_F32] = "f32", [UPS_PRECISION_BF16] = "bf16"};
+static const char *const names[] = {[UPS_PRECISION_AUTO] = "auto",
+                                    [UPS_PRECISION_F32] = "f32",
+                                    [UPS_PRECISION_BF16] = "bf16",
+                                    [UPS_PRECISION_F16] = "fp16"};
 
 const char *ups_precision_name(ups_precision precision) {
     return names[precision];
@@ -29,12 +31,22 @@ ups_precision ups_precision_resolve(ups_precision precision) {
     return ups_cpu_bf16_is_fast() ? UPS_PRECISION_BF16 : UPS_PRECISION_F32;
 }
 
+ups_dtype ups_precision_dtype(ups_precision precision) {
+    return precision == UPS_PRECISION_BF16 ? UPS_BF16 : precision == UPS_PRECISION_F16 ? UPS_F16 : UPS_F32;
+}
+
+bool ups_precision_is_slow(ups_precision precision) {
+    return precision != UPS_PRECISION_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO);
+}
+
 void ups_precision_explain(ups_precision precision, char *text, size_t bytes) {
-    bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16;
-    const char *why = fast && half ? "AMX multiplies it"
-                      : fast       ? "AMX would multiply bf16 faster"
-                      : half       ? "there is no AMX to use here; f32 would be faster"
-                                   : "there is no AMX to use here; bf16 would be slower";
+    bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16, fp16 = precision == UPS_PRECISION_F16;
+    const char *why = fp16 && fast   ? "processors compute it in float32; bf16 would be faster"
+                      : fp16         ? "processors compute it in float32; f32 would be faster"
+                      : fast && half ? "AMX multiplies it"
+                      : fast         ? "AMX would multiply bf16 faster"
+                      : half         ? "there is no AMX to use here; f32 would be faster"
+                                     : "there is no AMX to use here; bf16 would be slower";
     snprintf(text, bytes, "%s (%s)", ups_precision_name(precision), why);
 }
 

@@ -6,9 +6,12 @@
 
 #include "train/config/config.h"
 
-const char *ups_precision_name(ups_precision precision);             /* "auto", "f32", "bf16" */
+const char *ups_precision_name(ups_precision precision);             /* "auto", "f32", "bf16", "fp16" */
 bool ups_precision_find(const char *name, ups_precision *precision); /* false: no such name */
 ups_precision ups_precision_resolve(ups_precision precision);        /* `auto` on this machine; others unchanged */
+ups_dtype ups_precision_dtype(ups_precision precision);              /* of a resolved one */
+bool ups_precision_is_slow(
+    ups_precision precision); /* slower here than what `auto` takes, of less precision than f32 */
 void ups_precision_explain(ups_precision precision, char *text, size_t bytes); /* "f32 (…)": a resolved one, here */
 
 /* What the run in config->output began in, as its config.yaml has it; UPS_PRECISION_AUTO where there is no run yet, or

@@ -1,39 +1,6 @@
-/* GELU and SiLU.
- *
- * Phi(x), the normal distribution's integral, comes from Abramowitz & Stegun 7.1.26: |error| below 1.5e-7 and one
- * exponential, which the derivative wants too. */
+/* GELU (gelu.h) and SiLU. */
+#include "model/cpu/gelu.h"
 #include "model/cpu/vector.h"
-
-/* Phi(x) and the density e^(-x^2/2)/sqrt(2 pi). */
-static inline void normal_distribution(float x, float *integral, float *density) {
-    float a = fabsf(x) * 0.707106781f;
-    float t = 1.0f / (1.0f + 0.3275911f * a);
-    float gauss = ups_exp(-0.5f * x * x);
-    float p = 1.061405429f;
-    p = p * t - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
-    float tail = 0.5f * p * t * gauss; /* Phi(-|x|) */
-    *integral = x < 0.0f ? tail : 1.0f - tail;
-    *density = 0.398942280f * gauss;
-}
-
-static void gelu_row(const float *restrict x, float *restrict y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        float integral, density;
-        normal_distribution(x[i], &integral, &density);
-        y[i] = x[i] * integral;
-    }
-}
-
-static void gelu_row_backward(const float *restrict x, const float *restrict dy, float *restrict dx, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        float integral, density;
-        normal_distribution(x[i], &integral, &density);
-        dx[i] = dy[i] * (integral + x[i] * density);
-    }
-}
 
 static void silu_row(const float *restrict x, float *restrict y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = x[i] / (1.0f + ups_exp(-x[i]));
@@ -77,11 +44,11 @@ static void backward(ups_device *device, const ups_op_call *call,
 }
 
 static ups_status gelu_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    forward(device, call, gelu_row);
+    forward(device, call, ups_gelu_row);
     return UPS_OK;
 }
 static ups_status gelu_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    backward(device, call, gelu_row_backward);
+    backward(device, call, ups_gelu_row_backward);
     return UPS_OK;
 }
 static ups_status silu_forward(ups_device *device, const ups_op_call *call, ups_error *error) {

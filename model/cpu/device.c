@@ -117,8 +117,9 @@ static ups_status sum_of_squares(ups_device *device, const float *x, int64_t cou
     return UPS_OK;
 }
 
-static ups_status to_bf16(ups_device *device, const float *from, uint16_t *to, int64_t count, ups_error *error) {
-    variant_here()->to_bf16(device->threads, from, to, count);
+static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error) {
+    variant_here()->convert(device->threads, from, dtype, to, count);
     return UPS_OK;
 }
 
@@ -137,7 +138,7 @@ static const ups_device_class cpu_class = {
     .kernel = kernel,
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,
-    .to_bf16 = to_bf16,
+    .convert = convert,
     .destroy = destroy,
 };
 

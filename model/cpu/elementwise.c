@@ -1,6 +1,6 @@
 /* Ops that move or combine elements one by one: modulate, residual, add, broadcast, scale, slice, select_frame, cast.
  *
- * Gradients that are summed (over tokens, over the batch) are summed by the thread that owns their stretch of columns,
+ * Gradients that are summed (over tokens, over the batch) are summed by the thread that owns their slice of columns,
  * in the order of rows: no partial sums, and the same bits on any number of threads. */
 #include "model/cpu/vector.h"
 #include "model/drop_path.h"
@@ -293,22 +293,22 @@ static ups_status cast_backward(ups_device *device, const ups_op_call *call, ups
     return UPS_OK;
 }
 
-/* A stretch of `inner` elements at `offset` of every `outer`-long piece: slices of the last axis, and frames, are such.
+/* A run of `inner` elements at `offset` of every `outer`-long piece: slices of the last axis, and frames, are such.
  */
-typedef struct stretch {
+typedef struct strided_slice {
     int64_t pieces, outer, offset, inner;
-} stretch;
+} strided_slice;
 
-static stretch slice_of(const ups_op_call *call, ups_shape x) {
-    return (stretch){ups_shape_rows(x), ups_shape_last(x), call->attributes->offset, call->attributes->length};
+static strided_slice slice_of(const ups_op_call *call, ups_shape x) {
+    return (strided_slice){ups_shape_rows(x), ups_shape_last(x), call->attributes->offset, call->attributes->length};
 }
 
-static stretch frame_of(const ups_op_call *call, ups_shape x) {
+static strided_slice frame_of(const ups_op_call *call, ups_shape x) {
     int64_t outer = ups_shape_elements(x) / x.size[0], inner = outer / x.size[1];
-    return (stretch){x.size[0], outer, call->attributes->frame * inner, inner};
+    return (strided_slice){x.size[0], outer, call->attributes->frame * inner, inner};
 }
 
-static void stretch_forward(ups_device *device, const ups_op_call *call, stretch s) {
+static void strided_forward(ups_device *device, const ups_op_call *call, strided_slice s) {
     const ups_tensor *x = &call->inputs[0];
 #pragma omp parallel for num_threads(ups_threads_for(device, s.pieces *s.inner)) schedule(static)
     for (int64_t piece = 0; piece < s.pieces; piece++) {
@@ -316,7 +316,7 @@ static void stretch_forward(ups_device *device, const ups_op_call *call, stretch
     }
 }
 
-static void stretch_backward(ups_device *device, const ups_op_call *call, stretch s) {
+static void strided_backward(ups_device *device, const ups_op_call *call, strided_slice s) {
     const ups_tensor *gradient = &call->input_gradients[0];
     size_t size = ups_dtype_size(gradient->dtype);
 #pragma omp parallel for num_threads(ups_threads_for(device, s.pieces *s.outer)) schedule(static)
@@ -330,21 +330,21 @@ static void stretch_backward(ups_device *device, const ups_op_call *call, stretc
 }
 
 static ups_status slice_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    stretch_forward(device, call, slice_of(call, call->inputs[0].shape));
+    strided_forward(device, call, slice_of(call, call->inputs[0].shape));
     return UPS_OK;
 }
 static ups_status slice_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    stretch_backward(device, call, slice_of(call, call->input_gradients[0].shape));
+    strided_backward(device, call, slice_of(call, call->input_gradients[0].shape));
     return UPS_OK;
 }
 static ups_status select_frame_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    stretch_forward(device, call, frame_of(call, call->inputs[0].shape));
+    strided_forward(device, call, frame_of(call, call->inputs[0].shape));
     return UPS_OK;
 }
 static ups_status select_frame_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    stretch_backward(device, call, frame_of(call, call->input_gradients[0].shape));
+    strided_backward(device, call, frame_of(call, call->input_gradients[0].shape));
     return UPS_OK;
 }
 

@@ -25,7 +25,7 @@ typedef struct ups_cpu_variant {
     const ups_kernel *kernels[UPS_OP_COUNT];
     void (*adamw)(int threads, const ups_adamw_call *call);
     void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
-    void (*to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+    void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 } ups_cpu_variant;
 
 extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups_cpu_amx;
@@ -34,13 +34,12 @@ extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups
 #define UPS_CPU_VARIANT_TEXT_(variant) #variant
 #define UPS_CPU_VARIANT_TEXT(variant) UPS_CPU_VARIANT_TEXT_(variant)
 
-extern const ups_kernel UPS_CPU(linear), UPS_CPU(layer_norm), UPS_CPU(rms_norm), UPS_CPU(modulate), UPS_CPU(residual),
-    UPS_CPU(add), UPS_CPU(broadcast), UPS_CPU(gelu), UPS_CPU(silu), UPS_CPU(scale), UPS_CPU(attention), UPS_CPU(slice),
-    UPS_CPU(select_frame), UPS_CPU(patchify), UPS_CPU(neighborhood), UPS_CPU(pool_tokens), UPS_CPU(gather_points),
-    UPS_CPU(fourier), UPS_CPU(loss_mse), UPS_CPU(loss_relative), UPS_CPU(weighted_sum), UPS_CPU(cast);
+#define UPS_OP_KERNEL(KIND, name) extern const ups_kernel UPS_CPU(name);
+UPS_OPS(UPS_OP_KERNEL)
+#undef UPS_OP_KERNEL
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call);
 void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
-void UPS_CPU(to_bf16)(int threads, const float *from, uint16_t *to, int64_t count);
+void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 #endif
 
 #endif

@@ -1,7 +1,9 @@
-/* Linear: y = x W^T + b.  Backward: dx = dy W, dW = dy^T x (summed in float32), db = column sums of dy.
+/* Linear: y = x W^T + b.  Backward: dx = dy W, dW = dy^T x (summed in float32), db = column sums of dy. With GELU the
+ * product ends in y = GELU(h), h = x W^T + b is saved, and backward begins with dh = dy GELU'(h) in the workspace.
  *
- * The operands' dtype is that of W (bf16 graphs pass the bf16 copy); x and dy are converted to it in the workspace
- * where they differ. */
+ * The operands' dtype is that of W (bf16 and fp16 graphs pass the compute copy); x and dy are converted to it in the
+ * workspace where they differ. */
+#include "model/cpu/gelu.h"
 #include "model/cpu/matmul.h"
 #include "model/cpu/vector.h"
 
@@ -61,6 +63,11 @@ static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* The saved value is what GELU is taken of. */
+static bool has_gelu(const ups_op_call *call) {
+    return call->saved[0].shape.rank > 0;
+}
+
 static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool backward) {
     linear_shape s = linear_shape_of(call);
     ups_matmul_shape products[] = {forward_product(call, s), input_product(call, s), weight_product(call, s)};
@@ -73,7 +80,8 @@ static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool
     l.cast_dy = l.cast_x;
     if (call->inputs[0].dtype != s.compute) l.cast_dy += aligned((size_t)(s.rows * s.in) * item);
     l.partials = l.cast_dy;
-    if (backward && call->output.dtype != s.compute) l.partials += aligned((size_t)(s.rows * s.out) * item);
+    if (backward && (call->output.dtype != s.compute || has_gelu(call)))
+        l.partials += aligned((size_t)(s.rows * s.out) * item);
     l.bytes = l.partials;
     if (backward) l.bytes += (size_t)(ups_row_blocks(s.rows) * s.out) * sizeof(float);
     return l;
@@ -107,13 +115,29 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     ups_matmul_shape product = forward_product(call, s);
     char *workspace = call->workspace;
     const void *x = operand(device, &call->inputs[0], s.compute, workspace + layout_of(device, call, false).cast_x);
+    const ups_tensor *made = has_gelu(call) ? &call->saved[0] : &call->output;
     UPS_CPU(matmul)
-    (&product, device->threads, x, call->inputs[1].data, call->inputs[2].data, call->output.data, workspace);
+    (&product, device->threads, x, call->inputs[1].data, call->inputs[2].data, made->data,
+     has_gelu(call) ? call->output.data : NULL, workspace);
     return UPS_OK;
 }
 
-static void bias_gradient(ups_device *device, const ups_op_call *call, float *partials) {
-    const ups_tensor *dy = &call->output_gradient;
+/* dh = dy GELU'(h), in the dtype of the weights. */
+static void gelu_gradient(ups_device *device, const ups_op_call *call, const ups_tensor *dh) {
+    int64_t count = ups_shape_elements(dh->shape), chunks = ups_div_up(count, UPS_CHUNK);
+#pragma omp parallel for num_threads(ups_threads_for(device, count)) schedule(static)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        float before[UPS_CHUNK], in[UPS_CHUNK], out[UPS_CHUNK];
+        int64_t start = chunk * UPS_CHUNK, n = ups_min(UPS_CHUNK, count - start);
+        const float *h = ups_row_read(&call->saved[0], start, n, before);
+        const float *dy = ups_row_read(&call->output_gradient, start, n, in);
+        float *to = ups_row_target(dh, start, out, false);
+        ups_gelu_row_backward(h, dy, to, n);
+        ups_row_write(dh, start, n, to, false);
+    }
+}
+
+static void bias_gradient(ups_device *device, const ups_op_call *call, const ups_tensor *dy, float *partials) {
     int64_t rows = ups_shape_rows(dy->shape), width = ups_shape_last(dy->shape), blocks = ups_row_blocks(rows);
 #pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
@@ -134,19 +158,30 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     linear_shape s = linear_shape_of(call);
     linear_layout l = layout_of(device, call, true);
     char *workspace = call->workspace;
-    const void *dy = operand(device, &call->output_gradient, s.compute, workspace + l.cast_dy);
+    ups_tensor dy = {.dtype = s.compute, .shape = call->output_gradient.shape}, unconverted = call->output_gradient;
+    if (has_gelu(call)) {
+        dy.data = workspace + l.cast_dy;
+        gelu_gradient(device, call, &dy);
+        unconverted = dy;
+    } else {
+        dy.data = (void *)(uintptr_t)operand(device, &call->output_gradient, s.compute, workspace + l.cast_dy);
+    }
     if (ups_present(&call->input_gradients[0])) {
         ups_matmul_shape product = input_product(call, s);
         UPS_CPU(matmul)
-        (&product, device->threads, dy, call->inputs[1].data, NULL, call->input_gradients[0].data, workspace);
+        (&product, device->threads, dy.data, call->inputs[1].data, NULL, call->input_gradients[0].data, NULL,
+         workspace);
     }
     if (ups_present(&call->input_gradients[1])) {
         ups_matmul_shape product = weight_product(call, s);
         const void *x = operand(device, &call->inputs[0], s.compute, workspace + l.cast_x);
-        UPS_CPU(matmul)(&product, device->threads, dy, x, NULL, call->input_gradients[1].data, workspace);
+        UPS_CPU(matmul)
+        (&product, device->threads, dy.data, x, NULL, call->input_gradients[1].data, NULL, workspace);
     }
-    if (ups_present(&call->input_gradients[2])) bias_gradient(device, call, (float *)(workspace + l.partials));
+    if (ups_present(&call->input_gradients[2]))
+        bias_gradient(device, call, &unconverted, (float *)(workspace + l.partials));
     return UPS_OK;
 }
 
 const ups_kernel UPS_CPU(linear) = {.prepare = prepare, .forward = forward, .backward = backward};
+const ups_kernel UPS_CPU(linear_gelu) = {.prepare = prepare, .forward = forward, .backward = backward};

@@ -4,9 +4,10 @@
  * along k follow each other within a group, so that C is still in the first-level cache when it is added to.
  *
  * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
- * it is transposed or bf16. What is written in an unusual way (bf16, incomplete vectors) takes a detour through a small
- * buffer. */
+ * it is transposed or of a 16-bit dtype. What is written in an unusual way (16 bits, incomplete vectors) takes a detour
+ * through a small buffer. */
 #include "model/cpu/matmul.h"
+#include "model/cpu/gelu.h"
 #include "model/cpu/matmul_amx.h"
 #include "model/cpu/product.h"
 
@@ -66,10 +67,6 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
-static inline float element(const void *from, ups_dtype dtype, int64_t at) {
-    return dtype == UPS_F32 ? ((const float *)from)[at] : ups_f32_of_bf16(((const uint16_t *)from)[at]);
-}
-
 /* The size of the matrix that is packed, and how it is stored: k is its fast axis, or its slow one. */
 typedef struct packed_matrix {
     const void *data;
@@ -77,6 +74,23 @@ typedef struct packed_matrix {
     int64_t extent, k; /* extent: rows of A, columns of B */
     bool fast_k;
 } packed_matrix;
+
+/* Of a 16-bit dtype: rows of the matrix are converted whole, then put in their places. */
+static void pack_halves(const packed_matrix *m, int64_t first, int64_t count, int64_t start, int64_t depth,
+                        int64_t width, float *to) {
+    const uint16_t *from = (const uint16_t *)m->data;
+    for (int64_t l = 0; !m->fast_k && l < depth; l++) {
+        ups_row_to_f32(m->dtype, from + (start + l) * m->extent + first, to + l * width, count);
+    }
+    for (int64_t i = 0; m->fast_k && i < count; i++) {
+        for (int64_t l = 0; l < depth; l += UPS_CHUNK) {
+            float row[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, depth - l);
+            ups_row_to_f32(m->dtype, from + (first + i) * m->k + start + l, row, n);
+            for (int64_t j = 0; j < n; j++) to[(l + j) * width + i] = row[j];
+        }
+    }
+}
 
 /* `depth` elements along k from `start` of `count` neighbours from `first`, to to[l * width + i]; zeros up to `width`.
  */
@@ -115,12 +129,7 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
             }
         }
     } else {
-        int64_t i_stride = m->fast_k ? m->k : 1, l_stride = m->fast_k ? 1 : m->extent;
-        for (int64_t l = 0; l < depth; l++) {
-            for (int64_t i = 0; i < count; i++) {
-                to[l * width + i] = element(m->data, m->dtype, (first + i) * i_stride + (start + l) * l_stride);
-            }
-        }
+        pack_halves(m, first, count, start, depth, width, to);
     }
     for (int64_t l = 0; count < width && l < depth; l++) {
         for (int64_t i = count; i < width; i++) to[l * width + i] = 0.0f;
@@ -144,7 +153,7 @@ static void pack(const packed_matrix *m, int64_t first, int64_t end, int64_t wid
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------ */
 
-/* Writes a tile's sums where whole vectors of float32 cannot: past the last column, or to bf16. */
+/* Writes a tile's sums where whole vectors of float32 cannot: past the last column, or to 16 bits. */
 static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns, float *sums, const float *bias,
                        bool accumulate, void *c) {
     for (int64_t i = 0; i < rows; i++, sums += UPS_TILE_COLUMNS) {
@@ -154,8 +163,8 @@ static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns,
             for (int64_t j = 0; j < columns; j++) to[j] = accumulate ? to[j] + sums[j] : sums[j];
         } else {
             uint16_t *to = (uint16_t *)c + i * s->n;
-            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_bf16(to[j]);
-            ups_row_to_bf16(sums, to, columns);
+            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_half(s->result, to[j]);
+            ups_row_from_f32(s->result, sums, to, columns);
         }
     }
 }
@@ -167,6 +176,7 @@ typedef struct part {
     packed_matrix a, b;
     const float *bias;
     void *c;
+    float *gelu; /* NULL: none, or not while multiplying */
     float *packed_a, *packed_b;
     int64_t start, span; /* of k: what is packed */
     int64_t first_panel;
@@ -206,6 +216,15 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     }
 }
 
+/* Of what multiply_panel has just written, while it is in the first-level cache. */
+static void activate_panel(const part *p, int64_t first, int64_t end, int64_t panel) {
+    int64_t n = p->shape->n, column = panel * UPS_TILE_COLUMNS, columns = ups_min(UPS_TILE_COLUMNS, n - column);
+    for (int64_t row = first * UPS_TILE_ROWS; row < ups_min(end * UPS_TILE_ROWS, p->shape->m); row++) {
+        int64_t at = row * n + column;
+        ups_gelu_row((const float *)p->c + at, p->gelu + at, columns);
+    }
+}
+
 /* The rectangle of C at (row, column) of the grid. */
 static void multiply_part(part *p, int row, int column) {
     const layout *l = p->layout;
@@ -219,18 +238,22 @@ static void multiply_part(part *p, int row, int column) {
         for (int64_t group = row_first; group < row_end; group += l->group) {
             int64_t group_end = ups_min(group + l->group, row_end);
             if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
-            for (int64_t panel = first; panel < end; panel++) multiply_panel(p, group, group_end, panel);
+            bool last = p->start + p->span == p->shape->k;
+            for (int64_t panel = first; panel < end; panel++) {
+                multiply_panel(p, group, group_end, panel);
+                if (p->gelu && last) activate_panel(p, group, group_end, panel);
+            }
         }
     }
 }
 
 static void multiply(const ups_matmul_shape *s, int threads, const void *a, const void *b, const float *bias, void *c,
-                     float *scratch) {
+                     float *gelu, float *scratch) {
     layout l = layout_of(s, threads);
     threads = l.row_threads * l.column_threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int thread = 0; thread < threads; thread++) {
-        part p = {.shape = s, .layout = &l, .bias = bias, .c = c};
+        part p = {.shape = s, .layout = &l, .bias = bias, .c = c, .gelu = gelu};
         p.a = (packed_matrix){a, s->operands, s->m, s->k, !s->transpose_a};
         p.b = (packed_matrix){b, s->operands, s->n, s->k, s->transpose_b};
         p.packed_b = scratch + thread * (l.b_elements + l.a_elements);
@@ -249,6 +272,21 @@ static inline bool on_tiles(const ups_matmul_shape *shape) {
 #endif
 }
 
+/* GELU of a result that was not activated while it was made. */
+static void activate(const ups_matmul_shape *s, int threads, const void *c, void *gelu) {
+    ups_tensor from = {.data = (void *)(uintptr_t)c, .dtype = s->result}, to = {.data = gelu, .dtype = s->result};
+    int64_t count = s->m * s->n, chunks = ups_div_up(count, UPS_CHUNK);
+#pragma omp parallel for num_threads(count < UPS_SMALL ? 1 : threads) schedule(static)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        float in[UPS_CHUNK], out[UPS_CHUNK];
+        int64_t start = chunk * UPS_CHUNK, length = ups_min(UPS_CHUNK, count - start);
+        const float *x = ups_row_read(&from, start, length, in);
+        float *y = ups_row_target(&to, start, out, false);
+        ups_gelu_row(x, y, length);
+        ups_row_write(&to, start, length, y, false);
+    }
+}
+
 size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
     if (on_tiles(shape)) return ups_amx_matmul_scratch(shape, threads);
     layout l = layout_of(shape, threads);
@@ -256,9 +294,11 @@ size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
 }
 
 void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
-                     void *c, void *scratch) {
+                     void *c, void *gelu, void *scratch) {
+    bool apart = gelu && (on_tiles(shape) || shape->result != UPS_F32);
     if (on_tiles(shape))
         ups_amx_matmul_run(shape, threads, a, b, bias, c, scratch);
     else
-        multiply(shape, threads, a, b, bias, c, scratch);
+        multiply(shape, threads, a, b, bias, c, apart ? NULL : gelu, scratch);
+    if (apart) activate(shape, threads, c, gelu);
 }

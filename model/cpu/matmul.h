@@ -1,8 +1,8 @@
 /* Matrix products on the CPU: C (m, n) (+)= op(A) op(B) + bias, row-major, with A, B of one dtype and C of another.
  *
  * All products are our own: an element of C is summed in an order that depends on the shape alone, so the bits depend
- * neither on the number of threads nor on a library's version. bf16 operands become float32 while they are packed; the
- * variant "amx" multiplies them on tiles (matmul_amx.h). */
+ * neither on the number of threads nor on a library's version. bf16 and fp16 operands become float32 while they are
+ * packed; the variant "amx" multiplies bf16 on tiles (matmul_amx.h). */
 #ifndef UPS_MODEL_CPU_MATMUL_H
 #define UPS_MODEL_CPU_MATMUL_H
 
@@ -18,14 +18,14 @@ typedef struct ups_matmul_shape {
     bool transpose_b;           /* B is stored (n, k) */
     bool accumulate;            /* add to what C holds */
     bool streamed;              /* a large C bypasses the caches where it can: it will not be read at once */
-    ups_dtype operands, result; /* float32 or bf16 */
+    ups_dtype operands, result; /* float32, bf16 or fp16 */
 } ups_matmul_shape;
 
 /* Bytes of scratch that a product wants, aligned to 64 bytes. */
 size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads);
 
-/* `bias`: float32 (n), added to every row; or NULL. */
+/* `bias`: float32 (n), added to every row; or NULL. `gelu`: (m, n) of C's dtype, becomes GELU(C); or NULL. */
 void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
-                     void *c, void *scratch);
+                     void *c, void *gelu, void *scratch);
 
 #endif

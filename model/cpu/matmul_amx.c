@@ -160,7 +160,7 @@ static inline void multiply_block(int64_t steps, const uint16_t *a, int64_t a_st
     _tile_stored(3, sum + TILE * BLOCK + TILE, SUM_STRIDE);
 }
 
-/* Asks for a stretch of memory in the second-level cache, in the order it lies: tiles then find it there, which read
+/* Asks for a range of memory in the second-level cache, in the order it lies: tiles then find it there, which read
  * rows far apart, each too short for the processor to foresee. */
 static void fetch(const uint16_t *from, int64_t count) {
     for (int64_t i = 0; i < count; i += STEP) _mm_prefetch((const char *)(from + i), _MM_HINT_T1);
@@ -210,7 +210,7 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     for (int64_t start = 0; start < l->steps; start += l->depth) {
         int64_t steps = ups_min(l->depth, l->steps - start);
         for (int64_t block = first; block < end; block++) {
-            /* Sums wait for the next stretch of k; where there is but one, they take the same place, which stays in the
+            /* Sums wait for the next block of k; where there is but one, they take the same place, which stays in the
              * cache. */
             float *sum = l->depth == l->steps ? p->sums : p->sums + (block - first) * BLOCK * BLOCK;
             const uint16_t *right = b + start * PAIR_ELEMENTS;

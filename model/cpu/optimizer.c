@@ -1,4 +1,4 @@
-/* AdamW in one pass over memory: values, moments, EMA and the bf16 copy of a stretch are read and written together,
+/* AdamW in one pass over memory: values, moments, EMA and the compute copy of a stretch are read and written together,
  * since this pass is bound by memory alone. */
 #include "model/cpu/vector.h"
 
@@ -23,14 +23,16 @@ static void adamw_stretch(const ups_adamw_call *call, int64_t start, int64_t n, 
         float decay = call->ema_decay;
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
-    if (call->bf16) {
-        ups_row_stream_bf16(w, call->bf16 + start, n);
+    if (call->compute) {
+        ups_row_stream(call->compute_dtype, w, call->compute + start, n);
         ups_stream_end();
     }
 }
 
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call) {
-    enum { PIECE = 1024 }; /* what the second pass over w, for EMA and bf16, finds in the first-level cache */
+    enum {
+        PIECE = 1024
+    }; /* what the second pass over w, for EMA and the compute copy, finds in the first-level cache */
     float rate = (float)((double)call->learning_rate / (1.0 - pow((double)call->beta1, (double)call->step)));
     float correction2 = (float)(1.0 / sqrt(1.0 - pow((double)call->beta2, (double)call->step)));
     int64_t pieces = ups_div_up(call->count, PIECE);
@@ -69,11 +71,11 @@ void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double 
     }
 }
 
-void UPS_CPU(to_bf16)(int threads, const float *from, uint16_t *to, int64_t count) {
+void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count) {
     int64_t stretches = ups_div_up(count, STRETCH);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t stretch = 0; stretch < stretches; stretch++) {
         int64_t start = stretch * STRETCH;
-        ups_row_to_bf16(from + start, to + start, ups_min(STRETCH, count - start));
+        ups_row_from_f32(dtype, from + start, to + start, ups_min(STRETCH, count - start));
     }
 }

@@ -1,6 +1,6 @@
 /* From fields to tokens: patchify, gather_points, pool_tokens, fourier.
  *
- * Fields are float32 or bf16, (B, points * C), channels first (C, points) or last (points, C). */
+ * Fields are of any float dtype, (B, points * C), channels first (C, points) or last (points, C). */
 #include "model/cpu/vector.h"
 
 /* Element of a sample's field at `point`, channel `c`. */
@@ -10,14 +10,14 @@ static inline int64_t field_at(bool channels_first, int64_t points, int64_t chan
 
 static inline float element(const ups_tensor *tensor, int64_t at) {
     if (tensor->dtype == UPS_F32) return ((const float *)tensor->data)[at];
-    return ups_f32_of_bf16(((const uint16_t *)tensor->data)[at]);
+    return ups_f32_of_half(tensor->dtype, ((const uint16_t *)tensor->data)[at]);
 }
 
 static inline void set_element(const ups_tensor *tensor, int64_t at, float value) {
     if (tensor->dtype == UPS_F32)
         ((float *)tensor->data)[at] = value;
     else
-        ((uint16_t *)tensor->data)[at] = ups_bf16_of_f32(value);
+        ((uint16_t *)tensor->data)[at] = ups_half_of_f32(tensor->dtype, value);
 }
 
 /* mean and 1/std of a channel; 0 and 1 where there are no statistics. */

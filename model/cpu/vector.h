@@ -1,8 +1,8 @@
-/* What the kernels share: vectors, rows of either dtype read and written as float32, and parallel
+/* What the kernels share: vectors, rows of any float dtype read and written as float32, and parallel
  * loops.
  *
  * `f32v` is a vector of the compiler's own extension, one register of the instruction set: the same source for all.
- * Kernels compute in float32 whatever their tensors hold. A row that is bf16 is converted to a
+ * Kernels compute in float32 whatever their tensors hold. A row that is bf16 or fp16 is converted to a
  * scratch buffer that stays in the first-level cache. */
 #ifndef UPS_MODEL_CPU_VECTOR_H
 #define UPS_MODEL_CPU_VECTOR_H
@@ -77,27 +77,28 @@ static inline float ups_exp(float x) {
     return x < -87.3f ? 0.0f : p * power;
 }
 
-static inline float ups_f32_of_bf16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+/* One element of a 16-bit dtype, UPS_BF16 or UPS_F16. */
+static inline float ups_f32_of_half(ups_dtype dtype, uint16_t half) {
+    return dtype == UPS_BF16 ? ups_f32_of_bf16(half) : ups_f32_of_f16(half);
+}
+static inline uint16_t ups_half_of_f32(ups_dtype dtype, float value) {
+    return dtype == UPS_BF16 ? ups_bf16_of_f32(value) : ups_f16_of_f32(value);
 }
 
-/* To nearest even; NaN stays NaN. */
-static inline uint16_t ups_bf16_of_f32(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    uint32_t nan = (bits >> 16) | 0x40;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
-
-static inline void ups_row_to_f32(const uint16_t *restrict from, float *restrict to, int64_t count) {
+/* Rows of a 16-bit dtype. FP16 goes through base/half, which uses the processor's own conversions where it has any. */
+static inline void ups_row_to_f32(ups_dtype dtype, const uint16_t *restrict from, float *restrict to, int64_t count) {
+    if (dtype == UPS_F16) {
+        ups_f16_to_f32(from, to, (size_t)count);
+        return;
+    }
     for (int64_t i = 0; i < count; i++) to[i] = ups_f32_of_bf16(from[i]);
 }
 
-static inline void ups_row_to_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+static inline void ups_row_from_f32(ups_dtype dtype, const float *restrict from, uint16_t *restrict to, int64_t count) {
+    if (dtype == UPS_F16) {
+        ups_f32_to_f16(from, to, (size_t)count);
+        return;
+    }
     int64_t i = 0;
 #ifdef __AVX512BF16__ /* flushes subnormal numbers, which do not matter to a network */
     for (; i + 16 <= count; i += 16) {
@@ -109,9 +110,9 @@ static inline void ups_row_to_bf16(const float *restrict from, uint16_t *restric
 }
 
 /* The same past the caches, for what is written in bulk and not read at once. Ends with ups_stream_end. */
-static inline void ups_row_stream_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+static inline void ups_row_stream(ups_dtype dtype, const float *restrict from, uint16_t *restrict to, int64_t count) {
 #ifdef __AVX512BF16__
-    if ((uintptr_t)to % 64 == 0 && count % 32 == 0) {
+    if (dtype == UPS_BF16 && (uintptr_t)to % 64 == 0 && count % 32 == 0) {
         for (int64_t i = 0; i < count; i += 32) {
             __m512bh half = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
             _mm512_stream_si512((void *)(to + i), (__m512i)half);
@@ -119,7 +120,7 @@ static inline void ups_row_stream_bf16(const float *restrict from, uint16_t *res
         return;
     }
 #endif
-    ups_row_to_bf16(from, to, count);
+    ups_row_from_f32(dtype, from, to, count);
 }
 
 static inline void ups_stream_end(void) {
@@ -131,11 +132,7 @@ static inline void ups_stream_end(void) {
 /* `count` elements of a tensor from `offset` on as float32: the tensor's own memory, or `scratch` filled from it. */
 static inline const float *ups_row_read(const ups_tensor *tensor, int64_t offset, int64_t count, float *scratch) {
     if (tensor->dtype == UPS_F32) return (const float *)tensor->data + offset;
-    if (tensor->dtype == UPS_F16) { /* latents as the cache holds them */
-        ups_f16_to_f32((const ups_f16 *)tensor->data + offset, scratch, (size_t)count);
-        return scratch;
-    }
-    ups_row_to_f32((const uint16_t *)tensor->data + offset, scratch, count);
+    ups_row_to_f32(tensor->dtype, (const uint16_t *)tensor->data + offset, scratch, count);
     return scratch;
 }
 
@@ -156,9 +153,9 @@ static inline void ups_row_write(const ups_tensor *tensor, int64_t offset, int64
     }
     uint16_t *to = (uint16_t *)tensor->data + offset;
     if (accumulate) {
-        for (int64_t i = 0; i < count; i++) values[i] += ups_f32_of_bf16(to[i]);
+        for (int64_t i = 0; i < count; i++) values[i] += ups_f32_of_half(tensor->dtype, to[i]);
     }
-    ups_row_to_bf16(values, to, count);
+    ups_row_from_f32(tensor->dtype, values, to, count);
 }
 
 static inline bool ups_present(const ups_tensor *tensor) {

@@ -1,5 +1,5 @@
-/* Blocks: see the header. In a bf16 graph the residual stream is float32 and everything between its norm and its
- * addition is bf16. */
+/* Blocks: see the header. In a bf16 or fp16 graph the residual stream is float32 and everything between its norm
+ * and its addition has the compute dtype. */
 #include "model/nets/blocks.h"
 
 #include <math.h>
@@ -55,22 +55,28 @@ static ups_value residual(ups_graph *graph, const ups_block_options *options, up
 
 ups_value ups_block_self(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_graph_begin_block(graph);
     ups_value normed = ups_norm(graph, prefix, "attention.norm", x, false);
     ups_value qkv = ups_dense(graph, prefix, "attention.qkv", normed, 3 * width, (ups_dense_options){0});
     x = residual(graph, options, x, heads(graph, prefix, options, qkv, UPS_NO_VALUE, width), 0);
     normed = ups_norm(graph, prefix, "mlp.norm", x, false);
-    return residual(graph, options, x, mlp(graph, prefix, options, normed), 1);
+    x = residual(graph, options, x, mlp(graph, prefix, options, normed), 1);
+    ups_graph_end_block(graph);
+    return x;
 }
 
 ups_value ups_block_cross(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x,
                           ups_value context) {
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    ups_graph_begin_block(graph);
     ups_value q = ups_dense(graph, prefix, "attention.query", x, width, (ups_dense_options){0});
     ups_value kv = ups_dense(graph, prefix, "attention.key_value", context, 2 * width, (ups_dense_options){0});
     x = residual(graph, options, x, heads(graph, prefix, options, q, kv, width), 0);
     x = ups_norm(graph, prefix, "attention.norm", x, true);
     x = residual(graph, options, x, mlp(graph, prefix, options, x), 1);
-    return ups_norm(graph, prefix, "mlp.norm", x, true);
+    x = ups_norm(graph, prefix, "mlp.norm", x, true);
+    ups_graph_end_block(graph);
+    return x;
 }
 
 ups_value ups_position(ups_graph *graph, const char *prefix, const char *name, ups_value coordinates,

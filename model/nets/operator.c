@@ -2,8 +2,7 @@
 #include "model/nets/operator.h"
 
 #include "model/nets/blocks.h"
-
-#include <stdio.h>
+#include "model/nets/core.h"
 
 static const char prefix[] = "operator";
 
@@ -29,21 +28,13 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
     if (o->tokens < 1 || o->dim < 1 || o->hidden < 1 || o->depth < 1 || o->heads < 1 || o->time_hidden < 1) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: tokens, dim, hidden, depth and heads must be at least 1");
     }
-    if (o->hidden % o->heads != 0) {
-        return ups_fail(error, UPS_ERR_CONFIG, "operator: hidden (%lld) must be a multiple of heads (%d)",
-                        (long long)o->hidden, o->heads);
-    }
-    if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
-        return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
-    }
-    if (!(o->drop_path >= 0 && o->drop_path < 1)) {
-        return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
-    }
     if (o->parameter_count < 0 || o->task_count < 0 ||
         (o->parameter_count + o->task_count > 0 && o->condition_hidden < 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: a condition needs condition_hidden of at least 1");
     }
-    return UPS_OK;
+    const ups_core_class *core = ups_core_find(o->core);
+    if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
+    return core->check(o, error);
 }
 
 static condition build_condition(ups_graph *g, const ups_operator_options *o, ups_value dt, ups_value parameters,
@@ -74,22 +65,6 @@ static condition build_condition(ups_graph *g, const ups_operator_options *o, up
     return made;
 }
 
-static ups_value stack(ups_graph *g, const ups_operator_options *o, ups_value x, uint32_t first_layer) {
-    x = ups_dense(g, prefix, "input", x, o->hidden, (ups_dense_options){.output_f32 = true});
-    for (int i = 0; i < o->depth; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s.blocks.%d", prefix, i);
-        ups_block_options block = {.heads = o->heads,
-                                   .mlp_ratio = o->mlp_ratio,
-                                   .qk_norm = o->qk_norm,
-                                   .drop_path = o->depth > 1 ? o->drop_path * (float)i / (float)(o->depth - 1) : 0,
-                                   .layer = first_layer + 2 * (uint32_t)i};
-        x = ups_block_self(g, name, &block, x);
-    }
-    x = ups_norm(g, prefix, "norm", x, false);
-    return ups_dense(g, prefix, "output", x, o->dim, (ups_dense_options){.output_f32 = true});
-}
-
 static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value z, const condition *c,
                          uint32_t first_layer) {
     ups_graph_scope(g, "%s.condition", prefix);
@@ -98,7 +73,7 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
         ups_value normed = ups_layer_norm(g, x, UPS_NO_VALUE, UPS_NO_VALUE, false);
         x = ups_residual(g, x, ups_modulate(g, normed, c->scale, c->shift), c->gate, 0, 0);
     }
-    ups_value update = stack(g, o, x, first_layer);
+    ups_value update = ups_core_find(o->core)->build(g, prefix, o, x, first_layer);
     if (o->update_norm == UPS_UPDATE_LAYER_NORM) update = ups_norm(g, prefix, "update_norm", update, true);
     ups_graph_scope(g, "%s", prefix);
     return ups_add(g, z, update);

@@ -6,32 +6,14 @@
  * condition(x) = x + σ(g + 2) · (LayerNorm(x) · (1 + γ) + β): AdaLN at the core's input. γ, β, g come, through a layer
  * that starts at zero, from an MLP of the PDE's parameters, the task and time's features; so it starts as x + 0.88
  * LayerNorm(x). Boundary conditions, as numbers, are columns of the parameters. Without parameters and tasks it is left
- * out. core = stack: linear to `hidden`, `depth` pre-LayerNorm blocks, LayerNorm, linear back.
+ * out. The core is one of a table (core.h).
  *
  * Parameters are named operator.time.0 … operator.output. */
 #ifndef UPS_MODEL_NETS_OPERATOR_H
 #define UPS_MODEL_NETS_OPERATOR_H
 
+#include "model/nets/operator_options.h"
 #include "model/ops.h"
-
-typedef enum ups_update_norm {
-    UPS_UPDATE_LAYER_NORM, /* the default: the update has a known scale */
-    UPS_UPDATE_PLAIN,      /* z' = z + core(…) */
-} ups_update_norm;
-
-typedef struct ups_operator_options {
-    int64_t tokens, dim; /* of the latents */
-    int64_t hidden;
-    int depth, heads;
-    float mlp_ratio;
-    float drop_path; /* of the last block; rises linearly from 0 at the first */
-    bool qk_norm;
-    int64_t time_hidden;      /* 64 */
-    int64_t condition_hidden; /* width of the condition's MLP */
-    int64_t parameter_count;  /* PDE parameters a sample; 0: none */
-    int64_t task_count;       /* 0: the task does not enter */
-    ups_update_norm update_norm;
-} ups_operator_options;
 
 /* The reference configuration: tokens 128, dim 128, hidden 384, depth 12, heads 8; unconditioned. */
 ups_operator_options ups_operator_defaults(void);

@@ -31,7 +31,7 @@ static ups_parameters *small_model(void) {
     model = ups_parameters_create();
     ups_parameters_add(model, "weight", 2, (int64_t[]){3, 4}, (ups_init){UPS_INIT_ZEROS, 0, false});
     ups_parameters_add(model, "bias", 1, (int64_t[]){3}, (ups_init){UPS_INIT_ZEROS, 0, true});
-    FUZZ_CHECK(ups_parameters_allocate(model, device, false, true, 1, &error) == UPS_OK);
+    FUZZ_CHECK(ups_parameters_allocate(model, device, false, UPS_BF16, 1, &error) == UPS_OK);
     return model;
 }
 

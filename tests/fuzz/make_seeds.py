@@ -164,7 +164,7 @@ def seed_run_files():
     put("run_files", "state", b"\0" + json.dumps({"autoencoder": {"steps": 5, "weights": weights}, "cache": {"steps": 0, "weights": ""}}).encode())
     sampling = {"strategy": "proportional", "draws_per_step": 4, "tasks": ["one", "two"], "average_losses": [None, 0.5],
                 "phases": [{"draw": 0, "shares": [4096, 0]}, {"draw": 300, "shares": [3000, 1096]}]}
-    latest = {"format": 1, "step": 100, "seed": 42, "batch_size": 8, "running_loss": 0.5, "precision": "bf16", "interval": {"one": {"sum": 1.5, "windows": 8}}, "file": "step-00000100.safetensors", "sampling": sampling}
+    latest = {"format": 1, "step": 100, "seed": 42, "batch_size": 8, "running_loss": 0.5, "precision": "fp16", "loss_scale": {"scale": 65536.0, "good_steps": 7, "skipped": 1}, "interval": {"one": {"sum": 1.5, "windows": 8}}, "file": "step-00000100.safetensors", "sampling": sampling}
     put("run_files", "latest", b"\1" + json.dumps(latest).encode())
     put("run_files", "sampling", b"\2" + json.dumps(sampling).encode())
     lines = [{"stage": "operator", "step": s, "loss": 0.1 * s} for s in (5, 10, 15)]

@@ -17,6 +17,10 @@ const op_case op_cases[] = {
     {.name = "linear, wide", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(70, 1000), C(130, 1000), V(130)}, .output = C(70, 130)},
     {.name = "linear, more features than are packed together", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(21, 2500), C(23, 2500), V(23)}, .output = C(21, 23)},
     {.name = "linear of the stream to float32", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true}, .input_count = 3, .inputs = {S(2, 20, 48), C(40, 48), V(40)}, .output = S(2, 20, 40)},
+    {.name = "linear with gelu", .kind = UPS_OP_LINEAR_GELU, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96), .saved = {UPS_SHAPE(4, 32, 96)}},
+    {.name = "linear with gelu, odd sizes", .kind = UPS_OP_LINEAR_GELU, .input_count = 3, .inputs = {C(3, 7, 37), C(53, 37), V(53)}, .output = C(3, 7, 53), .saved = {UPS_SHAPE(3, 7, 53)}},
+    {.name = "linear with gelu without bias, many rows", .kind = UPS_OP_LINEAR_GELU, .input_count = 3, .inputs = {C(1000, 33), C(18, 33), NONE}, .output = C(1000, 18), .saved = {UPS_SHAPE(1000, 18)}},
+    {.name = "linear with gelu, more features than are packed together", .kind = UPS_OP_LINEAR_GELU, .input_count = 3, .inputs = {C(21, 2500), C(23, 2500), V(23)}, .output = C(21, 23), .saved = {UPS_SHAPE(21, 23)}},
     {.name = "layer norm", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {S(2, 33, 48), V(48), V(48)}, .output = C(2, 33, 48), .saved = {UPS_SHAPE(66, 2)}},
     {.name = "layer norm of 384", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(100, 384), V(384), V(384)}, .output = C(100, 384), .saved = {UPS_SHAPE(100, 2)}},
     {.name = "layer norm, odd width, no gain", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f, .output_f32 = true}, .input_count = 3, .inputs = {C(5, 37), NONE, NONE}, .output = S(5, 37), .saved = {UPS_SHAPE(5, 2)}},
@@ -58,6 +62,7 @@ const op_case op_cases[] = {
     {.name = "relative error", .kind = UPS_OP_LOSS_RELATIVE, .attributes = {.epsilon = 1e-8f}, .input_count = 2, .inputs = {C(4, 5000), S(4, 5000)}, .output = S(4)},
     {.name = "weighted sum", .kind = UPS_OP_WEIGHTED_SUM, .attributes = {.weights = {1.0f, 0.25f, -2.0f}}, .input_count = 3, .inputs = {S(5), S(5), S(3)}, .output = S(1)},
     {.name = "cast to bf16", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_BF16}, .input_count = 1, .inputs = {S(5, 700)}, .output = C(5, 700)},
+    {.name = "cast to fp16", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_F16}, .input_count = 1, .inputs = {S(5, 700)}, .output = C(5, 700)},
     {.name = "cast to float32", .kind = UPS_OP_CAST, .attributes = {.dtype = UPS_F32}, .input_count = 1, .inputs = {C(5, 700)}, .output = S(5, 700)},
 };
 const int op_case_count = sizeof op_cases / sizeof *op_cases;

@@ -7,6 +7,7 @@
  * by symmetry. */
 #include "base/random.h"
 #include "model/device.h"
+#include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "model/safetensors.h"
 #include "model/step.h"
@@ -65,7 +66,7 @@ static void randomise_parameters(ups_parameters *parameters, ups_device *device)
               &error);
         free(values);
     }
-    check(ups_parameters_refresh_bf16(parameters, &error), &error);
+    check(ups_parameters_refresh(parameters, &error), &error);
 }
 
 typedef struct array {
@@ -189,7 +190,7 @@ int main(int argc, char **argv) {
     ups_device *device;
     ups_step *step;
     check(ups_device_open(&(ups_device_options){.name = "cpu"}, &device, &error), &error);
-    check(ups_parameters_allocate(parameters, device, true, s.bf16, 0, &error), &error);
+    check(ups_parameters_allocate(parameters, device, true, graph->compute, 0, &error), &error);
     if (s.load) check(ups_parameters_load(parameters, s.load, true, &error), &error);
     if (!s.load) randomise_parameters(parameters, device);
     check(ups_step_create(graph, device, &step, &error), &error);

@@ -35,6 +35,25 @@ static void linear(const ups_reference *r, bool backward) {
     }
 }
 
+static void linear_gelu(const ups_reference *r, bool backward) {
+    int64_t count = ups_shape_elements(r->output_shape);
+    double *between = malloc((size_t)count * sizeof *between), *gradient = malloc((size_t)count * sizeof *gradient);
+    ups_reference product = *r;
+    product.output = between;
+    product.output_gradient = gradient;
+    linear(&product, false);
+    for (int64_t i = 0; i < count; i++) {
+        double x = between[i], integral = 0.5 * erfc(-x / sqrt(2.0)), density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+        if (backward)
+            gradient[i] = r->output_gradient[i] * (integral + x * density);
+        else
+            r->output[i] = x * integral;
+    }
+    if (backward) linear(&product, true);
+    free(between);
+    free(gradient);
+}
+
 /* Layer norm, or RMS norm when not `centred`, over rows of `width`. */
 static void norm(const ups_reference *r, bool backward, bool centred) {
     int64_t rows = ups_shape_rows(r->shapes[0]), width = ups_shape_last(r->shapes[0]);
@@ -451,28 +470,9 @@ static void weighted_sum(const ups_reference *r, bool backward) {
 }
 
 static op *const ops[UPS_OP_COUNT] = {
-    [UPS_OP_LINEAR] = linear,
-    [UPS_OP_LAYER_NORM] = layer_norm,
-    [UPS_OP_RMS_NORM] = rms_norm,
-    [UPS_OP_MODULATE] = modulate,
-    [UPS_OP_RESIDUAL] = residual,
-    [UPS_OP_ADD] = add,
-    [UPS_OP_BROADCAST] = broadcast,
-    [UPS_OP_GELU] = gelu,
-    [UPS_OP_SILU] = silu,
-    [UPS_OP_SCALE] = scale,
-    [UPS_OP_ATTENTION] = attention,
-    [UPS_OP_SLICE] = slice,
-    [UPS_OP_SELECT_FRAME] = select_frame,
-    [UPS_OP_PATCHIFY] = patchify,
-    [UPS_OP_NEIGHBORHOOD] = neighborhood,
-    [UPS_OP_POOL_TOKENS] = pool_tokens,
-    [UPS_OP_GATHER_POINTS] = gather_points,
-    [UPS_OP_FOURIER] = fourier,
-    [UPS_OP_LOSS_MSE] = loss_mse,
-    [UPS_OP_LOSS_RELATIVE] = loss_relative,
-    [UPS_OP_WEIGHTED_SUM] = weighted_sum,
-    [UPS_OP_CAST] = cast,
+#define UPS_OP_REFERENCE(KIND, name) [UPS_OP_##KIND] = name,
+    UPS_OPS(UPS_OP_REFERENCE)
+#undef UPS_OP_REFERENCE
 };
 
 void ups_reference_forward(const ups_reference *r) {

@@ -51,7 +51,7 @@ static float *evaluate(const model *m, ups_value kept, uint32_t draw) {
     ups_error error;
     ups_step *step;
     if (!ups_parameters_allocated(m->parameters)) {
-        ok(ups_parameters_allocate(m->parameters, device, false, false, 11, &error), &error);
+        ok(ups_parameters_allocate(m->parameters, device, false, UPS_F32, 11, &error), &error);
     }
     ok(ups_step_create(m->graph, device, &step, &error), &error);
     for (ups_value v = 0; v < m->graph->value_count; v++) {

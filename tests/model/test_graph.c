@@ -1,4 +1,5 @@
 /* The graph while it is built and differentiated: names, dtypes, which values need gradients, what is refused. */
+#include "model/differentiate.h"
 #include "model/ops.h"
 
 #include <setjmp.h>
@@ -80,8 +81,8 @@ static void inputs_are_found_by_name(void **state) {
     end(f);
 }
 
-static void in_a_bf16_graph_matmuls_are_bf16_and_the_residual_stream_is_float32(void **state) {
-    fixture f = begin(UPS_BF16);
+static void check_dtypes(ups_dtype compute) {
+    fixture f = begin(compute);
     ups_graph *g = f.graph;
     ups_value latents = ups_graph_input(g, "latents", UPS_F16, UPS_SHAPE(2, 3, 8, 4));
     ups_value x = ups_select_frame(g, latents, 1), w = weight(g, "w", 4, 4), wide = weight(g, "wide", 12, 4);
@@ -91,28 +92,33 @@ static void in_a_bf16_graph_matmuls_are_bf16_and_the_residual_stream_is_float32(
     ups_value field = ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(2, 16));
     ups_value index = ups_graph_input(g, "index", UPS_I32, UPS_SHAPE(5));
     assert_int_equal(dtype(g, x), UPS_F32);
-    assert_int_equal(dtype(g, h), UPS_BF16);
+    assert_int_equal(dtype(g, h), compute);
     assert_int_equal(dtype(g, ups_linear(g, x, w, none, true)), UPS_F32);
-    assert_int_equal(dtype(g, ups_layer_norm(g, x, none, none, false)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_layer_norm(g, x, none, none, false)), compute);
     assert_int_equal(dtype(g, ups_layer_norm(g, x, none, none, true)), UPS_F32);
-    assert_int_equal(dtype(g, ups_rms_norm(g, x, none)), UPS_BF16);
-    assert_int_equal(dtype(g, ups_attention(g, ups_linear(g, x, wide, none, false), none, none, none, 2)), UPS_BF16);
-    assert_int_equal(dtype(g, ups_gelu(g, h)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_rms_norm(g, x, none)), compute);
+    assert_int_equal(dtype(g, ups_attention(g, ups_linear(g, x, wide, none, false), none, none, none, 2)), compute);
+    assert_int_equal(dtype(g, ups_gelu(g, h)), compute);
     assert_int_equal(dtype(g, ups_silu(g, x)), UPS_F32);
     assert_int_equal(dtype(g, ups_residual(g, x, h, gate, 0, 0)), UPS_F32);
-    assert_int_equal(dtype(g, ups_modulate(g, h, gate, gate)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_modulate(g, h, gate, gate)), compute);
     assert_int_equal(dtype(g, ups_add(g, x, h)), UPS_F32);
-    assert_int_equal(dtype(g, ups_add(g, h, x)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_add(g, h, x)), compute);
     assert_int_equal(dtype(g, ups_broadcast(g, w, 3)), UPS_F32);
-    assert_int_equal(dtype(g, ups_slice(g, h, 1, 2)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_slice(g, h, 1, 2)), compute);
     assert_int_equal(dtype(g, ups_pool_tokens(g, x, 2)), UPS_F32);
-    assert_int_equal(dtype(g, ups_neighborhood(g, h, 1, (int64_t[]){8}, true)), UPS_BF16);
-    assert_int_equal(dtype(g, ups_fourier(g, at, (float[]){1, 2}, 2)), UPS_BF16);
-    assert_int_equal(dtype(g, ups_patchify(g, field, none, 1, (int64_t[]){8}, (int64_t[]){2}, 2, true)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_neighborhood(g, h, 1, (int64_t[]){8}, true)), compute);
+    assert_int_equal(dtype(g, ups_fourier(g, at, (float[]){1, 2}, 2)), compute);
+    assert_int_equal(dtype(g, ups_patchify(g, field, none, 1, (int64_t[]){8}, (int64_t[]){2}, 2, true)), compute);
     assert_int_equal(dtype(g, ups_gather_points(g, field, index, none, 2, true)), UPS_F32);
     assert_int_equal(dtype(g, ups_loss_mse(g, h, ups_gelu(g, h))), UPS_F32);
-    assert_int_equal(dtype(g, ups_cast(g, latents, UPS_BF16)), UPS_BF16);
+    assert_int_equal(dtype(g, ups_cast(g, latents, compute)), compute);
     end(f);
+}
+
+static void in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32(void **state) {
+    check_dtypes(UPS_BF16);
+    check_dtypes(UPS_F16);
 }
 
 static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
@@ -289,7 +295,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_parameter_built_twice_is_one_value),
         cmocka_unit_test(inputs_are_found_by_name),
-        cmocka_unit_test(in_a_bf16_graph_matmuls_are_bf16_and_the_residual_stream_is_float32),
+        cmocka_unit_test(in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32),
         cmocka_unit_test(shapes_follow_from_the_inputs),
         cmocka_unit_test(gradients_are_needed_between_trainable_parameters_and_the_loss_only),
         cmocka_unit_test(frozen_parts_get_no_gradient_but_let_it_through),

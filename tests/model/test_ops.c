@@ -1,13 +1,13 @@
 /* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted. Kernels
  * are called directly, through ups_op_call, and given only what the op's description promises them.
  *
- *   test_ops            checks all ops in float32 and bf16, gradients overwritten and accumulated
+ *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
  *   test_ops kernels    leaves out what checks the reference, for processors that are emulated
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
- * rounding error of 6e-8 each, random signs); bf16 1e-2 (its own rounding error is 4e-3; inputs are rounded before both
- * sides see them, so that only intermediate and final roundings differ).
+ * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;
+ * inputs are rounded before both sides see them, so that only intermediate and final roundings differ).
  *
  * UPS_CPU names the instruction set whose kernels are meant. Where it does not run, all is skipped: the program would
  * choose lesser kernels, and test them under a wrong name. */
@@ -29,7 +29,9 @@
 /* cmocka.h wants the four above first */
 #include <cmocka.h>
 
-static const double tolerance_f32 = 1e-5, tolerance_bf16 = 1e-2;
+static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F16] = 1.25e-3};
+enum { COMPUTES = sizeof computes / sizeof *computes };
 
 static ups_device *device;
 
@@ -113,6 +115,8 @@ static void download(const ups_tensor *tensor, double *values) {
     assert_int_equal(device->class->download(device, host, tensor->data, bytes, &error), UPS_OK);
     if (tensor->dtype == UPS_BF16)
         ups_bf16_to_f32(host, single, count);
+    else if (tensor->dtype == UPS_F16)
+        ups_f16_to_f32(host, single, count);
     else
         memcpy(single, host, bytes);
     for (size_t i = 0; i < count; i++) values[i] = (double)single[i];
@@ -156,8 +160,9 @@ static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
     f->reference.output = f->output.values;
     f->reference.output_gradient = f->output_gradient.values;
     for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
-        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * sizeof(float);
-        f->call.saved[i] = (ups_tensor){device_memory(bytes), UPS_F32, c->saved[i]};
+        ups_dtype dtype = ups_op_describe(c->kind)->saved_like_output ? f->output.tensor.dtype : UPS_F32;
+        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * ups_dtype_size(dtype);
+        f->call.saved[i] = (ups_tensor){device_memory(bytes), dtype, c->saved[i]};
     }
     if (!f->kernel->prepare) return;
     ups_op_call shapes = f->call;
@@ -194,7 +199,7 @@ static void run_forward(fixture *f) {
 static void prepare_backward_call(fixture *f) {
     const ups_op_description *description = ups_op_describe(f->c->kind);
     for (int i = 0; i < f->c->input_count; i++) {
-        if (!(description->backward_inputs >> i & 1)) f->call.inputs[i].data = NULL;
+        if (!(ups_op_backward_inputs(f->c->kind, description->gradient_inputs) >> i & 1)) f->call.inputs[i].data = NULL;
     }
     if (!description->backward_output) f->call.output.data = NULL;
     f->call.output_gradient = f->output_gradient.tensor;
@@ -214,7 +219,7 @@ static void compare(const fixture *f, const char *what, const double *expected, 
         double error = fabs(values[i] - expected[i]);
         if (!(error <= worst)) worst = error, worst_at = i;
     }
-    double tolerance = f->compute == UPS_BF16 ? tolerance_bf16 : tolerance_f32;
+    double tolerance = tolerances[f->compute];
     if (f->c->looser > 0.0f) tolerance *= (double)f->c->looser;
     double actual = values[worst_at];
     free(values);
@@ -242,7 +247,7 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
         /* The gradient of a parameter is float32 whatever its copy for compute is. */
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200 + (uint32_t)i);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         f.call.accumulate[i] = accumulate;
@@ -261,22 +266,19 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
 
 static void every_op_computes_what_the_reference_does(void **state) {
     for (int i = 0; i < op_case_count; i++) {
-        check_forward(&op_cases[i], UPS_F32);
-        check_forward(&op_cases[i], UPS_BF16);
+        for (int k = 0; k < COMPUTES; k++) check_forward(&op_cases[i], computes[k]);
     }
 }
 
 static void every_gradient_is_that_of_the_reference(void **state) {
     for (int i = 0; i < op_case_count; i++) {
-        check_backward(&op_cases[i], UPS_F32, false);
-        check_backward(&op_cases[i], UPS_BF16, false);
+        for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], false);
     }
 }
 
 static void gradients_add_to_what_is_there_when_told_to(void **state) {
     for (int i = 0; i < op_case_count; i++) {
-        check_backward(&op_cases[i], UPS_F32, true);
-        check_backward(&op_cases[i], UPS_BF16, true);
+        for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], true);
     }
 }
 
@@ -284,7 +286,7 @@ static void every_kind_of_the_list_has_a_case(void **state) {
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         bool found = false;
         for (int i = 0; i < op_case_count; i++) found |= (int)op_cases[i].kind == kind;
-        if (!found) fail_msg("op '%s' has no case", ups_op_describe(kind)->name);
+        if (!found) fail_msg("op '%s' has no case", ups_op_name(kind));
     }
 }
 
@@ -351,7 +353,7 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
         f.gradients[i] = twin_create(&c->inputs[i], UPS_F32, 200);
         results[count++] = f.gradients[i].tensor;
         f.call.input_gradients[i] = f.gradients[i].tensor;
-        if (c->kind != UPS_OP_LINEAR || i != 1)
+        if (!(ups_op_describe(c->kind)->compute_inputs >> i & 1))
             f.call.input_gradients[i].dtype = results[count - 1].dtype = f.inputs[i].tensor.dtype;
     }
     prepare_backward_call(&f);
@@ -373,8 +375,8 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
 static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
     int before = device->threads;
     for (int i = 0; i < op_case_count; i++) {
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            ups_dtype compute = bf16 ? UPS_BF16 : UPS_F32;
+        for (int k = 0; k < COMPUTES; k++) {
+            ups_dtype compute = computes[k];
             size_t one_bytes, three_bytes;
             device->threads = 1;
             void *one = results_of(&op_cases[i], compute, &one_bytes);
@@ -390,11 +392,11 @@ static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
     device->threads = before;
 }
 
-static void adamw_follows_the_paper(void **state) {
+static void check_adamw(ups_dtype compute) {
     enum { COUNT = 5003, STEPS = 3 };
     float *buffers[5];
     double w[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, ema[COUNT];
-    uint16_t *bf16 = device_memory(COUNT * sizeof *bf16), host_bf16[COUNT];
+    uint16_t *copy = device_memory(COUNT * sizeof *copy), host_copy[COUNT];
     float host[COUNT], values[COUNT];
     ups_error error;
     for (int i = 0; i < 5; i++) buffers[i] = device_memory(sizeof host);
@@ -409,7 +411,8 @@ static void adamw_follows_the_paper(void **state) {
             .count = COUNT, .values = buffers[0], .gradients = buffers[1], .first_moment = buffers[2]};
         call.second_moment = buffers[3];
         call.ema = buffers[4];
-        call.bf16 = bf16;
+        call.compute = copy;
+        call.compute_dtype = compute;
         call.learning_rate = 1e-2f, call.beta1 = 0.9f, call.beta2 = 0.95f, call.epsilon = 1e-8f;
         call.weight_decay = 0.1f, call.gradient_scale = 0.5f, call.ema_decay = 0.99f, call.step = step;
         assert_int_equal(device->class->adamw(device, &call, &error), UPS_OK);
@@ -425,16 +428,21 @@ static void adamw_follows_the_paper(void **state) {
     }
     device->class->download(device, values, buffers[0], sizeof values, &error);
     device->class->download(device, host, buffers[4], sizeof host, &error);
-    device->class->download(device, host_bf16, bf16, sizeof host_bf16, &error);
+    device->class->download(device, host_copy, copy, sizeof host_copy, &error);
     for (int i = 0; i < COUNT; i++) {
         float rounded;
-        ups_bf16_to_f32(&host_bf16[i], &rounded, 1);
+        (compute == UPS_F16 ? ups_f16_to_f32 : ups_bf16_to_f32)(&host_copy[i], &rounded, 1);
         assert_true(fabs((double)values[i] - w[i]) < 1e-6 * (1.0 + fabs(w[i])));
         assert_true(fabs((double)host[i] - ema[i]) < 1e-6 * (1.0 + fabs(ema[i])));
-        assert_true(fabs((double)rounded - w[i]) < 4e-3 * fabs(w[i]) + 1e-6);
+        assert_true(fabs((double)rounded - w[i]) < (compute == UPS_F16 ? 5e-4 : 4e-3) * fabs(w[i]) + 1e-6);
     }
     for (int i = 0; i < 5; i++) device->class->release(device, buffers[i]);
-    device->class->release(device, bf16);
+    device->class->release(device, copy);
+}
+
+static void adamw_follows_the_paper(void **state) {
+    check_adamw(UPS_BF16);
+    check_adamw(UPS_F16);
 }
 
 static void sum_of_squares_counts_what_is_not_finite(void **state) {
@@ -458,7 +466,7 @@ static void sum_of_squares_counts_what_is_not_finite(void **state) {
 }
 
 static double multiplications(const op_case *c) {
-    if (c->kind == UPS_OP_LINEAR) {
+    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
         return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
     }
     if (c->kind == UPS_OP_ATTENTION)
@@ -505,7 +513,7 @@ static void measure(const op_case *c, ups_dtype compute) {
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
         operand o = c->inputs[i];
-        if (c->kind == UPS_OP_LINEAR && i == 1) o.kind = STREAM;
+        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
         f.gradients[i] = twin_create(&o, compute, 200);
         f.call.input_gradients[i] = f.gradients[i].tensor;
         bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
@@ -522,7 +530,8 @@ static void measure_adamw(void) {
     call.weight_decay = 0.03f, call.gradient_scale = 1.0f;
     float **buffers[] = {&call.values, &call.gradients, &call.first_moment, &call.second_moment};
     for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
-    call.bf16 = device_memory(COUNT * sizeof *call.bf16);
+    call.compute = device_memory(COUNT * sizeof *call.compute);
+    call.compute_dtype = UPS_BF16;
     double best = 1e9;
     for (call.step = 1; call.step < 10; call.step++) {
         double start = ups_now();
@@ -532,14 +541,13 @@ static void measure_adamw(void) {
     }
     print_speed("adamw, 21.4 M", UPS_F32, "", best, 0.0, 30.0 * COUNT);
     for (int i = 0; i < 4; i++) device->class->release(device, *buffers[i]);
-    device->class->release(device, call.bf16);
+    device->class->release(device, call.compute);
 }
 
 static int perf(const char *only) {
     for (size_t i = 0; i < (size_t)op_perf_case_count; i++) {
         if (only && !strstr(op_perf_cases[i].name, only)) continue;
-        measure(&op_perf_cases[i], UPS_F32);
-        measure(&op_perf_cases[i], UPS_BF16);
+        for (int k = 0; k < COMPUTES; k++) measure(&op_perf_cases[i], computes[k]);
     }
     if (!only || strstr("adamw", only)) measure_adamw();
     return 0;

@@ -1,4 +1,5 @@
 /* The plan, on the graphs that are really trained: what is alive together lies apart, and little is wasted. */
+#include "model/differentiate.h"
 #include "model/nets/decoder.h"
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
@@ -28,9 +29,11 @@ static void discard(planned *p) {
     ups_parameters_destroy(p->parameters);
 }
 
-static planned operator_plan(ups_dtype compute, int64_t batch, int steps, bool train) {
+static planned checkpointed_plan(ups_dtype compute, int64_t batch, int steps, bool train,
+                                 ups_checkpointing checkpointing) {
     planned p = {.parameters = ups_parameters_create()};
     p.graph = ups_graph_create(p.parameters, compute);
+    p.graph->checkpointing = checkpointing;
     ups_operator_options options = ups_operator_defaults();
     options.parameter_count = 3;
     options.task_count = 2;
@@ -53,6 +56,10 @@ static planned operator_plan(ups_dtype compute, int64_t batch, int steps, bool t
     assert_int_equal(ups_shape_elements(ups_graph_info(p.graph, states[0])->shape), ups_shape_elements(latents));
     make_plan(&p);
     return p;
+}
+
+static planned operator_plan(ups_dtype compute, int64_t batch, int steps, bool train) {
+    return checkpointed_plan(compute, batch, steps, train, UPS_CHECKPOINTING_NONE);
 }
 
 static planned autoencoder_plan(ups_pooling pooling) {
@@ -78,12 +85,14 @@ static planned autoencoder_plan(ups_pooling pooling) {
 
 static int gather_placements(const planned *p, const ups_placement ***list) {
     int count = 0;
-    *list = malloc(sizeof **list * 2 * (size_t)p->graph->value_count);
+    int32_t end = ups_plan_schedule(p->plan)->count - 1;
+    *list = malloc(sizeof **list * 3 * (size_t)p->graph->value_count);
     for (ups_value v = 0; v < p->graph->value_count; v++) {
         if (ups_graph_root(p->graph, v) != v) continue;
-        const ups_placement *both[] = {ups_plan_value(p->plan, v), ups_plan_gradient(p->plan, v)};
-        for (int i = 0; i < 2; i++) {
-            if (both[i]->offset >= 0) (*list)[count++] = both[i];
+        const ups_placement *made = ups_plan_value(p->plan, v, 0), *again = ups_plan_value(p->plan, v, end);
+        const ups_placement *all[] = {made, ups_plan_gradient(p->plan, v), again == made ? NULL : again};
+        for (int i = 0; i < 3; i++) {
+            if (all[i] && all[i]->offset >= 0) (*list)[count++] = all[i];
         }
     }
     return count;
@@ -124,29 +133,48 @@ static void covers(const planned *p, const ups_placement *placement, ups_value v
 /* Everything that a kernel is given at its position in the schedule is alive there. */
 static void check_lifetimes(const planned *p) {
     const ups_graph *g = p->graph;
-    for (int32_t n = 0; n < g->node_count; n++) {
-        const ups_node *node = &g->nodes[n];
+    const ups_schedule *schedule = ups_plan_schedule(p->plan);
+    for (int32_t at = 0; at < schedule->count; at++) {
+        const ups_node *node = &g->nodes[schedule->entries[at].node];
         const ups_op_description *description = ups_op_describe(node->kind);
-        int32_t backward = 2 * g->node_count - 1 - n;
-        uint32_t wanted = ups_node_gradient_inputs(g, node);
-        covers(p, ups_plan_value(p->plan, node->output), node->output, n);
-        for (int i = 0; i < node->saved_count; i++)
-            covers(p, ups_plan_value(p->plan, node->saved[i]), node->saved[i], n);
+        bool backward = schedule->entries[at].action == UPS_BACKWARD;
+        uint32_t reads = backward ? ups_node_backward_inputs(g, node) : UINT32_MAX;
         for (int i = 0; i < node->input_count; i++) {
             ups_value input = node->inputs[i];
             if (input == UPS_NO_VALUE) continue;
-            covers(p, ups_plan_value(p->plan, input), input, n);
-            if (wanted >> i & 1) covers(p, ups_plan_gradient(p->plan, input), input, backward);
-            bool read = ups_node_backward_inputs(g, node) >> i & 1;
-            if (wanted && read) covers(p, ups_plan_value(p->plan, input), input, backward);
+            if (reads >> i & 1) covers(p, ups_plan_value(p->plan, input, at), input, at);
+            if (backward && ups_node_gradient_inputs(g, node) >> i & 1)
+                covers(p, ups_plan_gradient(p->plan, input), input, at);
         }
-        if (!wanted) continue;
-        covers(p, ups_plan_gradient(p->plan, node->output), node->output, backward);
-        if (description->backward_output) covers(p, ups_plan_value(p->plan, node->output), node->output, backward);
-        for (int i = 0; i < node->saved_count && description->backward_saved; i++) {
-            covers(p, ups_plan_value(p->plan, node->saved[i]), node->saved[i], backward);
-        }
+        if (backward) covers(p, ups_plan_gradient(p->plan, node->output), node->output, at);
+        if (!backward || description->backward_output)
+            covers(p, ups_plan_value(p->plan, node->output, at), node->output, at);
+        for (int i = 0; i < node->saved_count && (!backward || description->backward_saved); i++)
+            covers(p, ups_plan_value(p->plan, node->saved[i], at), node->saved[i], at);
     }
+}
+
+/* What an entry of the schedule reads was made by an entry before it, and is made no more often than needed. */
+static void check_order(const planned *p) {
+    const ups_graph *g = p->graph;
+    const ups_schedule *schedule = ups_plan_schedule(p->plan);
+    int *made = calloc((size_t)g->node_count, sizeof *made), backwards = 0, wanted = 0;
+    for (int32_t at = 0; at < schedule->count; at++) {
+        int32_t n = schedule->entries[at].node;
+        if (schedule->entries[at].action == UPS_BACKWARD) {
+            assert_true(at >= schedule->backward);
+            backwards++;
+            continue;
+        }
+        made[n]++;
+        assert_int_equal(made[n], schedule->entries[at].action == UPS_RECOMPUTE ? 2 : 1);
+    }
+    for (int32_t n = 0; n < g->node_count; n++) {
+        assert_true(made[n] >= 1);
+        wanted += ups_node_gradient_inputs(g, &g->nodes[n]) != 0;
+    }
+    assert_int_equal(backwards, wanted);
+    free(made);
 }
 
 /* A gradient is overwritten once, by its first writer, and added to by all others. */
@@ -180,6 +208,7 @@ static void check_waste(const planned *p, double allowed) {
 static void check_all(planned p, double allowed_waste) {
     check_no_overlap(&p);
     check_lifetimes(&p);
+    check_order(&p);
     if (p.graph->loss != UPS_NO_VALUE) check_contributions(&p);
     check_waste(&p, allowed_waste);
     discard(&p);
@@ -239,9 +268,9 @@ static void kept_values_live_to_the_end(void **state) {
     ups_value last = ups_add(p.graph, kept, dropped);
     for (int i = 0; i < 5; i++) last = ups_scale(p.graph, last, 2);
     make_plan(&p);
-    assert_int_equal(ups_plan_value(p.plan, kept)->last, p.graph->node_count - 1);
-    assert_int_equal(ups_plan_value(p.plan, dropped)->last, 2);
-    assert_int_equal(ups_plan_value(p.plan, x)->offset, -1);
+    assert_int_equal(ups_plan_value(p.plan, kept, 0)->last, ups_plan_schedule(p.plan)->count - 1);
+    assert_int_equal(ups_plan_value(p.plan, dropped, 0)->last, 2);
+    assert_int_equal(ups_plan_value(p.plan, x, 0)->offset, -1);
     discard(&p);
 }
 
@@ -253,11 +282,34 @@ static void only_what_backward_reads_outlives_forward(void **state) {
         const ups_node *node = &g->nodes[n];
         enum { BRANCH = 1, GATE = 2 };
         if (node->kind != UPS_OP_RESIDUAL || node->inputs[GATE] != UPS_NO_VALUE) continue;
-        assert_int_equal(ups_plan_value(p.plan, node->inputs[BRANCH])->last, n);
+        assert_int_equal(ups_plan_value(p.plan, node->inputs[BRANCH], n)->last, n);
         branches++;
     }
     assert_int_equal(branches, 24);
     discard(&p);
+}
+
+static double share_saved(ups_dtype compute, ups_checkpointing checkpointing) {
+    planned all = operator_plan(compute, 8, 1, true), less = checkpointed_plan(compute, 8, 1, true, checkpointing);
+    double share =
+        1 - (double)ups_plan_memory_get(less.plan).activations / (double)ups_plan_memory_get(all.plan).activations;
+    print_message("    %s, %s: %.1f %% of the activations saved\n", ups_dtype_name(compute),
+                  checkpointing == UPS_CHECKPOINTING_CHEAP ? "cheap" : "block", 100 * share);
+    discard(&all);
+    check_all(less, 0.05);
+    return share;
+}
+
+static void checkpointing_saves_what_it_promises(void **state) {
+    assert_true(share_saved(UPS_F32, UPS_CHECKPOINTING_CHEAP) >= 0.40);
+    assert_true(share_saved(UPS_BF16, UPS_CHECKPOINTING_CHEAP) >= 0.40);
+    assert_true(share_saved(UPS_F32, UPS_CHECKPOINTING_BLOCK) >= 0.70);
+    assert_true(share_saved(UPS_BF16, UPS_CHECKPOINTING_BLOCK) >= 0.70);
+}
+
+static void rollouts_may_be_checkpointed(void **state) {
+    check_all(checkpointed_plan(UPS_BF16, 4, 4, true, UPS_CHECKPOINTING_CHEAP), 0.05);
+    check_all(checkpointed_plan(UPS_BF16, 4, 4, true, UPS_CHECKPOINTING_BLOCK), 0.05);
 }
 
 int main(void) {
@@ -269,6 +321,8 @@ int main(void) {
         cmocka_unit_test(the_gradient_of_the_residual_stream_lies_in_one_place),
         cmocka_unit_test(kept_values_live_to_the_end),
         cmocka_unit_test(only_what_backward_reads_outlives_forward),
+        cmocka_unit_test(checkpointing_saves_what_it_promises),
+        cmocka_unit_test(rollouts_may_be_checkpointed),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

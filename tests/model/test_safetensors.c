@@ -200,7 +200,7 @@ static ups_parameters *make_parameters(uint64_t seed, int64_t width, bool extra)
     if (extra) ups_parameters_add(parameters, "operator.extra", 1, (int64_t[]){3}, normal);
     ups_parameters_add(parameters, "operator.b", 1, (int64_t[]){70},
                        (ups_init){.kind = UPS_INIT_UNIFORM, .scale = 0.5f});
-    ok(ups_parameters_allocate(parameters, device, true, true, seed, &error), &error);
+    ok(ups_parameters_allocate(parameters, device, true, UPS_BF16, seed, &error), &error);
     return parameters;
 }
 
@@ -247,8 +247,8 @@ static void parameters_are_loaded_as_saved_the_bf16_copy_too(void **state) {
     float *x = values_of(a), *y = values_of(b);
     assert_memory_equal(x, y, sizeof *x * 256);
     uint16_t half_a[256], half_b[256];
-    ok(device->class->download(device, half_a, ups_parameters_bf16(a), sizeof half_a, &error), &error);
-    ok(device->class->download(device, half_b, ups_parameters_bf16(b), sizeof half_b, &error), &error);
+    ok(device->class->download(device, half_a, ups_parameters_weights(a)->compute, sizeof half_a, &error), &error);
+    ok(device->class->download(device, half_b, ups_parameters_weights(b)->compute, sizeof half_b, &error), &error);
     assert_memory_equal(half_a, half_b, sizeof half_a);
     free(y);
     free(x);

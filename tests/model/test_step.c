@@ -1,6 +1,7 @@
 /* Steps on the CPU: gradients are those of the function that was built, run options mean what they say, memory is what
  * was promised, and nothing is allocated once training runs. */
 #include "base/random.h"
+#include "model/differentiate.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
 #include "model/nets/encoder.h"
@@ -58,6 +59,7 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
 #endif
 
 static ups_device *device;
+static ups_checkpointing checkpointing; /* of the models that are built */
 
 static int open_device(void **state) {
     return ups_device_open(&(ups_device_options){.name = "cpu", .threads = 2}, &device, NULL) != UPS_OK;
@@ -82,12 +84,13 @@ typedef struct model {
 static model begin(ups_dtype compute) {
     model m = {.parameters = ups_parameters_create()};
     m.graph = ups_graph_create(m.parameters, compute);
+    m.graph->checkpointing = checkpointing;
     return m;
 }
 
 static void ready(model *m) {
     ups_error error;
-    ok(ups_parameters_allocate(m->parameters, device, true, m->graph->compute == UPS_BF16, 3, &error), &error);
+    ok(ups_parameters_allocate(m->parameters, device, true, m->graph->compute, 3, &error), &error);
     ok(ups_step_create(m->graph, device, &m->step, &error), &error);
 }
 
@@ -123,7 +126,7 @@ static void upload_values(const model *m, const float *host) {
     ups_error error;
     size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(m->parameters);
     ok(device->class->upload(device, ups_parameters_values(m->parameters), host, bytes, &error), &error);
-    ok(ups_parameters_refresh_bf16(m->parameters, &error), &error);
+    ok(ups_parameters_refresh(m->parameters, &error), &error);
 }
 
 static void upload_random(const model *m, const char *name, uint32_t item) {
@@ -358,25 +361,169 @@ static void a_step_run_again_gives_the_same_bits(void **state) {
     end(m);
 }
 
-static void bf16_gradients_point_where_float32_gradients_do(void **state) {
-    model f32 = operator_model(UPS_F32, small_operator(), 4), bf16 = operator_model(UPS_BF16, small_operator(), 4);
+typedef struct outcome {
+    float loss, *gradients;
+    size_t bytes, activations;
+} outcome;
+
+static outcome outcome_of(model m) {
+    ups_error error;
+    run(&m, train);
+    outcome o = {.loss = loss_of(&m), .gradients = download(ups_parameters_gradients(m.parameters), m.parameters)};
+    o.bytes = sizeof(float) * (size_t)ups_parameters_elements(m.parameters);
+    o.activations = ups_step_memory(m.step).activations;
+    ok(device->class->synchronize(device, &error), &error);
+    end(m);
+    return o;
+}
+
+static void check_checkpointing(model (*make)(void)) {
+    outcome kept = outcome_of(make());
+    for (int mode = UPS_CHECKPOINTING_CHEAP; mode <= UPS_CHECKPOINTING_BLOCK; mode++) {
+        checkpointing = (ups_checkpointing)mode;
+        outcome again = outcome_of(make());
+        checkpointing = UPS_CHECKPOINTING_NONE;
+        assert_true(again.activations < kept.activations);
+        assert_true(again.loss == kept.loss);
+        assert_memory_equal(again.gradients, kept.gradients, kept.bytes);
+        free(again.gradients);
+    }
+    free(kept.gradients);
+}
+
+static model dropping_operator_f32(void) {
+    ups_operator_options options = small_operator();
+    options.drop_path = 0.5f;
+    return operator_model(UPS_F32, options, 6);
+}
+
+static model dropping_operator_bf16(void) {
+    ups_operator_options options = small_operator();
+    options.drop_path = 0.5f;
+    return operator_model(UPS_BF16, options, 6);
+}
+
+static model query_autoencoder(void) {
+    return autoencoder_model(UPS_POOL_QUERIES);
+}
+
+/* Drop-path draws the same numbers again. */
+static void recomputed_activations_give_the_same_bits_in_less_memory(void **state) {
+    check_checkpointing(dropping_operator_f32);
+    check_checkpointing(dropping_operator_bf16);
+    check_checkpointing(query_autoencoder);
+}
+
+static void check_reduced_gradients(ups_dtype compute, double loss_within, double cosine) {
+    model f32 = operator_model(UPS_F32, small_operator(), 4), reduced = operator_model(compute, small_operator(), 4);
     run(&f32, train);
-    run(&bf16, train);
-    assert_true(fabsf(loss_of(&f32) - loss_of(&bf16)) < 0.01f * loss_of(&f32));
+    run(&reduced, train);
+    assert_true(fabs((double)(loss_of(&f32) - loss_of(&reduced))) < loss_within * (double)loss_of(&f32));
     float *a = download(ups_parameters_gradients(f32.parameters), f32.parameters);
-    float *b = download(ups_parameters_gradients(bf16.parameters), bf16.parameters);
+    float *b = download(ups_parameters_gradients(reduced.parameters), reduced.parameters);
     double aa = 0, ab = 0, bb = 0;
     for (int64_t i = 0; i < ups_parameters_elements(f32.parameters); i++) {
         aa += (double)a[i] * (double)a[i];
         ab += (double)a[i] * (double)b[i];
         bb += (double)b[i] * (double)b[i];
     }
-    assert_true(ab / sqrt(aa * bb) > 0.999);
+    assert_true(ab / sqrt(aa * bb) > cosine);
     assert_true(memcmp(a, b, sizeof *a * (size_t)ups_parameters_elements(f32.parameters)) != 0);
     free(b);
     free(a);
-    end(bf16);
+    end(reduced);
     end(f32);
+}
+
+static void gradients_of_reduced_precision_point_where_float32_gradients_do(void **state) {
+    check_reduced_gradients(UPS_BF16, 0.01, 0.999);
+    check_reduced_gradients(UPS_F16, 0.001, 0.99999);
+}
+
+/* The weights of `from`, in buffers of their own: all, or [offset, offset + count). */
+static ups_weights copy_weights(const model *from, int64_t offset, int64_t count, bool gradients) {
+    ups_error error;
+    ups_weights weights;
+    ok(ups_weights_allocate(device, offset, count, from->graph->compute, gradients, &weights, &error), &error);
+    float *host = download(ups_parameters_values(from->parameters), from->parameters);
+    ok(device->class->upload(device, weights.values, host + offset, sizeof *host * (size_t)count, &error), &error);
+    ok(ups_weights_refresh(device, &weights, &error), &error);
+    free(host);
+    return weights;
+}
+
+/* `averaged` lends its values: a run with them is a run of that model, and the way back is exact, too. */
+static void a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them(void **state) {
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    ups_step_run_options forward = train;
+    forward.backward = false;
+    for (int i = 0; i < 3; i++) {
+        ups_error error;
+        model m = operator_model(computes[i], small_operator(), 4),
+              other = operator_model(computes[i], small_operator(), 4);
+        int64_t elements = ups_parameters_elements(m.parameters);
+        float *values = download(ups_parameters_values(m.parameters), m.parameters);
+        for (int64_t e = 0; e < elements; e++) values[e] *= 0.75f;
+        upload_values(&other, values);
+        run(&m, train);
+        float own = loss_of(&m), *own_gradients = download(ups_parameters_gradients(m.parameters), m.parameters);
+        run(&other, train);
+        float *expected = download(ups_parameters_gradients(other.parameters), other.parameters);
+
+        ups_weights average = copy_weights(&other, 0, elements, false),
+                    teacher = copy_weights(&other, 0, elements, true);
+        ok(ups_step_bind(m.step, &average, &error), &error);
+        run(&m, forward);
+        assert_true(loss_of(&m) == loss_of(&other) && loss_of(&m) != own);
+        assert_int_equal(ups_step_run(m.step, &train, &error), UPS_ERR_ARGUMENT);
+        assert_non_null(strstr(error.message, "weights that have no gradients"));
+        ok(ups_step_bind(m.step, &teacher, &error), &error);
+        run(&m, train);
+        assert_memory_equal(teacher.gradients, expected, sizeof *expected * (size_t)elements);
+        assert_memory_equal(ups_parameters_gradients(m.parameters), own_gradients,
+                            sizeof *own_gradients * (size_t)elements);
+        ok(ups_step_bind(m.step, ups_parameters_weights(m.parameters), &error), &error);
+        run(&m, train);
+        assert_true(loss_of(&m) == own);
+        ups_weights_release(device, &average);
+        ups_weights_release(device, &teacher);
+        free(expected), free(own_gradients), free(values);
+        end(other);
+        end(m);
+    }
+}
+
+static void a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another(void **state) {
+    ups_error error;
+    model m = begin(UPS_BF16);
+    ups_value x = ups_graph_input(m.graph, "x", UPS_F32, UPS_SHAPE(2, 4));
+    ups_parameters_add(m.parameters, "elsewhere", 1, (int64_t[]){100}, (ups_init){.kind = UPS_INIT_ONES});
+    ups_value w = ups_graph_parameter(m.graph, "w", UPS_SHAPE(4, 4), small);
+    ups_parameters_add(m.parameters, "behind", 1, (int64_t[]){100}, (ups_init){.kind = UPS_INIT_ONES});
+    m.loss = mean_square(m.graph, ups_linear(m.graph, x, w, UPS_NO_VALUE, true), x);
+    ups_graph_differentiate(m.graph, m.loss);
+    ready(&m);
+    upload_random(&m, "x", 1);
+    run(&m, train);
+    float expected = loss_of(&m);
+    const ups_parameter *p = ups_parameters_get(m.parameters, ups_parameters_find(m.parameters, "w"));
+    assert_true(p->offset > 0);
+    ups_weights slice = copy_weights(&m, p->offset, p->elements, true), off = slice, f32 = slice;
+    ok(ups_step_bind(m.step, &slice, &error), &error);
+    run(&m, train);
+    assert_true(loss_of(&m) == expected);
+    assert_memory_equal(slice.gradients, ups_parameters_gradients(m.parameters) + p->offset,
+                        sizeof(float) * (size_t)p->elements);
+    off.count--;
+    assert_int_equal(ups_step_bind(m.step, &off, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "'w' lies outside"));
+    f32.compute = NULL;
+    assert_int_equal(ups_step_bind(m.step, &f32, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "no bfloat16 copy"));
+    run(&m, train); /* still bound as before */
+    assert_true(loss_of(&m) == expected);
+    ups_weights_release(device, &slice);
+    end(m);
 }
 
 static void nothing_is_allocated_after_the_first_step(void **state) {
@@ -384,8 +531,8 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
     skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");
 #else
     enum { STEPS = 10 };
-    ups_dtype computes[] = {UPS_F32, UPS_BF16};
-    for (int i = 0; i < 2; i++) {
+    ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    for (int i = 0; i < 3; i++) {
         model m = operator_model(computes[i], small_operator(), 4);
         run(&m, train);
         size_t in_use = mallinfo2().uordblks + mallinfo2().hblkhd;
@@ -484,9 +631,9 @@ static void steps_that_cannot_be_are_refused_with_the_reason(void **state) {
     assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "must be allocated"));
     assert_null(step);
-    ok(ups_parameters_allocate(m.parameters, device, false, false, 1, &error), &error);
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 1, &error), &error);
     assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "no bf16 copy"));
+    assert_non_null(strstr(error.message, "no bfloat16 copy"));
     ups_graph_differentiate(g, m.loss);
     assert_int_equal(ups_step_create(g, device, &step, &error), UPS_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "gradients"));
@@ -519,7 +666,10 @@ int main(void) {
         cmocka_unit_test(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss),
         cmocka_unit_test(parameters_that_the_loss_does_not_touch_keep_their_gradients),
         cmocka_unit_test(a_step_run_again_gives_the_same_bits),
-        cmocka_unit_test(bf16_gradients_point_where_float32_gradients_do),
+        cmocka_unit_test(recomputed_activations_give_the_same_bits_in_less_memory),
+        cmocka_unit_test(gradients_of_reduced_precision_point_where_float32_gradients_do),
+        cmocka_unit_test(a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them),
+        cmocka_unit_test(a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another),
         cmocka_unit_test(nothing_is_allocated_after_the_first_step),
         cmocka_unit_test(the_memory_of_a_step_is_known_before_it_is_created),
         cmocka_unit_test(steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone),

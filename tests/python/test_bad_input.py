@@ -599,7 +599,7 @@ class BadInput(unittest.TestCase):
                     ("model.tokens=0", "model.tokens", "between|least"), ("model.operator.heads=3", "model.operator.heads", "16"),
                     ("data.split.test=0.5", "data.split", "1 was expected"), ("tasks[1].name=advection", r"tasks\[1\].name", "already"),
                     ("autoencoder.pairs_per_trajectory=3", "autoencoder.batch_size", "multiple"),
-                    ("precision=f16", "precision", "f32|bf16"), ("tasks[0].patch=[4, 4]", "advection", "patch"),
+                    ("precision=f16", "precision", "f32, bf16 or fp16"), ("tasks[0].patch=[4, 4]", "advection", "patch"),
                     ("operator.losses.one_step.from=10", "operator.losses", "from"),
                     ("tasks[0].field_scale=[1, 2]", "advection", "field_scale"),
                     ("tasks[0].stride=100", "advection", "stride")]

@@ -23,7 +23,7 @@ class Train(unittest.TestCase):
     def setUpClass(cls):
         cls.runs = Runs(UPS, samples=24)
         cls.folder, cls.said = {}, {}
-        for precision in ("f32", "bf16"):
+        for precision in ("f32", "bf16", "fp16"):
             config = cls.runs.config(precision, LONGER.replace("precision: f32", "precision: " + precision))
             cls.said[precision] = cls.runs.must("train", config).stderr
             cls.folder[precision] = cls.runs.path(precision)
@@ -48,7 +48,7 @@ class Train(unittest.TestCase):
             self.assertTrue(all(name.startswith("operator.") for name in names["operator"]))
             self.assertTrue(any(name.startswith("encoder.darcy.") for name in names["autoencoder"]))
 
-    def test_losses_fall_for_every_task_in_both_stages_and_both_precisions(self):
+    def test_losses_fall_for_every_task_in_both_stages_and_all_precisions(self):
         for precision in self.folder:
             # The operator's first line is of steps before the rollout's loss is added.
             for stage, first, share in (("autoencoder", slice(0, 1), 0.65), ("operator", slice(1, 4), 0.85)):
@@ -58,10 +58,42 @@ class Train(unittest.TestCase):
                         self.assertTrue(np.isfinite(losses).all())
                         self.assertLess(np.mean(losses[-5:]), share * np.mean(losses[first]), losses)
 
-    def test_bf16_trains_to_about_the_loss_of_float32(self):
+    def test_bf16_and_fp16_train_to_about_the_loss_of_float32(self):
         for stage in ("autoencoder", "operator"):
             ends = {precision: np.mean([line["loss"] for line in self.lines(precision, stage, "loss")[-5:]]) for precision in self.folder}
-            self.assertLess(abs(ends["bf16"] / ends["f32"] - 1), 0.25, ends)
+            for precision, within in (("bf16", 0.25), ("fp16", 0.03)):
+                self.assertLess(abs(ends[precision] / ends["f32"] - 1), within, (stage, ends))
+
+    def test_fp16_skips_steps_that_overflow_says_so_and_resumes_exactly(self):
+        """The largest scale there is makes gradients overflow; it is written where a run stops, and taken up from there."""
+        text, name = CONFIG.replace("precision: f32", "precision: fp16"), "autoencoder.safetensors"
+        config, latest = self.runs.config("scaled", text), self.runs.path("scaled", "checkpoints", "autoencoder", "latest.json")
+        command = ("train", config, "--stage", "autoencoder", "--set", "autoencoder.optimizer.schedule=constant", "--set")
+        self.assertIn("precision: fp16 (processors compute it in float32", self.runs.must(*command, "autoencoder.steps=10").stderr)
+        with open(latest, encoding="utf-8") as file:
+            kept = json.load(file)
+        self.assertEqual(kept["loss_scale"], {"scale": 65536.0, "good_steps": 10, "skipped": 0})
+        kept["loss_scale"]["scale"] = 2.0**24
+        with open(latest, "w", encoding="utf-8") as file:
+            json.dump(kept, file)
+        other = self.runs.copy("halted", "scaled")
+        shutil.copy(config, other)
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        with open(other, "w", encoding="utf-8") as file:
+            file.write(text.replace(self.runs.path("scaled"), self.runs.path("halted")))
+        self.runs.must(*command, "autoencoder.steps=40")
+        for steps in (11, 12, 13, 25, 40):
+            self.runs.must("train", other, *command[2:], f"autoencoder.steps={steps}")
+        lines = [line for line in metrics(self.runs.path("scaled"), clock=False) if "loss" in line]
+        skipped = lines[1]["skipped"]
+        self.assertGreater(skipped, 0)
+        self.assertEqual([line["loss_scale"] for line in lines], [65536] + [2.0 ** (24 - skipped)] * 3)
+        self.assertEqual([line["skipped"] for line in lines], [0] + [skipped] * 3)
+        resumed = {line["step"]: line for line in metrics(self.runs.path("halted"), clock=False) if "loss" in line}
+        self.assertEqual([resumed[line["step"]] for line in lines], lines)
+        with open(self.runs.path("scaled", name), "rb") as a, open(self.runs.path("halted", name), "rb") as b:
+            self.assertEqual(a.read(), b.read())
 
     def test_auto_is_decided_once_said_and_recorded(self):
         config = self.runs.config("automatic", CONFIG.replace("precision: f32", "precision: auto"))

@@ -25,16 +25,20 @@ static void ok(ups_status status, const ups_error *error) {
 }
 
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
-static trained make(int64_t rows, bool average, bool bf16, uint64_t seed) {
+static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
     trained t = {.parameters = ups_parameters_create(),
-                 .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
+                 .state = {.seed = 5,
+                           .batch_size = 8,
+                           .score = NAN,
+                           .interval = {.tasks = 1, .task_names = names},
+                           .loss_scale = ups_loss_scale_begin(compute)}};
     ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     if (average) config.ema_decay = 0.5;
     ups_error error;
     ups_parameters_add(t.parameters, "layer.weight", 2, (int64_t[]){rows, 5},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
     ups_parameters_add(t.parameters, "layer.bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ONES});
-    ok(ups_parameters_allocate(t.parameters, device, true, bf16, seed, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, device, true, compute, seed, &error), &error);
     ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &error), &error);
     return t;
 }
@@ -49,7 +53,7 @@ static void advance(trained *t, int64_t steps) {
             ups_random_fill_normal(ups_random_stream((uint64_t)i, UPS_RANDOM_TEST, (uint32_t)t->state.step), 1,
                                    ups_parameters_gradients(t->parameters) + p->offset, (size_t)p->elements);
         }
-        ok(ups_optimizer_step(t->optimizer, t->state.step, 1000, &result, &error), &error);
+        ok(ups_optimizer_step(t->optimizer, t->state.step, 1000, &t->state.loss_scale, &result, &error), &error);
         t->state.running_loss = 1.0 / (double)(3 + t->state.step);
     }
 }
@@ -76,9 +80,9 @@ static void assert_same(trained *a, trained *b) {
     if (ups_optimizer_average(a->optimizer)) {
         assert_memory_equal(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
     }
-    if (ups_parameters_bf16(a->parameters)) {
-        assert_memory_equal(ups_parameters_bf16(a->parameters), ups_parameters_bf16(b->parameters), bytes / 2);
-    }
+    const ups_weights *left = ups_parameters_weights(a->parameters), *right = ups_parameters_weights(b->parameters);
+    if (left->compute) assert_memory_equal(left->compute, right->compute, bytes / 2);
+    assert_memory_equal(&a->state.loss_scale, &b->state.loss_scale, sizeof a->state.loss_scale);
     assert_int_equal(a->state.step, b->state.step);
     assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
@@ -102,10 +106,12 @@ static int close_device(void **state) {
 }
 
 static void a_checkpoint_comes_back_bit_for_bit(void **state) {
-    for (int kind = 0; kind < 4; kind++) {
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    for (int kind = 0; kind < 6; kind++) {
         ups_error error;
-        trained saved = make(4, kind & 1, kind & 2, 1), loaded = make(4, kind & 1, kind & 2, 2);
+        trained saved = make(4, kind & 1, computes[kind / 2], 1), loaded = make(4, kind & 1, computes[kind / 2], 2);
         advance(&saved, 3);
+        if (saved.state.loss_scale.scale > 0) saved.state.loss_scale = (ups_loss_scale){512, 17, 1};
         if (kind & 1) saved.state.score = 0.1;
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
@@ -125,7 +131,7 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
 
 static void only_the_latest_checkpoint_is_kept(void **state) {
     ups_error error;
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F32, 1);
     for (int i = 0; i < 3; i++) {
         advance(&t, 1);
         ok(save(&t, &error), &error);
@@ -137,7 +143,7 @@ static void only_the_latest_checkpoint_is_kept(void **state) {
 
 static void where_there_is_none_the_file_looked_for_is_named(void **state) {
     ups_error error;
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F32, 1);
     assert_int_equal(load(&t, &error), UPS_ERR_IO);
     assert_contains(error.message, "run/latest.json");
     end(&t);
@@ -146,7 +152,7 @@ static void where_there_is_none_the_file_looked_for_is_named(void **state) {
 /* A writer that died before latest.json was replaced. */
 static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **state) {
     ups_error error;
-    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2);
+    trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     advance(&saved, 1);
     ok(save(&saved, &error), &error);
     write_text(scratch("run/step-00000002.safetensors"), "half a file");
@@ -177,7 +183,7 @@ static void refuses(trained *t, ups_status status, const char *part) {
 
 static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **state) {
     ups_error error;
-    trained saved = make(4, true, false, 1), t = make(4, true, false, 2);
+    trained saved = make(4, true, UPS_F32, 1), t = make(4, true, UPS_F32, 2);
     advance(&saved, 1);
     ok(save(&saved, &error), &error);
     char *whole;
@@ -198,14 +204,15 @@ static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **stat
 
 static void a_checkpoint_of_another_model_is_refused(void **state) {
     ups_error error;
-    trained saved = make(4, false, false, 1), wider = make(6, false, false, 2), averaged = make(4, true, false, 3);
+    trained saved = make(4, false, UPS_F32, 1), wider = make(6, false, UPS_F32, 2),
+            averaged = make(4, true, UPS_F32, 3);
     advance(&saved, 1);
     ok(save(&saved, &error), &error);
     refuses(&wider, UPS_ERR_FORMAT, "(4, 5)");
     refuses(&averaged, UPS_ERR_FORMAT, "ema.");
     end(&saved);
     ok(save(&averaged, &error), &error);
-    trained plain = make(4, false, false, 1);
+    trained plain = make(4, false, UPS_F32, 1);
     refuses(&plain, UPS_ERR_FORMAT, "ema.");
     end(&plain);
     end(&wider);
@@ -214,7 +221,7 @@ static void a_checkpoint_of_another_model_is_refused(void **state) {
 
 static void a_checkpoint_of_another_seed_is_refused(void **state) {
     ups_error error;
-    trained saved = make(4, false, false, 1), other = make(4, false, false, 2);
+    trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
     ok(save(&saved, &error), &error);
     other.state.seed = 6;
     refuses(&other, UPS_ERR_STALE, "seed 5");
@@ -231,7 +238,7 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
         {"[1, 2]", "latest.json"},
     };
     ups_error error;
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F32, 1);
     ok(save(&t, &error), &error);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text(scratch("run/latest.json"), cases[i].text);
@@ -262,9 +269,15 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
         {"running_loss", "true", "'running_loss' is a boolean"},
         {"score", "-1.5", "'score' is -1.5"},
         {"score", "\"low\"", "'score' is a string"},
-        {"precision", "\"f16\"", "'precision' is not f32 or bf16"},
-        {"precision", "\"auto\"", "'precision' is not f32 or bf16"},
-        {"precision", "32", "'precision' is not f32 or bf16"},
+        {"precision", "\"f16\"", "'precision' is not f32, bf16 or fp16"},
+        {"precision", "\"auto\"", "'precision' is not f32, bf16 or fp16"},
+        {"precision", "32", "'precision' is not f32, bf16 or fp16"},
+        {"loss_scale", NULL, "'loss_scale' is missing"},
+        {"loss_scale", "65536", "'loss_scale' is an integer"},
+        {"loss_scale", "{\"scale\": 0.5, \"good_steps\": 1, \"skipped\": 0}", "'loss_scale' is 0.5 after 1 good"},
+        {"loss_scale", "{\"scale\": 1e30, \"good_steps\": 1, \"skipped\": 0}", "'loss_scale' is 1e+30"},
+        {"loss_scale", "{\"scale\": 2.0, \"good_steps\": 2000, \"skipped\": 0}", "after 2000 good steps"},
+        {"loss_scale", "{\"scale\": 2.0, \"good_steps\": 1, \"skipped\": 4}", "4 skipped ones"},
         {"interval", "[]", "'interval' is an array"},
         {"interval", "{\"one\": 3}", "key 'sum'"},
         {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
@@ -275,7 +288,7 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
         {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},
     };
     ups_error error;
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F16, 1);
     advance(&t, 3);
     ok(save(&t, &error), &error);
     json_t *whole = NULL;
@@ -306,7 +319,7 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
 
 static void weights_of_another_step_under_the_name_of_this_one_are_refused(void **state) {
     ups_error error;
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F32, 1);
     char earlier[300], later[300];
     advance(&t, 1);
     ok(save(&t, &error), &error);
@@ -323,7 +336,7 @@ static void weights_of_another_step_under_the_name_of_this_one_are_refused(void 
 static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not(void **state) {
     ups_error error;
     ups_precision told = UPS_PRECISION_AUTO;
-    trained saved = make(4, false, false, 1), other = make(4, false, false, 2);
+    trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
     ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
     assert_int_equal(told, UPS_PRECISION_AUTO); /* none there */
     saved.state.precision = UPS_PRECISION_BF16;
@@ -345,7 +358,7 @@ static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none
 
 static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **state) {
     ups_error error;
-    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2), later = make(4, false, false, 3);
+    trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2), later = make(4, false, UPS_F32, 3);
     advance(&saved, 1);
     advance(&later, 2);
     ok(save(&saved, &error), &error);
@@ -370,7 +383,7 @@ static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **sta
 static void the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise(void **state) {
     for (int average = 0; average < 2; average++) {
         ups_error error;
-        trained t = make(4, average, false, 1), read = make(4, false, false, 2);
+        trained t = make(4, average, false, 1), read = make(4, false, UPS_F32, 2);
         advance(&t, 3);
         const char *path = scratch("model.safetensors");
         ok(ups_model_export(path, t.parameters, t.optimizer, NULL, &error), &error);
@@ -387,7 +400,7 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
 static void a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not(void **state) {
     ups_error error;
     json_t *ours = json_pack("{s:s}", "autoencoder", "aaaa"), *theirs = json_pack("{s:s}", "autoencoder", "bbbb");
-    trained saved = make(4, false, false, 1), loaded = make(4, false, false, 2);
+    trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     loaded.state.origin = ours;
     saved.state.origin = theirs;
     ok(save(&saved, &error), &error);
@@ -421,7 +434,7 @@ static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_
     ups_stage_plan plan;
     ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */
-    trained t = make(4, false, false, 1);
+    trained t = make(4, false, UPS_F32, 1);
     t.state.batch_size = 12;
     ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &error), &error);
     ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);

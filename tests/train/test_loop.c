@@ -49,7 +49,7 @@ static pull *begin(int64_t steps) {
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
-    ok(ups_parameters_allocate(p->parameters, device, true, false, 3, &error), &error);
+    ok(ups_parameters_allocate(p->parameters, device, true, UPS_F32, 3, &error), &error);
     ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
     return p;
 }
@@ -58,6 +58,10 @@ static void end(pull *p) {
     ups_optimizer_destroy(p->optimizer);
     ups_parameters_destroy(p->parameters);
     free(p);
+}
+
+static bool fp16(const pull *p) {
+    return p->state.loss_scale.scale > 0;
 }
 
 /* Loss Σ (w − target)² / 2 with a target of the micro-batch's own; gradients written or added as asked. */
@@ -76,6 +80,8 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_l
     if (micro->step == p->bad_loss_at) loss = NAN;
     if (micro->step == p->spike_at) loss += 1000;
     if (micro->step == p->bad_gradient_at) g[3] = INFINITY;
+    for (int i = 0; i < WEIGHTS && fp16(p); i++)
+        g[i] = fabsf(g[i]) > 65504 ? INFINITY : g[i]; /* as its tensors would */
     if (micro->step == p->cancel_at) ups_cancel_request();
     sums->sum[micro->step % 2] += 2 * loss;
     sums->count[micro->step % 2] += 2;
@@ -256,6 +262,71 @@ static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weig
     stops_at_17(p, "gradient is not finite");
 }
 
+static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+    ups_error error;
+    pull *plain = begin(40), *p = begin(40);
+    p->state.loss_scale = (ups_loss_scale){.scale = 0x1p20};
+    ok(run(plain, &error), &error);
+    forget(state);
+    ok(run(p, &error), &error);
+    json_t *lines = logged(), *first = json_array_get(lines, 0), *line;
+    size_t i;
+    int64_t skipped = json_integer_value(json_object_get(first, "skipped"));
+    assert_true(skipped > 2 && skipped < 9);
+    for (int call = 0; call < 40; call++) { /* every batch is seen, also those of skipped steps */
+        assert_int_equal(p->calls[call].step, call);
+        assert_true((double)p->calls[call].loss_scale == ldexp(0x1p20, -(int)(call < skipped ? call : skipped)));
+    }
+    json_array_foreach(lines, i, line) {
+        if (!json_object_get(line, "loss")) continue;
+        assert_int_equal(json_integer_value(json_object_get(line, "skipped")), skipped);
+        assert_true(json_real_value(json_object_get(line, "loss_scale")) == ldexp(0x1p20, -(int)skipped));
+    }
+    double distance[2] = {0};
+    for (int w = 0; w < WEIGHTS; w++) {
+        const float target = 0.25f * (float)w + 0.02f;
+        distance[0] += fabs((double)(ups_parameters_values(plain->parameters)[w] - target));
+        distance[1] += fabs((double)(ups_parameters_values(p->parameters)[w] - target));
+    }
+    assert_true(distance[1] < 2 * distance[0] + 0.5);
+    json_decref(lines);
+    end(plain);
+    end(p);
+}
+
+static void the_loss_scale_doubles_after_enough_good_steps_and_stays_within_its_bounds(void **state) {
+    ups_loss_scale scale = ups_loss_scale_begin(UPS_F16), off = ups_loss_scale_begin(UPS_BF16);
+    assert_true(scale.scale == 65536);
+    for (int64_t i = 0; i < 2 * UPS_LOSS_SCALE_GOOD_STEPS - 1; i++) ups_loss_scale_keep(&scale);
+    assert_true(scale.scale == 131072);
+    assert_true(ups_loss_scale_skip(&scale));
+    for (int64_t i = 0; i < UPS_LOSS_SCALE_GOOD_STEPS; i++) {
+        assert_true(scale.scale == 65536); /* what came before the overflow does not count */
+        ups_loss_scale_keep(&scale);
+    }
+    assert_true(scale.scale == 131072 && scale.skipped == 1);
+    for (int64_t i = 0; i < 20 * UPS_LOSS_SCALE_GOOD_STEPS; i++) ups_loss_scale_keep(&scale);
+    assert_true(scale.scale == UPS_LOSS_SCALE_MAXIMUM);
+    for (int i = 0; i < 24; i++) assert_true(ups_loss_scale_skip(&scale));
+    assert_true(scale.scale == 1);
+    assert_false(ups_loss_scale_skip(&scale));
+    for (int64_t i = 0; i < 2 * UPS_LOSS_SCALE_GOOD_STEPS; i++) ups_loss_scale_keep(&off);
+    assert_true(ups_loss_scale_factor(&off) == 1 && off.scale == 0);
+    assert_false(ups_loss_scale_skip(&off));
+}
+
+/* However often the scale is halved: the gradient itself is at fault. */
+static void in_fp16_a_gradient_that_never_is_finite_stops_the_run(void **state) {
+    ups_error error;
+    pull *p = begin(40);
+    p->state.loss_scale = (ups_loss_scale){.scale = 8};
+    ups_parameters_values(p->parameters)[0] = 1e6f;
+    assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
+    assert_contains(error.message, "pull, step 3: the gradient is not finite");
+    assert_contains(error.message, "fp16 holds no value beyond 65504");
+    end(p);
+}
+
 static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
     ups_error error;
     pull *p = begin(140);
@@ -272,16 +343,18 @@ static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
 }
 
 /* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
-static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+static void check_resuming(void **state, ups_loss_scale scale) {
     ups_error error;
     pull *whole = begin(40);
     whole->training.validate_every = 7;
+    whole->state.loss_scale = scale;
     ok(run(whole, &error), &error);
     json_t *expected = logged();
     forget(state);
     for (int64_t at = 0; at < 39; at += 13) { /* in the middle of lines, too */
         pull *stopped = begin(40), *resumed = begin(40);
         stopped->training.validate_every = resumed->training.validate_every = 7;
+        stopped->state.loss_scale = resumed->state.loss_scale = scale;
         stopped->cancel_at = at;
         assert_int_equal(run(stopped, &error), UPS_ERR_CANCELLED);
         assert_contains(error.message, "--resume");
@@ -306,6 +379,11 @@ static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_t
     }
     json_decref(expected);
     end(whole);
+}
+
+static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+    check_resuming(state, (ups_loss_scale){0});
+    check_resuming(state, (ups_loss_scale){.scale = 0x1p20}); /* fp16, that skips its first steps */
 }
 
 /* A schedule that does not know how long the run is. */
@@ -350,6 +428,9 @@ int main(void) {
         cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
         cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
         cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
+        cmocka_unit_test_teardown(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits, forget),
+        cmocka_unit_test(the_loss_scale_doubles_after_enough_good_steps_and_stays_within_its_bounds),
+        cmocka_unit_test_teardown(in_fp16_a_gradient_that_never_is_finite_stops_the_run, forget),
         cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
         cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines,
                                   forget),

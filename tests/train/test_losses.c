@@ -86,7 +86,7 @@ static void check_objective(int terms) {
     ups_objective_close(graph, &objective);
     ups_graph_keep(graph, objective.total);
     ups_step *step = NULL;
-    assert_int_equal(ups_parameters_allocate(parameters, device, false, false, 0, &error), UPS_OK);
+    assert_int_equal(ups_parameters_allocate(parameters, device, false, UPS_F32, 0, &error), UPS_OK);
     assert_int_equal(ups_step_create(graph, device, &step, &error), UPS_OK);
     assert_int_equal(ups_step_upload(step, target, zeros, sizeof zeros, &error), UPS_OK);
     for (int i = 0; i < terms; i++) {

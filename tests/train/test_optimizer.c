@@ -23,7 +23,7 @@ static void ok(ups_status status, const ups_error *error) {
     if (status != UPS_OK) fail_msg("%s", error->message);
 }
 
-static trained begin(const ups_optimizer_config *config, bool bf16) {
+static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
     trained t = {.parameters = ups_parameters_create()};
     ups_error error;
     ok(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &t.device, &error), &error);
@@ -33,7 +33,7 @@ static trained begin(const ups_optimizer_config *config, bool bf16) {
         ups_parameters_add(t.parameters, name, 1, &sizes[i],
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = undecayed[i]});
     }
-    ok(ups_parameters_allocate(t.parameters, t.device, true, bf16, 11, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &error), &error);
     ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &error), &error);
     return t;
 }
@@ -73,8 +73,10 @@ static void near(const char *what, int64_t element, double found, double expecte
 }
 
 /* Steps the optimizer and the plain account side by side. */
-static void check(ups_optimizer_config config, float gradient_size, bool bf16) {
-    trained t = begin(&config, bf16);
+static const ups_loss_scale unscaled;
+
+static void check(ups_optimizer_config config, float gradient_size, ups_dtype compute) {
+    trained t = begin(&config, compute);
     int64_t count = elements(&t);
     double *value = calloc((size_t)count, sizeof *value), *m = calloc((size_t)count, sizeof *m);
     double *v = calloc((size_t)count, sizeof *v), *average = calloc((size_t)count, sizeof *average);
@@ -103,7 +105,7 @@ static void check(ups_optimizer_config config, float gradient_size, bool bf16) {
             value[i] -= rate * (m_hat / (sqrt(v_hat) + config.epsilon) + decay * value[i]);
             average[i] = config.ema_decay * average[i] + (1 - config.ema_decay) * value[i];
         }
-        ok(ups_optimizer_step(t.optimizer, step, STEPS, &result, &error), &error);
+        ok(ups_optimizer_step(t.optimizer, step, STEPS, &unscaled, &result, &error), &error);
         assert_int_equal(result.non_finite, 0);
         near("the gradient norm", 0, result.gradient_norm, norm);
         for (int64_t i = 0; i < count; i++) {
@@ -115,12 +117,14 @@ static void check(ups_optimizer_config config, float gradient_size, bool bf16) {
             }
         }
     }
-    if (bf16) {
+    const uint16_t *copy = ups_parameters_weights(t.parameters)->compute;
+    if (copy) {
         uint16_t *expected = calloc((size_t)count, sizeof *expected);
-        ups_f32_to_bf16(values, expected, (size_t)count);
-        assert_memory_equal(ups_parameters_bf16(t.parameters), expected, (size_t)count * sizeof *expected);
+        (compute == UPS_F16 ? ups_f32_to_f16 : ups_f32_to_bf16)(values, expected, (size_t)count);
+        assert_memory_equal(copy, expected, (size_t)count * sizeof *expected);
         free(expected);
     }
+    assert_int_equal(copy != NULL, compute != UPS_F32);
     if (config.ema_decay <= 0) assert_null(ups_optimizer_average(t.optimizer));
     free(value), free(m), free(v), free(average);
     end(&t);
@@ -137,36 +141,65 @@ static const ups_optimizer_config usual = {.learning_rate = 0.01,
                                            .final_fraction = 0.1};
 
 static void steps_are_those_of_adamw_with_its_average(void **state) {
-    check(usual, 0.1f, false);
+    check(usual, 0.1f, UPS_F32);
 }
 
 static void gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone(void **state) {
     ups_optimizer_config config = usual;
     config.clip = 1;
-    check(config, 3, false);     /* norm of about 70 */
-    check(config, 0.01f, false); /* of about 0.2 */
+    check(config, 3, UPS_F32);     /* norm of about 70 */
+    check(config, 0.01f, UPS_F32); /* of about 0.2 */
 }
 
-static void the_bf16_copy_follows_the_values(void **state) {
-    check(usual, 0.1f, true);
+static void the_compute_copy_follows_the_values(void **state) {
+    check(usual, 0.1f, UPS_BF16);
+    check(usual, 0.1f, UPS_F16);
 }
 
 static void without_an_average_none_is_kept(void **state) {
     ups_optimizer_config config = usual;
     config.ema_decay = 0;
-    check(config, 0.1f, false);
+    check(config, 0.1f, UPS_F32);
+}
+
+/* The third step is skipped: the scaled optimizer takes it for no update, the plain one never sees it. */
+static void scaled_gradients_give_the_bits_of_plain_ones_and_skipped_steps_are_no_updates(void **state) {
+    ups_optimizer_config config = usual;
+    config.clip = 1;
+    config.schedule = UPS_SCHEDULE_CONSTANT;
+    config.warmup_steps = 0;
+    trained plain = begin(&config, UPS_F32), scaled = begin(&config, UPS_F32);
+    ups_loss_scale scale = ups_loss_scale_begin(UPS_F16);
+    ups_optimizer_result expected, found;
+    ups_error error;
+    for (int64_t step = 0; step < STEPS; step++) {
+        bool skipped = step == 2;
+        put_gradients(&scaled, step, 3 * ups_loss_scale_factor(&scale));
+        if (skipped) ups_parameters_gradients(scaled.parameters)[0] = INFINITY;
+        ok(ups_optimizer_step(scaled.optimizer, step, STEPS, &scale, &found, &error), &error);
+        if (skipped) assert_true(ups_loss_scale_skip(&scale));
+        if (skipped) continue;
+        put_gradients(&plain, step, 3);
+        ok(ups_optimizer_step(plain.optimizer, step - scale.skipped, STEPS, &unscaled, &expected, &error), &error);
+        assert_true(found.gradient_norm == expected.gradient_norm);
+    }
+    assert_true(scale.scale == UPS_LOSS_SCALE_FIRST / 2 && scale.skipped == 1);
+    assert_memory_equal(ups_parameters_values(scaled.parameters), ups_parameters_values(plain.parameters),
+                        (size_t)elements(&plain) * sizeof(float));
+    end(&plain);
+    end(&scaled);
 }
 
 /* Without gradients nothing but decay moves a weight. */
 static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
     ups_optimizer_config config = usual;
-    trained t = begin(&config, false);
+    trained t = begin(&config, UPS_F32);
     ups_optimizer_result result;
     ups_error error;
     float *values = ups_parameters_values(t.parameters), *before = malloc((size_t)elements(&t) * sizeof *before);
     memcpy(before, values, (size_t)elements(&t) * sizeof *before);
     put_gradients(&t, 0, 0);
-    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &result, &error), &error);
+    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &unscaled, &result, &error), &error);
     double rate = ups_schedule_rate(&config, 0, STEPS);
     for (int64_t i = 0; i < elements(&t); i++) {
         const ups_parameter *p = owner(&t, i);
@@ -180,7 +213,7 @@ static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
 }
 
 static void gradients_that_are_not_finite_are_counted_and_change_nothing(void **state) {
-    trained t = begin(&usual, false);
+    trained t = begin(&usual, UPS_F32);
     ups_optimizer_result result;
     ups_error error;
     size_t bytes = (size_t)elements(&t) * sizeof(float);
@@ -189,7 +222,7 @@ static void gradients_that_are_not_finite_are_counted_and_change_nothing(void **
     put_gradients(&t, 0, 1);
     ups_parameters_gradients(t.parameters)[ups_parameters_get(t.parameters, 0)->offset] = NAN;
     ups_parameters_gradients(t.parameters)[ups_parameters_get(t.parameters, 4)->offset + 9] = -INFINITY;
-    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &result, &error), &error);
+    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &unscaled, &result, &error), &error);
     assert_int_equal(result.non_finite, 2);
     assert_memory_equal(before, ups_parameters_values(t.parameters), bytes);
     for (int64_t i = 0; i < elements(&t); i++) assert_true(ups_optimizer_first_moment(t.optimizer)[i] == 0);
@@ -199,7 +232,7 @@ static void gradients_that_are_not_finite_are_counted_and_change_nothing(void **
 
 static void its_memory_is_known_before_it_is_created(void **state) {
     ups_optimizer_config config = usual;
-    trained t = begin(&config, false);
+    trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
     assert_int_equal(ups_optimizer_bytes(&config, t.parameters), 3 * buffer);
     config.ema_decay = 0;
@@ -211,7 +244,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_adamw_with_its_average),
         cmocka_unit_test(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone),
-        cmocka_unit_test(the_bf16_copy_follows_the_values),
+        cmocka_unit_test(the_compute_copy_follows_the_values),
+        cmocka_unit_test(scaled_gradients_give_the_bits_of_plain_ones_and_skipped_steps_are_no_updates),
         cmocka_unit_test(without_an_average_none_is_kept),
         cmocka_unit_test(gains_and_biases_are_not_decayed_and_matrices_are),
         cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_change_nothing),

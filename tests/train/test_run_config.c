@@ -128,7 +128,7 @@ static void values_of_another_type_are_told_with_what_belongs_there(void **state
         {"model:\n  tokens: [1, 2]\n", {"run.yaml:7", "model.tokens"}},
         {"model: 5\n", {"run.yaml:6", "model"}},
         {"model:\n  operator: {qk_norm: perhaps}\n", {"run.yaml:7", "qk_norm", "true"}},
-        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32 or bf16"}},
+        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32, bf16 or fp16"}},
         {"stages: [autoencoder, distil]\n", {"run.yaml:6", "distil", "operator"}},
         {"stages: []\n", {"run.yaml:6", "stages"}},
         {"seed: -1\n", {"run.yaml:6", "seed"}},
@@ -231,6 +231,12 @@ static void precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere
     assert_int_equal(ups_precision_resolve(UPS_PRECISION_BF16), UPS_PRECISION_BF16);
     ups_precision_explain(UPS_PRECISION_BF16, text, sizeof text);
     assert_contains(text, amx ? "bf16 (AMX multiplies it" : "bf16 (there is no AMX to use here; f32 would be faster");
+    ups_precision_explain(UPS_PRECISION_F16, text, sizeof text);
+    assert_contains(text,
+                    amx ? "float32; bf16 would be faster" : "fp16 (processors compute it in float32; f32 would be");
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F16), UPS_PRECISION_F16);
+    assert_int_equal(ups_precision_dtype(UPS_PRECISION_F16), UPS_F16);
+    assert_true(ups_precision_is_slow(UPS_PRECISION_F16) && !ups_precision_is_slow(UPS_PRECISION_F32));
 }
 
 /* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */
@@ -260,7 +266,8 @@ static ups_precision of_run(const char *precision, const char *record) {
 
 static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured(void **state) {
     ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO);
-    char bf16[600], f32[600], open[600];
+    char bf16[600], f32[600], fp16[600], open[600];
+    snprintf(fp16, sizeof fp16, "%sprecision: fp16\n", minimal);
     snprintf(bf16, sizeof bf16, "%sprecision: bf16\n", minimal);
     snprintf(f32, sizeof f32, "%sprecision: f32\n", minimal);
     snprintf(open, sizeof open, "%sprecision: auto\n", minimal);
@@ -270,6 +277,8 @@ static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_co
     assert_int_equal(of_run("auto", open), here);
     assert_int_equal(of_run("f32", bf16), UPS_PRECISION_F32);
     assert_int_equal(of_run("bf16", f32), UPS_PRECISION_BF16);
+    assert_int_equal(of_run("fp16", f32), UPS_PRECISION_F16);
+    assert_int_equal(of_run("auto", fp16), UPS_PRECISION_F16);
 }
 
 /* With a warning: the checkpoint tells it, too. */

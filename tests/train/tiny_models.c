@@ -157,7 +157,7 @@ static void unbuild(tiny_models *m) {
 /* Random values in every parameter, those that start at zero too, so that every input matters. */
 static void write_random(ups_parameters *parameters, ups_device *device, char *path) {
     ups_error error;
-    check(ups_parameters_allocate(parameters, device, false, false, 1, &error), &error);
+    check(ups_parameters_allocate(parameters, device, false, UPS_F32, 1, &error), &error);
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *p = ups_parameters_get(parameters, i);
         float *values = malloc((size_t)p->elements * sizeof(float));

@@ -71,7 +71,7 @@ static ups_status create(bench *b, const ups_device_options *device, int axes, i
     b->graph = ups_graph_create(b->parameters, UPS_F32);
     b->field = ups_graph_input(b->graph, "field", UPS_F32, UPS_SHAPE(b->frames, b->elements));
     ups_graph_keep(b->graph, ups_encoder_build(b->graph, &reference, &shape, b->field, UPS_NO_VALUE));
-    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, false, false, 1, error));
+    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, false, UPS_F32, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t count = (size_t)(b->frames * b->elements);
     float *host = malloc(count * sizeof *host);

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "base/system/threads.h"
 #include "model/cpu/device.h"
+#include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -13,14 +14,17 @@
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
-enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, PROFILE };
+enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] = {"dtype", 0, "TYPE",
-               "float32 or bfloat16: of the matrix products and what lies between them (default: the faster here)"},
+    [DTYPE] =
+        {"dtype", 0, "TYPE",
+         "float32, bfloat16 or float16: of the matrix products and what lies between them (default: the fastest here)"},
     [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "NAME", "auto (default), cpu or cuda"},
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
+    [CHECKPOINTING] = {"activation-checkpointing", 0, "MODE",
+                       "none (default), cheap or block: what is recomputed in backward instead of kept"},
     [PROFILE] = {"profile", 0, NULL, "also print the time of each op; it slows a step down a little"},
 };
 static const ups_usage usage = {
@@ -62,11 +66,12 @@ static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *er
 }
 
 static ups_status create(bench *b, const ups_device_options *device, int64_t batch, ups_dtype compute,
-                         ups_error *error) {
+                         ups_checkpointing checkpointing, ups_error *error) {
     ups_operator_options reference = ups_operator_defaults();
     UPS_TRY(ups_device_open(device, &b->device, error));
     b->parameters = ups_parameters_create();
     b->graph = ups_graph_create(b->parameters, compute);
+    b->graph->checkpointing = checkpointing;
     ups_shape latents = UPS_SHAPE(batch, reference.tokens, reference.dim);
     b->z = ups_graph_input(b->graph, "z", UPS_F32, latents);
     b->target = ups_graph_input(b->graph, "target", UPS_F32, latents);
@@ -74,7 +79,7 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     ups_value next = ups_operator_build(b->graph, &reference, b->z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
     ups_value loss = ups_loss_mse(b->graph, next, b->target);
     ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
-    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute == UPS_BF16, 1, error));
+    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
     UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->first_moment, error));
@@ -94,7 +99,8 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
         .gradients = ups_parameters_gradients(b->parameters),
         .first_moment = b->first_moment,
         .second_moment = b->second_moment,
-        .bf16 = ups_parameters_bf16(b->parameters),
+        .compute = ups_parameters_weights(b->parameters)->compute,
+        .compute_dtype = ups_parameters_weights(b->parameters)->compute_dtype,
         .learning_rate = 1e-3f,
         .beta1 = 0.9f,
         .beta2 = 0.999f,
@@ -124,14 +130,15 @@ static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool 
     ups_step_profile profile = ups_step_profile_get(b->step);
     json_t *rows = json_array();
     double to_ms = 1e3 / (double)steps;
-    if (!as_json) printf("%-16s %10s %10s\n", "ms a step", "forward", "backward");
+    if (!as_json) printf("%-16s %10s %10s %10s\n", "ms a step", "forward", "backward", "recompute");
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         double forward = profile.forward[kind] * to_ms, backward = profile.backward[kind] * to_ms;
+        double recompute = profile.recompute[kind] * to_ms;
         if (forward + backward <= 0.0) continue;
-        const char *name = ups_op_describe((ups_op_kind)kind)->name;
-        json_array_append_new(rows,
-                              json_pack("{s:s, s:f, s:f}", "op", name, "forward_ms", forward, "backward_ms", backward));
-        if (!as_json) printf("%-16s %10.2f %10.2f\n", name, forward, backward);
+        const char *name = ups_op_name((ups_op_kind)kind);
+        json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f}", "op", name, "forward_ms", forward, "backward_ms",
+                                              backward, "recompute_ms", recompute));
+        if (!as_json) printf("%-16s %10.2f %10.2f %10.2f\n", name, forward, backward, recompute);
     }
     json_array_append_new(
         rows, json_pack("{s:s, s:f, s:f}", "op", "adamw", "forward_ms", optimizer * 1e3, "backward_ms", 0.0));
@@ -154,15 +161,16 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
         qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
         qsort(optimizer, (size_t)steps, sizeof *optimizer, ascending);
         double median = seconds[steps / 2];
-        json_t *facts =
-            json_pack("{s:s, s:i, s:s, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name, "threads",
-                      b->device->threads, "dtype", ups_dtype_name(compute), "batch", (json_int_t)batch, "params",
-                      (json_int_t)ups_parameters_trainable(b->parameters), "ms_per_step", median * 1e3, "fastest_ms",
-                      seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
+        json_t *facts = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name,
+                                  "threads", b->device->threads, "dtype", ups_dtype_name(compute), "batch",
+                                  (json_int_t)batch, "params", (json_int_t)ups_parameters_trainable(b->parameters),
+                                  "activation_bytes", (json_int_t)ups_step_memory(b->step).activations, "ms_per_step",
+                                  median * 1e3, "fastest_ms", seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
         if (!as_json) {
-            printf("%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s\n",
-                   b->device->class->name, b->device->threads, ups_dtype_name(compute), (long long)batch, median * 1e3,
-                   seconds[0] * 1e3, (double)batch / median);
+            printf(
+                "%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f MB of activations\n",
+                b->device->class->name, b->device->threads, ups_dtype_name(compute), (long long)batch, median * 1e3,
+                seconds[0] * 1e3, (double)batch / median, (double)ups_step_memory(b->step).activations * 1e-6);
         }
         if (profile) json_object_set_new(facts, "profile", profile_of(b, steps, optimizer[steps / 2], as_json));
         if (as_json) {
@@ -176,12 +184,14 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
 }
 
 int ups_cmd_bench_step(int argc, char **argv) {
-    static const char *const dtypes[] = {"float32", "bfloat16", NULL};
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    static const char *const modes[] = {"none", "cheap", "block", NULL}; /* ups_checkpointing */
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = ups_cpu_bf16_is_fast(), device = 0;
+    int dtype = ups_cpu_bf16_is_fast(), device = 0, checkpointing = 0;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
@@ -189,6 +199,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
         if (option == DEVICE) ups_arguments_choice(&arguments, devices, &device);
         if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
+        if (option == CHECKPOINTING) ups_arguments_choice(&arguments, modes, &checkpointing);
         if (option == PROFILE) profile = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
@@ -196,10 +207,9 @@ int ups_cmd_bench_step(int argc, char **argv) {
 
     ups_error error = {0};
     bench b = {0};
-    ups_dtype compute = dtype == 1 ? UPS_BF16 : UPS_F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    ups_status status = create(&b, &where, batch, compute, &error);
-    if (status == UPS_OK) status = measure(&b, batch, compute, steps, profile, arguments.json, &error);
+    ups_status status = create(&b, &where, batch, computes[dtype], (ups_checkpointing)checkpointing, &error);
+    if (status == UPS_OK) status = measure(&b, batch, computes[dtype], steps, profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

@@ -72,7 +72,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     const struct {
         const char *what;
         size_t bytes;
-    } rows[] = {{"weights, gradients, bf16 copy", plan->parameters},
+    } rows[] = {{"weights, gradients, compute copy", plan->parameters},
                 {"optimizer state", plan->optimizer},
                 {"activations", plan->activations},
                 {"kernel workspace", plan->workspace},

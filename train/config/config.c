@@ -16,8 +16,10 @@
 
 /* ---- enumerations ---------------------------------------------------------------------------------------------- */
 
-static const cyaml_strval_t precisions[] = {
-    {"auto", UPS_PRECISION_AUTO}, {"f32", UPS_PRECISION_F32}, {"bf16", UPS_PRECISION_BF16}};
+static const cyaml_strval_t precisions[] = {{"auto", UPS_PRECISION_AUTO},
+                                            {"f32", UPS_PRECISION_F32},
+                                            {"bf16", UPS_PRECISION_BF16},
+                                            {"fp16", UPS_PRECISION_F16}};
 static const cyaml_strval_t poolings[] = {{"average", UPS_POOL_MEAN}, {"queries", UPS_POOL_QUERIES}};
 static const cyaml_strval_t update_norms[] = {{"layer_norm", UPS_UPDATE_LAYER_NORM}, {"none", UPS_UPDATE_PLAIN}};
 static const cyaml_strval_t codecs[] = {{"latent", UPS_CACHE_UPS_LATENT}, {"portable", UPS_CACHE_PORTABLE}};
@@ -268,7 +270,8 @@ static const ups_config_rule rules[] = {
     RULE("seed", "42", 0, MANY, "seed of everything random"),
     RULE("precision", "auto", 0, 0,
          "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
-         "faster, on processors with AMX, else f32; a run goes on in what it began in"),
+         "faster, on processors with AMX, else f32; fp16 (with a dynamic loss scale) is slower than f32 on processors; "
+         "a run goes on in what it began in"),
     RULE("device.name", "auto", 0, 0, "auto, cpu or cuda"),
     RULE("device.threads", "0", 0, 4096, "cores the CPU's kernels use; 0: all"),
     RULE("data.root", ".", 0, 0, "folder that the tasks' files lie in"),

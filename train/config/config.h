@@ -11,7 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum ups_precision { UPS_PRECISION_AUTO, UPS_PRECISION_F32, UPS_PRECISION_BF16 } ups_precision;
+typedef enum ups_precision {
+    UPS_PRECISION_AUTO,
+    UPS_PRECISION_F32,
+    UPS_PRECISION_BF16,
+    UPS_PRECISION_F16,
+} ups_precision;
 typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_cache_codec;
 typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
 typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;

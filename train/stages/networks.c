@@ -5,7 +5,7 @@
 #include "train/precision.h"
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
-    return ups_precision_resolve(config->precision) == UPS_PRECISION_BF16 ? UPS_BF16 : UPS_F32;
+    return ups_precision_dtype(ups_precision_resolve(config->precision));
 }
 
 int64_t ups_task_points(const ups_task *task) {
@@ -217,8 +217,6 @@ ups_status ups_networks_load(ups_parameters *parameters, ups_device *device, ups
                           path, name);
     }
     ups_safetensors_close(file);
-    if (status == UPS_OK) {
-        status = ups_parameters_allocate(parameters, device, false, compute == UPS_BF16, 0, error);
-    }
+    if (status == UPS_OK) status = ups_parameters_allocate(parameters, device, false, compute, 0, error);
     return status == UPS_OK ? ups_parameters_load(parameters, path, false, error) : status;
 }

@@ -12,9 +12,9 @@
 
 /* What training's matmuls compute in; `auto` on this machine (train/precision.h decides for a run). */
 ups_dtype ups_run_compute(const ups_run_config *config);
-/* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 is
- * noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have to
- * learn around. */
+/* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 and
+ * fp16 is noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have
+ * to learn around. */
 #define UPS_AUTOENCODER_COMPUTE UPS_F32
 int64_t ups_task_points(const ups_task *task); /* of its grid */
 ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks);

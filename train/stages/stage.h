@@ -19,7 +19,7 @@ typedef struct ups_stage_request {
 typedef struct ups_stage_plan {
     int64_t batch_size; /* windows a micro-batch: as configured, or found */
     int64_t trainable;  /* parameters, as a paper would count them */
-    size_t parameters;  /* values, gradients and the bf16 copy */
+    size_t parameters;  /* values, gradients and the compute copy */
     size_t optimizer;   /* moments and moving average */
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t inputs;

@@ -1,4 +1,5 @@
 #include "train/stages/training.h"
+#include "model/differentiate.h"
 
 #include "base/log.h"
 #include "base/sizes.h"
@@ -362,8 +363,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
 
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->device;
-    bool bf16 = ups_run_compute(t->config) == UPS_BF16;
-    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, bf16, t->config->seed, error));
+    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     t->windows = calloc((size_t)t->batch, sizeof *t->windows);
     t->scratch = calloc((size_t)t->batch, sizeof *t->scratch);
     const ups_graph **graphs = list_graphs(t);
@@ -430,6 +430,7 @@ static ups_status train(training *t, ups_error *error) {
                                 .score = NAN,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
+                                .loss_scale = ups_loss_scale_begin(ups_run_compute(t->config)),
                                 .origin = t->origin,
                                 .sampling = t->sampling};
 

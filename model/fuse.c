@@ -1,0 +1,52 @@
+#include "model/fuse.h"
+
+/* `first` makes a value that only `second` reads, as its input 0. The fused op has the inputs and attributes of the
+ * first, the output of the second, and saves the value between them. */
+static const struct pattern {
+    ups_op_kind first, second, fused;
+} patterns[] = {
+    {UPS_OP_LINEAR, UPS_OP_GELU, UPS_OP_LINEAR_GELU},
+};
+
+static int32_t readers(const ups_graph *graph, ups_value root) {
+    int32_t count = 0;
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const ups_node *node = &graph->nodes[n];
+        for (int i = 0; i < node->input_count; i++) count += ups_graph_root(graph, node->inputs[i]) == root;
+    }
+    return count;
+}
+
+/* Makes one node of `first` and `second`, in the place of `second`. */
+static bool fuse(ups_graph *graph, const ups_node *first, ups_node *second) {
+    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+        const struct pattern *pattern = &patterns[p];
+        const ups_value_info *between = &graph->values[first->output], *out = &graph->values[second->output];
+        if (first->kind != pattern->first || second->kind != pattern->second || second->inputs[0] != first->output)
+            continue;
+        if (between->keep || between->dtype != out->dtype || first->block != second->block) return false;
+        if (readers(graph, first->output) != 1) return false;
+        ups_value output = second->output;
+        *second = *first;
+        second->kind = pattern->fused;
+        second->output = output;
+        second->saved[second->saved_count++] = first->output;
+        return true;
+    }
+    return false;
+}
+
+void ups_graph_fuse(ups_graph *graph) {
+    if (graph->checkpointing == UPS_CHECKPOINTING_CHEAP) return;
+    int32_t kept = 0;
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        bool fused = n + 1 < graph->node_count && fuse(graph, &graph->nodes[n], &graph->nodes[n + 1]);
+        if (!fused) graph->nodes[kept++] = graph->nodes[n];
+    }
+    graph->node_count = kept;
+    for (int32_t n = 0; n < kept; n++) {
+        const ups_node *node = &graph->nodes[n];
+        graph->values[node->output].producer = n;
+        for (int i = 0; i < node->saved_count; i++) graph->values[node->saved[i]].producer = n;
+    }
+}

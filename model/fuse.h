@@ -1,0 +1,12 @@
+/* Fusing: pairs of ops that a device does better in one, rewritten before differentiation. The table of patterns is the
+ * same for every device; a fused op stands in the list (op.h) and so in the test of all ops. */
+#ifndef UPS_MODEL_FUSE_H
+#define UPS_MODEL_FUSE_H
+
+#include "model/graph.h"
+
+/* Rewrites what fits a pattern; values keep their numbers. Bits of results do not change. What UPS_CHECKPOINTING_CHEAP
+ * would recompute is not fused. Differentiating does this first; graphs that only run forward may ask for it. */
+void ups_graph_fuse(ups_graph *graph);
+
+#endif

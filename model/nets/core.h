@@ -1,0 +1,25 @@
+/* Cores of the operator: what changes tokens, between its input and its output. A core is a file core_NAME.c and a line
+ * of the table in core.c; configurations name it. */
+#ifndef UPS_MODEL_NETS_CORE_H
+#define UPS_MODEL_NETS_CORE_H
+
+#include "model/nets/operator_options.h"
+#include "model/ops.h"
+
+typedef struct ups_core_class {
+    const char *name, *help;
+    /* What is wrong with the options for this core; the sentence begins with "operator: ". */
+    ups_status (*check)(const ups_operator_options *options, ups_error *error);
+    /* (B, tokens, dim) float32 from (B, tokens, dim) float32. Parameters are named PREFIX.…; `first_layer`: of the
+     * random streams that drop-path may use, options->depth * 2 of them. */
+    ups_value (*build)(ups_graph *graph, const char *prefix, const ups_operator_options *options, ups_value x,
+                       uint32_t first_layer);
+} ups_core_class;
+
+extern const ups_core_class ups_core_stack;
+
+/* The table, ended by NULL, and the core of a name (NULL: the default); NULL when there is none. */
+extern const ups_core_class *const ups_cores[];
+const ups_core_class *ups_core_find(const char *name);
+
+#endif

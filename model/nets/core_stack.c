@@ -1,0 +1,39 @@
+/* The core `stack`: linear to `hidden`, `depth` pre-LayerNorm blocks, LayerNorm, linear back. */
+#include "model/nets/blocks.h"
+#include "model/nets/core.h"
+
+#include <stdio.h>
+
+static ups_status check(const ups_operator_options *o, ups_error *error) {
+    if (o->hidden % o->heads != 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: hidden (%lld) must be a multiple of heads (%d)",
+                        (long long)o->hidden, o->heads);
+    }
+    if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
+    }
+    if (!(o->drop_path >= 0 && o->drop_path < 1)) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
+    }
+    return UPS_OK;
+}
+
+static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
+                       uint32_t first_layer) {
+    x = ups_dense(g, prefix, "input", x, o->hidden, (ups_dense_options){.output_f32 = true});
+    for (int i = 0; i < o->depth; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.blocks.%d", prefix, i);
+        ups_block_options block = {.heads = o->heads,
+                                   .mlp_ratio = o->mlp_ratio,
+                                   .qk_norm = o->qk_norm,
+                                   .drop_path = o->depth > 1 ? o->drop_path * (float)i / (float)(o->depth - 1) : 0,
+                                   .layer = first_layer + 2 * (uint32_t)i};
+        x = ups_block_self(g, name, &block, x);
+    }
+    x = ups_norm(g, prefix, "norm", x, false);
+    return ups_dense(g, prefix, "output", x, o->dim, (ups_dense_options){.output_f32 = true});
+}
+
+const ups_core_class ups_core_stack = {
+    .name = "stack", .help = "pre-LayerNorm transformer blocks over all tokens", .check = check, .build = build};

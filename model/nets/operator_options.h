@@ -1,0 +1,28 @@
+/* What an operator is built from: read by the operator (operator.h) and by its cores (core.h). */
+#ifndef UPS_MODEL_NETS_OPERATOR_OPTIONS_H
+#define UPS_MODEL_NETS_OPERATOR_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ups_update_norm {
+    UPS_UPDATE_LAYER_NORM, /* the default: the update has a known scale */
+    UPS_UPDATE_PLAIN,      /* z' = z + core(…) */
+} ups_update_norm;
+
+typedef struct ups_operator_options {
+    const char *core;    /* name in the table of cores (core.h); NULL: stack */
+    int64_t tokens, dim; /* of the latents */
+    int64_t hidden;
+    int depth, heads;
+    float mlp_ratio;
+    float drop_path; /* of the last block; rises linearly from 0 at the first */
+    bool qk_norm;
+    int64_t time_hidden;      /* 64 */
+    int64_t condition_hidden; /* width of the condition's MLP */
+    int64_t parameter_count;  /* PDE parameters a sample; 0: none */
+    int64_t task_count;       /* 0: the task does not enter */
+    ups_update_norm update_norm;
+} ups_operator_options;
+
+#endif

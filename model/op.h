@@ -1,0 +1,88 @@
+/* What is known of an op: its name, its attributes, and what its backward reads and gives. Differentiation, the plan,
+ * the schedule and the step ask here; none of them has an op's name in it. What an op computes is said above its
+ * constructor (ops.h). */
+#ifndef UPS_MODEL_OP_H
+#define UPS_MODEL_OP_H
+
+#include "base/dtype.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define UPS_MAX_INPUTS 8
+#define UPS_MAX_SAVED 2
+
+/* The list: X(KIND, name). A device has one kernel a line, tests one reference and at least one case. */
+#define UPS_OPS(X)                                                                                                     \
+    X(LINEAR, linear)                                                                                                  \
+    X(LINEAR_GELU, linear_gelu)                                                                                        \
+    X(LAYER_NORM, layer_norm)                                                                                          \
+    X(RMS_NORM, rms_norm)                                                                                              \
+    X(MODULATE, modulate)                                                                                              \
+    X(RESIDUAL, residual)                                                                                              \
+    X(ADD, add)                                                                                                        \
+    X(BROADCAST, broadcast)                                                                                            \
+    X(GELU, gelu)                                                                                                      \
+    X(SILU, silu)                                                                                                      \
+    X(SCALE, scale)                                                                                                    \
+    X(ATTENTION, attention)                                                                                            \
+    X(SLICE, slice)                                                                                                    \
+    X(SELECT_FRAME, select_frame)                                                                                      \
+    X(PATCHIFY, patchify)                                                                                              \
+    X(NEIGHBORHOOD, neighborhood)                                                                                      \
+    X(POOL_TOKENS, pool_tokens)                                                                                        \
+    X(GATHER_POINTS, gather_points)                                                                                    \
+    X(FOURIER, fourier)                                                                                                \
+    X(LOSS_MSE, loss_mse)                                                                                              \
+    X(LOSS_RELATIVE, loss_relative)                                                                                    \
+    X(WEIGHTED_SUM, weighted_sum)                                                                                      \
+    X(CAST, cast)
+
+typedef enum ups_op_kind {
+#define UPS_OP_KIND(KIND, name) UPS_OP_##KIND,
+    UPS_OPS(UPS_OP_KIND)
+#undef UPS_OP_KIND
+        UPS_OP_COUNT
+} ups_op_kind;
+
+#define UPS_MAX_FREQUENCIES 16
+
+typedef struct ups_op_attributes {
+    float epsilon;             /* norms, relative loss */
+    bool output_f32;           /* linear, norms */
+    int heads;                 /* attention */
+    float drop_path;           /* residual: probability of dropping a sample's branch */
+    uint32_t layer;            /* residual: separates random streams */
+    int64_t batch;             /* broadcast */
+    float factor;              /* scale */
+    int64_t offset, length;    /* slice */
+    int64_t frame;             /* select_frame */
+    ups_dtype dtype;           /* cast */
+    bool channels_first;       /* patchify, gather_points */
+    bool periodic;             /* neighborhood */
+    int dims;                  /* patchify, neighborhood: grid axes */
+    int64_t grid[3], patch[3]; /* patchify: points along each axis and points a patch; neighborhood: grid = cells.
+                                  Slowest axis first; only `dims` used */
+    int64_t channels;          /* patchify, gather_points: C */
+    int frequency_count;
+    float frequencies[UPS_MAX_FREQUENCIES]; /* fourier */
+    float weights[UPS_MAX_INPUTS];          /* weighted_sum */
+} ups_op_attributes;
+
+typedef struct ups_op_description {
+    uint8_t gradient_inputs;          /* bit i: backward gives a gradient to input i; 0: the op has no backward */
+    uint8_t read_for[UPS_MAX_INPUTS]; /* backward reads input i for the gradients of these inputs */
+    bool backward_output;             /* backward reads the output */
+    bool saved_like_output;           /* what is saved has the output's dtype; otherwise it is float32 */
+    bool backward_saved;              /* and what forward saved */
+    uint8_t passes_gradient;          /* bit i: the gradient of input i is the output's, unchanged */
+    uint8_t compute_inputs;           /* bit i: a parameter at input i is read in the graph's compute precision */
+    bool product; /* costs far more than reading its operands: not recomputed where it can be kept */
+} ups_op_description;
+
+const char *ups_op_name(ups_op_kind kind); /* "linear" */
+const ups_op_description *ups_op_describe(ups_op_kind kind);
+
+/* The inputs that backward reads to give the gradients `wanted` (bits of inputs). */
+uint32_t ups_op_backward_inputs(ups_op_kind kind, uint32_t wanted);
+
+#endif
