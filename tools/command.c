@@ -1,6 +1,7 @@
 /* Subcommands' common ground; see command.h. getopt_long does the parsing; its messages are replaced by sentences that
  * say what would be right. The tables built for it live as long as the process, which is one command. */
 #include "tools/command.h"
+#include "base/edit_distance.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/progress.h"
@@ -35,34 +36,13 @@ static const char *option_name(const void *context, size_t index) {
 
 /* ---- nearest name ---- */
 
-static int edit_distance(const char *a, const char *b) {
-    enum { LONGEST = 63 };
-    const size_t rows = strlen(a), columns = strlen(b);
-    if (rows > LONGEST || columns > LONGEST) return INT_MAX;
-    int line[LONGEST + 1];
-    for (size_t j = 0; j <= columns; j++) line[j] = (int)j;
-    for (size_t i = 1; i <= rows; i++) {
-        int diagonal = line[0];
-        line[0] = (int)i;
-        for (size_t j = 1; j <= columns; j++) {
-            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = line[j];
-            int best = replaced;
-            if (line[j] + 1 < best) best = line[j] + 1;
-            if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
-            line[j] = best;
-        }
-    }
-    return line[columns];
-}
-
 const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
                                 const void *context) {
     const char *nearest = NULL;
-    int least = 3; /* two slips of the finger are a typo; three are another word */
+    size_t least = 3; /* two slips of the finger are a typo; three are another word */
     const char *candidate;
     for (size_t i = 0; (candidate = next(context, i)) != NULL; i++) {
-        int distance = edit_distance(word, candidate);
+        size_t distance = ups_edit_distance(word, candidate);
         const size_t length = strlen(word);
         if (length >= 3 && strncmp(word, candidate, length) == 0) distance = 1; /* the beginning of the right word */
         if (distance < least) {

@@ -7,6 +7,7 @@
 
 #include "base/config/document.h"
 #include "base/config/schema.h"
+#include "base/edit_distance.h"
 #include "base/files.h"
 
 #include <inttypes.h>
@@ -61,28 +62,9 @@ static ups_status wrong(const checker *c, const spot *s, const char *problem, co
                     ups_config_expected(c->arena, value, rule));
 }
 
-/* Levenshtein's distance, for suggestions. */
-static size_t edit_distance(const char *a, const char *b) {
-    enum { LONGEST = 64 };
-    size_t row[LONGEST + 1], a_length = strlen(a), b_length = strlen(b);
-    if (a_length > LONGEST || b_length > LONGEST) return LONGEST;
-    for (size_t j = 0; j <= b_length; j++) row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            size_t shorter = row[j - 1] < row[j] ? row[j - 1] + 1 : row[j] + 1;
-            diagonal = row[j];
-            row[j] = replaced < shorter ? replaced : shorter;
-        }
-    }
-    return row[b_length];
-}
-
 /* A typing error changes at most two letters, and not most of a short word. */
 static bool resembles(const char *written, const char *known, size_t *best) {
-    size_t distance = edit_distance(written, known), allowed = strlen(known) < 5 ? 1 : 2;
+    size_t distance = ups_edit_distance(written, known), allowed = strlen(known) < 5 ? 1 : 2;
     if (distance > allowed || distance >= *best) return false;
     *best = distance;
     return true;
