@@ -1,10 +1,11 @@
-/* How far apart two words are, for suggestions. */
+/* How far a word is from another, for suggestions to who mistyped it. */
 #ifndef UPS_BASE_EDIT_DISTANCE_H
 #define UPS_BASE_EDIT_DISTANCE_H
 
 #include <stddef.h>
 
-/* Levenshtein's distance: letters to insert, leave out or replace. 64 where a word is longer than 64 bytes. */
+/* Levenshtein's distance: letters inserted, removed or replaced. Words of more than 64 bytes are 64 from every other.
+ */
 size_t ups_edit_distance(const char *a, const char *b);
 
 #endif

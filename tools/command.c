@@ -6,7 +6,6 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,11 +77,15 @@ static void print_help(const ups_usage *usage) {
 
 /* ---- failures ---- */
 
+void ups_print_json(const json_t *document, size_t flags) {
+    json_dumpf(document, stdout, flags);
+    putchar('\n');
+}
+
 static void print_json_error(const char *code, const char *message) {
     json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_printable(message));
     if (!document) return;
-    json_dumpf(document, stdout, JSON_INDENT(2));
-    putchar('\n');
+    ups_print_json(document, JSON_INDENT(2));
     json_decref(document);
 }
 
@@ -136,8 +139,22 @@ static void __attribute__((format(printf, 2, 3))) stop_line(ups_arguments *argum
 
 /* ---- the line ---- */
 
+/* Where not NULL, commands are not run but shown: each begins to read its line, which ends there as --help would end
+ * it.
+ */
+static const ups_command_visitor *visitor;
+
+static void visit_options(const ups_usage *usage) {
+    for (size_t i = 0; i < usage->option_count + COMMON_COUNT; i++) visitor->option(usage, option_at(usage, i));
+}
+
 void ups_arguments_begin(ups_arguments *arguments, const ups_usage *usage, int argc, char **argv) {
     *arguments = (ups_arguments){.usage = usage, .argc = argc, .argv = argv, .current = -1};
+    if (visitor) {
+        visit_options(usage);
+        arguments->stop = true;
+        return;
+    }
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) { /* known before the first mistake is reported */
         if (strcmp(argv[i], "--json") == 0) arguments->json = true;
     }
@@ -319,7 +336,23 @@ static const ups_command *find_command(const ups_command_group *group, const cha
     return NULL;
 }
 
+static int visit_commands(const ups_command_group *group) {
+    for (size_t i = 0; i < group->count; i++) {
+        char *line[] = {(char *)group->commands[i].name, NULL};
+        visitor->command(group->name, &group->commands[i]);
+        group->commands[i].run(1, line);
+    }
+    return UPS_EXIT_OK;
+}
+
+void ups_command_visit(const ups_command_group *group, const ups_command_visitor *by) {
+    visitor = by;
+    visit_commands(group);
+    visitor = NULL;
+}
+
 int ups_command_dispatch(const ups_command_group *group, int argc, char **argv) {
+    if (visitor) return visit_commands(group);
     if (argc < 2) {
         print_group(group);
         return UPS_EXIT_USAGE;

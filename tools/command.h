@@ -28,6 +28,7 @@
 #define UPS_TOOLS_COMMAND_H
 
 #include "base/error.h"
+#include "base/json.h"
 #include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,6 +80,9 @@ void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum
 /* The index of the current option's value in `choices` (NULL-terminated). */
 void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index);
 
+/* Prints a result on a line or lines of its own; `flags` are Jansson's. */
+void ups_print_json(const json_t *document, size_t flags);
+
 /* All return the exit code, for `return ups_command_…`. */
 int ups_command_fail(const ups_arguments *arguments,
                      const ups_error *error); /* "ups: message"; 1, or 130 when cancelled */
@@ -103,6 +107,14 @@ typedef struct ups_command_group {
 /* Runs the command named by argv[1]; help on --help or `help [COMMAND]`; an unknown name is answered with the nearest
  * one. */
 int ups_command_dispatch(const ups_command_group *group, int argc, char **argv);
+
+/* Shows every command of a group and of the groups within it, and every option, also those that all commands have. No
+ * command runs. */
+typedef struct ups_command_visitor {
+    void (*command)(const char *group, const ups_command *command);
+    void (*option)(const ups_usage *usage, const ups_option *option);
+} ups_command_visitor;
+void ups_command_visit(const ups_command_group *group, const ups_command_visitor *visitor);
 
 /* The candidate nearest to `word` by edit distance, or NULL when none is near. `next(context, i)` gives them, NULL at
  * the end. */

@@ -37,7 +37,7 @@ const char *ups_finding_level_name(ups_finding_level level) {
 static ups_finding *__attribute__((format(printf, 5, 6)))
 add(ups_findings *findings, const char *group, const char *topic, ups_finding_level level, const char *format, ...) {
     ups_finding *finding =
-        &findings->items[findings->count < UPS_FINDINGS_MOST ? findings->count++ : findings->count - 1];
+        &findings->items[findings->count < UPS_FINDINGS_MAXIMUM ? findings->count++ : findings->count - 1];
     *finding = (ups_finding){.group = group, .topic = topic, .level = level};
     va_list list;
     va_start(list, format);

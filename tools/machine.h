@@ -16,9 +16,9 @@ typedef struct ups_finding {
     char remedy[320]; /* what to change; "" when there is nothing */
 } ups_finding;
 
-enum { UPS_FINDINGS_MOST = 32 };
+enum { UPS_FINDINGS_MAXIMUM = 32 };
 typedef struct ups_findings {
-    ups_finding items[UPS_FINDINGS_MOST];
+    ups_finding items[UPS_FINDINGS_MAXIMUM];
     int count;
 } ups_findings;
 

@@ -41,9 +41,9 @@ static size_t write_header(const char *type, int rank, const int64_t *shape, cha
 
 ups_status ups_npy_write(const char *path, ups_dtype dtype, int rank, const int64_t *shape, const void *elements,
                          ups_error *error) {
-    enum { MOST_AXES = 8 };
+    enum { MAXIMUM_AXES = 8 };
     const char *type = description(dtype);
-    if (!type || rank < 0 || rank > MOST_AXES)
+    if (!type || rank < 0 || rank > MAXIMUM_AXES)
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: an array of %s with %d axes cannot be written as NPY", path,
                         ups_dtype_name(dtype), rank);
     char header[512];

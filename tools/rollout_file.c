@@ -10,13 +10,13 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_RANK = UPS_MAX_GRID_DIMS + 2 };
+enum { MAXIMUM_RANK = UPS_MAX_GRID_DIMS + 2 };
 static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
 
 /* ---- one thing at a time: each says whether it was written ----------------------------------------------------- */
 
 static hid_t create_dataset(hid_t place, const char *name, int rank, const int64_t *shape) {
-    hsize_t size[MOST_RANK];
+    hsize_t size[MAXIMUM_RANK];
     for (int a = 0; a < rank; a++) size[a] = (hsize_t)shape[a];
     hid_t space = H5Screate_simple(rank, size, NULL);
     hid_t creation = H5Pcreate(H5P_DATASET_CREATE), set = H5I_INVALID_HID;
@@ -138,7 +138,7 @@ static bool write_tensor(hid_t file, const ups_rollouts *rollouts, const ups_rol
 static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
                        const ups_rollout *rollout) {
     const ups_sample *geometry = &rollouts->task->geometry;
-    int64_t shape[MOST_RANK] = {rollouts->frames};
+    int64_t shape[MAXIMUM_RANK] = {rollouts->frames};
     int rank = 1;
     for (int a = 0; a < geometry->dims; a++) shape[rank++] = rollouts->grid[a];
     shape[rank++] = geometry->channels;

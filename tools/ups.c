@@ -1,5 +1,5 @@
-/* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file cmd_X.c, a prototype in commands.h
- * and a line here. */
+/* `ups COMMAND …`: the table of commands, and nothing else. A new command is a file tools/commands/X.c, a prototype in
+ * commands.h and a line here. */
 #include "base/system/cancel.h"
 #include "base/system/exhausted.h"
 #include "pipeline/hdf5/storage.h"
@@ -55,7 +55,7 @@ static const ups_command commands[] = {
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
 
-static const ups_command_group ups = {
+const ups_command_group ups_commands = {
     "",
     "ups - the Universal Physics Stack: neural surrogates of partial differential equations, trained in a latent space",
     LIST(commands),
@@ -73,5 +73,5 @@ int main(int argc, char **argv) {
     ups_exit_when_out_of_memory(UPS_EXIT_FAILURE);
     signal(SIGXFSZ, SIG_IGN); /* writing beyond `ulimit -f` then fails with EFBIG, as any write may fail */
     ups_hdf5_quiet_at_exit();
-    return ups_standard_output_end(ups_command_dispatch(&ups, argc, argv));
+    return ups_standard_output_end(ups_command_dispatch(&ups_commands, argc, argv));
 }

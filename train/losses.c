@@ -1,40 +1,40 @@
 #include "train/losses.h"
 
-unsigned ups_losses_due(const ups_loss_config *const *losses, int count, int64_t step) {
+unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t step) {
     unsigned mask = 0;
-    for (int i = 0; i < count; i++) {
-        bool due = losses[i]->weight > 0 && step >= losses[i]->from && step % losses[i]->every == 0;
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        bool due = losses[i].weight > 0 && step >= losses[i].from && step % losses[i].every == 0;
         if (due) mask |= 1u << i;
     }
     return mask;
 }
 
-static int64_t common_multiple(int64_t a, int64_t b, int64_t most) {
+static int64_t common_multiple(int64_t a, int64_t b, int64_t maximum) {
     int64_t divisor = a;
     for (int64_t rest = b; rest != 0;) {
         int64_t next = divisor % rest;
         divisor = rest;
         rest = next;
     }
-    return a / divisor > most / b ? most : a / divisor * b;
+    return a / divisor > maximum / b ? maximum : a / divisor * b;
 }
 
 /* Until another loss begins, masks repeat with the common multiple of `every`: a run of any length is looked through at
  * once. */
-int ups_losses_masks(const ups_loss_config *const *losses, int count, int64_t steps, unsigned *masks) {
+int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned *masks) {
     int64_t period = 1;
-    for (int i = 0; i < count; i++) {
-        if (losses[i]->weight > 0) period = common_multiple(period, losses[i]->every, steps);
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        if (losses[i].weight > 0) period = common_multiple(period, losses[i].every, steps);
     }
     int found = 0;
     for (int64_t begin = 0, next; begin < steps; begin = next) {
         next = steps;
-        for (int i = 0; i < count; i++) {
-            if (losses[i]->weight > 0 && losses[i]->from > begin && losses[i]->from < next) next = losses[i]->from;
+        for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+            if (losses[i].weight > 0 && losses[i].from > begin && losses[i].from < next) next = losses[i].from;
         }
         int64_t end = next - begin < period ? next : begin + period;
         for (int64_t step = begin; step < end; step++) {
-            unsigned mask = ups_losses_due(losses, count, step);
+            unsigned mask = ups_losses_due(losses, step);
             bool known = false;
             for (int i = 0; i < found; i++) known = known || masks[i] == mask;
             if (!known) masks[found++] = mask;

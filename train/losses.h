@@ -9,13 +9,12 @@
 #include "train/config/config.h"
 
 #define UPS_MAX_TERMS 64
-#define UPS_MAX_LOSSES 8 /* of a stage */
 
 /* Which losses are taken at a step, as a mask: bit i for losses[i]. */
-unsigned ups_losses_due(const ups_loss_config *const *losses, int count, int64_t step);
-/* The distinct masks that occur in `steps` steps, at most 2^count, in the order in which they first occur; returns how
- * many. */
-int ups_losses_masks(const ups_loss_config *const *losses, int count, int64_t steps, unsigned *masks);
+unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t step);
+/* The distinct masks that occur in `steps` steps, at most 2^UPS_MAX_LOSSES, in the order in which they first occur;
+ * returns how many. */
+int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned *masks);
 
 /* Σ weight · mean over the batch of terms; each term is a loss op's output (B). */
 typedef struct ups_objective {

@@ -10,20 +10,20 @@ char *ups_run_model_path(const ups_run_config *config, ups_stage stage) {
     return ups_run_path(config, "%s.safetensors", ups_stage_name(stage));
 }
 
-static ups_status read_stage(const json_t *entry, const char *where, ups_stage of, ups_stage_state *stage,
-                             ups_error *error) {
+/* What trains nothing has neither steps nor weights. */
+static ups_status read_stage(const json_t *entry, const char *where, const char *name, bool trained,
+                             ups_stage_state *stage, ups_error *error) {
     const char *weights = NULL;
     UPS_TRY(ups_json_integer(entry, "steps", where, &stage->steps, error));
     UPS_TRY(ups_json_string(entry, "weights", where, &weights, error));
-    if (stage->steps < 0 || (of != UPS_STAGE_CACHE && stage->steps == 0)) {
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'steps' of the %s is %lld; %s was expected", where,
-                        ups_stage_name(of), (long long)stage->steps, of == UPS_STAGE_CACHE ? "0" : "1 or more");
+    if (stage->steps < 0 || (trained && stage->steps == 0)) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'steps' of the %s is %lld; %s was expected", where, name,
+                        (long long)stage->steps, trained ? "1 or more" : "0");
     }
     size_t digits = strspn(weights, "0123456789abcdef");
-    if (weights[digits] || digits != (of == UPS_STAGE_CACHE ? 0 : sizeof stage->weights - 1)) {
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'weights' of the %s is '%.40s'; %s was expected", where,
-                        ups_stage_name(of), weights,
-                        of == UPS_STAGE_CACHE ? "nothing" : "a hash of 32 hexadecimal digits");
+    if (weights[digits] || digits != (trained ? sizeof stage->weights - 1 : 0)) {
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: 'weights' of the %s is '%.40s'; %s was expected", where, name,
+                        weights, trained ? "a hash of 32 hexadecimal digits" : "nothing");
     }
     snprintf(stage->weights, sizeof stage->weights, "%s", weights);
     stage->finished = true;
@@ -42,9 +42,11 @@ ups_status ups_run_state_read(const ups_run_config *config, ups_run_state *state
             status = ups_fail(error, UPS_ERR_FORMAT, "%s: an object was expected; remove the file to begin anew", path);
         }
         for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
-            const json_t *entry = json_object_get(json, ups_stage_name((ups_stage)s));
+            const char *name = ups_stage_name((ups_stage)s);
+            const json_t *entry = json_object_get(json, name);
             if (!entry) continue;
-            status = read_stage(entry, path, (ups_stage)s, &state->stage[s], error);
+            bool trained = ups_run_training(config, (ups_stage)s) != NULL;
+            status = read_stage(entry, path, name, trained, &state->stage[s], error);
             if (status != UPS_OK)
                 ups_fail_within(error, "the run's state is damaged (restore the file, or remove it to begin anew)");
         }

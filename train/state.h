@@ -7,8 +7,8 @@
 
 typedef struct ups_stage_state {
     bool finished;
-    int64_t steps;    /* optimizer steps it took; 0 for the cache */
-    char weights[33]; /* XXH3 of the exported weights; "" for the cache */
+    int64_t steps;    /* optimizer steps it took; 0 for a stage that trains nothing */
+    char weights[33]; /* XXH3 of the exported weights; "" for a stage that trains nothing */
 } ups_stage_state;
 
 typedef struct ups_run_state {

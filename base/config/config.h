@@ -1,67 +1,95 @@
-/* Configuration: YAML, checked before anything runs.
+/* Configuration: YAML, checked before anything runs, into a struct.
  *
- * A command describes its configuration as a libcyaml schema (which names the keys and types and where they go in a
- * struct) and a table of rules beside it (defaults, ranges, help). Loading applies `--set a.b=c` overrides, checks the
- * document against both and reports the first mistake with file, line, key and what would be right (mistakes in an
- * override as
- * "--set a.b=c: …"), puts defaults where keys are absent, and fills the struct.
+ * A key stands once, in the table of its section: name, type, place in the struct, default value, range, help. Reading,
+ * default values, checks, printing, the list of all keys and suggestions for unknown ones come from these tables.
+ * Loading applies `--set a.b=c` overrides, fills in default values, and reports the first mistake with file, line, key
+ * and what would be right (mistakes in an override as "--set a.b=c: …").
  *
- * What is absent: a key with a default takes it; a mapping that lies in its parent's struct is as good as an empty one,
- * so that its own keys' defaults apply; a key marked CYAML_FLAG_OPTIONAL without a default stays zero or NULL; any
- * other is required.
- *
- * Types: CYAML_INT, _UINT, _BOOL, _ENUM, _FLOAT, _STRING, _MAPPING, _SEQUENCE, _SEQUENCE_FIXED, _IGNORE; the root is a
- * mapping with CYAML_FLAG_POINTER. Relative paths in a document are the caller's business. */
+ * A section that is absent is as good as an empty one; a key that is absent takes its default value, and is required
+ * where it has none. Relative paths in a document are the caller's business. */
 #ifndef UPS_BASE_CONFIG_CONFIG_H
 #define UPS_BASE_CONFIG_CONFIG_H
 
 #include "base/error.h"
-#include <cyaml/cyaml.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* What a key's type alone cannot say. `path` is the key's full name with "[]" for list items: "tasks[].name",
- * "train.learning_rate". A rule whose path the schema lacks is reported at every load. */
-typedef struct ups_config_rule {
-    const char *path;
-    const char *fallback; /* default as YAML text ("0.001", "[]", "auto"), or NULL when there is none */
-    double minimum,
-        maximum;      /* inclusive; INFINITY (or 9e15 and more) for none; both 0: no range. For a list, of each item */
-    const char *help; /* one line for `ups config keys` and the reference in docs/ */
-    const char *word; /* a word that a number's key also takes, such as "auto", or NULL; free of the range … */
-    int64_t word_value; /* … and the number it stands for in the struct */
-    /* What is wrong with a text, and what would be right: "is empty; name a directory". NULL where nothing is. */
-    const char *(*objection)(const char *text);
-} ups_config_rule;
+typedef enum ups_config_type {
+    UPS_CONFIG_SECTION, /* a mapping with keys of its own */
+    UPS_CONFIG_BOOL,
+    UPS_CONFIG_INT32,
+    UPS_CONFIG_INT64,
+    UPS_CONFIG_UINT64,
+    UPS_CONFIG_FLOAT,
+    UPS_CONFIG_DOUBLE,
+    UPS_CONFIG_CHOICE,  /* an enumeration that counts from 0 */
+    UPS_CONFIG_TEXT,    /* char * */
+    UPS_CONFIG_REMOVED, /* a key of earlier versions: refused with its help, which says what to do instead */
+} ups_config_type;
+
+#define UPS_CONFIG_UNBOUNDED 9e15 /* as a bound of a range: none; where doubles stop telling whole numbers apart */
+
+typedef struct ups_config_key {
+    const char *name;          /* NULL ends a table */
+    ups_config_type type;      /* of a list: of its items */
+    size_t offset;             /* in the whole struct; for keys of a list's items, in the item. Of a section: 0 */
+    const char *default_value; /* YAML text ("0.001", "[]", "auto"), or NULL */
+    struct {
+        double minimum, maximum;
+    } range;                           /* inclusive; of a number, of a text's length, of a list's items. Both 0: none */
+    const char *help;                  /* one line; may be NULL */
+    const struct ups_config_key *keys; /* of a section */
+    const char *const *choices;        /* of an enumeration: names by value, then NULL */
+    const char *word;                  /* "auto": a number's key takes it too; 0 in the struct */
+    const char *(*objection)(const char *text); /* what is wrong with a text ("is empty; name a directory"), or NULL */
+    struct {
+        size_t count_offset, item_size;        /* of the `unsigned` number of items, beside a pointer to them */
+        unsigned minimum_items, maximum_items; /* 0: any number */
+    } list;                                    /* item_size 0: no list */
+} ups_config_key;
+
+/* How tables are written. UPS_CONFIG_KEY(struct, type, name, member, default value, minimum, maximum, help), then what
+ * few keys have: .choices, .word, .objection, .list. UPS_CONFIG_SUBSECTION(name, keys…). */
+#define UPS_CONFIG_KEY(owner, kind, key, member, ...)                                                                  \
+    UPS_CONFIG_ENTRY(kind, key, offsetof(owner, member), __VA_ARGS__, )
+#define UPS_CONFIG_ENTRY(kind, key, place, default_text, low, high, about, ...)                                        \
+    {                                                                                                                  \
+        .name = key, .type = UPS_CONFIG_##kind, .offset = place, .default_value = default_text, .range = {low, high},  \
+        .help = about, __VA_ARGS__                                                                                     \
+    }
+#define UPS_CONFIG_SUBSECTION(key, ...)                                                                                \
+    {                                                                                                                  \
+        .name = key, .type = UPS_CONFIG_SECTION, .keys = (const ups_config_key[]) {                                    \
+            __VA_ARGS__, {                                                                                             \
+                .name = NULL                                                                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+/* The .list of a key whose member points at items, `count` of them, at least and at most so many (0: any number). */
+#define UPS_CONFIG_LIST(owner, member, count, minimum, maximum)                                                        \
+    { offsetof(owner, count), sizeof *((owner *)0)->member, minimum, maximum }
 
 typedef struct ups_config_schema {
-    const cyaml_schema_value_t *root;
-    const ups_config_rule *rules;
-    size_t rule_count;
+    const ups_config_key *keys;
+    size_t size; /* of the struct */
 } ups_config_schema;
 
 /* Loads `path` into a newly allocated struct described by `schema`. `overrides` are texts "a.b=c" or "tasks[0].name=x",
- * the value being YAML; a list may grow by one item at its end. *value is freed with ups_config_free. Errors:
- * UPS_ERR_CONFIG, UPS_ERR_IO. */
+ * the value being YAML; a list may grow by one item at its end. *value is freed with ups_config_free, with all that it
+ * points to. Errors: UPS_ERR_CONFIG, UPS_ERR_IO. */
 ups_status ups_config_load(const char *path, const ups_config_schema *schema, const char *const *overrides,
                            size_t override_count, void **value, ups_error *error);
-void ups_config_free(const ups_config_schema *schema, void *value); /* NULL is fine */
+void ups_config_free(void *value); /* NULL is fine */
 
-/* The configuration as it will run (defaults and overrides in place), as YAML text that loads to the same values; free
- * with free(). */
+/* The configuration as it will run (default values and overrides in place), as YAML text that loads to the same values;
+ * free with free(). */
 ups_status ups_config_print(const ups_config_schema *schema, const void *value, char **text, ups_error *error);
 
-/* One key, as `ups config keys` lists it. Texts live only during the visit. */
-typedef struct ups_config_key {
-    const char *path;     /* with "[]" for list items */
-    const char *expected; /* "a number between 0 and 1", "stack or unet", "a list of mappings" */
-    const char *fallback; /* as YAML text; NULL when there is none */
-    bool required;
-    const char *help; /* "" when the rules have none */
-} ups_config_key;
-
-/* Visits every key in the schema's order, parents before their children. */
-void ups_config_each_key(const ups_config_schema *schema, void (*visit)(void *context, const ups_config_key *key),
-                         void *context);
+/* Visits every key in the tables' order, parents before their children. `path` has "[]" for list items; `expected` is
+ * "a number between 0 and 1", "stack or unet", "a list of mappings". Both live only during the visit. */
+typedef void (*ups_config_visit)(void *context, const char *path, const char *expected, const ups_config_key *key);
+void ups_config_each_key(const ups_config_schema *schema, ups_config_visit visit, void *context);
+bool ups_config_is_required(const ups_config_key *key);
 
 #endif

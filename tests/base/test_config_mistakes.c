@@ -32,6 +32,13 @@ static void an_unknown_key_is_named_and_the_nearest_known_one_suggested(void **s
                    "c.yaml:5: diffusion.temperature: there is no such key; the keys here are steps, schedule");
 }
 
+static void a_key_of_earlier_versions_is_refused_with_what_to_do_instead(void **state) {
+    assert_mistake(MINIMAL "diffusion:\n  count: 5\n", NULL,
+                   "c.yaml:5: diffusion.count: this key was removed: diffusion.steps says the same");
+    assert_mistake(MINIMAL, "diffusion.count=5",
+                   "--set diffusion.count=5: this key was removed: diffusion.steps says the same");
+}
+
 static void a_key_in_the_wrong_section_is_sent_to_the_right_one(void **state) {
     assert_mistake(MINIMAL "learning_rate: 0.1\n", NULL,
                    "c.yaml:4: learning_rate: there is no such key here; did you mean 'train.learning_rate'?");
@@ -78,21 +85,23 @@ static void numbers_out_of_range_are_told_the_range(void **state) {
                    "c.yaml:1: tasks[0].weight: -1 is out of range; a number of at least 0 was expected");
     assert_mistake(MINIMAL "train:\n  betas:\n  - 0.9\n  - 1.1\n", NULL,
                    "c.yaml:7: train.betas[1]: 1.1 is out of range; a number between 0 and 1 was expected");
-    assert_mistake("tasks: [{name: a, files: [x], crops: [[1, 0]]}]\n", NULL,
-                   "c.yaml:1: tasks[0].crops[0][1]: 0 is out of range; a whole number between 1 and 1024 was expected");
+    assert_mistake("tasks: [{name: a, files: [x], crops: [1, 0]}]\n", NULL,
+                   "c.yaml:1: tasks[0].crops[1]: 0 is out of range; a whole number between 1 and 1024 was expected");
 }
 
 static void numbers_too_large_for_their_type_are_refused(void **state) {
-    assert_mistake(MINIMAL "untouched: 2147483648\n", NULL,
-                   "c.yaml:4: untouched: '2147483648' is out of range; a whole number was expected");
-    assert_mistake(MINIMAL "untouched: 99999999999999999999\n", NULL,
-                   "c.yaml:4: untouched: '99999999999999999999' is out of range; a whole number was expected");
-    assert_mistake(MINIMAL "train: {level: 256}\n", NULL,
-                   "c.yaml:4: train.level: '256' is out of range; a whole number of at least 0 was expected");
-    assert_mistake(MINIMAL "train: {level: -1}\n", NULL,
-                   "c.yaml:4: train.level: '-1' is out of range; a whole number of at least 0 was expected");
-    assert_mistake(MINIMAL "train: {shift: -129}\n", NULL,
-                   "c.yaml:4: train.shift: '-129' is out of range; a whole number was expected");
+    assert_mistake(MINIMAL "train: {shift: 2147483648}\n", NULL,
+                   "c.yaml:4: train.shift: '2147483648' is out of range; a whole number was expected");
+    assert_mistake(MINIMAL "train: {shift: -2147483649}\n", NULL,
+                   "c.yaml:4: train.shift: '-2147483649' is out of range; a whole number was expected");
+    assert_mistake(MINIMAL "train: {seed: 18446744073709551616}\n", NULL,
+                   "c.yaml:4: train.seed: '18446744073709551616' is out of range; a whole number of at least 0 was "
+                   "expected");
+    assert_mistake(MINIMAL "train: {seed: -1}\n", NULL,
+                   "c.yaml:4: train.seed: '-1' is out of range; a whole number of at least 0 was expected");
+    assert_mistake(MINIMAL "train: {steps: 9223372036854775808}\n", NULL,
+                   "c.yaml:4: train.steps: '9223372036854775808' is out of range; a whole number of at least 1 was "
+                   "expected");
     assert_mistake(MINIMAL "train: {clip: 1e39}\n", NULL,
                    "c.yaml:4: train.clip: '1e39' is out of range; a number was expected");
     assert_mistake(MINIMAL "train: {learning_rate: 1e400}\n", NULL,
@@ -156,8 +165,6 @@ static void a_missing_key_is_told_with_its_help(void **state) {
                    "c.yaml:1: the key 'tasks' is missing; a list of 1 to 4 mappings was expected (what is trained on)");
     assert_mistake("tasks:\n- name: a\n  files: [x]\n- files: [y]\n", NULL,
                    "c.yaml:4: tasks[1]: the key 'name' is missing; text was expected (what the task is called)");
-    assert_mistake(MINIMAL "diffusion:\n  steps: 4\n", NULL,
-                   "c.yaml:4: diffusion: the key 'schedule' is missing; text was expected");
 }
 
 static void a_key_given_twice_is_told_with_both_places(void **state) {
@@ -173,9 +180,9 @@ static void lists_of_the_wrong_length_are_told_the_right_one(void **state) {
     assert_mistake("tasks: [{name: a, files: []}]\n", NULL,
                    "c.yaml:1: tasks[0].files: the list has 0 items; a list of at least 1 texts was expected");
     assert_mistake(MINIMAL "train: {betas: [0.1]}\n", NULL,
-                   "c.yaml:4: train.betas: the list has 1 item; a list of exactly 2 numbers was expected");
-    assert_mistake(MINIMAL "train: {betas: [0.1, 0.2, 0.3]}\n", NULL,
-                   "c.yaml:4: train.betas: the list has 3 items; a list of exactly 2 numbers was expected");
+                   "c.yaml:4: train.betas: the list has 1 item; a list of 2 to 3 numbers was expected");
+    assert_mistake(MINIMAL "train: {betas: [0.1, 0.2, 0.3, 0.4]}\n", NULL,
+                   "c.yaml:4: train.betas: the list has 4 items; a list of 2 to 3 numbers was expected");
 }
 
 static void texts_of_the_wrong_length_are_refused(void **state) {
@@ -276,8 +283,6 @@ static void mistakes_in_overrides_name_the_override(void **state) {
         "--set train={steps: x}: train.steps: 'x' is not a whole number; a whole number of at least 1 was expected");
     assert_mistake(MINIMAL, "tasks[0].name=", "--set tasks[0].name=: no value stands here; text was expected");
     assert_mistake(MINIMAL, "core=", "--set core=: no value stands here; stack or unet was expected");
-    assert_mistake(MINIMAL, "diffusion.steps=4",
-                   "--set diffusion.steps=4: diffusion: the key 'schedule' is missing; text was expected");
 }
 
 static void overrides_that_lead_nowhere_are_refused(void **state) {
@@ -312,6 +317,7 @@ static void overrides_that_lead_nowhere_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unknown_key_is_named_and_the_nearest_known_one_suggested),
+        cmocka_unit_test(a_key_of_earlier_versions_is_refused_with_what_to_do_instead),
         cmocka_unit_test(a_key_in_the_wrong_section_is_sent_to_the_right_one),
         cmocka_unit_test(text_where_a_number_belongs_is_told_with_the_range),
         cmocka_unit_test(numbers_out_of_range_are_told_the_range),

@@ -5,12 +5,12 @@ and written, and where the rest went.
   tests/bench/cache_build.py --ups build/tools/ups CONFIG [--set KEY=VALUE]... [--rounds 3]
 
 CONFIG is a run with a trained autoencoder and one task, best all of it in the training split; its cache is built anew each round. Prints one JSON
-line of medians: frames/s of both and their ratio, processor time a frame in microseconds of both and of each stage, how much of the processors the
+line of medians: frames/s of both and their ratio, CPU time a frame in microseconds of both and of each stage, how much of the processors the
 build used, and its rate in each tenth of the trajectories relative to the mean (whether a long build slows down).
 
 `ratio` is to the faster way of encoding: as many encoders beside each other as there are processors (`apart`), or one on all of them (`fused`);
 `fused_ratio` is to the latter. Both fall when the machine is shared, for the build has more threads to wait with; `processor_ratio` is what an idle
-machine would give: the encoder's processor time over all that the build takes.
+machine would give: the encoder's CPU time over all that the build takes.
 """
 import argparse, json, statistics, subprocess
 

@@ -5,7 +5,7 @@
 
 LATENTS.npy is an array (sample, time, token, dim) float16, as `ups cache export` writes it. Without CODEC_PEERS.py, which prints a line
 {"codec", "ratio", "encode_gb_s", "decode_gb_s"} each, zstd and Blosc of numcodecs are measured here. Prints a JSON line for each file: our
-figures, the best peer's, and the quotients; medians over the rounds, in processor time; then the mean ratio over those with more than two times. Exit code 1
+figures, the best peer's, and the quotients; medians over the rounds, in CPU time; then the mean ratio over those with more than two times. Exit code 1
 when a ratio is below the best peer's, a decode below 1.6 GB/s or an encode below 0.5 GB/s of latents (static ones, a few kilobytes each,
 apart), or the mean ratio below 3.
 """

@@ -13,8 +13,9 @@
 #include "base/system/threads.h"
 #include "cache/store/group.h"
 #include "cache/store/source.h"
-#include "tools/repair.h"
+#include "train/cache_build/repair.h"
 #include "train/data/latents.h"
+#include "train/session.h"
 
 #include <fts.h>
 #include <stdio.h>
@@ -284,7 +285,7 @@ static bool all_train(attack *a, bool keep, bool *wrong) {
     return all;
 }
 
-/* Verifies every group; how many findings there were. The reports are for mend_all. */
+/* Verifies every group; how many findings there were. The reports are for repair_all. */
 static int64_t examine(attack *a) {
     int64_t findings = 0;
     ups_error error;
@@ -298,7 +299,7 @@ static int64_t examine(attack *a) {
 }
 
 /* Repairs what was found; `failed` says what could not be. */
-static void mend_all(attack *a, ups_error *failed) {
+static void repair_all(attack *a, ups_error *failed) {
     ups_error error;
     failed->code = UPS_OK;
     for (int64_t g = 0; g < a->path_count; g++) {
@@ -333,7 +334,7 @@ static int attack_once(attack *a) {
     a->served_training += trained;
     a->refused_training += !trained;
     if (wrong) answer = "training read something else";
-    mend_all(a, &failed);
+    repair_all(a, &failed);
     if (failed.code != UPS_OK) answer = failed.message;
     int differing = restore(a);
     if (differing > 0 && !answer) answer = "files are not as they were after the repair";
@@ -366,7 +367,7 @@ int main(int argc, char **argv) {
         printf("attack: %s is not sound to begin with\n", a.cache);
         return 2;
     }
-    mend_all(&a, &error);
+    repair_all(&a, &error);
     double began = ups_now();
     for (int64_t i = 0; i < changes; i++) wrong_answers += attack_once(&a);
     printf("%lld changes of %zu files in %.0f s: %lld wrong answers; training refused %lld, read what it was in %lld\n",

@@ -2,27 +2,27 @@
 command succeeds without reaching the fault. It ends with exit code 1 and one sentence; nothing half-written has a final
 name; and the same command without the fault ends with the bytes of an undisturbed run.
 
-Usage: test_write_faults.py UPS FAULTS [TEST...]. UPS_TEST_FAULTS=all tries every n of every fault (some minutes);
-otherwise some, at random."""
+UPS_TEST_FAULTS=all tries every n of every fault (some minutes); otherwise some, at random."""
 
 import json
 import os
 import random
 import re
-import shutil
 import signal
-import unittest
+from pathlib import Path
 
-from injection import ALL, FaultTests
-from skipping import main
-from tiny_run import CONFIG, metrics, tree
+import pytest
+
+from commands import must, ups
+from injection import ALL, numbers, with_fault
+from tiny_run import CONFIG, Sandbox
 
 SOME = 8  # of the faults, where not all are tried
-METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
+SAMPLES = 6  # of the run's data
 
 # One task, few samples, few steps: what is written is small, and of every kind.
-SMALL = (CONFIG[:CONFIG.index("  - name: darcy")] + CONFIG[CONFIG.index("model:"):])
-SMALL = re.sub(r"steps: 60", "steps: 8", SMALL).replace("validate_every: 30", "validate_every: 4")
+SMALL = CONFIG[:CONFIG.index("  - name: darcy")] + CONFIG[CONFIG.index("model:"):]
+SMALL = SMALL.replace("steps: 60", "steps: 8").replace("validate_every: 30", "validate_every: 4")
 SMALL = SMALL.replace("checkpoint_every: 10", "checkpoint_every: 4").replace("warmup_steps: 4", "warmup_steps: 2")
 SMALL = SMALL.replace("log_every: 10", "log_every: 2").replace("rollout_steps: 3", "rollout_steps: 2")
 
@@ -35,167 +35,107 @@ FAULTY = [("write", "+:ENOSPC", "No space left on device; make room"), ("write",
           ("mkdir", "+:EROFS", "Read-only file system; it is mounted"), ("link", "+:ENOSPC", "No space left on device"),
           ("write,sync,rename,open,space,mkdir,link,close,unlink", ":kill", "killed")]
 
-
 # A descriptor whose data was synced, or that only held a lock, may be closed badly. What is published is looked after.
 # A shard that is whole under its name is taken as built; its directory is synced once more then. Entering the builders of
 # a group is tried again.
 COSTS_NOTHING = r"^close (?!.*\.ups-partial-)|^sync .*/latent/c/\d+/0/0$|/\.building(/|$)"
 
 
-class WriteFaults(FaultTests):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        os.mkdir(cls.folder)
-        cls.config = cls.runs.config("small", SMALL, output=os.path.join(cls.folder, "run"))
-        cls.states = {}
-        cls.state("empty")
-        cls.runs.must("train", cls.config, "--stage", "autoencoder")
-        cls.state("encoder")
-        cls.runs.must("cache", "build", cls.config)
-        cls.state("cached")
-        cls.runs.must("train", cls.config, "--stage", "operator")
-        cls.state("trained")
-        shutil.copytree(cls.states["cached"], cls.runs.path("state-damaged"), symlinks=True)
-        cls.states["damaged"] = cls.runs.path("state-damaged")
-        group = os.path.join(cls.states["damaged"], "run/cache/advection/train")
-        with open(os.path.join(group, "latent/c/0/0/0/0"), "r+b") as shard:
-            shard.write(b"\x55\xaa\x55")
-        os.truncate(os.path.join(group, "latent/zarr.json"), 100)
+@pytest.fixture(scope="module")
+def sandbox(runs):
+    made = Sandbox(runs)
+    config = made.config = runs.config("small", SMALL, output=made.path("run"))
+    for state, command in (("encoder", ["train", config, "--stage", "autoencoder"]), ("cached", ["cache", "build", config]),
+                           ("trained", ["train", config, "--stage", "operator"])):
+        runs.must(*command)
+        made.keep(state)
+    made.begin("cached")
+    group = made.path("run", "cache", "advection", "train")
+    with open(os.path.join(group, "latent/c/0/0/0/0"), "r+b") as shard:
+        shard.write(b"\x55\xaa\x55")
+    os.truncate(os.path.join(group, "latent/zarr.json"), 100)
+    made.keep("damaged")
+    return made
 
-    @classmethod
-    def state(cls, name):
-        cls.states[name] = cls.runs.path("state-" + name)
-        shutil.copytree(cls.folder, cls.states[name], symlinks=True)
 
-    def begin(self, state):
-        shutil.rmtree(self.folder)
-        shutil.copytree(self.states[state], self.folder, symlinks=True)
+def one_line(sandbox, done, words, what):
+    assert done.returncode == 1, what + done.stderr + done.stdout
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("[")]  # [clock]: log
+    assert len(lines) == 1, what + done.stderr
+    assert re.search(r"^ups: .*" + re.escape(os.path.dirname(sandbox.folder)), lines[0]), what
+    assert re.search(words, lines[0]), what
 
-    def look(self):
-        """What lies there, but for what holds the clock, of which only the rest counts."""
-        found = tree(self.folder)
-        for name in found:
-            base, path = os.path.basename(name), os.path.join(self.folder, name)
-            if base == METRICS:
-                found[name] = metrics(os.path.dirname(path), clock=False)
-            elif base == EVALUATION:
-                with open(path, encoding="utf-8") as file:
-                    found[name] = [line for line in file if "seconds" not in line]
-            elif base.endswith(".html"):
-                with open(path, encoding="utf-8") as file:
-                    found[name] = re.sub(r"\d\d:\d\d", "", file.read())
-        return found
 
-    def one_sentence(self, done, words, what):
-        self.assertEqual(done.returncode, 1, what + done.stderr + done.stdout)
-        lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("[")]  # [clock]: log
-        self.assertEqual(len(lines), 1, what + done.stderr)
-        self.assertRegex(lines[0], r"^ups: .*" + re.escape(os.path.dirname(self.folder)), what)
-        self.assertRegex(lines[0], words, what)
+def nothing_torn(sandbox, before, after, what):
+    """What has a final name is as it was, or as an undisturbed run leaves it, or, in the middle of a run, whole."""
+    for name, content in sandbox.look().items():
+        path = Path(sandbox.folder, name)
+        if content in (None, before.get(name), after.get(name)) or path.is_symlink() or ".ups-" in name or path.name in ("lock", "metrics.jsonl"):
+            continue
+        if path.suffix == ".json" or path.name.startswith("builder-"):
+            json.loads(path.read_text())
+        elif path.suffix == ".safetensors":
+            whole = path.read_bytes()
+            head = int.from_bytes(whole[:8], "little")
+            ends = [tensor["data_offsets"][1] for key, tensor in json.loads(whole[8:8 + head]).items() if key != "__metadata__"]
+            assert len(whole) == 8 + head + max(ends), what + name
+        else:
+            pytest.fail(what + name + " is neither what it was nor what it was to be")
 
-    def nothing_torn(self, what):
-        """What has a final name is as it was, or as an undisturbed run leaves it, or, in the middle of a run, whole."""
-        for name, content in self.look().items():
-            base, path = os.path.basename(name), os.path.join(self.folder, name)
-            if content in (None, self.before.get(name), self.after.get(name)) or os.path.islink(path):
+
+def counted(sandbox, state, arguments, calls):
+    """How many of these calls an undisturbed run makes."""
+    sandbox.begin(state)
+    done, struck = with_fault(sandbox, arguments, f"{calls}:1+:none")
+    assert done.returncode == 0, done.stderr
+    return len(struck)
+
+
+def try_all(sandbox, state, arguments, *again):
+    """Runs that meet a fault, each with one after it that does not. `again`: options of the command that goes on after a failure."""
+    sandbox.begin(state)
+    before = sandbox.look()
+    must(*arguments, "--quiet")
+    after = sandbox.look()
+    assert counted(sandbox, state, arguments, "write") > 0, "no write was seen: the faults do not reach the command"
+    for calls, how, words in FAULTY if ALL else random.sample(FAULTY, SOME):
+        for n in numbers(counted(sandbox, state, arguments, calls)):
+            sandbox.begin(state)
+            fault = f"{calls}:{n}{how}"
+            done, struck = with_fault(sandbox, arguments, fault)
+            what = f"\nups {' '.join(arguments)}, {fault}, struck {struck[:1]}\n"
+            if words is None or not struck:
+                assert done.returncode == 0, what + done.stderr
+                assert sandbox.look() == after, what
                 continue
-            if ".ups-" in name or base in ("lock", METRICS):
+            if words == "killed":
+                assert done.returncode == -signal.SIGKILL, what + done.stderr
+            elif done.returncode != 0 or not re.search(COSTS_NOTHING, struck[0]):
+                one_line(sandbox, done, words, what)
+            nothing_torn(sandbox, before, after, what)
+            if sandbox.look() == after:  # the fault met what comes after everything was in place
                 continue
-            if base.endswith(".json") or base.startswith("builder-"):
-                with open(path, encoding="utf-8") as file:
-                    json.load(file)
-            elif base.endswith(".safetensors"):
-                with open(path, "rb") as file:
-                    head = int.from_bytes(file.read(8), "little")
-                    header = json.loads(file.read(head))
-                ends = [tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"]
-                self.assertEqual(os.path.getsize(path), 8 + head + max(ends), what + name)
-            else:
-                self.fail(what + name + " is neither what it was nor what it was to be")
-
-    def counted(self, state, arguments, calls):
-        """How many of these calls an undisturbed run makes, and how it leaves the folder."""
-        self.begin(state)
-        done, struck = self.with_fault(arguments, f"{calls}:1+:none")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return len(struck)
-
-    def disturbed(self, state, arguments, again, fault, words, may_succeed):
-        """One run that meets the fault, and one after it that does not."""
-        self.begin(state)
-        done, struck = self.with_fault(arguments, fault)
-        what = f"\nups {' '.join(arguments)}, {fault}, struck {struck[:1]}\n"
-        if words is None or not struck:
-            self.assertEqual(done.returncode, 0, what + done.stderr)
-            self.assertEqual(self.look(), self.after, what)
-            return
-        if words == "killed":
-            self.assertEqual(done.returncode, -signal.SIGKILL, what + done.stderr)
-        elif done.returncode != 0 or not re.search(may_succeed or COSTS_NOTHING, struck[0]):
-            self.one_sentence(done, words, what)
-        self.nothing_torn(what)
-        if self.look() == self.after:  # the fault met what comes after everything was in place
-            return
-        done = self.runs.run(*again, "--quiet")
-        self.assertEqual(done.returncode, 0, what + "then " + done.stderr)
-        self.assertEqual(self.look(), self.after, what)
-
-    def try_all(self, state, arguments, *again, may_succeed=None):
-        """`again`: options of the command that goes on after a failure. `may_succeed`: calls (a pattern) whose failure costs nothing."""
-        self.begin(state)
-        self.before = self.look()
-        self.runs.must(*arguments, "--quiet")
-        self.after = self.look()
-        self.assertGreater(self.counted(state, arguments, "write"), 0, "no write was seen: the faults do not reach the command")
-        counts = {}
-        for calls, how, words in FAULTY if ALL else random.sample(FAULTY, SOME):
-            if calls not in counts:
-                counts[calls] = self.counted(state, arguments, calls)
-            for n in self.numbers(counts[calls]):
-                with self.subTest(command=arguments[:2], calls=calls, n=n, how=how):
-                    self.disturbed(state, arguments, [*arguments, *again], f"{calls}:{n}{how}", words, may_succeed)
-
-    # ---- the commands ----
-
-    def output(self, name):
-        return os.path.join(self.folder, name)
-
-    def test_datagen(self):
-        self.try_all("empty", ["datagen", "advection1d", "-o", self.output("a.h5"), "-n", "3", "-t", "1", "-r", "16",
-                               "-s", "4"], "--force")
-        self.try_all("empty", ["datagen", "diffreact2d", "-o", self.output("d.h5"), "-n", "2", "-t", "1", "-r", "16",
-                               "-s", "3"], "--force")
-
-    def test_training_an_autoencoder(self):
-        self.try_all("empty", ["train", self.config, "--stage", "autoencoder"], "--resume")
-
-    def test_training_an_operator(self):
-        self.try_all("cached", ["train", self.config, "--stage", "operator"], "--resume")
-
-    def test_cache_build(self):
-        self.try_all("encoder", ["cache", "build", self.config])
-
-    def test_cache_repair(self):
-        self.try_all("damaged", ["cache", "verify", "--repair", self.config])
-
-    def test_cache_export(self):
-        for kind in ("npy", "hdf5", "zarr"):
-            self.try_all("cached", ["cache", "export", self.output("run/cache/advection/train"), "--format", kind, "-o",
-                                    self.output("latents." + kind)])
-
-    def test_looking(self):
-        cache = self.output("run/cache")
-        self.try_all("cached", ["cache", "inspect", cache, "--html", self.output("page.html")])
-        self.try_all("cached", ["cache", "inspect", cache + "/advection/train", "--png", self.output("latent.png")])
-        self.try_all("empty", ["data", "dump", os.path.join(self.runs.data, "advection.h5"), "-o",
-                               self.output("dump.npy")])
-
-    def test_evaluation_and_rollout(self):
-        self.try_all("trained", ["eval", self.config])
-        self.try_all("trained", ["rollout", self.config, "-o", self.output("rollout.h5"), "--png",
-                                 self.output("pictures")])
+            done = ups(*arguments, *again, "--quiet")
+            assert done.returncode == 0, what + "then " + done.stderr
+            assert sandbox.look() == after, what
 
 
-if __name__ == "__main__":
-    main()
+# The state to begin from; the command, where SANDBOX is the folder and CONFIG the run's configuration; what goes on after a failure.
+@pytest.mark.parametrize("state, command, again", [
+    ("empty", "datagen advection1d -o SANDBOX/a.h5 -n 3 -t 1 -r 16 -s 4", ["--force"]),
+    ("empty", "datagen diffreact2d -o SANDBOX/d.h5 -n 2 -t 1 -r 16 -s 3", ["--force"]),
+    ("empty", "train CONFIG --stage autoencoder", ["--resume"]),
+    ("cached", "train CONFIG --stage operator", ["--resume"]),
+    ("encoder", "cache build CONFIG", []),
+    ("damaged", "cache verify --repair CONFIG", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format npy -o SANDBOX/latents.npy", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format hdf5 -o SANDBOX/latents.hdf5", []),
+    ("cached", "cache export SANDBOX/run/cache/advection/train --format zarr -o SANDBOX/latents.zarr", []),
+    ("cached", "cache inspect SANDBOX/run/cache --html SANDBOX/page.html", []),
+    ("cached", "cache inspect SANDBOX/run/cache/advection/train --png SANDBOX/latent.png", []),
+    ("empty", "data dump DATA/advection.h5 -o SANDBOX/dump.npy", []),
+    ("trained", "eval CONFIG", []),
+    ("trained", "rollout CONFIG -o SANDBOX/rollout.h5 --png SANDBOX/pictures", [])])
+def test_a_command_whose_writing_fails_is_told_and_given_again_ends_in_the_same_bytes(sandbox, state, command, again):
+    arguments = command.replace("SANDBOX", sandbox.folder).replace("CONFIG", sandbox.config).replace("DATA", sandbox.runs.data).split()
+    try_all(sandbox, state, arguments, *again)

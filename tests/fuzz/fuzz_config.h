@@ -21,7 +21,7 @@ static inline void fuzz_print_and_load(const ups_config_schema *schema, fuzz_loa
     FUZZ_CHECK(fuzz_accepted(load(fuzz_file((const uint8_t *)once, strlen(once)), NULL, 0, &again, &error), &error));
     FUZZ_CHECK(ups_config_print(schema, again, &twice, &error) == UPS_OK);
     FUZZ_CHECK(strcmp(once, twice) == 0);
-    ups_config_free(schema, again);
+    ups_config_free(again);
     free(once);
     free(twice);
 }
@@ -41,7 +41,7 @@ static inline void fuzz_configuration(const uint8_t *data, size_t size, const up
     const char *path = fuzz_file(data, yaml);
     if (fuzz_accepted(load(path, overrides, count, &config, &error), &error)) {
         fuzz_print_and_load(schema, load, config);
-        ups_config_free(schema, config);
+        ups_config_free(config);
     } else {
         FUZZ_CHECK(config == NULL);
     }

@@ -44,8 +44,8 @@ def seed_caches():
             name = kind[0].replace("=", "-") if kind else "latent"
             shard = (group / "latent/c/2/0/0/0").read_bytes()
             portable = int(kind == ["portable"])
-            for mend in (0, 6):
-                put("shard", f"{name}-{mend}", bytes([portable | mend, 3, 20, 4, 31]) + shard)
+            for repaired in (0, 6):
+                put("shard", f"{name}-{repaired}", bytes([portable | repaired, 3, 20, 4, 31]) + shard)
             offset, length = struct.unpack("<QQ", shard[-68:-52])
             put("codec", f"chunk-{name}", bytes([16 | 32 | portable * 4, 20, 4, 31, 0, 20]) + shard[offset:offset + length - 4])
             put("codec", f"chunk-{name}-window", bytes([8 | 16 | 32 | portable * 4, 20, 4, 31, 3, 4]) + shard[offset:offset + length - 4])

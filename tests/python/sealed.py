@@ -4,6 +4,7 @@ import ctypes
 import ctypes.util
 import json
 import os
+from pathlib import Path
 
 
 class _Hash(ctypes.Structure):
@@ -31,8 +32,7 @@ def check_of(text):
 def rewrite(group, change):
     """Calls change(attributes.ups) of the group in a directory, and writes the document with the check it then has."""
     path = os.path.join(group, "zarr.json")
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
+    document = json.loads(Path(path).read_text())
     attributes = document["attributes"]["ups"]
     change(attributes)
     attributes["check"] = "0" * 32

@@ -1,28 +1,21 @@
-"""The operator trained without a cache, on fields that are encoded as they come: the same run, to the byte, as from the
-cache; the cache that it fills on the way; and what it refuses. Usage: test_encode.py UPS"""
+"""The operator trained without a cache, on fields that are encoded on the fly: the same run, to the byte, as from the cache, and what it
+refuses."""
 
 import json
 import os
-import random
+import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import unittest
+from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
-from skipping import main
-from tiny_run import CONFIG, PATIENCE, Runs, metrics, tree
+from tiny_run import CONFIG, metrics, tree
 
-UPS = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ups"
 ENCODE = ("--set", "data.residency=encode")
-FILL = (*ENCODE, "--set", "cache.fill=true")
 NO_MEMORY = ("--set", "data.residency_memory=0.000001")
 THREADS = ("--set", "data.decode_threads=3")
-KILLS = 4
 
 
 def cache(folder, *splits):
@@ -31,281 +24,223 @@ def cache(folder, *splits):
     return {name: hashed for name, hashed in found.items() if name.split(os.sep)[1:2] and name.split(os.sep)[1] in splits}
 
 
-class Encode(unittest.TestCase):
-    """`before` has a trained encoder and no cache; `cached` is the whole run. All runs lie in the same folder, one after
-    the other, since config.yaml names it."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.runs = Runs(UPS)
-        cls.configuration = cls.runs.config("run")
-        cls.folder = cls.runs.path("run")
-        cls.runs.must("train", cls.configuration, "--stage", "autoencoder")
-        cls.before, cls.cached = cls.runs.path("before"), cls.runs.path("cached")
-        shutil.copytree(cls.folder, cls.before)
-        cls.runs.must("train", cls.configuration)
-        shutil.copytree(cls.folder, cls.cached)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.runs.close()
-
-    def setUp(self):
-        shutil.rmtree(self.folder)
-        shutil.copytree(self.before, self.folder)
-
-    def train(self, *options):
-        return self.runs.must("train", self.configuration, "--stage", "operator", *options)
-
-    def assert_trained_as_from_the_cache(self):
-        found, expected = tree(self.folder), tree(self.cached)
-        for name in {*found, *expected}:
-            # Settings differ, and so does what clocks said; the state does not list the cache.
-            if name.startswith("cache") or name in ("config.yaml", "metrics.jsonl", "state.json"):
-                continue
-            self.assertEqual(found.get(name, "absent"), expected.get(name, "absent"), name)
-        self.assertTrue(any(name.startswith("checkpoints/operator") for name in found))
-        self.assertEqual(metrics(self.folder, clock=False), metrics(self.cached, clock=False))
-
-    # ---- the same run ----
-
-    def test_a_run_without_a_cache_is_the_run_from_the_cache_to_the_byte(self):
-        for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS), (*ENCODE, *THREADS, "--set", "data.io=threads")):
-            with self.subTest(options=options):
-                self.setUp()
-                said = self.train(*options).stderr
-                self.assertIn("fields are encoded as they come (residency: encode)", said)
-                self.assert_trained_as_from_the_cache()
-                self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
-                lines = [line for line in metrics(self.folder) if line["stage"] == "operator" and "loader" in line]
-                self.assertEqual({line["loader"]["residency"] for line in lines}, {"encode"})
-                self.assertEqual(lines[-1]["loader"]["resident_share"] == 1, NO_MEMORY[1] not in options)
-
-    def test_auto_encodes_where_no_complete_cache_is_and_says_so_in_a_sentence(self):
-        said = self.train().stderr
-        self.assertEqual(said.count("the cache of advection/train is not complete"), 1, said)
-        self.assert_trained_as_from_the_cache()
-        shutil.rmtree(self.folder)
-        shutil.copytree(self.cached, self.folder)
-        shutil.rmtree(os.path.join(self.folder, "cache", "darcy", "validation"))
-        said = self.train("--restart").stderr
-        self.assertIn("the cache of darcy/validation is not complete", said)
-        self.assertRegex(said, r"(\d+) of \1 encoded samples stay in memory")
-        self.assert_trained_as_from_the_cache()
-
-    def test_all_stages_without_a_cache_leave_it_out(self):
-        said = self.runs.must("train", self.configuration, *ENCODE).stderr
-        self.assertIn("cache: not built", said)
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "cache")))
-        self.assert_trained_as_from_the_cache()
-
-    def test_an_error_bound_is_held_as_the_cache_holds_it(self):
-        bound = ("--set", "cache.max_abs_error=0.01")
-        self.runs.must("cache", "build", self.configuration, *bound)
-        self.train(*bound)
-        with open(os.path.join(self.folder, "operator.safetensors"), "rb") as file:
-            expected = file.read()
-        for options in (ENCODE, (*ENCODE, *NO_MEMORY)):
-            self.train("--restart", *bound, *options)
-            with open(os.path.join(self.folder, "operator.safetensors"), "rb") as file:
-                self.assertEqual(file.read(), expected)
-        with open(os.path.join(self.cached, "operator.safetensors"), "rb") as file:
-            self.assertNotEqual(file.read(), expected)
-
-    def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(self):
-        forms = {"double": {"dtype": ">f8"},
-                 "chunks": {"dtype": "<f8", "chunks": (1, 4, 9), "compression": "gzip", "shuffle": True},
-                 "library": {"dtype": "<f4", "chunks": (2, 9, 32), "scaleoffset": 4}}  # a filter that only HDF5 itself undoes
-        for name, form in forms.items():
-            with self.subTest(form=name):
-                path = os.path.join(self.runs.data, name + ".h5")
-                with h5py.File(os.path.join(self.runs.data, "advection.h5")) as given, h5py.File(path, "w") as made:
-                    for key in given:
-                        made.create_dataset(key, data=given[key][:], **(form if key == "tensor" else {}))
-                    made.attrs.update(given.attrs)
-                config = self.runs.config(name, CONFIG.replace("[advection.h5]", f"[{name}.h5]").replace("steps: 60", "steps: 12"))
-                self.runs.must("train", config)
-                model = self.runs.path(name, "operator.safetensors")
-                with open(model, "rb") as file:
-                    expected = file.read()
-                for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS)):
-                    self.runs.must("train", config, "--stage", "operator", "--restart", *options)
-                    with open(model, "rb") as file:
-                        self.assertEqual(file.read(), expected)
-
-    def test_a_plan_counts_encoders_and_what_waits_for_the_cache(self):
-        def plan(*options):
-            return json.loads(self.runs.must("train", self.configuration, "--plan", "--json", *options).stdout)["operator"]
-
-        self.assertFalse(plan()["encodes"])  # the cache stage comes before
-        self.assertTrue(plan("--stage", "operator")["encodes"])
-        filling = plan(*FILL)
-        self.assertGreater(filling["encoders"], 0)
-        self.assertEqual(filling["filling"], (10 * 9 + 10 * 2) * 8 * 8 * 2 + 20 * 32)  # FP16; half of the stores' alignment
-        self.assertEqual(plan(*ENCODE)["total"], filling["total"] - filling["filling"] - (filling["loader"] - plan(*ENCODE)["loader"])
-                         - (filling["validation_loader"] - plan(*ENCODE)["validation_loader"]))
-
-    def test_filling_where_a_cache_is_read_is_a_mistake_of_the_configuration(self):
-        said = self.refused("--set", "data.residency=stream", "--set", "cache.fill=true")
-        self.assertIn("cache.fill", said)
-
-    # ---- the cache on the way ----
-
-    def test_the_cache_filled_on_the_way_is_the_one_that_is_built(self):
-        for options in (FILL, (*FILL, *NO_MEMORY, *THREADS)):
-            with self.subTest(options=options):
-                self.setUp()
-                said = self.train(*options).stderr
-                self.assertIn("cache advection/train: complete on the way", said)
-                self.assert_trained_as_from_the_cache()
-                self.assertEqual(cache(self.folder, "train"), cache(self.cached, "train"))
-                self.runs.must("cache", "verify", os.path.join(self.folder, "cache", "darcy", "train"))
-        self.runs.must("cache", "build", self.configuration)
-        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
-        said = self.train("--restart", *FILL).stderr  # nothing is left to fill
-        self.assertNotIn("on the way", said)
-
-    def test_a_build_beside_a_run_that_fills_does_not_disturb_it(self):
-        build = subprocess.Popen([UPS, "cache", "build", self.configuration, "--quiet"],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.train(*FILL)
-        self.assertEqual((build.wait(PATIENCE), build.stderr.read()), (0, ""))
-        build.stderr.close()
-        self.assert_trained_as_from_the_cache()
-        self.assertEqual(tree(os.path.join(self.folder, "cache")), tree(os.path.join(self.cached, "cache")))
-
-    def test_runs_killed_while_they_fill_end_with_the_bytes_of_one_that_was_not(self):
-        began = time.monotonic()
-        self.train(*FILL)
-        seconds = time.monotonic() - began
-        self.setUp()
-        draws = random.Random(5)
-        killed = in_this_run = tries = 0
-        while killed < KILLS:
-            self.assertLess(tries, 40 * KILLS, "too few kills met a running process")
-            tries += 1
-            process = subprocess.Popen([UPS, "train", self.configuration, "--stage", "operator", "--resume", *FILL],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                self.assertEqual(process.wait(draws.uniform(0.2, 0.9) * seconds), 0)
-                if in_this_run == 0:  # the machine has less else to do than it had
-                    seconds *= 0.8
-                self.setUp()
-                in_this_run = 0
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate(timeout=PATIENCE)
-                killed, in_this_run = killed + 1, in_this_run + 1
-        self.train("--resume", *FILL)
-        self.assert_trained_as_from_the_cache()
-        self.runs.must("cache", "build", self.configuration)
-        self.assertEqual(cache(self.folder, "train", "validation", "test"), cache(self.cached, "train", "validation", "test"))
-
-    # ---- what is refused ----
-
-    def refused(self, *options, **replaced):
-        config = self.runs.config("run", replaced["text"]) if replaced else self.configuration
-        done = self.runs.run("train", config, "--stage", "operator", "--quiet", *options)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        return done.stderr
-
-    def test_without_its_trained_encoder_it_says_what_to_run(self):
-        os.remove(os.path.join(self.folder, "autoencoder.safetensors"))
-        self.assertIn("--stage autoencoder", self.refused(*ENCODE))
-
-    def test_an_encoder_of_another_configuration_is_refused(self):
-        try:
-            said = self.refused(*ENCODE, text=CONFIG.replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
-            self.assertIn("was trained with another advection.", said)
-        finally:
-            self.runs.config("run")
-
-    def test_a_stale_cache_is_neither_read_nor_filled(self):
-        shutil.rmtree(self.folder)
-        shutil.copytree(self.cached, self.folder)
-        before = cache(self.folder, "train", "validation", "test")
-        self.runs.must("train", self.configuration, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
-        for options in ((), FILL):
-            said = self.refused(*options)
-            self.assertIn("--restart", said)
-            self.assertRegex(said, "encoder")
-        self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
-        self.train(*ENCODE)  # reads none
-        self.assertEqual(cache(self.folder, "train", "validation", "test"), before)
-
-    # ---- what scripts are told ----
-
-    def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(self):
-        groups = json.loads(self.runs.must("cache", "build", self.configuration, "--json").stdout)
-        self.assertEqual([(of["task"], of["split"]) for of in groups],
-                         [(task, split) for task in ("advection", "darcy") for split in ("train", "validation", "test")])
-        for of in groups:
-            with self.subTest(of=of):
-                self.assertEqual((of["skipped"], of["encoded"], of["extended_from"]), (0, of["samples"], 0))
-                frames = {"advection": 9, "darcy": 2}[of["task"]]
-                self.assertEqual(of["raw_bytes"], of["samples"] * frames * 8 * 8 * 2)
-                self.assertAlmostEqual(of["frames_per_s"] * of["seconds"], of["samples"] * frames, places=3)
-                self.assertEqual(of["processors"], 1)
-                self.assertGreater(of["processor_use"], 0)
-                self.assertAlmostEqual(of["processor_use"] * of["seconds"], of["processor_seconds"])
-                stages = of["stages"]
-                self.assertEqual(list(stages), ["read", "decode", "encode", "compress", "publish", "idle"])
-                for name, stage in stages.items():
-                    self.assertEqual(sorted(stage), ["processor_seconds", "seconds"])
-                    self.assertTrue(0 <= stage["seconds"] <= 3 * of["seconds"], name)  # of three threads at most
-                for name in ("encode", "compress", "publish"):
-                    self.assertGreater(stages[name]["seconds"], 0, name)
-                self.assertLessEqual(sum(stage["processor_seconds"] for stage in stages.values()), of["processor_seconds"] + 0.02)
-                tenths = of["trajectories_per_s_by_tenth"]
-                self.assertTrue(len(tenths) <= 10 and all(rate > 0 for rate in tenths))
-                self.assertEqual(len(tenths) > 0, of["encoded"] >= 10)
-                self.assertLessEqual(sum(of["encoded"] / 10 / rate for rate in tenths), of["seconds"])
-        again = json.loads(self.runs.must("cache", "build", self.configuration, "--json").stdout)
-        for of, before in zip(again, groups):
-            self.assertEqual((of["encoded"], of["stored_bytes"]), (0, before["stored_bytes"]))
-            self.assertNotIn("stages", of)  # nothing took any time
-
-    def test_the_runs_own_encoder_is_timed_apart_and_on_all_processors(self):
-        bench = ("bench", "encode", self.configuration, "--runs", "1", "--seconds", "0.05", "--json")
-        for options, task, frames in (((), "advection", 9), (("--task", "darcy"), "darcy", 2)):
-            found = json.loads(self.runs.must(*bench, *options).stdout)
-            self.assertEqual(sorted(found), ["apart", "frames_per_s", "frames_per_trajectory", "fused", "task"])
-            self.assertEqual((found["task"], found["frames_per_trajectory"]), (task, frames))
-            for way in (found["apart"], found["fused"]):
-                self.assertEqual(sorted(way), ["cpu_us_per_frame", "encoders", "frames_per_s", "threads"])
-                self.assertEqual((way["encoders"], way["threads"]), (1, 1))  # device.threads
-                self.assertGreater(way["cpu_us_per_frame"], 0)
-                self.assertLess(way["cpu_us_per_frame"] * way["frames_per_s"], 2e6 * os.cpu_count())  # clocks are coarse
-            self.assertEqual(found["frames_per_s"], max(found["apart"]["frames_per_s"], found["fused"]["frames_per_s"]))
-        done = self.runs.run(*bench, "--task", "nonsense")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(json.loads(done.stdout)["error"]["code"], "argument")
-
-    def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build(self):
-        whole = os.path.join(self.runs.data, "advection.h5")
-        shutil.copy(whole, whole + ".whole")
-        try:
-            with h5py.File(whole, "r+") as file:
-                for sample in (0, 2, 5):
-                    file["tensor"][sample, 4:6, 3] = np.nan
-            skip = ("--set", "data.on_bad_sample=skip")
-            said = self.refused(*ENCODE)
-            self.assertRegex(said, r"task advection, sample tensor\[[025]\] \(.*advection.h5\): \d+ NaN values, first at frame \d")
-            self.assertIn("fields that are not finite", said)
-            said = self.train("--restart", *FILL, *skip).stderr
-            self.assertIn("cache advection/train: complete on the way", said)
-            with open(os.path.join(self.folder, "cache", "advection", "train", "zarr.json"), encoding="utf-8") as file:
-                left_out = [entry["source_sample"] for entry in json.load(file)["attributes"]["ups"]["result"]["skipped"]]
-            self.assertGreater(len(left_out), 0)
-            for sample in left_out:
-                self.assertEqual(said.count(f"cache advection/train: sample tensor[{sample}] is left out"), 1, said)
-                self.assertLessEqual(said.count(f"skipped: task advection, sample tensor[{sample}]"), 1, said)
-            filled = cache(self.folder, "train")
-            self.runs.must("cache", "build", self.configuration, "--restart", *skip)
-            self.assertEqual(filled, cache(self.folder, "train"))
-        finally:
-            os.replace(whole + ".whole", whole)
+@pytest.fixture(scope="module")
+def runs(runs):
+    """`before` has a trained encoder and no cache; `cached` is the whole run. All runs lie in the same folder, one after the other, since
+    config.yaml names it."""
+    runs.yaml, runs.here, runs.before, runs.cached = runs.config("run"), runs.path("run"), runs.path("before"), runs.path("cached")
+    runs.must("train", runs.yaml, "--stage", "autoencoder")
+    shutil.copytree(runs.here, runs.before)
+    runs.must("train", runs.yaml)
+    shutil.copytree(runs.here, runs.cached)
+    return runs
 
 
-if __name__ == "__main__":
-    main()
+@pytest.fixture(autouse=True)
+def begin(runs):
+    put(runs, runs.before)
+
+
+def put(runs, state):
+    shutil.rmtree(runs.here)
+    shutil.copytree(state, runs.here)
+
+
+def train(runs, *options):
+    return runs.must("train", runs.yaml, "--stage", "operator", *options)
+
+
+def assert_trained_as_from_the_cache(runs):
+    found, expected = tree(runs.here), tree(runs.cached)
+    for name in {*found, *expected}:
+        # Settings differ, and so does what clocks said; the state does not list the cache.
+        if name.startswith("cache") or name in ("config.yaml", "metrics.jsonl", "state.json"):
+            continue
+        assert found.get(name, "absent") == expected.get(name, "absent"), name
+    assert any(name.startswith("checkpoints/operator") for name in found)
+    assert metrics(runs.here, clock=False) == metrics(runs.cached, clock=False)
+
+
+# ---- the same run ----
+
+def test_a_run_without_a_cache_is_the_run_from_the_cache_to_the_byte(runs):
+    for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS), (*ENCODE, *THREADS, "--set", "data.io=threads")):
+        put(runs, runs.before)
+        said = train(runs, *options).stderr
+        assert "fields are encoded on the fly (residency: encode)" in said
+        assert_trained_as_from_the_cache(runs)
+        assert not os.path.exists(os.path.join(runs.here, "cache"))
+        lines = [line for line in metrics(runs.here) if line["stage"] == "operator" and "loader" in line]
+        assert {line["loader"]["residency"] for line in lines} == {"encode"}
+        assert (lines[-1]["loader"]["resident_share"] == 1) == (NO_MEMORY[1] not in options)
+
+
+def test_auto_encodes_where_no_complete_cache_is_and_says_so_in_a_sentence(runs):
+    said = train(runs).stderr
+    assert said.count("the cache of advection/train is not complete") == 1, said
+    assert_trained_as_from_the_cache(runs)
+    put(runs, runs.cached)
+    shutil.rmtree(os.path.join(runs.here, "cache", "darcy", "validation"))
+    said = train(runs, "--restart").stderr
+    assert "the cache of darcy/validation is not complete" in said
+    assert re.search(r"(\d+) of \1 encoded samples stay in memory", said)
+    assert_trained_as_from_the_cache(runs)
+
+
+def test_all_stages_without_a_cache_leave_it_out(runs):
+    said = runs.must("train", runs.yaml, *ENCODE).stderr
+    assert "cache: not built" in said
+    assert not os.path.exists(os.path.join(runs.here, "cache"))
+    assert_trained_as_from_the_cache(runs)
+
+
+def test_an_error_bound_is_held_as_the_cache_holds_it(runs):
+    bound = ("--set", "cache.max_abs_error=0.01")
+    runs.must("cache", "build", runs.yaml, *bound)
+    train(runs, *bound)
+    expected = Path(runs.here, "operator.safetensors").read_bytes()
+    for options in (ENCODE, (*ENCODE, *NO_MEMORY)):
+        train(runs, "--restart", *bound, *options)
+        assert Path(runs.here, "operator.safetensors").read_bytes() == expected
+    assert Path(runs.cached, "operator.safetensors").read_bytes() != expected
+
+
+def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(runs):
+    forms = {"double": {"dtype": ">f8"},
+             "chunks": {"dtype": "<f8", "chunks": (1, 4, 9), "compression": "gzip", "shuffle": True},
+             "library": {"dtype": "<f4", "chunks": (2, 9, 32), "scaleoffset": 4}}  # a filter that only HDF5 itself undoes
+    for name, form in forms.items():
+        path = os.path.join(runs.data, name + ".h5")
+        with h5py.File(os.path.join(runs.data, "advection.h5")) as given, h5py.File(path, "w") as made:
+            for key in given:
+                made.create_dataset(key, data=given[key][:], **(form if key == "tensor" else {}))
+            made.attrs.update(given.attrs)
+        config = runs.config(name, CONFIG.replace("[advection.h5]", f"[{name}.h5]").replace("steps: 60", "steps: 12"))
+        runs.must("train", config)
+        model = runs.path(name, "operator.safetensors")
+        expected = Path(model).read_bytes()
+        for options in (ENCODE, (*ENCODE, *NO_MEMORY, *THREADS)):
+            runs.must("train", config, "--stage", "operator", "--restart", *options)
+            assert Path(model).read_bytes() == expected
+
+
+def test_a_plan_counts_encoders(runs):
+    def plan(*options):
+        return json.loads(runs.must("train", runs.yaml, "--plan", "--json", *options).stdout)["operator"]
+
+    assert not plan()["encodes"]  # the cache stage comes before
+    assert plan("--stage", "operator")["encodes"]
+    assert plan(*ENCODE)["encoders"] > 0
+
+
+# ---- what is refused ----
+
+def refused(runs, *options, **replaced):
+    config = runs.config("run", replaced["text"]) if replaced else runs.yaml
+    done = runs.run("train", config, "--stage", "operator", "--quiet", *options)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_filling_a_cache_while_training_is_refused_with_what_to_do_instead(runs, value):
+    said = refused(runs, "--set", f"cache.fill={value}")
+    assert "cache.fill" in said
+    assert "ups cache build" in said
+
+
+def test_without_its_trained_encoder_it_says_what_to_run(runs):
+    os.remove(os.path.join(runs.here, "autoencoder.safetensors"))
+    assert "--stage autoencoder" in refused(runs, *ENCODE)
+
+
+def test_an_encoder_of_another_configuration_is_refused(runs):
+    try:
+        said = refused(runs, *ENCODE, text=CONFIG.replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
+        assert "was trained with another advection." in said
+    finally:
+        runs.config("run")
+
+
+def test_a_stale_cache_is_not_read(runs):
+    put(runs, runs.cached)
+    before = cache(runs.here, "train", "validation", "test")
+    runs.must("train", runs.yaml, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
+    said = refused(runs)
+    assert "--restart" in said
+    assert re.search("encoder", said)
+    assert cache(runs.here, "train", "validation", "test") == before
+    train(runs, *ENCODE)  # reads none
+    assert cache(runs.here, "train", "validation", "test") == before
+
+
+# ---- what scripts are told ----
+
+def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
+    groups = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    assert [(of["task"], of["split"]) for of in groups] \
+        == [(task, split) for task in ("advection", "darcy") for split in ("train", "validation", "test")]
+    for of in groups:
+        assert (of["skipped"], of["encoded"], of["extended_from"]) == (0, of["samples"], 0)
+        frames = {"advection": 9, "darcy": 2}[of["task"]]
+        assert of["raw_bytes"] == of["samples"] * frames * 8 * 8 * 2
+        assert of["frames_per_s"] * of["seconds"] == pytest.approx(of["samples"] * frames, abs=0.5e-3)
+        assert of["processors"] == 1
+        assert of["processor_use"] > 0
+        assert of["processor_use"] * of["seconds"] == pytest.approx(of["processor_seconds"], abs=0.5e-7)
+        stages = of["stages"]
+        assert list(stages) == ["read", "decode", "encode", "compress", "publish", "idle"]
+        for name, stage in stages.items():
+            assert sorted(stage) == ["processor_seconds", "seconds"]
+            assert 0 <= stage["seconds"] <= 3 * of["seconds"], name  # of three threads at most
+        for name in ("encode", "compress", "publish"):
+            assert stages[name]["seconds"] > 0, name
+        assert sum(stage["processor_seconds"] for stage in stages.values()) <= of["processor_seconds"] + 0.02
+        tenths = of["trajectories_per_s_by_tenth"]
+        assert len(tenths) <= 10 and all(rate > 0 for rate in tenths)
+        assert (len(tenths) > 0) == (of["encoded"] >= 10)
+        assert sum(of["encoded"] / 10 / rate for rate in tenths) <= of["seconds"]
+    again = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    for of, before in zip(again, groups):
+        assert (of["encoded"], of["stored_bytes"]) == (0, before["stored_bytes"])
+        assert "stages" not in of  # nothing took any time
+
+
+def test_the_runs_own_encoder_is_timed_apart_and_on_all_processors(runs):
+    bench = ("bench", "encode", runs.yaml, "--runs", "1", "--seconds", "0.05", "--json")
+    for options, task, frames in (((), "advection", 9), (("--task", "darcy"), "darcy", 2)):
+        found = json.loads(runs.must(*bench, *options).stdout)
+        assert sorted(found) == ["apart", "frames_per_s", "frames_per_trajectory", "fused", "task"]
+        assert (found["task"], found["frames_per_trajectory"]) == (task, frames)
+        for way in (found["apart"], found["fused"]):
+            assert sorted(way) == ["cpu_us_per_frame", "encoders", "frames_per_s", "threads"]
+            assert (way["encoders"], way["threads"]) == (1, 1)  # device.threads
+            assert way["cpu_us_per_frame"] > 0
+            assert way["cpu_us_per_frame"] * way["frames_per_s"] < 2e6 * os.cpu_count()  # clocks are coarse
+        assert found["frames_per_s"] == max(found["apart"]["frames_per_s"], found["fused"]["frames_per_s"])
+    done = runs.run(*bench, "--task", "nonsense")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["code"] == "argument"
+
+
+def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build(runs):
+    whole = os.path.join(runs.data, "advection.h5")
+    shutil.copy(whole, whole + ".whole")
+    try:
+        with h5py.File(whole, "r+") as file:
+            for sample in (0, 2, 5):
+                file["tensor"][sample, 4:6, 3] = np.nan
+        skip = ("--set", "data.on_bad_sample=skip")
+        said = refused(runs, *ENCODE)
+        assert re.search(r"task advection, sample tensor\[[025]\] \(.*advection.h5\): \d+ NaN values, first at frame \d", said)
+        assert "fields that are not finite" in said
+        said = train(runs, "--restart", *ENCODE, *skip).stderr
+        assert "skipped: task advection, sample tensor" in said
+        runs.must("cache", "build", runs.yaml, *skip)
+        document = json.loads(Path(runs.here, "cache", "advection", "train", "zarr.json").read_text())
+        left_out = [entry["source_sample"] for entry in document["attributes"]["ups"]["result"]["skipped"]]
+        assert len(left_out) > 0
+        for sample in left_out:
+            assert said.count(f"skipped: task advection, sample tensor[{sample}]") <= 1, said
+    finally:
+        os.replace(whole + ".whole", whole)

@@ -1,13 +1,16 @@
 """A run small enough to be trained in a second: data from `ups datagen`, a configuration of 8 tokens of 8 features, and
 what the tests of runs do with it. Kernels run on one thread, so that a busy machine does not slow them down."""
 
-import contextlib
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
-import subprocess
 import tempfile
+from pathlib import Path
+
+import commands
 
 CONFIG = """\
 output: {output}
@@ -56,15 +59,14 @@ operator:
 cache: {{samples_per_shard: 2}}
 """
 
-PATIENCE = 600  # seconds, before a command is taken to hang: for machines that have a lot else to do
-
 
 class Runs:
     """A scratch folder with data, where each run gets a configuration of its own."""
 
-    def __init__(self, ups, samples=12):
-        self.ups = os.path.abspath(ups)
+    def __init__(self, samples=12):
         self.folder = tempfile.mkdtemp(prefix="ups-runs-")
+        os.chmod(self.folder, 0o755)
+        self.copies = itertools.count()
         self.data = os.path.join(self.folder, "data")
         os.mkdir(self.data)
         self.generate("advection1d", "advection.h5", samples, "-r", "32", "-s", "9")
@@ -84,23 +86,20 @@ class Runs:
     def config(self, name, text=CONFIG, **replaced):
         """Writes NAME.yaml for a run in NAME/; `replaced` fills {output} and {data} with something else."""
         path = self.path(name + ".yaml")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.format(**{"output": self.path(name), "data": self.data, **replaced}))
+        Path(path).write_text(text.format(**{"output": self.path(name), "data": self.data, **replaced}))
         return path
 
-    def run(self, *arguments, **options):
-        return subprocess.run([self.ups, *arguments], capture_output=True, text=True, timeout=PATIENCE, **options)
+    run, must = staticmethod(commands.ups), staticmethod(commands.must)
 
-    def must(self, *arguments):
-        done = self.run(*arguments)
-        if done.returncode != 0:
-            raise AssertionError(f"ups {' '.join(arguments)} failed ({done.returncode}): {done.stderr}")
-        return done
+    def fresh(self):
+        """A name that no other run has."""
+        return f"run{next(self.copies)}"
 
-    def copy(self, name, of):
-        """A run with what another one has got so far."""
+    def copy(self, of):
+        """A run with what another one has got so far: its configuration and its folder."""
+        name = self.fresh()
         shutil.copytree(self.path(of), self.path(name), symlinks=True)
-        return self.config(name)
+        return self.config(name), self.path(name)
 
 
 def tree(folder):
@@ -114,15 +113,13 @@ def tree(folder):
             if os.path.islink(path):  # a claim, whose holder may be gone
                 found[os.path.relpath(path, folder)] = os.readlink(path)
                 continue
-            with open(path, "rb") as file:
-                found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+            found[os.path.relpath(path, folder)] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return found
 
 
 def metrics(folder, clock=True):
     """The lines of metrics.jsonl; without the clock: only what another run of the same steps has to repeat."""
-    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
+    lines = list(map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines()))
     if not clock:
         for line in lines:
             for field in ("samples_per_s", "data_wait_share", "loader"):
@@ -130,10 +127,33 @@ def metrics(folder, clock=True):
     return lines
 
 
-@contextlib.contextmanager
-def runs(ups, **options):
-    made = Runs(ups, **options)
-    try:
-        yield made
-    finally:
-        made.close()
+class Sandbox:
+    """A folder where commands run one after the other, since files name their paths; and its states, to begin from."""
+
+    def __init__(self, runs):
+        self.runs, self.folder = runs, runs.path("sandbox")
+        os.mkdir(self.folder)
+        self.keep("empty")
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def keep(self, state):
+        shutil.copytree(self.folder, self.runs.path("state-" + state), symlinks=True)
+
+    def begin(self, state):
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.runs.path("state-" + state), self.folder, symlinks=True)
+
+    def look(self):
+        """What lies there, but for what the clock says."""
+        found = tree(self.folder)
+        for name in found:
+            path = Path(self.folder, name)
+            if path.name == "metrics.jsonl":
+                found[name] = metrics(path.parent, clock=False)
+            elif path.name == "evaluation.json":
+                found[name] = [line for line in path.read_text().splitlines() if "seconds" not in line]
+            elif path.suffix == ".html":
+                found[name] = re.sub(r"\d\d:\d\d", "", path.read_text())
+        return found

@@ -1,7 +1,7 @@
 /* Pages: whatever text says, it stays text; pictures are whole; numbers are numbers. */
 #include "base/files.h"
-#include "tools/report/html.h"
-#include "tools/report/html_chart.h"
+#include "tools/report/cache_charts.h"
+#include "tools/report/plot.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,23 +52,27 @@ static void numbers_that_are_not_finite_become_a_dash(void **state) {
     ups_html_free(&html);
 }
 
-static void base64_is_that_of_rfc_4648(void **state) {
+static void an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed(void **state) {
     (void)state;
-    static const char *const vectors[][2] = {{"", ""},
-                                             {"f", "Zg=="},
-                                             {"fo", "Zm8="},
-                                             {"foo", "Zm9v"},
-                                             {"foob", "Zm9vYg=="},
-                                             {"fooba", "Zm9vYmE="},
-                                             {"foobar", "Zm9vYmFy"}};
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        ups_html html = {0};
-        char expected[80];
-        ups_html_png(&html, vectors[i][0], strlen(vectors[i][0]));
-        snprintf(expected, sizeof expected, "data:image/png;base64,%s", vectors[i][1]);
-        assert_string_equal(html.text, expected);
-        ups_html_free(&html);
+    const char *svg = "<?xml version=\"1.0\"?>\n<svg width=\"9pt\" viewBox=\"0 0 9 5\">"
+                      "<g id=\"a\"/><use xlink:href=\"#a\" x=\"1\"/><path clip-path=\"url(#a)\" d=\"M 0 1 Z\"/></svg>";
+    ups_html html = {0};
+    ups_html_svg(&html, svg, "chart", "<d>");
+    ups_html_svg(&html, svg, "chart", "<d>");
+    assert_null(strstr(html.text, "<?xml"));
+    assert_non_null(
+        strstr(html.text, "viewBox=\"0 0 9 5\" style=\"max-width:9px\" role=\"img\" aria-label=\"&lt;d&gt;\""));
+    for (int i = 0; i < 2; i++) {
+        char expected[160];
+        snprintf(expected, sizeof expected,
+                 "<g id=\"f%d-a\"/><use xlink:href=\"#f%d-a\" x=\"1\"/><path clip-path=\"url(#f%d-a)\" d=\"M 0 1 "
+                 "Z\"/></svg>",
+                 i, i, i);
+        assert_non_null(strstr(html.text, expected));
     }
+    ups_html_svg(&html, "no svg", "chart", "d");
+    assert_non_null(html.failure);
+    ups_html_free(&html);
 }
 
 static int occurrences(const char *text, const char *what) {
@@ -85,11 +89,15 @@ static void outliers_are_found_and_the_farthest_are_named(void **state) {
     for (int i = 0; i < FAR; i++) values[10 * i + 3] = 2 - 0.1 * i;
     values[150] = NAN;
     ups_html html = {0};
-    assert_int_equal(ups_html_items(&html, values, COUNT, "sample", "ratio", "test"), FAR);
-    assert_int_equal(occurrences(html.text, "class=\"named\""), 8);
-    assert_non_null(strstr(html.text, ">sample 113<")); /* the farthest */
-    assert_null(strstr(html.text, ">sample 3<"));       /* the nearest of the far ones */
-    assert_int_equal(occurrences(html.text, "class=\"dot\""), COUNT - 1);
+    const ups_chart_outliers far = ups_chart_items(&html, values, COUNT, "sample", "ratio", "test");
+    assert_int_equal(far.found, FAR);
+    assert_int_equal(far.named, UPS_CHART_NAMED);
+    for (int i = 0; i < UPS_CHART_NAMED; i++)
+        assert_int_equal(far.index[i], 10 * (FAR - 1 - i) + 3); /* farthest first */
+    const char *dots = strstr(html.text, "stroke-linecap:round"), *end = strstr(dots, "/>");
+    int drawn = 0;
+    for (; dots < end; dots++) drawn += *dots == 'Z';
+    assert_int_equal(drawn, COUNT - 1); /* every sample but the one without a number */
     ups_html_free(&html);
 }
 
@@ -97,51 +105,67 @@ static void charts_of_any_values_hold_only_finite_numbers(void **state) {
     (void)state;
     const double nothing[3] = {NAN, NAN, NAN}, same[3] = {5, 5, 5}, huge[3] = {-1e300, 0, 1e300}, one[1] = {2};
     const int64_t empty[4] = {0}, single[4] = {0, 9, 0, 0};
-    const ups_html_band flat = {1, 1, 1, 0};
+    const ups_chart_band flat = {1, 1, 1, 0};
     ups_html html = {0};
-    ups_html_items(&html, nothing, 3, "sample", "y", "d");
-    ups_html_items(&html, same, 3, "sample", "y", "d");
-    ups_html_items(&html, huge, 3, "sample", "y", "d");
-    ups_html_items(&html, one, 1, "sample", "y", "d");
-    ups_html_histogram(&html, empty, 4, INFINITY, -INFINITY, "x", "d");
-    ups_html_histogram(&html, single, 4, 3, 3, "x", "d");
-    ups_html_bands(&html, &flat, 1, "x", "y", "d");
-    assert_false(html.failed);
+    ups_chart_items(&html, nothing, 3, "sample", "y", "d");
+    ups_chart_items(&html, same, 3, "sample", "y", "d");
+    ups_chart_items(&html, huge, 3, "sample", "y", "d");
+    ups_chart_items(&html, one, 1, "sample", "y", "d");
+    ups_chart_histogram(&html, empty, 4, INFINITY, -INFINITY, "x", "d");
+    ups_chart_histogram(&html, single, 4, 3, 3, "x", "d");
+    ups_chart_bands(&html, &flat, 1, "x", "y", "d");
+    assert_null(html.failure);
+    assert_int_equal(html.figures, 7);
+    assert_int_equal(occurrences(html.text, "</svg>"), 7);
     assert_null(strstr(html.text, "nan"));
     assert_null(strstr(html.text, "inf"));
     ups_html_free(&html);
 }
 
-static void a_field_of_any_size_becomes_a_small_picture(void **state) {
+static void bars_are_as_high_as_their_share(void **state) {
     (void)state;
-    enum { SIDE = 1000 };
-    ups_error error;
-    float *values = malloc(sizeof(float) * SIDE * SIDE);
-    assert_non_null(values);
-    for (int64_t i = 0; i < SIDE * SIDE; i++) values[i] = i % 7 == 0 ? NAN : (float)(i % SIDE);
-    ups_html_field field = {.values = values,
-                            .rows = SIDE,
-                            .columns = SIDE,
-                            .row_stride = SIDE,
-                            .column_stride = 1,
-                            .low = 0,
-                            .high = SIDE,
-                            .title = "<u>",
-                            .description = "\"d\""};
+    const int64_t counts[4] = {1, 10, 100, 0};
     ups_html html = {0};
-    assert_int_equal(ups_html_figure(&html, &field, &error), UPS_OK);
-    assert_non_null(strstr(html.text, "alt=\"&quot;d&quot;\""));
-    assert_non_null(strstr(html.text, "&lt;u&gt;"));
-    assert_true(html.length < 320 * 320 * 4);
+    ups_chart_histogram(&html, counts, 4, 0, 4, "x", "d");
+    const char *bars = strstr(html.text, "fill:rgb(12.156863%,38.431373%,66.666667%)"), *at = strstr(bars, " d=\"") + 4;
+    double x[3], y[3], bottom = 0;
+    for (int i = 0; i < 3; i++) { /* "M x bottom L …" or "M x top L …": both heights of each rectangle */
+        double corner[4][2];
+        assert_int_equal(sscanf(at, "M %lf %lf L %lf %lf L %lf %lf L %lf %lf", &corner[0][0], &corner[0][1],
+                                &corner[1][0], &corner[1][1], &corner[2][0], &corner[2][1], &corner[3][0],
+                                &corner[3][1]),
+                         8);
+        x[i] = corner[0][0];
+        y[i] = fmin(corner[0][1], corner[2][1]);
+        bottom = fmax(corner[0][1], corner[2][1]);
+        at = strchr(at, 'Z') + 2;
+    }
+    assert_true(x[0] < x[1] && x[1] < x[2] && y[0] < bottom);
+    assert_true(fabs((y[0] - y[1]) - (y[1] - y[2])) < 0.01 && y[1] < y[0]); /* a factor of ten each, on a log scale */
+    ups_html_free(&html);
+}
+
+static void an_embedded_figure_is_escaped_and_holds_its_field(void **state) {
+    (void)state;
+    const float value = 1;
+    const ups_field field = {.values = &value, .rows = 1, .columns = 1};
+    const ups_plot plot = {.area = {60, 20, 50, 50}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    ups_figure figure;
+    ups_html html = {0};
+    ups_figure_begin(&figure, UPS_FIGURE_SVG, 200, 100);
+    ups_plot_field(&figure, &plot, &field, &scale);
+    ups_figure_embed(&figure, &html, "picture", "\"d\" <u>");
+    assert_null(html.failure);
+    assert_int_equal(occurrences(html.text, "aria-label=\"&quot;d&quot; &lt;u&gt;\""), 2); /* region and picture */
     assert_int_equal(occurrences(html.text, "data:image/png;base64,iVBORw0KGgo"), 1);
     ups_html_free(&html);
-    free(values);
 }
 
 static void a_page_without_memory_is_not_published(void **state) {
     (void)state;
     ups_error error;
-    ups_html html = {.failed = 1};
+    ups_html html = {.failure = "no memory"};
     assert_int_equal(ups_html_publish(&html, "/tmp/ups-no-such-page.html", &error), UPS_ERR_MEMORY);
     assert_false(ups_path_exists("/tmp/ups-no-such-page.html"));
 }
@@ -151,10 +175,11 @@ int main(void) {
         cmocka_unit_test(text_is_escaped_and_markup_is_not),
         cmocka_unit_test(what_is_no_utf8_or_a_control_character_is_replaced),
         cmocka_unit_test(numbers_that_are_not_finite_become_a_dash),
-        cmocka_unit_test(base64_is_that_of_rfc_4648),
+        cmocka_unit_test(an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed),
         cmocka_unit_test(outliers_are_found_and_the_farthest_are_named),
         cmocka_unit_test(charts_of_any_values_hold_only_finite_numbers),
-        cmocka_unit_test(a_field_of_any_size_becomes_a_small_picture),
+        cmocka_unit_test(bars_are_as_high_as_their_share),
+        cmocka_unit_test(an_embedded_figure_is_escaped_and_holds_its_field),
         cmocka_unit_test(a_page_without_memory_is_not_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

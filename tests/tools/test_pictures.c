@@ -1,15 +1,12 @@
-/* Pictures: what is on them is where it should be, and a picture is complete or absent. */
-#include "tools/report/font.h"
+/* Figures: the data's colours are where the data are, text stays within its room whatever it says, and a file is whole
+ * or absent. */
 #include "tools/report/pictures.h"
 #include <math.h>
-#include <png.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,106 +31,161 @@ static bool same(ups_colour a, ups_colour b) {
     return a.red == b.red && a.green == b.green && a.blue == b.blue;
 }
 
-static ups_canvas *blank(int width, int height) {
+static ups_colour pixel(cairo_surface_t *image, int x, int y) {
+    cairo_surface_flush(image);
+    assert_in_range(x, 0, cairo_image_surface_get_width(image) - 1);
+    assert_in_range(y, 0, cairo_image_surface_get_height(image) - 1);
+    uint32_t value;
+    memcpy(&value, cairo_image_surface_get_data(image) + y * cairo_image_surface_get_stride(image) + 4 * x, 4);
+    return (ups_colour){(uint8_t)(value >> 16), (uint8_t)(value >> 8), (uint8_t)value};
+}
+
+/* At a point of a figure that is still drawn on. */
+static ups_colour at(const ups_figure *figure, double x, double y) {
+    return pixel(cairo_get_target(figure->cairo), (int)(UPS_FIGURE_DENSITY * x), (int)(UPS_FIGURE_DENSITY * y));
+}
+
+static bool is_white(const ups_figure *figure, double x, double y) {
+    return same(at(figure, x, y), (ups_colour){255, 255, 255});
+}
+
+static void begin(ups_figure *figure, double width, double height) {
+    ups_figure_begin(figure, UPS_FIGURE_PNG, width, height);
+}
+
+static void end(ups_figure *figure) {
     ups_error error;
-    ups_canvas *canvas = NULL;
-    assert_int_equal(ups_canvas_create(width, height, &canvas, &error), UPS_OK);
-    return canvas;
+    assert_int_equal(ups_figure_publish(figure, path, &error), UPS_OK);
 }
 
-/* The picture at `path`, (height, width, 3); free(). */
-static uint8_t *read_png(int *width, int *height) {
-    png_image image = {.version = PNG_IMAGE_VERSION};
-    assert_true(png_image_begin_read_from_file(&image, path));
-    image.format = PNG_FORMAT_RGB;
-    uint8_t *pixels = malloc(PNG_IMAGE_SIZE(image));
-    assert_non_null(pixels);
-    assert_true(png_image_finish_read(&image, NULL, pixels, 0, NULL));
-    *width = (int)image.width;
-    *height = (int)image.height;
-    return pixels;
+/* The file at `path`; cairo_surface_destroy(). */
+static cairo_surface_t *read_png(void) {
+    cairo_surface_t *image = cairo_image_surface_create_from_png(path);
+    assert_int_equal(cairo_surface_status(image), CAIRO_STATUS_SUCCESS);
+    return image;
 }
 
-static void a_published_picture_reads_back_pixel_by_pixel(void **state) {
+static ups_colour sequential(double share) {
+    return ups_colour_of(UPS_COLOURS_SEQUENTIAL, (float)share);
+}
+
+static void a_published_figure_reads_back_pixel_by_pixel(void **state) {
     (void)state;
-    ups_canvas *canvas = blank(40, 30);
-    ups_canvas_pixel(canvas, 7, 3, (ups_colour){10, 200, 30});
-    ups_error error;
-    assert_int_equal(ups_canvas_publish(canvas, path, &error), UPS_OK);
-    int width, height;
-    uint8_t *pixels = read_png(&width, &height);
-    assert_int_equal(width, 40);
-    assert_int_equal(height, 30);
-    const uint8_t expected[3] = {10, 200, 30};
-    assert_memory_equal(pixels + 3 * (3 * 40 + 7), expected, 3);
-    assert_int_equal(pixels[0], 255);
-    free(pixels);
-    ups_canvas_destroy(canvas);
+    ups_figure figure;
+    begin(&figure, 40, 30);
+    ups_figure_colour(&figure, (ups_colour){10, 200, 30});
+    cairo_rectangle(figure.cairo, 7, 3, 1, 1);
+    cairo_fill(figure.cairo);
+    end(&figure);
+    cairo_surface_t *image = read_png();
+    assert_int_equal(cairo_image_surface_get_width(image), UPS_FIGURE_DENSITY * 40);
+    assert_int_equal(cairo_image_surface_get_height(image), UPS_FIGURE_DENSITY * 30);
+    for (int i = 0; i < UPS_FIGURE_DENSITY * UPS_FIGURE_DENSITY; i++) {
+        const int x = UPS_FIGURE_DENSITY * 7 + i % UPS_FIGURE_DENSITY,
+                  y = UPS_FIGURE_DENSITY * 3 + i / UPS_FIGURE_DENSITY;
+        assert_true(same(pixel(image, x, y), (ups_colour){10, 200, 30}));
+    }
+    assert_true(same(pixel(image, 0, 0), (ups_colour){255, 255, 255}));
+    cairo_surface_destroy(image);
 }
 
-static void a_heat_map_puts_row_0_at_the_bottom_or_on_top_when_downward(void **state) {
+static void a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned(void **state) {
     (void)state;
-    const float values[6] = {0, 1, 2, 3, 4, 5}; /* two rows of three */
+    const float values[6] = {0, 1, 2, 4, 6, 8}; /* two rows of three */
+    const ups_field field = {.values = values, .rows = 2, .columns = 3, .row_stride = 3, .column_stride = 1};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     for (int downward = 0; downward < 2; downward++) {
-        ups_canvas *canvas = blank(300, 200);
-        const ups_heat_map map = {
-            .values = values, .rows = 2, .columns = 3, .row_stride = 3, .column_stride = 1, .downward = downward};
-        ups_plot_heat_map(canvas, (ups_rectangle){60, 20, 90, 60}, &map);
-        for (int row = 0; row < 2; row++) {
-            for (int column = 0; column < 3; column++) {
-                const int x = 60 + 30 * column + 15, y = 20 + 30 * (downward ? row : 1 - row) + 15;
-                const ups_colour expected = ups_colour_of(UPS_COLOURS_SEQUENTIAL, values[3 * row + column] / 5);
-                assert_true(same(ups_canvas_at(canvas, x, y), expected));
+        ups_figure figure;
+        begin(&figure, 300, 200);
+        const ups_plot plot = {.area = {60, 20, 90, 60},
+                               .x = {.low = 0, .high = 3},
+                               .y = {.low = downward ? 2 : 0, .high = downward ? 0 : 2}};
+        ups_plot_field(&figure, &plot, &field, &scale);
+        for (int i = 0; i < 6; i++) {
+            const int row = downward ? i / 3 : 1 - i / 3;
+            const double left = 60 + 30 * (i % 3), top = 20 + 30 * row;
+            for (int corner = 0; corner < 4; corner++) { /* to its very edges */
+                const ups_colour found = at(&figure, left + (corner & 1 ? 29.5 : 0), top + (corner & 2 ? 29.5 : 0));
+                assert_true(same(found, sequential(values[i] / 8)));
             }
         }
-        ups_canvas_destroy(canvas);
+        end(&figure);
     }
 }
 
-static void a_heat_map_follows_strides(void **state) {
+static void a_field_follows_strides_and_what_is_subtracted(void **state) {
     (void)state;
-    float values[2 * 2 * 3]; /* (row, column, channel): channel 1 of three */
-    for (int i = 0; i < 12; i++) values[i] = i % 3 == 1 ? (float)(i / 3) : 99.0f;
-    ups_canvas *canvas = blank(200, 200);
-    const ups_heat_map map = {
-        .values = values + 1, .rows = 2, .columns = 2, .row_stride = 6, .column_stride = 3, .downward = true};
-    ups_plot_heat_map(canvas, (ups_rectangle){60, 20, 80, 80}, &map);
-    for (int i = 0; i < 4; i++) {
-        const ups_colour found = ups_canvas_at(canvas, 60 + 40 * (i % 2) + 20, 20 + 40 * (i / 2) + 20);
-        assert_true(same(found, ups_colour_of(UPS_COLOURS_SEQUENTIAL, (float)i / 3)));
+    float values[12], minus[12]; /* (row, column, channel): channel 1 of three */
+    for (int i = 0; i < 12; i++) {
+        values[i] = i % 3 == 1 ? (float)(i / 3 + 10) : 99.0f;
+        minus[i] = i % 3 == 1 ? (float)(10 - i / 3 % 2) : -99.0f; /* differences 0, 2, 2, 4 */
     }
-    ups_canvas_destroy(canvas);
+    const ups_field field = {values + 1, minus + 1, 2, 2, 6, 3};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    assert_true(scale.low == 0 && scale.high == 4 && !scale.missing);
+    ups_figure figure;
+    begin(&figure, 200, 200);
+    const ups_plot plot = {.area = {60, 20, 80, 80}, .x = {.low = 0, .high = 2}, .y = {.low = 2, .high = 0}};
+    ups_plot_field(&figure, &plot, &field, &scale);
+    const double expected[4] = {0, 0.5, 0.5, 1};
+    for (int i = 0; i < 4; i++) {
+        assert_true(same(at(&figure, 80 + 40 * (i % 2), 40 + 40 * (i / 2)), sequential(expected[i])));
+    }
+    end(&figure);
 }
 
 static void values_finer_than_pixels_are_averaged(void **state) {
     (void)state;
-    enum { N = 64 };
-    float values[N * N];
+    enum { N = 64 * UPS_FIGURE_DENSITY };
+    float *values = malloc(sizeof(float) * N * N);
+    assert_non_null(values);
     for (int i = 0; i < N * N; i++)
-        values[i] = (float)((i / N + i % N) % 2); /* a checkerboard: its mean is 1/2 everywhere */
-    ups_canvas *canvas = blank(150, 150);
-    const ups_heat_map map = {
-        .values = values, .rows = N, .columns = N, .row_stride = N, .column_stride = 1, .low = 0, .high = 1};
-    ups_plot_heat_map(canvas, (ups_rectangle){80, 20, 32, 32}, &map);
-    for (int i = 0; i < 32 * 32; i++) {
-        const ups_colour found = ups_canvas_at(canvas, 80 + i % 32, 20 + i / 32);
-        assert_true(same(found, ups_colour_of(UPS_COLOURS_SEQUENTIAL, 0.5f)));
+        values[i] = 0.5f * (float)(i / N % 2 + i % N % 2); /* stripes along both axes: the mean is 1/2 everywhere */
+    const ups_field field = {.values = values, .rows = N, .columns = N, .row_stride = N, .column_stride = 1};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    ups_figure figure;
+    begin(&figure, 150, 150);
+    const ups_plot plot = {.area = {80, 20, 32, 32}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
+    ups_plot_field(&figure, &plot, &field, &scale);
+    for (int i = 0; i < 64 * 64; i++) {
+        assert_true(same(at(&figure, 80 + i % 64 / 2.0, 20 + i / 64 / 2.0), sequential(0.5)));
     }
-    ups_canvas_destroy(canvas);
+    end(&figure);
+    free(values);
 }
 
-static void values_that_are_no_numbers_are_grey_and_do_not_spoil_the_scale(void **state) {
+static void missing_values_are_grey_and_do_not_spoil_the_scale(void **state) {
     (void)state;
     const float values[4] = {0, NAN, INFINITY, 1};
-    ups_canvas *canvas = blank(200, 200);
-    const ups_heat_map map = {.values = values, .rows = 1, .columns = 4, .row_stride = 4, .column_stride = 1};
-    ups_plot_heat_map(canvas, (ups_rectangle){60, 20, 80, 80}, &map);
-    const ups_colour grey = ups_colour_of(UPS_COLOURS_SEQUENTIAL, NAN);
-    assert_true(same(ups_canvas_at(canvas, 90, 60), grey));
-    assert_true(same(ups_canvas_at(canvas, 110, 60), grey));
-    assert_true(same(ups_canvas_at(canvas, 70, 60), ups_colour_of(UPS_COLOURS_SEQUENTIAL, 0)));
-    assert_true(same(ups_canvas_at(canvas, 130, 60), ups_colour_of(UPS_COLOURS_SEQUENTIAL, 1)));
-    ups_canvas_destroy(canvas);
+    const ups_field field = {.values = values, .rows = 1, .columns = 4, .row_stride = 4, .column_stride = 1};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    assert_true(scale.low == 0 && scale.high == 1 && scale.missing);
+    ups_figure figure;
+    begin(&figure, 240, 200);
+    const ups_plot plot = {.area = {60, 20, 80, 80}, .x = {.low = 0, .high = 4}, .y = {.low = 0, .high = 1}};
+    ups_plot_field(&figure, &plot, &field, &scale);
+    ups_plot_colour_bar(&figure, &plot, &scale);
+    const ups_colour grey = sequential(NAN);
+    assert_true(same(at(&figure, 70, 60), sequential(0)));
+    assert_true(same(at(&figure, 90, 60), grey));
+    assert_true(same(at(&figure, 110, 60), grey));
+    assert_true(same(at(&figure, 130, 60), sequential(1)));
+    assert_true(same(at(&figure, 140 + UPS_PLOT_BAR_GAP + 6, 94), grey)); /* what grey means is beside the scale */
+    end(&figure);
+}
+
+static void a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by(void **state) {
+    (void)state;
+    const float nothing[2] = {NAN, INFINITY}, one[2] = {3, 3}, errors[2] = {-1, 3};
+    ups_field field = {.values = nothing, .rows = 1, .columns = 2, .column_stride = 1};
+    ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    assert_true(scale.low == 0 && scale.high == 1 && scale.missing);
+    field.values = one;
+    scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    assert_true(scale.low < 3 && scale.high > 3);
+    field.values = errors;
+    scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &field, 1);
+    assert_true(scale.low == -3 && scale.high == 3);
 }
 
 static double lightness(ups_colour c) {
@@ -156,121 +208,172 @@ static void the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_
 static void ticks_are_round_numbers_inside_the_axis(void **state) {
     (void)state;
     double ticks[UPS_PLOT_TICKS];
-    int count = ups_plot_ticks(-0.13, 1.07, false, 5, ticks, UPS_PLOT_TICKS);
+    int count = ups_plot_ticks(&(ups_axis){.low = -0.13, .high = 1.07}, 5, ticks);
     const double expected[] = {0, 0.5, 1.0};
     assert_int_equal(count, 3);
     for (int i = 0; i < count; i++) assert_true(fabs(ticks[i] - expected[i]) < 1e-12);
-    count = ups_plot_ticks(3e-4, 2.0, true, 6, ticks, UPS_PLOT_TICKS);
+    assert_int_equal(ups_plot_ticks(&(ups_axis){.low = 1.07, .high = -0.13}, 5, ticks), 3); /* turned */
+    count = ups_plot_ticks(&(ups_axis){.low = 3e-4, .high = 2, .logarithmic = true}, 6, ticks);
     assert_int_equal(count, 4); /* 1e-3, 1e-2, 1e-1, 1 */
     assert_true(fabs(ticks[0] - 1e-3) < 1e-12 && fabs(ticks[3] - 1) < 1e-12);
-    assert_int_equal(ups_plot_ticks(1, 1, false, 5, ticks, UPS_PLOT_TICKS), 0);
-    assert_int_equal(ups_plot_ticks(0, NAN, false, 5, ticks, UPS_PLOT_TICKS), 0);
-}
-
-static void every_printable_character_but_space_has_ink_within_its_box(void **state) {
-    (void)state;
-    for (int letter = '!'; letter <= '~'; letter++) {
-        ups_font_point points[UPS_FONT_STROKE_POINTS];
-        size_t count = ups_font_stroke((char)letter, 0, points, UPS_FONT_STROKE_POINTS);
-        assert_true(count > 0);
-        for (int stroke = 0; count > 0;
-             count = ups_font_stroke((char)letter, ++stroke, points, UPS_FONT_STROKE_POINTS)) {
-            for (size_t i = 0; i < count; i++) {
-                assert_true(points[i].x >= 0 && points[i].x <= ups_font_width((char)letter));
-                assert_true(points[i].y >= 0 && points[i].y <= UPS_FONT_BASELINE + UPS_FONT_CAP_HEIGHT);
-            }
-        }
-    }
-    ups_font_point point;
-    assert_int_equal(ups_font_stroke(' ', 0, &point, 1), 0);
+    count = ups_plot_ticks(&(ups_axis){.low = -0.5, .high = 1.5, .whole = true}, 7, ticks);
+    assert_true(count == 2 && ticks[0] == 0 && ticks[1] == 1);
+    assert_int_equal(ups_plot_ticks(&(ups_axis){.low = 1, .high = 1}, 5, ticks), 0);
+    assert_int_equal(ups_plot_ticks(&(ups_axis){.low = 0, .high = NAN}, 5, ticks), 0);
 }
 
 static void a_line_goes_through_its_points_and_leaves_a_gap_at_nan(void **state) {
     (void)state;
-    const float y[5] = {0, 0, NAN, 0, 0};
-    const ups_line line = {.y = y, .count = 5, .width = 4};
-    const ups_line_chart chart = {
-        .x = {.low = 0, .high = 4}, .y = {.low = -1, .high = 1}, .lines = &line, .line_count = 1};
-    ups_canvas *canvas = blank(400, 300);
-    ups_plot_lines(canvas, (ups_rectangle){80, 40, 200, 101}, &chart);
-    assert_true(same(ups_canvas_at(canvas, 105, 90), ups_colour_line(0)));
-    assert_true(same(ups_canvas_at(canvas, 255, 90), ups_colour_line(0)));
-    assert_false(same(ups_canvas_at(canvas, 180, 90), ups_colour_line(0)));
-    ups_canvas_destroy(canvas);
+    const double x[6] = {0, 1, 2, 3, 4, 5};
+    const float y[6] = {0, 0, NAN, 0, 0, 0};
+    const ups_plot plot = {
+        .area = {80, 40, 200, 100}, .x = {.low = 0, .high = 5}, .y = {.low = -1, .high = 1}, .title = "title"};
+    ups_figure figure;
+    begin(&figure, 400, 300);
+    ups_plot_axes(&figure, &plot);
+    cairo_set_line_width(figure.cairo, 4);
+    ups_figure_colour(&figure, ups_colour_line(0));
+    ups_plot_line(&figure, &plot, x, y, 6, 1);
+    assert_true(same(at(&figure, 100, 90), ups_colour_line(0)));
+    assert_true(same(at(&figure, 240, 90), ups_colour_line(0)));
+    assert_true(is_white(&figure, 150, 90));
+    assert_true(is_white(&figure, 130, 65)); /* it does not begin at the title */
+    end(&figure);
 }
 
-static void drawing_outside_the_canvas_or_with_infinite_points_does_nothing(void **state) {
+static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
     (void)state;
-    ups_canvas *canvas = blank(20, 20);
-    const ups_point wild[4] = {{-1e9f, 5}, {1e9f, 5}, {NAN, 3}, {INFINITY, -INFINITY}};
-    ups_canvas_stroke(canvas, wild + 2, 2, 3, 0, (ups_colour){0, 0, 0});
-    ups_canvas_fill(canvas, (ups_rectangle){-50, -50, 10, 10}, (ups_colour){0, 0, 0});
-    ups_canvas_text(canvas, (ups_point){-300, 500}, "far away", &(ups_text_style){.size = 9});
-    for (int i = 0; i < 400; i++) assert_true(same(ups_canvas_at(canvas, i % 20, i / 20), (ups_colour){255, 255, 255}));
-    ups_canvas_stroke(canvas, wild, 2, 3, 0, (ups_colour){0, 0, 0});
-    assert_true(same(ups_canvas_at(canvas, 10, 5), (ups_colour){0, 0, 0}));
-    ups_canvas_destroy(canvas);
+    static const char *const texts[] = {"plain", "\xc3\xa9\xe2\x82\xac \xf0\x9f\x8c\x8a and on and on and on",
+                                        "\xff\xfe\xc0", "\033[2J\r\n", "<&>\"'"};
+    const ups_text_style style = {.size = 12, .room = 60};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ups_figure figure;
+        begin(&figure, 200, 40);
+        const double width = ups_figure_text(&figure, 20, 25, texts[i], &style);
+        assert_true(width > 5 && width <= 60);
+        int ink = 0;
+        for (int k = 0; k < 200 * 40; k++) {
+            if (is_white(&figure, k % 200, k / 200)) continue;
+            ink++;
+            assert_in_range(k % 200, 17, 83);
+        }
+        assert_true(ink > 10);
+        end(&figure);
+    }
+    char long_text[5000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    ups_figure figure;
+    begin(&figure, 20, 20);
+    assert_true(ups_figure_text(&figure, 0, 0, long_text, &style) <= 60);
+    end(&figure);
 }
 
-static void whole_pictures_are_written_for_fields_profiles_charts_and_latents(void **state) {
+static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero(void **state) {
+    (void)state;
+    const float truth[4] = {-8, 0, 4, 4}, prediction[4] = {0, 0, 4, 8}; /* (y, x), row 0 at the bottom */
+    const ups_comparison_row row = {.prediction = prediction, .truth = truth};
+    const ups_comparison comparison = {.title = "t",
+                                       .prediction_name = "prediction",
+                                       .truth_name = "truth",
+                                       .rows = &row,
+                                       .row_count = 1,
+                                       .height = 2,
+                                       .width = 2,
+                                       .row_stride = 2,
+                                       .column_stride = 1,
+                                       .x = {.low = 0, .high = 1},
+                                       .y = {.low = 0, .high = 1}};
+    enum { SIDE = 200, TOP = UPS_PICTURE_TITLE + UPS_PLOT_TOP, LEFT = UPS_PLOT_LEFT };
+    const double left[3] = {LEFT, LEFT + SIDE + UPS_PLOT_RIGHT,
+                            LEFT + 2 * SIDE + UPS_PLOT_RIGHT + UPS_PLOT_BAR_GAP + UPS_PLOT_BAR + UPS_PLOT_BAR_LABELS};
+    const float upper_right[3] = {1, 0.75f, 0.75f}, lower_left[3] = {0.5f, 0, 1};
+    ups_figure figure;
+    ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
+    for (int i = 0; i < 3; i++) {
+        const ups_colour_map map = i == 2 ? UPS_COLOURS_DIVERGING : UPS_COLOURS_SEQUENTIAL;
+        assert_true(same(at(&figure, left[i] + 150, TOP + 50), ups_colour_of(map, upper_right[i])));
+        assert_true(same(at(&figure, left[i] + 50, TOP + 150), ups_colour_of(map, lower_left[i])));
+    }
+    end(&figure);
+}
+
+static void profiles_and_latents_are_whole_pictures(void **state) {
     (void)state;
     enum { T = 12, X = 48 };
     float truth[T * X], prediction[T * X];
+    double x[X];
+    ups_f16 latents[T * X];
     for (int i = 0; i < T * X; i++) {
+        x[i % X] = i % X;
         truth[i] = sinf(0.1f * (float)(i % X + i / X));
-        prediction[i] = truth[i] + 0.01f;
+        prediction[i] = i == 5 ? NAN : truth[i] + 0.01f;
     }
-    ups_error error;
-    int width, height;
-    const ups_comparison_row rows[2] = {{.name = "u", .prediction = prediction, .truth = truth},
-                                        {.name = "v", .prediction = prediction, .truth = truth}};
-    const ups_comparison comparison = {
-        .title = "t", .rows = rows, .row_count = 2, .height = T, .width = X, .row_stride = X, .column_stride = 1};
-    assert_int_equal(ups_picture_comparison(path, &comparison, &error), UPS_OK);
-    free(read_png(&width, &height));
-    assert_true(width > 400 && height > 200);
-
+    ups_f32_to_f16(truth, latents, T * X);
     const ups_profile profiles[2] = {{"t = 0", prediction, truth}, {"t = 1", prediction + X, truth + X}};
-    const ups_profiles sheet = {.points = X, .stride = 1, .profiles = profiles, .count = 2};
-    assert_int_equal(ups_picture_profiles(path, &sheet, &error), UPS_OK);
-    free(read_png(&width, &height));
-    assert_true(width > 400);
+    const ups_profiles sheet = {.title = "u",
+                                .x = x,
+                                .points = X,
+                                .stride = 1,
+                                .x_label = "x",
+                                .y_label = "u",
+                                .profiles = profiles,
+                                .count = 2};
+    ups_figure figure;
+    ups_draw_profiles(&figure, UPS_FIGURE_PNG, &sheet);
+    end(&figure);
+    cairo_surface_t *image = read_png();
+    assert_true(cairo_image_surface_get_width(image) > UPS_FIGURE_DENSITY * 400);
+    cairo_surface_destroy(image);
 
-    const ups_heat_map map = {
-        .values = truth, .rows = T, .columns = X, .row_stride = X, .column_stride = 1, .map = UPS_COLOURS_DIVERGING};
-    assert_int_equal(ups_picture_heat_map(path, &map, &error), UPS_OK);
-    const ups_line line = {.y = truth, .count = X, .name = "loss"};
-    const ups_line_chart chart = {.lines = &line, .line_count = 1, .y = {.logarithmic = true}};
-    assert_int_equal(ups_picture_lines(path, &chart, &error), UPS_OK);
-    free(read_png(&width, &height));
+    ups_error error;
+    const ups_latent_picture picture = {"latents", T, 6, 8, latents, x};
+    assert_int_equal(ups_draw_latents(&figure, UPS_FIGURE_PNG, &picture, &error), UPS_OK);
+    const ups_field all = {truth, NULL, 1, T * X, 0, 1};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &all, 1);
+    float first;
+    ups_f16_to_f32(latents, &first, 1);
+    const double share = rint(256 * (first - scale.low) / (scale.high - scale.low)) / 256;
+    assert_true(same(at(&figure, UPS_PLOT_LEFT + 5, UPS_PICTURE_TITLE + UPS_PLOT_TOP + 5), /* token 0 is on top */
+                     ups_colour_of(UPS_COLOURS_DIVERGING, (float)share)));
+    end(&figure);
 }
 
-static void a_picture_that_cannot_be_written_is_an_error_naming_its_path(void **state) {
+static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path(void **state) {
     (void)state;
     ups_error error = {0};
-    ups_canvas *canvas = blank(10, 10);
-    assert_int_equal(ups_canvas_publish(canvas, "/nonexistent/folder/p.png", &error), UPS_ERR_IO);
+    ups_figure figure;
+    begin(&figure, 10, 10);
+    assert_int_equal(ups_figure_publish(&figure, "/nonexistent/folder/p.png", &error), UPS_ERR_IO);
     assert_non_null(strstr(error.message, "/nonexistent/folder"));
-    ups_canvas_destroy(canvas);
-    const ups_comparison nothing = {0};
-    assert_int_equal(ups_picture_comparison(path, &nothing, &error), UPS_ERR_ARGUMENT);
-    assert_int_equal(ups_canvas_create(0, 10, &canvas, &error), UPS_ERR_ARGUMENT);
+    unlink(path);
+    begin(&figure, 1e5, 1e5); /* more than cairo's pixels */
+    ups_figure_text(&figure, 5, 5, "nothing", &(ups_text_style){.size = 12, .room = 3});
+    const float value = 1;
+    const ups_field field = {.values = &value, .rows = 1, .columns = 1};
+    const ups_plot plot = {.area = {0, 0, 10, 10}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
+    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
+    ups_plot_field(&figure, &plot, &field, &scale);
+    assert_int_equal(ups_figure_publish(&figure, path, &error), UPS_ERR_MEMORY);
+    assert_non_null(strstr(error.message, path));
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_published_picture_reads_back_pixel_by_pixel),
-        cmocka_unit_test(a_heat_map_puts_row_0_at_the_bottom_or_on_top_when_downward),
-        cmocka_unit_test(a_heat_map_follows_strides),
+        cmocka_unit_test(a_published_figure_reads_back_pixel_by_pixel),
+        cmocka_unit_test(a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned),
+        cmocka_unit_test(a_field_follows_strides_and_what_is_subtracted),
         cmocka_unit_test(values_finer_than_pixels_are_averaged),
-        cmocka_unit_test(values_that_are_no_numbers_are_grey_and_do_not_spoil_the_scale),
+        cmocka_unit_test(missing_values_are_grey_and_do_not_spoil_the_scale),
+        cmocka_unit_test(a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by),
         cmocka_unit_test(the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_ways),
         cmocka_unit_test(ticks_are_round_numbers_inside_the_axis),
-        cmocka_unit_test(every_printable_character_but_space_has_ink_within_its_box),
         cmocka_unit_test(a_line_goes_through_its_points_and_leaves_a_gap_at_nan),
-        cmocka_unit_test(drawing_outside_the_canvas_or_with_infinite_points_does_nothing),
-        cmocka_unit_test(whole_pictures_are_written_for_fields_profiles_charts_and_latents),
-        cmocka_unit_test(a_picture_that_cannot_be_written_is_an_error_naming_its_path),
+        cmocka_unit_test(text_of_any_bytes_is_drawn_within_its_room),
+        cmocka_unit_test(a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero),
+        cmocka_unit_test(profiles_and_latents_are_whole_pictures),
+        cmocka_unit_test(a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -430,7 +430,8 @@ static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_
     config.op.training = (ups_training_config){.pairs_per_trajectory = 1, .memory_limit = 0.0625}; /* 64 MiB */
     char directory[512];
     snprintf(directory, sizeof directory, "%s/checkpoints/operator", config.output);
-    ups_stage_request request = {.config = &config, .resume = true};
+    const ups_session session = {.config = &config};
+    ups_stage_request request = {.session = &session, .resume = true};
     ups_stage_plan plan;
     ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
     assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */

@@ -1,13 +1,12 @@
-/* Latents that are encoded as they come are those of the cache to the last bit, whoever reads them and however; and the
- * cache that is filled on the way is the one that is built. */
+/* Latents that are encoded on the fly are those of the cache to the last bit, whoever reads them and however. */
 #include "cache/store/source.h"
 #include "pipeline/loader/loader.h"
 #include "tests/base/testing.h"
-#include "tools/encode.h"
-#include "tools/session.h"
 #include "tools/solvers/datagen.h"
+#include "train/cache_build/encode.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
+#include "train/stages/stage.h"
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
@@ -67,13 +66,13 @@ static int make_run(void **state) {
     write_text(scratch("run.yaml"), text);
     ups_error error;
     ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &error), &error);
-    ok(ups_stage_autoencoder_run(&session.request, &error), &error);
-    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
-    ok(ups_encoder_pool_open(&session.request, &pool, &error), &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
+    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
+    ok(ups_encoder_pool_open(&session, &pool, &error), &error);
     for (int t = 0; t < TASKS; t++) {
         const ups_task *task = &session.tasks->task[t];
         ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &cached[t], &error), &error);
-        ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, NULL, &encoded[t], &error), &error);
+        ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, &encoded[t], &error), &error);
     }
     return 0;
 }
@@ -121,11 +120,8 @@ static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
     ups_task task = session.tasks->task[0];
     for (int64_t times = INT64_C(1) << 48; times <= INT64_C(1) << 60; times *= 2) {
         task.geometry.times = times;
-        for (int filling = 0; filling < 2; filling++) {
-            ups_source_limits limits = ups_encoding_limits(session.config, &task, times, filling);
-            assert_true(limits.decoded_bytes >= (uint64_t)times && limits.scratch_bytes >= (uint64_t)times);
-        }
-        assert_true(ups_cache_fill_bytes(session.config, &task, UPS_SPLIT_TRAIN) >= (uint64_t)times);
+        ups_source_limits limits = ups_encoding_limits(session.config, &task, times);
+        assert_true(limits.decoded_bytes >= (uint64_t)times && limits.scratch_bytes >= (uint64_t)times);
     }
 }
 
@@ -206,82 +202,6 @@ static void loaders_hand_out_the_same_batches_on_any_number_of_threads_and_eithe
         free(expected);
         free(found);
     }
-}
-
-/* ---- filling --------------------------------------------------------------------------------------------------- */
-
-static ups_cache_fill *begin_filling(uint64_t most_bytes) {
-    ups_error error;
-    ups_cache_fill *fill;
-    ok(ups_encode_remove(session.config, &error), &error);
-    ok(ups_cache_fill_open(session.config, &session.tasks->task[0], UPS_SPLIT_TRAIN, most_bytes, &fill, &error),
-       &error);
-    return fill;
-}
-
-/* Reads the sample, in a window or whole, through a source that fills. */
-static void draw(ups_source *source, int64_t sample, ups_frames frames) {
-    ups_error error;
-    uint8_t *latents = malloc(TIMES * 8 * 16 * sizeof(uint16_t)), *expected = malloc(TIMES * 8 * 16 * sizeof(uint16_t));
-    ok(ups_source_read(source, sample, frames, latents, &error), &error);
-    ok(ups_source_read(encoded[0], sample, frames, expected, &error), &error);
-    assert_memory_equal(latents, expected, (size_t)(frames.count * 8 * 16) * sizeof(uint16_t));
-    free(latents);
-    free(expected);
-}
-
-static void windows_of_every_sample_in_any_order_complete_the_cache(void **state) {
-    ups_error error;
-    ups_source *source, *filled;
-    const ups_task *task = &session.tasks->task[0];
-    ups_cache_fill *fill = begin_filling(UINT64_MAX);
-    ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, fill, &source, &error), &error);
-    assert_int_equal(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &filled, &error), UPS_ERR_FORMAT);
-    for (int64_t i = 0; i < source->count; i++) {
-        draw(source, (i * 5 + 2) % source->count, (ups_frames){i % (TIMES - 1), 2});
-        draw(source, (i * 5 + 2) % source->count, (ups_frames){0, 1}); /* put already */
-    }
-    ups_source_close(source);
-    ups_cache_fill_close(fill);
-    ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &filled, &error), &error);
-    assert_int_equal(filled->count, encoded[0]->count);
-    for (int64_t i = 0; i < filled->count; i++) draw(filled, i, (ups_frames){0, TIMES});
-    ups_source_close(filled);
-}
-
-static void no_more_shards_are_begun_than_fit_into_what_is_allowed(void **state) {
-    ups_error error;
-    ups_source *source;
-    const uint64_t trajectory = TIMES * 8 * 16 * sizeof(uint16_t);
-    ups_cache_fill *fill = begin_filling(8 * trajectory); /* two shards of four */
-    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
-    assert_int_equal(source->count, 12);
-    draw(source, 0, (ups_frames){0, 2});
-    draw(source, 4, (ups_frames){0, 2});
-    assert_false(ups_cache_fill_wants(fill, 8)); /* of the third */
-    assert_false(ups_cache_fill_wants(fill, 0)); /* is there */
-    assert_true(ups_cache_fill_wants(fill, 5));
-    assert_false(ups_cache_fill_wants(fill, 5)); /* somebody puts it */
-    ups_cache_fill_give_up(fill, 5);
-    for (int64_t i = 1; i < 4; i++) draw(source, i, (ups_frames){0, TIMES}); /* ends the first */
-    assert_true(ups_cache_fill_has(fill, 3));
-    assert_true(ups_cache_fill_wants(fill, 8));
-    ups_cache_fill_give_up(fill, 8);
-    ups_source_close(source);
-    ups_cache_fill_close(fill);
-}
-
-static void a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else(void **state) {
-    ups_error error;
-    ups_source *source;
-    ups_cache_fill *fill = begin_filling(UINT64_MAX);
-    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
-    assert_int_equal(rename(scratch("run/cache"), scratch("run/elsewhere")), 0);
-    for (int64_t i = 0; i < 5; i++) draw(source, i, (ups_frames){i, 2});
-    assert_false(ups_cache_fill_wants(fill, 9));
-    assert_int_equal(rename(scratch("run/elsewhere"), scratch("run/cache")), 0);
-    ups_source_close(source);
-    ups_cache_fill_close(fill);
 }
 
 /* ---- fields that are not finite --------------------------------------------------------------------------------- */
@@ -412,36 +332,14 @@ static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_
     exchange_value(&value);
 }
 
-static void a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever(void **state) {
-    ups_error error;
-    ups_source *source;
-    ups_cache_fill *fill = begin_filling(UINT64_MAX);
-    ok(ups_encoding_source_open(pool, &session.tasks->task[0], UPS_SPLIT_TRAIN, fill, &source, &error), &error);
-    uint16_t *latents = malloc(TIMES * 8 * 16 * sizeof *latents);
-    float value = NAN;
-    exchange_value(&value);
-    ok(ups_source_read(source, BAD_SAMPLE, (ups_frames){TIMES - 1, 1}, latents, &error), &error);
-    exchange_value(&value);
-    assert_false((latents[0] & 0x7fff) > 0x7c00); /* that frame itself is sound */
-    assert_false(ups_cache_fill_wants(fill, 0));
-    assert_false(ups_cache_fill_wants(fill, 9));
-    free(latents);
-    ups_source_close(source);
-    ups_cache_fill_close(fill);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
         cmocka_unit_test(latents_that_no_memory_holds_have_no_small_limits),
         cmocka_unit_test(no_window_reads_more_than_the_limits_of_its_length_say),
         cmocka_unit_test(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine),
-        cmocka_unit_test(windows_of_every_sample_in_any_order_complete_the_cache),
-        cmocka_unit_test(no_more_shards_are_begun_than_fit_into_what_is_allowed),
-        cmocka_unit_test(a_cache_that_cannot_be_written_ends_the_filling_and_nothing_else),
         cmocka_unit_test(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it),
         cmocka_unit_test(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on),
-        cmocka_unit_test(a_sample_at_which_a_build_would_stop_ends_the_filling_and_leaves_no_shard_begun_for_ever),
     };
     return cmocka_run_group_tests(tests, make_run, remove_run);
 }

@@ -7,7 +7,7 @@
 #include "train/data/origin.h"
 #include "train/evaluation/evaluate.h"
 #include "train/evaluation/rollout.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <hdf5.h>
 #include <math.h>
 #include <sys/stat.h>

@@ -4,18 +4,17 @@
 
 #include <math.h>
 
-static ups_loss_config first, second, third;
-static const ups_loss_config *const losses[] = {&first, &second, &third};
+static ups_loss_config losses[UPS_MAX_LOSSES];
 
 static void set(ups_loss_config a, ups_loss_config b, ups_loss_config c) {
-    first = a, second = b, third = c;
+    losses[0] = a, losses[1] = b, losses[2] = c;
 }
 
 static void a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight(void **state) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){0.5, 3, 4}, (ups_loss_config){0, 1, 0});
     for (int64_t step = 0; step < 30; step++) {
         unsigned expected = 1u | (step >= 4 && step % 3 == 0 ? 2u : 0u);
-        assert_int_equal(ups_losses_due(losses, 3, step), expected);
+        assert_int_equal(ups_losses_due(losses, step), expected);
     }
 }
 
@@ -23,7 +22,7 @@ static void a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_witho
 static int count_masks(int64_t steps, unsigned *masks) {
     int found = 0;
     for (int64_t step = 0; step < steps; step++) {
-        unsigned mask = ups_losses_due(losses, 3, step);
+        unsigned mask = ups_losses_due(losses, step);
         bool known = false;
         for (int i = 0; i < found; i++) known = known || masks[i] == mask;
         if (!known) masks[found++] = mask;
@@ -38,7 +37,7 @@ static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void 
             for (int64_t steps = 1; steps < 90; steps += 11) {
                 set((ups_loss_config){1, 2, 0}, (ups_loss_config){1, every, from}, (ups_loss_config){1, 5, from / 2});
                 int count = count_masks(steps, expected);
-                assert_int_equal(ups_losses_masks(losses, 3, steps, found), count);
+                assert_int_equal(ups_losses_masks(losses, steps, found), count);
                 assert_memory_equal(found, expected, (size_t)count * sizeof *found);
             }
         }
@@ -48,7 +47,7 @@ static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void 
 static void a_run_of_nine_quadrillion_steps_is_looked_through_at_once(void **state) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
     unsigned masks[8];
-    assert_int_equal(ups_losses_masks(losses, 3, INT64_C(9000000000000000), masks), 2);
+    assert_int_equal(ups_losses_masks(losses, INT64_C(9000000000000000), masks), 2);
     assert_int_equal(masks[0], 1);
     assert_int_equal(masks[1], 3);
 }

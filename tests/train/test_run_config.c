@@ -45,8 +45,9 @@ static void what_is_left_out_has_its_default(void **state) {
     assert_int_equal(config->stages[1], UPS_STAGE_CACHE);
     assert_int_equal(config->model.tokens, 128);
     assert_int_equal(config->model.core.depth, 12);
-    assert_true(config->op.losses.one_step.weight == 1 && config->op.losses.rollout.weight == 0);
-    assert_int_equal(config->op.losses.rollout.every, 1);
+    assert_true(config->op.training.losses[UPS_OPERATOR_ONE_STEP].weight == 1 &&
+                config->op.training.losses[UPS_OPERATOR_ROLLOUT].weight == 0);
+    assert_int_equal(config->op.training.losses[UPS_OPERATOR_ROLLOUT].every, 1);
     assert_int_equal(config->tasks[1].patch[0], 8);
     assert_string_equal(ups_stage_name(config->stages[2]), "operator");
     char *cache = ups_run_cache_directory(config);
@@ -74,7 +75,7 @@ static void what_is_printed_loads_to_the_same(void **state) {
     ups_run_config *second = load(text, NULL);
     assert_int_equal(ups_config_print(&ups_run_schema, second, &again, &error), UPS_OK);
     assert_string_equal(text, again);
-    assert_int_equal(second->op.losses.rollout.from, 7);
+    assert_int_equal(second->op.training.losses[UPS_OPERATOR_ROLLOUT].from, 7);
     free(text);
     free(again);
     ups_run_config_free(config);
@@ -117,6 +118,8 @@ static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **sta
         {"autoencoder:\n  optimizer: {lerning_rate: 1}\n", {"run.yaml:7", "lerning_rate", "learning_rate"}},
         {"model:\n  learning_rate: 0.1\n", {"run.yaml:7", "learning_rate"}},
         {"model.tokns=3", {"model.tokns", "tokens"}},
+        {"cache:\n  fill: false\n", {"run.yaml:7: cache.fill", "removed", "ups cache build"}},
+        {"cache.fill=true", {"cache.fill", "removed", "ups cache build"}},
     };
     ALL_TOLD(list);
 }

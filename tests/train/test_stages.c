@@ -5,11 +5,11 @@
  * included. Optimizer steps are seen through a device that counts and passes on. */
 #include "base/files.h"
 #include "tests/base/testing.h"
-#include "tools/encode.h"
-#include "tools/session.h"
 #include "tools/solvers/datagen.h"
+#include "train/cache_build/encode.h"
 #include "train/data/latents.h"
 #include "train/evaluation/evaluate.h"
+#include "train/stages/stage.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -213,9 +213,6 @@ static void open_run(const char *precision, const char *override, ups_session *s
     ok(try_run(precision, override, session, &error), &error);
 }
 
-typedef ups_status (*plan_stage)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
-typedef ups_status (*run_stage)(const ups_stage_request *request, ups_error *error);
-
 /* The last loss that metrics.jsonl has of a stage. */
 static double logged_loss(const char *stage) {
     char *bytes = NULL, *line, *rest;
@@ -235,18 +232,19 @@ static double logged_loss(const char *stage) {
 }
 
 /* Runs a stage under watch and holds what it took against what was promised. */
-static void run_watched(const char *precision, const char *override, const char *name, plan_stage plan, run_stage run) {
+static void run_watched(const char *precision, const char *override, ups_stage stage) {
+    const char *name = ups_stage_name(stage);
     ups_session session;
     ups_error error;
     ups_stage_plan promised;
     open_run(precision, override, &session);
-    ok(plan(&session.request, &promised, &error), &error);
+    ok(ups_stages[stage]->plan(&(ups_stage_request){.session = &session}, &promised, &error), &error);
     watch(session.device);
 #ifdef WATCHES_ALLOCATIONS
     long before = atomic_load(&alive);
     atomic_store(&most_alive, before);
 #endif
-    ok(run(&session.request, &error), &error);
+    ok(ups_stages[stage]->run(&(ups_stage_request){.session = &session}, &error), &error);
     assert_int_equal(watched.steps, 12);
     assert_int_equal(watched.device_allocations, 0);
     assert_true(isfinite(logged_loss(name)));
@@ -272,18 +270,29 @@ static void build_cache(const char *precision) {
     ups_error error;
     open_run(precision, NULL, &session);
     ok(ups_encode_remove(session.config, &error), &error);
-    ok(ups_encode_run(&session.request, NULL, NULL, &error), &error);
+    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
+    ups_session_close(&session);
+}
+
+static void every_stage_builds_on_stages_before_it_and_plans_where_it_trains(void **state) {
+    ups_session session;
+    open_run("f32", NULL, &session);
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        assert_non_null(ups_stages[s]->run);
+        assert_true(ups_stages[s]->depends_on < 1u << s);
+        assert_true(!ups_run_training(session.config, (ups_stage)s) || ups_stages[s]->plan);
+    }
     ups_session_close(&session);
 }
 
 static void check_all(const char *precision) {
-    run_watched(precision, NULL, "autoencoder", ups_stage_autoencoder_plan, ups_stage_autoencoder_run);
+    run_watched(precision, NULL, UPS_STAGE_AUTOENCODER);
     build_cache(precision);
-    run_watched(precision, NULL, "operator", ups_stage_operator_plan, ups_stage_operator_run);
+    run_watched(precision, NULL, UPS_STAGE_OPERATOR);
 }
 
 static void without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included(void **state) {
-    run_watched("f32", "data.residency=encode", "operator", ups_stage_operator_plan, ups_stage_operator_run);
+    run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
 }
 
 static void in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
@@ -306,8 +315,8 @@ static long build_within(double gib, ups_session *session, ups_status expected, 
     long before = atomic_load(&alive);
     atomic_store(&most_alive, before);
 #endif
-    ups_status status = ups_encode_split(&session->request, &session->tasks->task[0], UPS_SPLIT_TRAIN,
-                                         (ups_encode_options){0}, &report, error);
+    ups_status status =
+        ups_encode_split(session, &session->tasks->task[0], UPS_SPLIT_TRAIN, (ups_encode_options){0}, &report, error);
     if (status != expected) fail_msg("%s", error->message);
 #ifdef WATCHES_ALLOCATIONS
     return atomic_load(&most_alive) - before;
@@ -342,7 +351,7 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
     write_text(scratch("long.yaml"), text);
     ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &error), &error);
     session.config->autoencoder.training.steps = 2;
-    ok(ups_stage_autoencoder_run(&session.request, &error), &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
     long taken = build_within(0, &session, UPS_OK, &error);
     char *expected = read_latents(&session, &bytes);
     for (double limit = 24; limit >= 12; limit /= 2) {
@@ -409,6 +418,7 @@ static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stage_builds_on_stages_before_it_and_plans_where_it_trains),
         cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
         cmocka_unit_test(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included),
         cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),

@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "model/step.h"
 #include "tests/base/testing.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <hdf5.h>
 #include <math.h>

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST_BYTES (INT64_C(512) << 20) /* of latents held in memory */
+#define MAXIMUM_BYTES (INT64_C(512) << 20) /* of latents held in memory */
 #define MADE_SAMPLES 8
 #define STATIC_TIMES 2 /* latents of a steady problem have its input and its solution */
 
@@ -30,7 +30,7 @@ typedef struct latents {
 
 static ups_status allocate(latents *data, ups_error *error) {
     size_t each = ups_chunk_raw_bytes(data->shape);
-    int64_t most = MOST_BYTES / (int64_t)each;
+    int64_t most = MAXIMUM_BYTES / (int64_t)each;
     if (data->samples > most) data->samples = most > 0 ? most : 1;
     data->values = malloc((size_t)data->samples * each);
     return data->values ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the latents");
@@ -89,7 +89,7 @@ static ups_status read_npy(const char *path, latents *data, ups_error *error) {
                           path);
     }
     if (status == UPS_OK &&
-        (double)shape[1] * (double)shape[2] * (double)shape[3] * sizeof(ups_f16) > (double)MOST_BYTES) {
+        (double)shape[1] * (double)shape[2] * (double)shape[3] * sizeof(ups_f16) > (double)MAXIMUM_BYTES) {
         status = ups_fail(error, UPS_ERR_FORMAT, "%s: trajectories of %lld × %lld × %lld are larger than this can hold",
                           path, shape[1], shape[2], shape[3]);
     }
@@ -139,7 +139,7 @@ typedef struct contest {
     ups_f16 **out;                /* one a thread */
     uint8_t **bytes;              /* (samples) encoded */
     size_t *lengths;
-    double *used;                          /* one a thread: processor seconds of this pass */
+    double *used;                          /* one a thread: CPU seconds of this pass */
     double encode_seconds, decode_seconds; /* of a processor: the best pass */
 } contest;
 
@@ -336,7 +336,7 @@ static void print(const json_t *results) {
         sum += json_real_value(json_object_get(json_array_get(codecs, 0), "ratio"));
         evolving++;
     }
-    printf("speeds are those of a thread, in processor time; instructions: %s\n", ups_rans_instruction_set());
+    printf("speeds are those of a thread, in CPU time; instructions: %s\n", ups_rans_instruction_set());
     if (evolving > 1) printf("mean ratio over the %zu that evolve in time: %.2f\n", evolving, sum / (double)evolving);
 }
 
@@ -357,20 +357,20 @@ static const ups_usage usage = {
     "export`\n"
     "writes them, or, without either, on smooth synthetic latents. Every trajectory is first checked to come back bit "
     "for bit. Speeds are of FP16 latents\n"
-    "(not of compressed bytes), in GB/s of a thread's own processor time, so that other work counts little; "
+    "(not of compressed bytes), in GB/s of a thread's own CPU time, so that other work counts little; "
     "everything\n"
     "is included: checksums, prediction, entropy coding.",
 };
 
 int ups_cmd_bench_codec(int argc, char **argv) {
-    enum { MOST_THREADS = 1024, MOST_REPEAT = 10000, MOST_LEVEL = 19 };
+    enum { MAXIMUM_THREADS = 1024, MAXIMUM_REPEAT = 10000, MAXIMUM_LEVEL = 19 };
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t threads = 1, repeat = 5, level = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == THREADS) ups_arguments_integer(&arguments, 1, MOST_THREADS, &threads);
-        if (option == REPEAT) ups_arguments_integer(&arguments, 1, MOST_REPEAT, &repeat);
-        if (option == LEVEL) ups_arguments_integer(&arguments, 1, MOST_LEVEL, &level);
+        if (option == THREADS) ups_arguments_integer(&arguments, 1, MAXIMUM_THREADS, &threads);
+        if (option == REPEAT) ups_arguments_integer(&arguments, 1, MAXIMUM_REPEAT, &repeat);
+        if (option == LEVEL) ups_arguments_integer(&arguments, 1, MAXIMUM_LEVEL, &level);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     ups_error error;
@@ -381,8 +381,7 @@ int ups_cmd_bench_codec(int argc, char **argv) {
     for (int i = 0; i < arguments.operand_count && status == UPS_OK; i++)
         status = bench_operand(&b, arguments.operands[i], &error);
     if (status == UPS_OK && arguments.json) {
-        json_dumpf(b.results, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(b.results, JSON_INDENT(2));
     } else if (status == UPS_OK) {
         print(b.results);
     }

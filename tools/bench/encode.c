@@ -6,15 +6,16 @@
 #include "model/device.h"
 #include "model/nets/encoder.h"
 #include "model/step.h"
+#include "tools/bench/median.h"
 #include "tools/bench/run_encoder.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/session.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2 /* runs before the first that counts */, MOST_POINTS = 1 << 24 /* of a frame */ };
+enum { WARM_UP = 2 /* runs before the first that counts */, MAXIMUM_POINTS = 1 << 24 /* of a frame */ };
 
 enum { AXES, POINTS, FRAMES, THREADS, RUNS, TASK, SECONDS, SET };
 static const ups_option options[] = {
@@ -82,11 +83,6 @@ static ups_status create(bench *b, const ups_device_options *device, int axes, i
     return status;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static ups_status measure(bench *b, int64_t runs, double *seconds, ups_error *error) {
     for (int64_t i = -WARM_UP; i < runs; i++) {
         double began = ups_now();
@@ -94,7 +90,6 @@ static ups_status measure(bench *b, int64_t runs, double *seconds, ups_error *er
         UPS_TRY(b->device->class->synchronize(b->device, error));
         if (i >= 0) seconds[i] = ups_now() - began;
     }
-    qsort(seconds, (size_t)runs, sizeof *seconds, ascending);
     return UPS_OK;
 }
 
@@ -111,8 +106,7 @@ static void print(const bench *b, int axes, int64_t points, double median, doubl
         json_pack("{s:i, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "axes", axes, "points", (json_int_t)points, "frames",
                   (json_int_t)b->frames, "threads", b->device->threads, "ms_per_run", median * 1e3, "fastest_ms",
                   fastest * 1e3, "frames_per_s", frames, "field_mb_per_s", megabytes);
-    json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-    putchar('\n');
+    ups_print_json(facts, JSON_REAL_PRECISION(6));
     json_decref(facts);
 }
 
@@ -127,7 +121,7 @@ typedef struct run_plan {
 static void print_run(const ups_task *task, const ups_encoder_rate *apart, const ups_encoder_rate *fused,
                       bool as_json) {
     if (!as_json) {
-        printf("task %s: %.0f frames/s by %d encoders on %d processor%s each (%.0f us of processor time a frame), "
+        printf("task %s: %.0f frames/s by %d encoders on %d processor%s each (%.0f us of CPU time a frame), "
                "%.0f frames/s by one on %d (%.0f us)\n",
                task->name, apart->frames_per_s, apart->encoders, apart->threads, apart->threads == 1 ? "" : "s",
                apart->cpu_us, fused->frames_per_s, fused->threads, fused->cpu_us);
@@ -139,8 +133,7 @@ static void print_run(const ups_task *task, const ups_encoder_rate *apart, const
                               "encoders", apart->encoders, "threads", apart->threads, "frames_per_s",
                               apart->frames_per_s, "cpu_us_per_frame", apart->cpu_us, "fused", "encoders", 1, "threads",
                               fused->threads, "frames_per_s", fused->frames_per_s, "cpu_us_per_frame", fused->cpu_us);
-    json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-    putchar('\n');
+    ups_print_json(facts, JSON_REAL_PRECISION(6));
     json_decref(facts);
 }
 
@@ -160,7 +153,7 @@ static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     ups_status status = ups_session_open(plan->config, plan->overrides, plan->override_count, true, &session, &error);
     if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
     if (status == UPS_OK)
-        status = ups_bench_run_encoder(&session.request, task, plan->seconds, plan->runs, &apart, &fused, &error);
+        status = ups_bench_run_encoder(&session, task, plan->seconds, plan->runs, &apart, &fused, &error);
     if (status == UPS_OK) print_run(task, &apart, &fused, arguments->json);
     ups_session_close(&session);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);
@@ -175,14 +168,17 @@ static int bench_reference(bench *b, int axes, int64_t points, int threads, int6
         seconds ? UPS_OK : ups_fail(&error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)runs);
     if (status == UPS_OK) status = create(b, &where, axes, points, &error);
     if (status == UPS_OK) status = measure(b, runs, seconds, &error);
-    if (status == UPS_OK) print(b, axes, points, seconds[runs / 2], seconds[0], arguments->json);
+    if (status == UPS_OK) {
+        const double median = ups_bench_median(seconds, runs);
+        print(b, axes, points, median, seconds[0], arguments->json);
+    }
     free(seconds);
     destroy(b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);
 }
 
 int ups_cmd_bench_encode(int argc, char **argv) {
-    enum { REFERENCE_RUNS = 10, CONFIG_RUNS = 5, MOST_RUNS = 101 };
+    enum { REFERENCE_RUNS = 10, CONFIG_RUNS = 5, MAXIMUM_RUNS = 101 };
     static const int64_t usual_points[] = {1024, 128, 32};
     int64_t axes = 1, points = 0, threads = 0, runs = 0;
     bench b = {.frames = 32};
@@ -191,17 +187,17 @@ int ups_cmd_bench_encode(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == AXES) ups_arguments_integer(&arguments, 1, 3, &axes);
-        if (option == POINTS) ups_arguments_integer(&arguments, 1, MOST_POINTS, &points);
+        if (option == POINTS) ups_arguments_integer(&arguments, 1, MAXIMUM_POINTS, &points);
         if (option == FRAMES) ups_arguments_integer(&arguments, 1, 4096, &b.frames);
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
-        if (option == RUNS) ups_arguments_integer(&arguments, 1, MOST_RUNS, &runs);
+        if (option == RUNS) ups_arguments_integer(&arguments, 1, MAXIMUM_RUNS, &runs);
         if (option == TASK) plan.task = arguments.value;
         if (option == SECONDS) ups_arguments_real(&arguments, 0.01, 600, &plan.seconds);
         if (option == SET) plan.overrides[plan.override_count++] = arguments.value;
     }
     if (points == 0) points = usual_points[axes - 1];
     int64_t total = 1;
-    for (int64_t a = 0; a < axes; a++) total = total > MOST_POINTS / points ? MOST_POINTS + 1 : total * points;
+    for (int64_t a = 0; a < axes; a++) total = total > MAXIMUM_POINTS / points ? MAXIMUM_POINTS + 1 : total * points;
     int exit_code;
     if (arguments.stop) {
         exit_code = ups_arguments_end(&arguments);
@@ -211,9 +207,9 @@ int ups_cmd_bench_encode(int argc, char **argv) {
         plan.config = arguments.operands[0];
         plan.runs = runs > 0 ? runs : CONFIG_RUNS;
         exit_code = bench_run(&plan, &arguments);
-    } else if (total > MOST_POINTS) {
+    } else if (total > MAXIMUM_POINTS) {
         exit_code =
-            ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all", MOST_POINTS);
+            ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all", MAXIMUM_POINTS);
     } else {
         exit_code = bench_reference(&b, (int)axes, points, (int)threads, runs > 0 ? runs : REFERENCE_RUNS, &arguments);
     }

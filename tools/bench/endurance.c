@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
+#include "tools/command.h"
 #include <dirent.h>
 #include <stdio.h>
 
@@ -40,14 +41,14 @@ static int count_descriptors(void) {
     return count;
 }
 
-/* How much the most is above the first, in parts of it. */
+/* How far the maximum is above the first, in parts of it. */
 static double growth(const look looks[PARTS + 1], bool anonymous) {
-    int64_t first = anonymous ? looks[0].anonymous : looks[0].resident, most = first;
+    int64_t first = anonymous ? looks[0].anonymous : looks[0].resident, maximum = first;
     for (int i = 1; i <= PARTS; i++) {
         int64_t now = anonymous ? looks[i].anonymous : looks[i].resident;
-        if (now > most) most = now;
+        if (now > maximum) maximum = now;
     }
-    return first > 0 ? (double)(most - first) / (double)first : 0.0;
+    return first > 0 ? (double)(maximum - first) / (double)first : 0.0;
 }
 
 static void print(const look looks[PARTS + 1], bool as_json) {
@@ -63,8 +64,7 @@ static void print(const look looks[PARTS + 1], bool as_json) {
         }
         json_t *facts = json_pack("{s:o, s:f, s:f, s:b}", "looks", rows, "resident_growth", growth(looks, false),
                                   "anonymous_growth", growth(looks, true), "descriptors_constant", same);
-        json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-        putchar('\n');
+        ups_print_json(facts, JSON_REAL_PRECISION(6));
         json_decref(facts);
         return;
     }

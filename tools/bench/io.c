@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/system/threads.h"
 #include "tools/bench/data.h"
+#include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <stdio.h>
@@ -32,12 +33,12 @@ static const ups_usage usage = {
     "Example, how many reads in flight are enough here:\n  ups bench io --depth 1,2,4,8,16,32,64,128\n",
 };
 
-enum { WAYS = 4, MOST_ROUNDS = 101, MOST_DEPTHS = 16 };
+enum { WAYS = 4, MAXIMUM_ROUNDS = 101, MAXIMUM_DEPTHS = 16 };
 
 typedef struct read_plan {
     const char *path;
     uint64_t file_bytes, block;
-    int depths[MOST_DEPTHS], depth_count, threads;
+    int depths[MAXIMUM_DEPTHS], depth_count, threads;
     double seconds;
 } read_plan;
 
@@ -78,11 +79,6 @@ static ups_status measure(const read_plan *plan, ups_io_engine engine, bool dire
     return status;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static const struct way {
     const char *name;
     ups_io_engine engine;
@@ -94,7 +90,7 @@ static const struct way {
     {"threads, direct", UPS_IO_THREADS, true},
 };
 
-typedef double rates_of_way[WAYS][MOST_ROUNDS];
+typedef double rates_of_way[WAYS][MAXIMUM_ROUNDS];
 
 static json_t *row_json(const struct way *way, int depth, const double *rates, int64_t rounds) {
     return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f}", "io", ups_io_engine_name(way->engine), "direct", way->direct,
@@ -108,19 +104,17 @@ static void print(const read_plan *plan, rates_of_way *rates, int64_t rounds, co
         for (int w = 0; w < WAYS; w++) {
             if (no_ring && ways[w].engine == UPS_IO_URING) continue;
             double *of = rates[d][w];
-            qsort(of, (size_t)rounds, sizeof *of, ascending);
+            const double median = ups_bench_median(of, rounds);
             json_array_append_new(rows, row_json(&ways[w], plan->depths[d], of, rounds));
             if (as_json) continue;
             if (plan->depth_count > 1) printf("depth %-4d ", plan->depths[d]);
-            printf("%-16s %6.2f GB/s (%.2f to %.2f)\n", ways[w].name, of[rounds / 2] / 1e9, of[0] / 1e9,
-                   of[rounds - 1] / 1e9);
+            printf("%-16s %6.2f GB/s (%.2f to %.2f)\n", ways[w].name, median / 1e9, of[0] / 1e9, of[rounds - 1] / 1e9);
         }
     }
     if (as_json) {
         json_t *facts = json_pack("{s:I, s:i, s:O}", "block_bytes", (json_int_t)plan->block, "loader_queue_depth",
                                   UPS_IO_DEFAULT_QUEUE_DEPTH, "ways", rows);
-        json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-        putchar('\n');
+        ups_print_json(facts, JSON_REAL_PRECISION(6));
         json_decref(facts);
     } else {
         if (plan->depth_count > 1) printf("the loader reads with at most %d in flight\n", UPS_IO_DEFAULT_QUEUE_DEPTH);
@@ -152,7 +146,7 @@ static ups_status compare(const read_plan *plan, int64_t rounds, bool as_json, u
 static bool parse_depths(const char *text, read_plan *plan) {
     enum { DEEPEST = 4096 };
     plan->depth_count = 0;
-    for (char *end; plan->depth_count < MOST_DEPTHS; text = end + 1) {
+    for (char *end; plan->depth_count < MAXIMUM_DEPTHS; text = end + 1) {
         long depth = strtol(text, &end, 10);
         if (end == text || depth < 1 || depth > DEEPEST) return false;
         plan->depths[plan->depth_count++] = (int)depth;
@@ -174,7 +168,7 @@ int ups_cmd_bench_io(int argc, char **argv) {
         if (option == DEPTH) depths = arguments.value;
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 256, &threads);
         if (option == SECONDS) ups_arguments_real(&arguments, 0.01, 600.0, &seconds);
-        if (option == ROUNDS) ups_arguments_integer(&arguments, 1, MOST_ROUNDS, &rounds);
+        if (option == ROUNDS) ups_arguments_integer(&arguments, 1, MAXIMUM_ROUNDS, &rounds);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count > 1) return ups_command_usage_error(&arguments, "at most one FILE was expected");
@@ -184,8 +178,9 @@ int ups_cmd_bench_io(int argc, char **argv) {
     ups_status status = UPS_OK;
     read_plan plan = {.block = (uint64_t)kib << 10, .threads = (int)threads, .seconds = seconds};
     if (!parse_depths(depths, &plan)) {
-        return ups_command_usage_error(
-            &arguments, "--depth: '%s' is no list of at most %d numbers from 1 to 4096, as 1,2,4", depths, MOST_DEPTHS);
+        return ups_command_usage_error(&arguments,
+                                       "--depth: '%s' is no list of at most %d numbers from 1 to 4096, as 1,2,4",
+                                       depths, MAXIMUM_DEPTHS);
     }
     if (arguments.operand_count == 0) {
         status = ups_bench_directory(&directory, &error);

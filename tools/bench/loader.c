@@ -199,8 +199,7 @@ static void print(const outcome *out, const ups_source *source, bool as_json) {
                       rate, "gb_per_s", speed, "first_batch_s", out->first_batch_seconds, "trajectories",
                       (json_int_t)out->trajectories, "seconds", out->seconds, "seconds_disk", disk, "seconds_decode",
                       decode, "seconds_consumer", consumer, "seconds_full", full);
-        json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-        putchar('\n');
+        ups_print_json(facts, JSON_REAL_PRECISION(6));
         json_decref(facts);
         return;
     }
@@ -251,7 +250,7 @@ static ups_status run(const ups_arguments *arguments, const loading *how, const 
 }
 
 int ups_cmd_bench_loader(int argc, char **argv) {
-    enum { MOST = 1 << 20 };
+    enum { MAXIMUM = 1 << 20 };
     static const char *const types[] = {"f32", "f16", NULL}, *const engines[] = {"auto", "uring", "threads", NULL};
     static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", NULL};
     loading how = {.options = {.batch = 4, .windows_per_draw = 1, .stride = 1, .batch_count = -1}, .epochs = 4};
@@ -261,25 +260,25 @@ int ups_cmd_bench_loader(int argc, char **argv) {
     int64_t threads = 0, slots = 0, depth = 0, mib = 0;
     int type = 0, engine = 0, residency = UPS_RESIDENCY_STREAM;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == BATCH) ups_arguments_integer(&arguments, 1, MOST, &how.options.batch);
-        if (option == WINDOW) ups_arguments_integer(&arguments, 0, MOST, &how.options.window);
-        if (option == PER_DRAW) ups_arguments_integer(&arguments, 1, MOST, &how.options.windows_per_draw);
-        if (option == STRIDE) ups_arguments_integer(&arguments, 1, MOST, &how.options.stride);
+        if (option == BATCH) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.options.batch);
+        if (option == WINDOW) ups_arguments_integer(&arguments, 0, MAXIMUM, &how.options.window);
+        if (option == PER_DRAW) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.options.windows_per_draw);
+        if (option == STRIDE) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.options.stride);
         if (option == DTYPE) ups_arguments_choice(&arguments, types, &type);
         if (option == ENGINE) ups_arguments_choice(&arguments, engines, &engine);
         if (option == DIRECT) how.options.direct = true;
         if (option == DEPTH) ups_arguments_integer(&arguments, 1, 4096, &depth);
         if (option == RESIDENCY) ups_arguments_choice(&arguments, residencies, &residency);
-        if (option == MEMORY) ups_arguments_integer(&arguments, 1, MOST, &mib);
+        if (option == MEMORY) ups_arguments_integer(&arguments, 1, MAXIMUM, &mib);
         if (option == IN_PLACE) how.options.in_place = true;
         if (option == TOUCH) how.touch = true;
         if (option == COLD) how.cold = true;
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 1024, &threads);
-        if (option == SLOTS) ups_arguments_integer(&arguments, 1, MOST, &slots);
+        if (option == SLOTS) ups_arguments_integer(&arguments, 1, MAXIMUM, &slots);
         if (option == MAKE) make.directory = arguments.value;
         if (option == PORTABLE) make.portable = true;
-        if (option == SAMPLES) ups_arguments_integer(&arguments, 1, MOST, &make.samples);
-        if (option == EPOCHS) ups_arguments_integer(&arguments, 1, MOST, &how.epochs);
+        if (option == SAMPLES) ups_arguments_integer(&arguments, 1, MAXIMUM, &make.samples);
+        if (option == EPOCHS) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.epochs);
         if (option == BATCHES) ups_arguments_integer(&arguments, 1, INT64_MAX, &how.batches);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);

@@ -2,14 +2,14 @@
 
 #include "base/arena.h"
 #include "base/system/threads.h"
+#include "tools/bench/median.h"
 #include "train/data/batches.h"
 #include "train/data/frame_encoder.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { MOST_ROUNDS = 101 };
+enum { MAXIMUM_ROUNDS = 101 };
 
 typedef struct bench_encoder {
     const ups_task *task;
@@ -27,7 +27,7 @@ static void close_encoder(bench_encoder *b) {
     ups_aligned_free(b->fields);
 }
 
-static ups_status open_encoder(const ups_stage_request *request, const ups_task *task, int number, int threads,
+static ups_status open_encoder(const ups_session *session, const ups_task *task, int number, int threads,
                                bench_encoder *b, ups_error *error) {
     int64_t times = task->geometry.times;
     if (task->sample_count[UPS_SPLIT_TRAIN] == 0) {
@@ -38,7 +38,7 @@ static ups_status open_encoder(const ups_stage_request *request, const ups_task 
     *b = (bench_encoder){.task = task, .fields = ups_aligned_alloc(64, fields)};
     if (!b->fields) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a trajectory");
     int64_t sample = task->samples[UPS_SPLIT_TRAIN][number % task->sample_count[UPS_SPLIT_TRAIN]];
-    ups_loader_options options = ups_sequential_loader_options(request->config);
+    ups_loader_options options = ups_sequential_loader_options(session->config);
     ups_loader_task loaded = {.name = task->name, .source = task->source, .samples = &sample, .sample_count = 1};
     ups_loader *loader = NULL;
     const ups_batch *batch = NULL;
@@ -46,7 +46,7 @@ static ups_status open_encoder(const ups_stage_request *request, const ups_task 
     ups_status status = ups_loader_next(loader, &batch, error);
     if (status == UPS_OK) memcpy(b->fields, batch->data, fields);
     ups_loader_close(loader);
-    if (status == UPS_OK) status = ups_frame_encoder_open(request, task, threads, &b->encoder, error);
+    if (status == UPS_OK) status = ups_frame_encoder_open(session, task, threads, &b->encoder, error);
     return status;
 }
 
@@ -65,18 +65,12 @@ static void *run(void *context) {
     return NULL;
 }
 
-static double processor_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* All encoders for some seconds: frames a second, and processor time a frame in microseconds. */
+/* All encoders for some seconds: frames a second, and CPU time a frame in microseconds. */
 static ups_status measure(bench_encoder *encoders, int count, double seconds, double *rate, double *cpu_us,
                           ups_error *error) {
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     if (!threads) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %d threads", count);
-    double began = ups_now(), used = processor_seconds();
+    double began = ups_now(), used = ups_process_seconds();
     int running = 0;
     while (running < count) {
         encoders[running].frames = 0;
@@ -85,7 +79,7 @@ static ups_status measure(bench_encoder *encoders, int count, double seconds, do
         running++;
     }
     for (int i = 0; i < running; i++) pthread_join(threads[i], NULL);
-    used = processor_seconds() - used;
+    used = ups_process_seconds() - used;
     double passed = ups_now() - began;
     free(threads);
     if (running < count) return ups_fail(error, UPS_ERR_MEMORY, "%d threads could not be started", count);
@@ -101,32 +95,22 @@ static ups_status measure(bench_encoder *encoders, int count, double seconds, do
     return UPS_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int64_t count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[count / 2];
-}
-
-ups_status ups_bench_run_encoder(const ups_stage_request *request, const ups_task *task, double seconds, int64_t rounds,
+ups_status ups_bench_run_encoder(const ups_session *session, const ups_task *task, double seconds, int64_t rounds,
                                  ups_encoder_rate *apart, ups_encoder_rate *fused, ups_error *error) {
     enum { WAYS = 2 };
-    const int processors = request->device->threads;
+    const int processors = session->device->threads;
     ups_encoder_rate *const results[WAYS] = {apart, fused};
-    double rates[WAYS][MOST_ROUNDS], used[WAYS][MOST_ROUNDS];
+    double rates[WAYS][MAXIMUM_ROUNDS], used[WAYS][MAXIMUM_ROUNDS];
     size_t each;
-    UPS_TRY(ups_frame_encoder_measure(request, task, &each, error));
+    UPS_TRY(ups_frame_encoder_measure(session, task, &each, error));
     ups_encoder_shares shares = ups_frame_encoder_share(each, processors);
     *apart = (ups_encoder_rate){.encoders = shares.count, .threads = shares.threads};
     *fused = (ups_encoder_rate){.encoders = 1, .threads = processors};
-    if (rounds > MOST_ROUNDS) rounds = MOST_ROUNDS;
+    if (rounds > MAXIMUM_ROUNDS) rounds = MAXIMUM_ROUNDS;
     bench_encoder *all = calloc((size_t)shares.count + 1, sizeof *all), *const of[WAYS] = {all, all + shares.count};
     ups_status status = all ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for %d encoders", shares.count);
     for (int i = 0; i <= shares.count && status == UPS_OK; i++) {
-        status = open_encoder(request, task, i, i < shares.count ? shares.threads : processors, &all[i], error);
+        status = open_encoder(session, task, i, i < shares.count ? shares.threads : processors, &all[i], error);
     }
     for (int64_t r = -1; r < rounds && status == UPS_OK; r++) { /* the first warms up */
         for (int w = 0; w < WAYS && status == UPS_OK; w++) {
@@ -135,8 +119,8 @@ ups_status ups_bench_run_encoder(const ups_stage_request *request, const ups_tas
         }
     }
     for (int w = 0; w < WAYS && status == UPS_OK; w++) {
-        results[w]->frames_per_s = median(rates[w], rounds);
-        results[w]->cpu_us = median(used[w], rounds);
+        results[w]->frames_per_s = ups_bench_median(rates[w], rounds);
+        results[w]->cpu_us = ups_bench_median(used[w], rounds);
     }
     for (int i = 0; all && i <= shares.count; i++) close_encoder(&all[i]);
     free(all);

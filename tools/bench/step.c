@@ -7,6 +7,7 @@
 #include "model/cpu/device.h"
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
+#include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <stdio.h>
@@ -120,11 +121,6 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     return UPS_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Milliseconds a step by op, forward and backward. */
 static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool as_json) {
     ups_step_profile profile = ups_step_profile_get(b->step);
@@ -158,9 +154,7 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
         status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
     }
     if (status == UPS_OK) {
-        qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
-        qsort(optimizer, (size_t)steps, sizeof *optimizer, ascending);
-        double median = seconds[steps / 2];
+        double median = ups_bench_median(seconds, steps);
         json_t *facts = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name,
                                   "threads", b->device->threads, "dtype", ups_dtype_name(compute), "batch",
                                   (json_int_t)batch, "params", (json_int_t)ups_parameters_trainable(b->parameters),
@@ -172,10 +166,10 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
                 b->device->class->name, b->device->threads, ups_dtype_name(compute), (long long)batch, median * 1e3,
                 seconds[0] * 1e3, (double)batch / median, (double)ups_step_memory(b->step).activations * 1e-6);
         }
-        if (profile) json_object_set_new(facts, "profile", profile_of(b, steps, optimizer[steps / 2], as_json));
+        if (profile)
+            json_object_set_new(facts, "profile", profile_of(b, steps, ups_bench_median(optimizer, steps), as_json));
         if (as_json) {
-            json_dumpf(facts, stdout, JSON_REAL_PRECISION(6));
-            putchar('\n');
+            ups_print_json(facts, JSON_REAL_PRECISION(6));
         }
         json_decref(facts);
     }

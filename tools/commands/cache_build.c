@@ -3,8 +3,8 @@
 #include "base/progress.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/encode.h"
-#include "tools/session.h"
+#include "train/cache_build/encode.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,10 +34,10 @@ static json_t *stage_json(double seconds, double processor) {
 
 /* Where the time went. Waiting takes no processor. */
 static json_t *stages_json(const ups_encode_stages *s) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read", stage_json(s->disk, s->read_processor), "decode",
-                     stage_json(s->decode, s->decode_processor), "encode", stage_json(s->encode, s->encode_processor),
-                     "compress", stage_json(s->compress, s->compress_processor), "publish",
-                     stage_json(s->publish, s->publish_processor), "idle", stage_json(s->idle, 0.0));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read", stage_json(s->disk, s->read_cpu), "decode",
+                     stage_json(s->decode, s->decode_cpu), "encode", stage_json(s->encode, s->encode_cpu), "compress",
+                     stage_json(s->compress, s->compress_cpu), "publish", stage_json(s->publish, s->publish_cpu),
+                     "idle", stage_json(s->idle, 0.0));
 }
 
 /* Trajectories a second in each tenth of what was encoded; nothing of fewer than ten. */
@@ -64,8 +64,8 @@ static json_t *report_json(const ups_encode_report *report) {
     if (!facts || report->encoded == 0) return facts;
     json_t *speed =
         json_pack("{s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "frames_per_s", (double)report->frames / seconds,
-                  "field_gb_per_s", (double)report->field_bytes / seconds / 1e9, "processor_seconds", report->processor,
-                  "processors", report->processors, "processor_use", report->processor / (seconds * report->processors),
+                  "field_gb_per_s", (double)report->field_bytes / seconds / 1e9, "processor_seconds", report->cpu,
+                  "processors", report->processors, "processor_use", report->cpu / (seconds * report->processors),
                   "stages", stages_json(&report->stages), "trajectories_per_s_by_tenth", rates_json(report));
     json_object_update_missing(facts, speed);
     json_decref(speed);
@@ -86,7 +86,7 @@ static void visit(void *context, const ups_encode_report *report) {
     if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
     if (report->encoded > 0) {
         printf("  %.0f frames/s, %.0f %% of %d processors", (double)report->frames / report->seconds,
-               100 * report->processor / (report->seconds * report->processors), report->processors);
+               100 * report->cpu / (report->seconds * report->processors), report->processors);
     }
     if (s->skipped > 0) printf("  %lld skipped", (long long)s->skipped);
     putchar('\n');
@@ -114,7 +114,7 @@ int ups_cmd_cache_build(int argc, char **argv) {
     json_t *list = arguments.json ? json_array() : NULL;
     ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
     if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
-    if (status == UPS_OK) status = ups_encode_run(&session.request, visit, list, &error);
+    if (status == UPS_OK) status = ups_encode_run(&session, visit, list, &error);
     if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
     if (status == UPS_OK && list) {
         json_dumpf(list, stdout, JSON_INDENT(2));

@@ -229,8 +229,7 @@ int ups_cmd_cache_diff(int argc, char **argv) {
     if (status == UPS_OK) status = compare_all(&r, &error);
     if (status == UPS_OK && r.json) {
         json_t *document = json_pack("{s:b, s:O}", "same", !r.differ, "groups", r.result);
-        json_dumpf(document, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(document, JSON_INDENT(2));
         json_decref(document);
     }
     json_decref(r.result);

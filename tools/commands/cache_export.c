@@ -37,8 +37,8 @@ static void show_progress(void *context, int64_t done, int64_t samples) {
     ups_progress_update(*progress, done, NULL);
 }
 
-/* "0-9,12": indices in the order given, malloc. NULL: not such a list, or longer than `most`. */
-static int64_t *read_samples(const char *text, int64_t most, int64_t *count) {
+/* "0-9,12": indices in the order given, malloc. NULL: not such a list, or longer than `maximum`. */
+static int64_t *read_samples(const char *text, int64_t maximum, int64_t *count) {
     int64_t *samples = NULL;
     *count = 0;
     for (const char *at = text;; at++) {
@@ -46,7 +46,7 @@ static int64_t *read_samples(const char *text, int64_t most, int64_t *count) {
         if (*at < '0' || *at > '9') break;
         long long first = strtoll(at, &end, 10), last = first;
         if (*end == '-' && end[1] >= '0' && end[1] <= '9') last = strtoll(end + 1, &end, 10);
-        if (last < first || last - first >= most - *count) break;
+        if (last < first || last - first >= maximum - *count) break;
         int64_t *longer = realloc(samples, (size_t)(*count + last - first + 1) * sizeof *longer);
         if (!longer) break;
         samples = longer;
@@ -100,8 +100,7 @@ int ups_cmd_cache_export(int argc, char **argv) {
         json_t *result =
             json_pack("{s:s, s:s, s:[I,I,I,I]}", "file", request.path, "format", formats[format], "shape",
                       (json_int_t)count, (json_int_t)each.times, (json_int_t)each.tokens, (json_int_t)each.dim);
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
         json_decref(result);
     } else {
         printf("%s: (%lld, %lld, %lld, %lld) float16\n", request.path, (long long)count, (long long)each.times,

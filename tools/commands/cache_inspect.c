@@ -3,7 +3,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include "tools/report/cache_report.h"
-#include "tools/report/latent_picture.h"
+#include "tools/report/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,28 +146,13 @@ static const char *orders_text(const json_t *facts, char text[16]) {
     size_t used = 0;
     for (size_t o = 0; o < 3; o++) left[o] = json_integer_value(json_array_get(counts, o));
     for (;;) {
-        size_t most = left[1] > left[0] ? 1 : 0;
-        if (left[2] > left[most]) most = 2;
-        if (left[most] <= 0) break;
-        used += (size_t)snprintf(text + used, 16 - used, "%s%zu", used ? " " : "", most);
-        left[most] = 0;
+        size_t first = left[1] > left[0] ? 1 : 0;
+        if (left[2] > left[first]) first = 2;
+        if (left[first] <= 0) break;
+        used += (size_t)snprintf(text + used, 16 - used, "%s%zu", used ? " " : "", first);
+        left[first] = 0;
     }
     return used ? text : "-";
-}
-
-/* The largest rms that FP16 costs any decoded field, as a share of how the field deviates. */
-static const char *decoded_text(const json_t *facts, char text[24]) {
-    double share = -1;
-    const json_t *fields = json_object_get(json_object_get(facts, "decoded"), "fields");
-    for (size_t c = 0; c < json_array_size(fields); c++) {
-        const json_t *field = json_array_get(fields, c);
-        double deviation = ups_fact_real(field, "deviation");
-        double rms = ups_fact_real(json_object_get(field, "fp16_error"), "rms");
-        if (deviation > 0 && rms / deviation > share) share = rms / deviation;
-    }
-    if (share < 0) return "-";
-    snprintf(text, 24, "%.1g", share);
-    return text;
 }
 
 static void print_table(const json_t *groups) {
@@ -185,12 +170,9 @@ static void print_table(const json_t *groups) {
             printf("%s: broken\n", ups_fact_text(facts, "directory"));
             continue;
         }
-        char extents[64], stored[24], orders[16], values[48] = "-", fields[24];
+        char extents[64], stored[24], orders[16], values[48] = "-", fields[24] = "-";
         snprintf(extents, sizeof extents, "%lldx%lldx%lld", ups_fact_integer(shape, "times"),
                  ups_fact_integer(shape, "tokens"), ups_fact_integer(shape, "dim"));
-        if (ups_fact_real(facts, "max_abs_error") > 0)
-            printf("  error bound  latents were moved by at most %g (max_abs_error)\n",
-                   ups_fact_real(facts, "max_abs_error"));
         if (json_is_number(json_array_get(range, 0))) {
             snprintf(values, sizeof values, "%.3g to %.3g", json_number_value(json_array_get(range, 0)),
                      json_number_value(json_array_get(range, 1)));
@@ -199,7 +181,9 @@ static void print_table(const json_t *groups) {
                ups_fact_text(facts, "split"), ups_fact_integer(facts, "present"), extents,
                ups_size_text((uint64_t)ups_fact_integer(facts, "stored_bytes"), stored), ups_fact_real(facts, "ratio"),
                orders_text(facts, orders), values, ups_fact_real(json_object_get(facts, "fp16_rounding_error"), "rms"));
-        if (decoded) printf("%9s  ", decoded_text(facts, fields));
+        const double share = ups_fact_decoded_share(facts);
+        if (share >= 0) snprintf(fields, sizeof fields, "%.1g", share);
+        if (decoded) printf("%9s  ", fields);
         printf("%s\n", json_is_true(json_object_get(facts, "complete")) ? "complete" : "not complete");
     }
     printf("\n");
@@ -256,8 +240,12 @@ static ups_status inspect_sample(const char *directory, int64_t index, const cha
     if (status == UPS_OK && png) {
         char title[300];
         snprintf(title, sizeof title, "%s / %s, sample %lld", group->task, group->split, (long long)index);
-        const double *time = group->time + (group->time_per_sample ? index * group->shape.trajectory.times : 0);
-        status = ups_latent_picture(png, title, group->shape.trajectory, trajectory.latents, time, error);
+        const ups_chunk_shape shape = group->shape.trajectory;
+        const double *time = group->time + (group->time_per_sample ? index * shape.times : 0);
+        const ups_latent_picture picture = {title, shape.times, shape.tokens, shape.dim, trajectory.latents, time};
+        ups_figure figure;
+        status = ups_draw_latents(&figure, UPS_FIGURE_PNG, &picture, error);
+        if (status == UPS_OK) status = ups_figure_publish(&figure, png, error);
     }
     ups_cache_reader_destroy(reader);
     ups_cache_group_close(group);
@@ -302,7 +290,7 @@ static ups_status open_reconstructor(const request *wanted, ups_reconstructor **
     *reconstructor = NULL;
     if (wanted->config) return ups_reconstructor_open(wanted->config, reconstructor, error);
     if (!wanted->fields && !wanted->html) return UPS_OK;
-    char *found = ups_reconstructor_find_config(wanted->directory);
+    char *found = ups_run_config_find(wanted->directory);
     ups_status status = UPS_OK;
     if (!found) {
         status = ups_fail(error, UPS_ERR_IO, "no run was found around the cache; --config CONFIG names one");
@@ -413,8 +401,7 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
         if (status == UPS_OK && !arguments.json) print_sample(result, groups[0]);
     }
     if (status == UPS_OK && arguments.json) {
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
     }
     json_decref(result);
     ups_cache_groups_free(groups, count);

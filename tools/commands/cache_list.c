@@ -148,8 +148,7 @@ int ups_cmd_cache_list(int argc, char **argv) {
         json_t *document = json_pack("{s:O, s:{s:I, s:I, s:I, s:I}}", "caches", ordered, "total", "caches",
                                      (json_int_t)sum.groups, "samples", (json_int_t)sum.samples, "bytes",
                                      (json_int_t)sum.stored, "raw_bytes", (json_int_t)sum.raw);
-        json_dumpf(document, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(document, JSON_INDENT(2));
         json_decref(document);
     } else if (status == UPS_OK) {
         char size[24], raw[24];

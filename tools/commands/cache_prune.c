@@ -4,8 +4,8 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
-#include "tools/session.h"
 #include "train/data/latents.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,8 +180,7 @@ static ups_status prune(const request *wanted, const ups_arguments *arguments, u
     if (status == UPS_OK && result) {
         json_t *document = json_pack("{s:O, s:I, s:I}", "items", result, "removable_bytes", (json_int_t)list.bytes,
                                      "freed_bytes", (json_int_t)freed);
-        json_dumpf(document, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(document, JSON_INDENT(2));
         json_decref(document);
     } else if (status == UPS_OK) {
         print_sum(&list, wanted->yes, freed);

@@ -1,4 +1,4 @@
-/* `ups cache verify`: reads every byte of a cache, says what is wrong with it and where, and mends it if asked to. */
+/* `ups cache verify`: reads every byte of a cache, says what is wrong with it and where, and repairs it if asked to. */
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/system/threads.h"
@@ -7,8 +7,9 @@
 #include "cache/store/group.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/repair.h"
 #include "tools/report/cache_facts.h"
+#include "train/cache_build/repair.h"
+#include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -37,13 +38,13 @@ static const ups_usage usage = {
 typedef struct verification {
     const ups_arguments *arguments;
     ups_pool *pool;
-    bool mends;
-    ups_session session; /* open when it mends, or a configuration was named */
+    bool repairs;
+    ups_session session; /* open when it repairs, or a configuration was named */
     json_t *result;
     int64_t problems; /* that remain */
 } verification;
 
-static const int64_t most_threads = 1024;
+static const int64_t max_threads = 1024;
 
 static void show_progress(void *context, int64_t done, int64_t shards) {
     ups_progress_update(context, done, NULL);
@@ -75,8 +76,8 @@ static void print_report(const char *directory, const ups_verify_report *report)
     for (int64_t i = 0; i < report->finding_count; i++) printf("  %s\n", report->findings[i].message);
 }
 
-static ups_status mend(verification *v, const char *group, const ups_verify_report *found, json_t *facts,
-                       ups_error *error) {
+static ups_status repair_group(verification *v, const char *group, const ups_verify_report *found, json_t *facts,
+                               ups_error *error) {
     ups_repair_report report;
     ups_status status = ups_repair_group(&v->session, group, found, v->pool, &report, error);
     if (status != UPS_OK) return status;
@@ -106,8 +107,8 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
     if (status != UPS_OK) return status;
     json_t *facts = report_facts(directory, &report);
     if (!v->arguments->json) print_report(directory, &report);
-    if (v->mends && report.finding_count > 0)
-        status = mend(v, directory, &report, facts, error);
+    if (v->repairs && report.finding_count > 0)
+        status = repair_group(v, directory, &report, facts, error);
     else
         v->problems += report.finding_count;
     json_array_append_new(v->result, facts);
@@ -116,7 +117,7 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
 }
 
 /* The groups named by the operand: a directory's, or those of a configuration's run, whose session is opened when
- * anything is to be mended. */
+ * anything is to be repaired. */
 static ups_status verify_all(verification *v, const char *operand, const char *const *overrides, size_t override_count,
                              bool repair, ups_error *error) {
     char *config = NULL, *cache = NULL, **groups = NULL;
@@ -127,7 +128,7 @@ static ups_status verify_all(verification *v, const char *operand, const char *c
     if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
     if (status == UPS_OK && config) {
         status = ups_session_open(config, overrides, override_count, repair, &v->session, error);
-        v->mends = status == UPS_OK && repair;
+        v->repairs = status == UPS_OK && repair;
         if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
     }
     if (status == UPS_OK) status = ups_cache_groups_find(is_config && cache ? cache : operand, &groups, &count, error);
@@ -147,7 +148,7 @@ int ups_cmd_cache_verify(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t threads = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == THREADS) ups_arguments_integer(&arguments, 1, most_threads, &threads);
+        if (option == THREADS) ups_arguments_integer(&arguments, 1, max_threads, &threads);
         if (option == REPAIR) repair = true;
         if (option == SET) overrides[override_count++] = arguments.value;
     }

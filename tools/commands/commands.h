@@ -1,7 +1,11 @@
-/* The subcommands of `ups`: one file each, tools/cmd_*.c and tools/bench_*.c, listed in the table of tools/ups.c. Each
+/* The subcommands of `ups`: one file each, in tools/commands and tools/bench, listed in the table of tools/ups.c. Each
  * takes its own name as argv[0] and returns the process's exit code (see command.h). */
 #ifndef UPS_TOOLS_COMMANDS_COMMANDS_H
 #define UPS_TOOLS_COMMANDS_COMMANDS_H
+
+#include "tools/command.h"
+
+extern const ups_command_group ups_commands; /* all of them */
 
 int ups_cmd_data(int argc, char **argv);
 int ups_cmd_datagen(int argc, char **argv);

@@ -122,22 +122,22 @@ static int run_check(int argc, char **argv) {
     return exit_code;
 }
 
-static void print_key(void *context, const ups_config_key *key) {
+static void print_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
     json_t *list = context;
     if (list) {
         json_t *entry = json_object();
-        json_object_set_new(entry, "key", json_string(key->path));
-        json_object_set_new(entry, "expected", json_string(key->expected));
-        json_object_set_new(entry, "default", key->fallback ? json_string(key->fallback) : json_null());
-        json_object_set_new(entry, "required", json_boolean(key->required));
-        json_object_set_new(entry, "help", json_string(key->help));
+        json_object_set_new(entry, "key", json_string(path));
+        json_object_set_new(entry, "expected", json_string(expected));
+        json_object_set_new(entry, "default", key->default_value ? json_string(key->default_value) : json_null());
+        json_object_set_new(entry, "required", json_boolean(ups_config_is_required(key)));
+        json_object_set_new(entry, "help", json_string(key->help ? key->help : ""));
         json_array_append_new(list, entry);
         return;
     }
-    if (!key->help[0]) return; /* sections */
-    printf("%-44s %s\n", key->path, key->help);
-    printf("%-44s   %s; %s%s\n", "", key->expected, key->required ? "required" : "default ",
-           key->required ? "" : (key->fallback && key->fallback[0] ? key->fallback : "none"));
+    if (!key->help) return; /* sections */
+    bool required = ups_config_is_required(key);
+    printf("%-44s %s\n", path, key->help);
+    printf("%-44s   %s; %s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value);
 }
 
 static int run_keys(int argc, char **argv) {

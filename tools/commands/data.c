@@ -297,8 +297,7 @@ static int inspect(int argc, char **argv) {
         json_array_append_new(all, facts);
     }
     if (arguments.json) {
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(all, JSON_INDENT(2));
     }
     json_decref(all);
     return UPS_EXIT_OK;
@@ -442,8 +441,7 @@ static int dump(int argc, char **argv) {
     if (arguments.json) {
         json_t *facts = json_pack("{s:o, s:I, s:o}", "file", ups_json_printable(arguments.operands[0]), "sample",
                                   (json_int_t)index, "output", ups_json_printable(output));
-        json_dumpf(facts, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(facts, JSON_INDENT(2));
         json_decref(facts);
     }
     return UPS_EXIT_OK;

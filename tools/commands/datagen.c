@@ -48,16 +48,15 @@ static void print_json_list(void) {
             const ups_solver_parameter *one = &solver->parameters[p];
             json_array_append_new(parameters,
                                   json_pack("{s:s, s:f, s:f, s:f, s:b, s:s, s:s}", "name", one->name, "default",
-                                            one->fallback, "minimum", one->minimum, "maximum", one->maximum, "whole",
-                                            one->whole, "unit", one->unit, "help", one->help));
+                                            one->default_value, "minimum", one->minimum, "maximum", one->maximum,
+                                            "whole", one->whole, "unit", one->unit, "help", one->help));
         }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "name", solver->name, "summary",
                                               solver->summary, "equation", solver->equation, "resolution",
                                               (json_int_t)solver->default_resolution, "steps",
                                               (json_int_t)solver->default_steps, "parameters", parameters));
     }
-    json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    putchar('\n');
+    ups_print_json(list, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(list);
 }
 
@@ -73,7 +72,7 @@ static void describe_solver(const ups_solver *solver, FILE *out) {
     for (int p = 0; p < solver->parameter_count; p++) {
         const ups_solver_parameter *parameter = &solver->parameters[p];
         char setting[64], unit[32] = "";
-        snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->fallback);
+        snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->default_value);
         if (strcmp(parameter->unit, "1") != 0) snprintf(unit, sizeof unit, " [%s]", parameter->unit);
         fprintf(out, "  %-26s%s%s, %g to %g\n", setting, parameter->help, unit, parameter->minimum, parameter->maximum);
     }
@@ -153,8 +152,7 @@ static void print_result(const ups_datagen_request *request, const ups_datagen_r
     json_object_set_new(document, "threads", json_integer(result->threads));
     json_object_set_new(document, "seconds", json_real(round(1e4 * result->seconds) * 1e-4));
     json_object_set_new(document, "samples_per_second", json_real(round(1e3 * rate) * 1e-3));
-    json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    putchar('\n');
+    ups_print_json(document, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(document);
 }
 

@@ -3,8 +3,8 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
-#include "tools/session.h"
 #include "train/evaluation/evaluate.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,8 +186,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
     }
     if (status == UPS_OK) status = publish(session->config, request, result, error);
     if (status == UPS_OK && request->json) {
-        json_dumpf(result, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(result, JSON_INDENT(2));
     }
     json_decref(result);
     ups_surrogate_files_free(&files);

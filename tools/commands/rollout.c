@@ -4,8 +4,8 @@
 #include "tools/commands/commands.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
-#include "tools/session.h"
 #include "train/metrics.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +55,11 @@ typedef struct rollout_request {
 
 /* "64" or "64x32". */
 static bool parse_resolution(const char *text, rollout_request *request) {
-    enum { MOST = 65536 };
+    enum { MAXIMUM = 65536 };
     for (request->axes = 0; request->axes < UPS_MAX_GRID_DIMS;) {
         char *end;
         long long points = strtoll(text, &end, 10);
-        if (end == text || points < 1 || points > MOST) return false;
+        if (end == text || points < 1 || points > MAXIMUM) return false;
         request->grid[request->axes++] = points;
         if (*end == '\0') return true;
         if (*end != 'x') return false;
@@ -237,8 +237,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
         status = rollout_task(&context, t, report, error);
     }
     if (status == UPS_OK && request->json) {
-        json_dumpf(report, stdout, JSON_INDENT(2));
-        putchar('\n');
+        ups_print_json(report, JSON_INDENT(2));
     }
     json_decref(report);
     free(config);
@@ -250,16 +249,16 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
 static bool read_line(ups_arguments *arguments, rollout_request *request, const char **overrides,
                       size_t *override_count, int *exit_code) {
     static const char *const splits[] = {"train", "validation", "test", NULL};
-    enum { MOST_SAMPLES = 1 << 20, MOST_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
+    enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
     int split = UPS_SPLIT_COUNT;
     const char *resolution = NULL;
     *request = (rollout_request){.sample = -1};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == TASK) request->task = arguments->value;
         if (option == SAMPLE) ups_arguments_integer(arguments, 0, INT64_MAX, &request->sample);
-        if (option == SAMPLES) ups_arguments_integer(arguments, 1, MOST_SAMPLES, &request->samples);
+        if (option == SAMPLES) ups_arguments_integer(arguments, 1, MAXIMUM_SAMPLES, &request->samples);
         if (option == SPLIT) ups_arguments_choice(arguments, splits, &split);
-        if (option == STEPS) ups_arguments_integer(arguments, 1, MOST_STEPS, &request->steps);
+        if (option == STEPS) ups_arguments_integer(arguments, 1, MAXIMUM_STEPS, &request->steps);
         if (option == RESOLUTION) resolution = arguments->value;
         if (option == OUTPUT) request->output = arguments->value;
         if (option == PNG) request->png = arguments->value;

@@ -39,6 +39,18 @@ double ups_fact_real(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
+double ups_fact_decoded_share(const json_t *facts) {
+    double share = -1;
+    const json_t *fields = json_object_get(json_object_get(facts, "decoded"), "fields");
+    for (size_t c = 0; c < json_array_size(fields); c++) {
+        const json_t *field = json_array_get(fields, c);
+        double deviation = ups_fact_real(field, "deviation");
+        double rms = ups_fact_real(json_object_get(field, "fp16_error"), "rms");
+        if (deviation > 0 && rms / deviation > share) share = rms / deviation;
+    }
+    return share;
+}
+
 json_t *ups_cache_group_facts(const ups_cache_group *group, const ups_cache_survey *survey,
                               const ups_latent_measurement *measurement) {
     ups_chunk_shape shape = group->shape.trajectory;

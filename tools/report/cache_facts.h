@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cache/inspect/survey.h"
 #include "cache/store/reader.h"
-#include "tools/reconstruction.h"
+#include "train/evaluation/reconstruction.h"
 #include "train/metrics.h"
 
 /* Facts of a group: where it is, task, split, complete, samples, shape, codec and the orders chosen (from
@@ -24,6 +24,10 @@ ups_status ups_cache_sample_facts(const ups_cache_group *group, int64_t index, c
 ups_status ups_cache_field_facts(const ups_cache_group *group, const ups_cache_survey *survey,
                                  ups_reconstructor *reconstructor, int64_t trajectories, json_t **facts,
                                  ups_error *error);
+
+/* The largest rms that FP16 costs in any decoded field of a group, as a share of how the field deviates; −1: unknown.
+ */
+double ups_fact_decoded_share(const json_t *facts);
 
 /* "3.3 MB", "2.0 days"; the buffer is the caller's. */
 const char *ups_size_text(uint64_t bytes, char text[24]);

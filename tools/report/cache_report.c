@@ -2,12 +2,11 @@
 
 #include "tools/report/cache_facts.h"
 #include "tools/report/cache_report_group.h"
-#include "tools/report/colours.h"
 #include "tools/report/html.h"
 #include <stdio.h>
 #include <time.h>
 
-enum { MOST_SECTIONS = 40 };
+enum { MAXIMUM_SECTIONS = 40 };
 
 static const char style[] =
     ":root{color-scheme:light dark;--paper:#fff;--ink:#1c232d;--soft:#566272;--rule:#d8dee6;--card:#f4f6f9;"
@@ -27,39 +26,17 @@ static const char style[] =
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(7.5rem,1fr));gap:.7rem;margin:1rem 0;padding:0}\n"
     ".cards div{background:var(--card);border-radius:.5rem;padding:.6rem .8rem}.cards dt{color:var(--soft);"
     "font-size:.85rem}.cards dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums}\n"
-    ""
     ".wide{overflow-x:auto;margin:.6rem 0}.wide:focus-visible{outline:2px solid var(--accent)}\n"
     "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}"
     "caption{max-width:calc(100vw - 2.5rem);text-align:left;color:var(--soft);padding-bottom:.3rem}\n"
     "th,td{padding:.32rem .45rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}"
     "th[scope=row],th:first-child,.words{text-align:left}td.words{white-space:normal;min-width:16rem}"
     "thead th{color:var(--soft);font-weight:600;white-space:normal;vertical-align:bottom}tbody th{font-weight:500}\n"
-    "svg{display:block;width:100%;min-width:34rem;max-width:56rem;height:auto;font:12px system-ui,sans-serif}"
-    "svg text{fill:var(--soft)}svg .label{fill:var(--ink)}.grid{stroke:var(--rule)}.tick{stroke:var(--soft);fill:none}"
-    ".bar{fill:var(--accent)}.outer{fill:var(--light)}.inner{fill:var(--band)}.line{stroke:var(--accent);"
-    "stroke-width:1.6;fill:none}.dot{fill:var(--accent);fill-opacity:.65}.span{stroke:var(--accent);stroke-width:1.6}"
-    ".outlier{fill:none;stroke:var(--warn);stroke-width:1.8}svg .named{fill:var(--warn);font-weight:600}\n"
-    ".figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(15rem,100%),1fr));gap:1rem;margin:.8rem "
-    "0}\n"
-    "@media (min-width:48rem){.figures.three{grid-template-columns:repeat(3,1fr)}}\n"
-    "figure{margin:0}figcaption{font-size:.9rem;margin-bottom:.25rem;overflow-wrap:anywhere}"
-    "figure img{display:block;width:100%;image-rendering:pixelated;border:1px solid var(--rule)}\n"
-    ".scale{display:flex;align-items:center;gap:.5rem;font-size:.82rem;color:var(--soft);margin-top:.3rem;"
-    "font-variant-numeric:tabular-nums}.scale span:nth-child(2){flex:1;height:.6rem;border-radius:.2rem}\n"
+    "svg{display:block;width:100%;min-width:34rem;height:auto;background:#fff;border-radius:.4rem;"
+    "image-rendering:pixelated}.picture svg{min-width:48rem}\n"
+    "@media (prefers-color-scheme:dark){.chart svg{filter:invert(.92) hue-rotate(180deg)}}\n"
     "details{margin:.5rem 0}summary{cursor:pointer}footer{margin-top:3rem;color:var(--soft);font-size:.88rem}\n"
-    "@media (max-width:40rem){svg{min-width:0;font-size:17px}}\n"
     "@media print{.wide{overflow:visible}body{max-width:none}}\n";
-
-/* The colour maps as gradients, for the scales under the pictures. */
-static void write_gradient(ups_html *html, const char *name, ups_colour_map map) {
-    enum { STOPS = 12 };
-    ups_html_markup(html, ".%s{background:linear-gradient(to right", name);
-    for (int i = 0; i <= STOPS; i++) {
-        ups_colour colour = ups_colour_of(map, (float)i / STOPS);
-        ups_html_markup(html, ",#%02x%02x%02x", colour.red, colour.green, colour.blue);
-    }
-    ups_html_markup(html, ")}\n");
-}
 
 static void write_card(ups_html *html, const char *name, const char *value) {
     ups_html_markup(html, "<div><dt>%s</dt><dd>", name);
@@ -113,19 +90,6 @@ static void write_orders(ups_html *html, const json_t *facts) {
     if (written == 0) ups_html_markup(html, "–");
 }
 
-/* The largest rms that FP16 costs in any decoded field, relative to how the field deviates. */
-static double decoded_share(const json_t *facts) {
-    double share = -1;
-    const json_t *fields = json_object_get(json_object_get(facts, "decoded"), "fields");
-    for (size_t c = 0; c < json_array_size(fields); c++) {
-        const json_t *field = json_array_get(fields, c);
-        double deviation = ups_fact_real(field, "deviation");
-        double rms = ups_fact_real(json_object_get(field, "fp16_error"), "rms");
-        if (deviation > 0 && rms / deviation > share) share = rms / deviation;
-    }
-    return share;
-}
-
 static void write_row(ups_html *html, const json_t *facts, size_t index) {
     ups_html_markup(html, "<tr><th scope=\"row\"><a href=\"#g%zu\">", index);
     if (json_object_get(facts, "error")) {
@@ -135,7 +99,7 @@ static void write_row(ups_html *html, const json_t *facts, size_t index) {
     }
     const json_t *shape = json_object_get(facts, "shape"), *range = json_object_get(facts, "range");
     char size[24];
-    double share = decoded_share(facts);
+    double share = ups_fact_decoded_share(facts);
     ups_html_textf(html, "%s / %s", ups_fact_text(facts, "task"), ups_fact_text(facts, "split"));
     ups_html_markup(html, "</a></th><td>%lld</td><td>%lld × %lld × %lld</td><td>", ups_fact_integer(facts, "present"),
                     ups_fact_integer(shape, "times"), ups_fact_integer(shape, "tokens"),
@@ -193,8 +157,6 @@ static void write_head(ups_html *html, const ups_report_request *request) {
     ups_html_text(html, request->directory);
     ups_html_markup(html, "</title><style>\n");
     ups_html_markup(html, "%s", style);
-    write_gradient(html, "sequential", UPS_COLOURS_SEQUENTIAL);
-    write_gradient(html, "diverging", UPS_COLOURS_DIVERGING);
     ups_html_markup(html, "</style></head>\n<body><header><h1>Latent cache</h1><p><code>");
     ups_html_text(html, request->directory);
     ups_html_markup(html, "</code></p><p class=\"note\">As it was on %s; ups " UPS_VERSION ".</p></header>\n<main>\n",
@@ -204,7 +166,7 @@ static void write_head(ups_html *html, const ups_report_request *request) {
 ups_status ups_cache_report(const ups_report_request *request, ups_error *error) {
     ups_html html = {0};
     const json_t *facts = request->facts;
-    size_t groups = json_array_size(facts), sections = groups < MOST_SECTIONS ? groups : MOST_SECTIONS;
+    size_t groups = json_array_size(facts), sections = groups < MAXIMUM_SECTIONS ? groups : MAXIMUM_SECTIONS;
     write_head(&html, request);
     write_summary(&html, facts);
     write_table(&html, facts);

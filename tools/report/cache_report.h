@@ -4,7 +4,7 @@
 #define UPS_TOOLS_REPORT_CACHE_REPORT_H
 
 #include "base/json.h"
-#include "tools/reconstruction.h"
+#include "train/evaluation/reconstruction.h"
 
 typedef struct ups_report_request {
     const char *directory;            /* as it was asked for */

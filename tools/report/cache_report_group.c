@@ -1,17 +1,17 @@
 #include "tools/report/cache_report_group.h"
 
 #include "base/system/cancel.h"
+#include "tools/report/cache_charts.h"
 #include "tools/report/cache_facts.h"
-#include "tools/report/html_chart.h"
-#include "tools/report/plot.h"
-#include "train/stages/networks.h"
+#include "tools/report/pictures.h"
+#include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MEASURED = 64, SKIPPED_LISTED = 100, DEAD_LISTED = 40, SOURCES_LISTED = 50 };
-enum { FRAMES_1D = 48, FRAMES_2D = 3, CHANNELS_SHOWN = 4 };
+enum { FRAMES_1D = 64, FRAMES_2D = 3, CHANNELS_SHOWN = 4 };
 
 /* ---- latents ---- */
 
@@ -39,63 +39,36 @@ static ups_status write_latents(ups_html *html, const ups_cache_group *group, co
                     (long long)m->trajectories);
     if (m->non_finite > 0) ups_html_markup(html, "; %lld values are NaN or infinite", (long long)m->non_finite);
     ups_html_markup(html, ".</p>\n<h4>How often each value occurs</h4>\n");
-    ups_html_histogram(html, m->bins, UPS_LATENT_BINS, m->low, m->high, "value of the latent",
-                       "Histogram of latent values");
-    ups_html_band *bands = malloc((size_t)dim * sizeof *bands);
+    ups_chart_histogram(html, m->bins, UPS_LATENT_BINS, m->low, m->high, "value of the latent",
+                        "Histogram of latent values");
+    ups_chart_band *bands = malloc((size_t)dim * sizeof *bands);
     if (!bands) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
     for (int64_t d = 0; d < dim; d++) {
         const ups_channel_statistics *c = &m->channel[d];
-        bands[d] = (ups_html_band){c->minimum, c->maximum, c->mean, c->deviation};
+        bands[d] = (ups_chart_band){c->minimum, c->maximum, c->mean, c->deviation};
     }
     ups_html_markup(html,
                     "<h4>Channel by channel</h4>\n<p class=\"note\">Line: mean; dark band: one standard deviation "
                     "to either side; light band: smallest to largest value.</p>\n");
-    ups_html_bands(html, bands, dim, "channel", "value", "Mean, standard deviation and range of every latent channel");
+    ups_chart_bands(html, bands, dim, "channel", "value", "Mean, standard deviation and range of every latent channel");
     free(bands);
     write_dead_channels(html, m, dim);
     return UPS_OK;
 }
 
-/* The trajectory as two pictures: over time, and at its last frame. */
-static ups_status write_latent_pictures(ups_html *html, const ups_cache_group *group, const ups_f16 *latents,
-                                        int64_t sample, ups_error *error) {
-    ups_chunk_shape shape = group->shape.trajectory;
-    size_t count = (size_t)(shape.times * shape.tokens * shape.dim);
-    float *values = malloc(count * sizeof *values);
-    if (!values) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
-    ups_f16_to_f32(latents, values, count);
-    ups_html_field first = {.values = values,
-                            .rows = shape.tokens,
-                            .columns = shape.dim,
-                            .row_stride = shape.dim,
-                            .column_stride = 1,
-                            .downward = 1,
-                            .stretched = 1,
-                            .map = UPS_COLOURS_DIVERGING,
-                            .title = "first frame: token (down) by channel",
-                            .description = "Heat map of the latents of the first frame"};
-    ups_html_field last = first, over_time = first;
-    last.values = values + (shape.times - 1) * shape.tokens * shape.dim;
-    last.title = "last frame: token (down) by channel";
-    last.description = "Heat map of the latents of the last frame";
-    over_time.rows = shape.times;
-    over_time.row_stride = shape.tokens * shape.dim;
-    over_time.title = "token 0: time (down) by channel";
-    over_time.description = "Heat map of the first token's latents over time";
-    ups_html_markup(html, "<h4>Latents of sample %lld</h4>\n<div class=\"figures\">\n", (long long)sample);
-    ups_html_field *const pictures[] = {&first, &last, &over_time};
-    ups_status status = UPS_OK;
-    for (int i = 0; i < (shape.times > 1 ? 3 : 1) && status == UPS_OK; i++) {
-        double low, high;
-        ups_html_field *p = pictures[i];
-        ups_plot_range(p->values, p->rows, p->columns, p->row_stride, p->column_stride, &low, &high);
-        p->high = fmax(fabs(low), fabs(high));
-        p->low = -p->high;
-        status = ups_html_figure(html, p, error);
-    }
-    ups_html_markup(html, "</div>\n");
-    free(values);
-    return status;
+/* One trajectory, as `ups cache inspect --png` draws it. */
+static ups_status write_latent_picture(ups_html *html, const ups_cache_group *group, const ups_f16 *latents,
+                                       int64_t sample, ups_error *error) {
+    char title[80];
+    snprintf(title, sizeof title, "Latents of sample %lld", (long long)sample);
+    const ups_chunk_shape shape = group->shape.trajectory;
+    const double *time = group->time + (group->time_per_sample ? sample * shape.times : 0);
+    const ups_latent_picture picture = {title, shape.times, shape.tokens, shape.dim, latents, time};
+    ups_figure figure;
+    UPS_TRY(ups_draw_latents(&figure, UPS_FIGURE_SVG, &picture, error));
+    ups_figure_embed(&figure, html, "picture",
+                     "Maps of token and channel at up to four times, and the channels of one token over time");
+    return UPS_OK;
 }
 
 /* ---- compression ---- */
@@ -121,10 +94,18 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
                     "group: ");
     ups_html_number(html, 3, ups_fact_real(facts, "ratio"));
     bool many = survey->present > 1;
-    ups_html_markup(html, many ? ". Samples far from the others are named.</p>\n" : ", which is one sample.</p>\n");
-    int64_t far =
-        many ? ups_html_items(html, ratio, samples, "sample", "ratio", "Compression ratio of every sample") : 0;
-    if (far > 8) ups_html_markup(html, "<p class=\"note\">%lld samples lie that far out.</p>\n", (long long)far);
+    ups_html_markup(html, many ? ".</p>\n" : ", which is one sample.</p>\n");
+    if (many) {
+        const ups_chart_outliers far =
+            ups_chart_items(html, ratio, samples, "sample", "ratio", "Compression ratio of every sample");
+        if (far.found > 0) {
+            ups_html_markup(html, "<p class=\"note\">Far from the others, the farthest first:");
+            for (int64_t i = 0; i < far.named; i++)
+                ups_html_markup(html, "%s %lld", i ? "," : "", (long long)far.index[i]);
+            ups_html_markup(html, far.found > far.named ? ", and %lld more.</p>\n" : ".</p>\n",
+                            (long long)(far.found - far.named));
+        }
+    }
     ups_html_markup(html, "<h3>Rounding to FP16 by sample</h3>\n<p class=\"note\">Root mean square of what rounding "
                           "changed, in the units of the latents");
     if (!many) {
@@ -132,7 +113,7 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
         ups_html_number(html, 3, survey->totals.error_rms);
     }
     ups_html_markup(html, ".</p>\n");
-    if (many) ups_html_items(html, rounding, samples, "sample", "rms error", "FP16 rounding error of every sample");
+    if (many) ups_chart_items(html, rounding, samples, "sample", "rms error", "FP16 rounding error of every sample");
     free(ratio);
     free(rounding);
     return UPS_OK;
@@ -140,54 +121,52 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
 
 /* ---- fields ---- */
 
-/* One channel's pictures at a frame (2D), or over space and time (1D): field, read back, error. */
-static ups_status write_triple(ups_html *html, const ups_reconstruction *r, int64_t channel, int64_t frame,
-                               float *difference, ups_error *error) {
+/* The y axis of a field over space and time. */
+static ups_axis frame_axis(const ups_reconstruction *r) {
+    const double half =
+        0.5 * (double)(r->frame[r->frames - 1] - r->frame[0]) / (double)(r->frames > 1 ? r->frames - 1 : 1);
+    return (ups_axis){.low = (double)r->frame[0] - fmax(half, 0.5),
+                      .high = (double)r->frame[r->frames - 1] + fmax(half, 0.5),
+                      .label = "frame",
+                      .whole = true};
+}
+
+/* One field read back, as it was, and the error: a row a frame (2D), or over space and time (1D). Of three axes the
+ * middle of the last is shown. */
+static void write_field(ups_html *html, const ups_reconstruction *r, int64_t channel) {
     const ups_sample *geometry = &r->task->geometry;
-    int64_t channels = geometry->channels, points = ups_task_points(r->task);
-    bool line = geometry->dims == 1;
-    int64_t rows = line ? r->frames : geometry->grid[1], columns = geometry->grid[0];
-    int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1; /* of three axes the middle of the last is shown */
-    ups_html_field field = {.rows = rows, .columns = columns, .map = UPS_COLOURS_SEQUENTIAL, .stretched = line};
-    field.row_stride = line ? points * channels : depth * channels;
-    field.column_stride = line ? channels : geometry->grid[1] * depth * channels;
-    int64_t offset = channel + (line ? 0 : frame * points * channels) + depth / 2 * channels;
-    const float *truth = r->truth + offset, *decoded = r->decoded + offset;
-    double low, high, error_end = 0;
-    ups_plot_range(truth, rows, columns, field.row_stride, field.column_stride, &low, &high);
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t k = 0; k < columns; k++) {
-            int64_t at = i * field.row_stride + k * field.column_stride;
-            difference[i * columns + k] = decoded[at] - truth[at];
-            if (isfinite(difference[i * columns + k])) error_end = fmax(error_end, fabsf(difference[i * columns + k]));
-        }
+    const int64_t channels = geometry->channels, points = ups_task_points(r->task);
+    const int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1, offset = channel + depth / 2 * channels;
+    const bool line = geometry->dims == 1;
+    ups_comparison_row rows[FRAMES_2D];
+    char names[FRAMES_2D][32], title[160];
+    const int count = line ? 1 : (int)r->frames;
+    for (int f = 0; f < count; f++) {
+        const int64_t at = f * points * channels + offset;
+        snprintf(names[f], sizeof names[f], "frame %lld", (long long)r->frame[f]);
+        rows[f] = (ups_comparison_row){.name = !line && geometry->times > 1 ? names[f] : NULL,
+                                       .prediction = r->decoded + at,
+                                       .truth = r->truth + at};
     }
-    char title[160], description[240], where[40] = "";
-    if (!line && geometry->times > 1) snprintf(where, sizeof where, ", frame %lld", (long long)r->frame[frame]);
-    const char *name = r->channel[channel].name;
-    field.low = low;
-    field.high = high;
-    const struct {
-        const char *what;
-        const float *values;
-    } pictures[] = {{"field", truth}, {"read back", decoded}, {"error", difference}};
-    for (int i = 0; i < 3; i++) {
-        snprintf(title, sizeof title, "%.80s%s: %s", name, where, pictures[i].what);
-        snprintf(description, sizeof description, "%s of sample %lld, %s", title, (long long)r->sample,
-                 line ? "space across, time upward" : "as a heat map");
-        field.values = pictures[i].values;
-        field.title = title;
-        field.description = description;
-        if (i == 2) {
-            field.map = UPS_COLOURS_DIVERGING;
-            field.low = -error_end;
-            field.high = error_end;
-            field.row_stride = columns;
-            field.column_stride = 1;
-        }
-        UPS_TRY(ups_html_figure(html, &field, error));
-    }
-    return UPS_OK;
+    snprintf(title, sizeof title, "%.80s of sample %lld", r->channel[channel].name, (long long)r->sample);
+    ups_comparison comparison = {
+        .title = title,
+        .prediction_name = "read back",
+        .truth_name = "field",
+        .rows = rows,
+        .row_count = count,
+        .height = line ? r->frames : geometry->grid[1],
+        .width = geometry->grid[0],
+        .row_stride = line ? points * channels : depth * channels,
+        .column_stride = line ? channels : geometry->grid[1] * depth * channels,
+        .x = {.low = -0.5, .high = (double)geometry->grid[0] - 0.5, .label = "x (grid point)", .whole = true},
+        .y = {.low = -0.5, .high = (double)geometry->grid[1] - 0.5, .label = "y (grid point)", .whole = true},
+        .stretched = line};
+    if (line) comparison.y = frame_axis(r);
+    ups_figure figure;
+    ups_draw_comparison(&figure, UPS_FIGURE_SVG, &comparison);
+    snprintf(title + strlen(title), sizeof title - strlen(title), ": read back, as it was, and the error");
+    ups_figure_embed(&figure, html, "picture", title);
 }
 
 static void write_field_numbers(ups_html *html, const ups_reconstruction *r) {
@@ -212,34 +191,20 @@ static void write_field_numbers(ups_html *html, const ups_reconstruction *r) {
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
-static ups_status write_sample_fields(ups_html *html, const ups_reconstruction *r, const char *why, ups_error *error) {
-    const ups_sample *geometry = &r->task->geometry;
-    int64_t shown = geometry->channels < CHANNELS_SHOWN ? geometry->channels : CHANNELS_SHOWN;
-    size_t values =
-        geometry->dims == 1 ? (size_t)(r->frames * geometry->grid[0]) : (size_t)(geometry->grid[0] * geometry->grid[1]);
-    float *difference = malloc(values * sizeof *difference);
-    if (!difference) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
+static void write_sample_fields(ups_html *html, const ups_reconstruction *r, const char *why) {
+    const int64_t channels = r->task->geometry.channels;
+    const int64_t shown = channels < CHANNELS_SHOWN ? channels : CHANNELS_SHOWN;
     ups_html_markup(html, "<h4>Sample %lld, ", (long long)r->sample);
     ups_html_text(html, why);
     ups_html_markup(html, " (");
     ups_html_text(html, r->name);
     ups_html_markup(html, ")</h4>\n");
     write_field_numbers(html, r);
-    ups_html_markup(html, "<div class=\"figures three\">\n");
-    ups_status status = UPS_OK;
-    for (int64_t c = 0; c < shown && status == UPS_OK; c++) {
-        int64_t frames = geometry->dims == 1 ? 1 : r->frames;
-        for (int64_t f = 0; f < frames && status == UPS_OK; f++) {
-            status = write_triple(html, r, c, f, difference, error);
-        }
-    }
-    ups_html_markup(html, "</div>\n");
-    if (shown < geometry->channels) {
+    for (int64_t c = 0; c < shown; c++) write_field(html, r, c);
+    if (shown < channels) {
         ups_html_markup(html, "<p class=\"note\">Pictures are of the first %lld of %lld fields.</p>\n",
-                        (long long)shown, (long long)geometry->channels);
+                        (long long)shown, (long long)channels);
     }
-    free(difference);
-    return status;
 }
 
 /* Indices of the samples with the median and the smallest compression; −1 where there is none. */
@@ -273,11 +238,15 @@ static ups_status write_fields(ups_html *html, const ups_cache_group *group, con
         ups_cache_trajectory trajectory;
         ups_reconstruction r;
         UPS_TRY(ups_cache_read(reader, sample[i], &trajectory, error));
-        int64_t frames = ups_reconstructor_dims(reconstructor, group) == 1 ? FRAMES_1D : FRAMES_2D;
+        int64_t frames = FRAMES_2D;
+        if (ups_reconstructor_dims(reconstructor, group) ==
+            1) { /* at equal steps: a longer one would look like a jump */
+            const int64_t steps = group->shape.trajectory.times - 1;
+            frames = steps > 0 ? steps / ((steps + FRAMES_1D - 2) / (FRAMES_1D - 1)) + 1 : 1;
+        }
         UPS_TRY(ups_reconstruct(reconstructor, group, sample[i], trajectory.latents, frames, &r, error));
-        ups_status status = write_sample_fields(html, &r, why[i], error);
+        write_sample_fields(html, &r, why[i]);
         ups_reconstruction_free(&r);
-        UPS_TRY(status);
     }
     return UPS_OK;
 }
@@ -365,7 +334,7 @@ static ups_status write_body(ups_html *html, const ups_cache_group *group, const
                                : ups_fail(error, UPS_ERR_MEMORY, "no memory for a page");
     if (status == UPS_OK) status = write_compression(html, group, survey, facts, error);
     if (status == UPS_OK) status = write_latents(html, group, &m, error);
-    if (status == UPS_OK) status = write_latent_pictures(html, group, trajectory.latents, typical, error);
+    if (status == UPS_OK) status = write_latent_picture(html, group, trajectory.latents, typical, error);
     const char *unavailable = ups_fact_text(json_object_get(facts, "decoded"), "unavailable");
     if (status == UPS_OK && reconstructor && !unavailable) {
         status = write_fields(html, group, survey, reader, reconstructor, error);

@@ -1,10 +1,10 @@
-/* One group's section of the cache's page. Not for other files than tools/cache_report*.c. */
+/* One group's section of the cache's page. For cache_report.c alone. */
 #ifndef UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
 #define UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
 
 #include "base/json.h"
-#include "tools/reconstruction.h"
 #include "tools/report/html.h"
+#include "train/evaluation/reconstruction.h"
 
 /* `id` is the section's anchor; `facts` are the group's; `reconstructor` may be NULL. */
 ups_status ups_report_group(ups_html *html, const char *id, const json_t *facts, ups_reconstructor *reconstructor,

@@ -2,7 +2,11 @@
 #ifndef UPS_TOOLS_REPORT_COLOURS_H
 #define UPS_TOOLS_REPORT_COLOURS_H
 
-#include "tools/report/canvas.h"
+#include <stdint.h>
+
+typedef struct ups_colour {
+    uint8_t red, green, blue;
+} ups_colour;
 
 typedef enum ups_colour_map {
     UPS_COLOURS_SEQUENTIAL, /* dark violet over green to yellow: fields */

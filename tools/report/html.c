@@ -4,19 +4,19 @@
 #include "base/printable.h"
 #include <math.h>
 #include <stdarg.h>
-#include <stdint.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Room for `more` bytes and a NUL. */
 static int reserve(ups_html *html, size_t more) {
-    if (html->failed) return 0;
+    if (html->failure) return 0;
     if (html->length + more < html->capacity) return 1;
     size_t capacity = 2 * (html->length + more) + 4096;
     char *larger = realloc(html->text, capacity);
     if (!larger) {
-        html->failed = 1;
+        html->failure = "no memory";
         return 0;
     }
     html->text = larger;
@@ -95,7 +95,7 @@ void ups_html_textf(ups_html *html, const char *format, ...) {
     va_start(list, format);
     if (vasprintf(&text, format, list) < 0) {
         text = NULL;
-        html->failed = 1;
+        html->failure = "no memory";
     }
     va_end(list);
     ups_html_text(html, text);
@@ -109,27 +109,48 @@ void ups_html_number(ups_html *html, int digits, double value) {
         ups_html_markup(html, "\u2013");
 }
 
-void ups_html_png(ups_html *html, const void *bytes, size_t length) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *in = bytes;
-    ups_html_markup(html, "data:image/png;base64,");
-    if (!reserve(html, (length + 2) / 3 * 4)) return;
-    char *out = html->text + html->length;
-    for (size_t i = 0; i < length; i += 3) {
-        uint32_t word = (uint32_t)in[i] << 16;
-        if (i + 1 < length) word |= (uint32_t)in[i + 1] << 8;
-        if (i + 2 < length) word |= in[i + 2];
-        *out++ = digits[word >> 18];
-        *out++ = digits[word >> 12 & 63];
-        *out++ = i + 1 < length ? digits[word >> 6 & 63] : '=';
-        *out++ = i + 2 < length ? digits[word & 63] : '=';
+/* The value of viewBox, of which cairo writes one in the first tag. */
+static const char *view_box(const char *svg, int *length) {
+    static const char name[] = "viewBox=\"";
+    const char *value = strstr(svg, name);
+    if (!value) return NULL;
+    value += strlen(name);
+    *length = (int)strcspn(value, "\"");
+    return value;
+}
+
+void ups_html_svg(ups_html *html, const char *svg, const char *class, const char *description) {
+    /* a name stands after ` id="` and after every #: cairo writes colours as rgb(), and pictures in base64 */
+    const char *tag = strstr(svg, "<svg"), *body = tag ? strchr(tag, '>') : NULL;
+    int length = 0;
+    const char *box = body ? view_box(tag, &length) : NULL;
+    if (!box) {
+        html->failure = "cairo wrote an SVG of another form";
+        return;
     }
-    *out = '\0';
-    html->length = (size_t)(out - html->text);
+    ups_html_markup(html, "<div class=\"wide %s\" role=\"region\" tabindex=\"0\" aria-label=\"", class);
+    ups_html_text(html, description);
+    ups_html_markup(html,
+                    "\"><svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" "
+                    "viewBox=\"%.*s\" style=\"max-width:%.0fpx\" role=\"img\" aria-label=\"",
+                    length, box, strtod(box + strspn(box, "0 "), NULL));
+    ups_html_text(html, description);
+    ups_html_markup(html, "\">");
+    const char *written = body + 1;
+    for (const char *at = written; (at = strpbrk(at, "#\"")); at++) {
+        const bool name = *at == '#' || (at - written >= 5 && memcmp(at - 4, " id=", 4) == 0);
+        if (!name) continue;
+        append(html, written, (size_t)(at + 1 - written));
+        ups_html_markup(html, "f%d-", html->figures);
+        written = at + 1;
+    }
+    append(html, written, strlen(written));
+    ups_html_markup(html, "</div>\n");
+    html->figures++;
 }
 
 ups_status ups_html_publish(const ups_html *html, const char *path, ups_error *error) {
-    if (html->failed) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for the page", path);
+    if (html->failure) return ups_fail(error, UPS_ERR_MEMORY, "%s: the page: %s", path, html->failure);
     ups_remove_partials_of(path);
     return ups_publish_bytes(path, html->text, html->length, error);
 }

@@ -1,38 +1,37 @@
-/* Whole pictures, one PNG each: what `ups rollout --png`, `ups cache inspect --png` and the training report show.
- *
- * Every function draws, publishes `path` (complete or absent) and keeps nothing. Errors: UPS_ERR_ARGUMENT (nothing to
- * draw), UPS_ERR_MEMORY, UPS_ERR_IO. */
+/* Whole figures of fields: what `ups rollout --png` and the page of `ups cache inspect` show. Every function begins and
+ * draws `figure`; the caller ends it (figure.h). */
 #ifndef UPS_TOOLS_REPORT_PICTURES_H
 #define UPS_TOOLS_REPORT_PICTURES_H
 
-#include "base/error.h"
+#include "base/half.h"
 #include "tools/report/plot.h"
-#include <stdint.h>
 
 /* A field's prediction and truth: a frame of a 2D field (rows along y, columns along x), or a 1D trajectory over space
- * and time (rows over time, columns along x). Values as in ups_heat_map, the same strides for both. */
+ * and time (rows over time, columns along x). Values as in ups_field, the same strides for all. */
 typedef struct ups_comparison_row {
-    const char *name; /* "u", "t = 0.5"; on the left; NULL: none */
-    const float *prediction, *truth;
-    double nrmse;       /* for the error's title; 0: found from what the row shows */
-    const float *given; /* what the prediction was made from, with the same strides; NULL: not drawn */
+    const char *name;        /* "t = 0.5", on the left; NULL: none */
+    const float *prediction; /* never NULL */
+    const float *truth;      /* NULL: there is none, neither is an error drawn */
+    const float *given;      /* what the prediction was made from; NULL: not drawn */
+    double nrmse;            /* for the error's title; 0: of what the row shows */
 } ups_comparison_row;
 
 typedef struct ups_comparison {
     const char *title;
-    const char *given_name; /* title of a first column that shows the rows' `given`; NULL: no such column */
-    const ups_comparison_row *rows;
-    int row_count; /* 1 to 16 */
+    const char *prediction_name, *truth_name; /* titles of columns */
+    const char *given_name;                   /* of a first column that shows the rows' `given`; NULL: no such column */
+    const ups_comparison_row *rows;           /* all with a truth, or none */
+    int row_count;
     int64_t height, width, row_stride, column_stride;
-    ups_axis x, y;  /* as in ups_heat_map */
-    bool stretched; /* the axes have different units (space and time): the plot's shape is free */
+    ups_axis x, y;
+    bool stretched; /* the axes have different units (space and time): the plots' shape is free */
 } ups_comparison;
 
-/* [given |] prediction | truth | error, one line a row. Prediction and truth of a row share one scale; the error's is
- * symmetric about zero; its title gives the row's nRMSE. */
-ups_status ups_picture_comparison(const char *path, const ups_comparison *comparison, ups_error *error);
+/* [given |] prediction [| truth | error], one line a row. Prediction and truth of a row share one scale; the error's is
+ * symmetric about zero, and its title gives the row's nRMSE. */
+void ups_draw_comparison(ups_figure *figure, ups_figure_kind kind, const ups_comparison *comparison);
 
-/* A 1D field at several times, prediction over truth: one small panel a time, one scale for all. */
+/* A 1D field at several times, prediction over truth: one small plot a time, one scale for all. */
 typedef struct ups_profile {
     const char *name;                /* "t = 0.5" */
     const float *prediction, *truth; /* (points), `stride` apart */
@@ -40,19 +39,30 @@ typedef struct ups_profile {
 
 typedef struct ups_profiles {
     const char *title;
-    const double *x; /* (points); NULL: 0, 1, 2, … */
+    const double *x; /* (points) */
     int64_t points, stride;
     const char *x_label, *y_label;
     const ups_profile *profiles;
-    int count; /* 1 to 12 */
+    int count;
 } ups_profiles;
 
-ups_status ups_picture_profiles(const char *path, const ups_profiles *profiles, ups_error *error);
+void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profiles *profiles);
 
-/* One heat map with its colour bar: a field, a latent trajectory (tokens by dim, time by dim). */
-ups_status ups_picture_heat_map(const char *path, const ups_heat_map *map, ups_error *error);
+/* A trajectory of latents, (times, tokens, dim): maps of token and channel on one scale at up to four times, and below
+ * them the channels of the middle token over time. `time` (times). */
+typedef struct ups_latent_picture {
+    const char *title;
+    int64_t times, tokens, dim;
+    const ups_f16 *values;
+    const double *time;
+} ups_latent_picture;
 
-/* One line chart: losses over steps (y.logarithmic), errors over time. */
-ups_status ups_picture_lines(const char *path, const ups_line_chart *chart, ups_error *error);
+/* UPS_ERR_MEMORY: there is no figure to end then. */
+ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_latent_picture *latents,
+                            ups_error *error);
+
+/* The figure's own title, in the upper left corner; plots begin UPS_PICTURE_TITLE below the figure's top. */
+enum { UPS_PICTURE_TITLE = 30 };
+void ups_draw_title(const ups_figure *figure, const char *title);
 
 #endif

@@ -1,380 +1,303 @@
-/* See plot.h. A heat map shows each value as the rectangle it stands for; where values are smaller than pixels, a pixel
- * is the mean of those it covers, so that no pattern appears that the data do not have. */
 #include "tools/report/plot.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-static const ups_colour ink = {38, 38, 38}, soft = {85, 85, 85}, grid_line = {228, 228, 228};
-static const float label_size = 10.0f, tick_size = 9.0f, title_size = 10.5f, tick_length = 4;
+const ups_colour ups_plot_ink = {38, 38, 38}, ups_plot_soft = {85, 85, 85};
+static const ups_colour grid_colour = {226, 229, 234};
+static const double tick_length = 4;
 
 /* ---- ticks ---- */
 
-int ups_plot_ticks(double low, double high, bool logarithmic, int wanted, double *ticks, int capacity) {
+static int logarithmic_ticks(double low, double high, int wanted, double ticks[UPS_PLOT_TICKS]) {
+    static const double between[] = {1, 2, 5};
+    const int first = (int)floor(log10(low)), last = (int)floor(log10(high) + 1e-9);
+    const int every = (last - first) / (wanted > 1 ? wanted : 1) + 1, marks = last - first < 2 ? 3 : 1;
+    int count = 0;
+    for (int power = first; power <= last; power++) {
+        if (power % every != 0) continue;
+        for (int m = 0; m < marks && count < UPS_PLOT_TICKS; m++) {
+            const double at = between[m] * pow(10, power);
+            if (at >= low * (1 - 1e-9) && at <= high * (1 + 1e-9)) ticks[count++] = at;
+        }
+    }
+    return count;
+}
+
+int ups_plot_ticks(const ups_axis *axis, int wanted, double ticks[UPS_PLOT_TICKS]) {
+    const double low = fmin(axis->low, axis->high), high = fmax(axis->low, axis->high);
     int count = 0;
     if (!(high > low) || !isfinite(low) || !isfinite(high)) return 0;
-    if (logarithmic) {
-        const int first = (int)floor(log10(low)), last = (int)floor(log10(high) + 1e-9);
-        const int every = (last - first) / (wanted > 1 ? wanted : 1) + 1;
-        const double between[] = {1, 2, 5};
-        const int marks = last - first < 2 ? 3 : 1;
-        for (int power = first; power <= last; power++) {
-            if ((power % every) != 0) continue;
-            for (int m = 0; m < marks && count < capacity; m++) {
-                const double at = between[m] * pow(10, power);
-                if (at >= low * (1 - 1e-9) && at <= high * (1 + 1e-9)) ticks[count++] = at;
-            }
-        }
-        return count;
-    }
+    if (axis->logarithmic) return logarithmic_ticks(low, high, wanted, ticks);
     const double rough = (high - low) / wanted, power = pow(10, floor(log10(rough)));
-    const double step = power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
-    for (double i = ceil(low / step - 1e-6); i * step <= high + 1e-6 * step && count < capacity; i++) {
+    double step = power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
+    if (axis->whole) step = fmax(step, 1);
+    for (double i = ceil(low / step - 1e-6); i * step <= high + 1e-6 * step && count < UPS_PLOT_TICKS; i++) {
         ticks[count++] = i == 0 ? 0 : i * step;
     }
     return count;
 }
 
 /* About one mark every `spacing` pixels, and at least three where the axis is long enough to tell them apart. */
-static int axis_ticks(const ups_axis *axis, float pixels, float spacing, double ticks[UPS_PLOT_TICKS]) {
+static int axis_ticks(const ups_axis *axis, double pixels, double spacing, double ticks[UPS_PLOT_TICKS]) {
     enum { FEWEST = 3 };
-    int wanted = (int)fmaxf(FEWEST, pixels / spacing), count;
+    int wanted = (int)fmax(FEWEST, pixels / spacing), count;
     do {
-        count = ups_plot_ticks(axis->low, axis->high, axis->logarithmic, wanted, ticks, UPS_PLOT_TICKS);
+        count = ups_plot_ticks(axis, wanted, ticks);
     } while (count < FEWEST && ++wanted <= 2 * FEWEST);
     return count;
 }
 
-/* Numbers of one axis share their form: fixed point while that is short, else a factor each. */
-static void tick_text(double value, double step, double largest, char *text, size_t size) {
-    if (value == 0) {
-        snprintf(text, size, "0");
+/* Numbers of one axis share their form: fixed point while that is short, else a power of ten each (1e-4, not 1e-04). */
+static void tick_text(const ups_axis *axis, const double *ticks, int count, int index, char text[40]) {
+    const double value = ticks[index], step = count > 1 ? ticks[1] - ticks[0] : fabs(axis->high - axis->low);
+    const double largest = fmax(fabs(ticks[0]), fabs(ticks[count - 1]));
+    if (value == 0 || axis->logarithmic) {
+        snprintf(text, 40, "%g", value);
     } else if (largest >= 1e5 || largest < 1e-3) {
         const int digits = (int)fmax(0, ceil(log10(fabs(value) / step) - 1e-6));
-        snprintf(text, size, "%.*e", digits < 4 ? digits : 4, value);
-        char *exponent = strchr(text, 'e'); /* 1e-04 → 1e-4 */
-        if (exponent) {
-            char *to = exponent + 1;
-            const char *from = exponent + 1;
-            if (*from == '-') *to++ = *from;
-            from++;
-            while (*from == '0' && from[1]) from++;
-            memmove(to, from, strlen(from) + 1);
-        }
+        snprintf(text, 40, "%.*e", digits < 4 ? digits : 4, value);
     } else {
-        const int decimals = (int)fmax(0, ceil(-log10(step) - 1e-6));
-        snprintf(text, size, "%.*f", decimals, value);
+        snprintf(text, 40, "%.*f", (int)fmax(0, ceil(-log10(step) - 1e-6)), value);
     }
+    char *digits = strchr(text, 'e');
+    if (!digits) return;
+    digits += digits[1] == '-' ? 2 : 1;
+    const size_t drop = strspn(digits, "+0");
+    memmove(digits, digits + drop, strlen(digits + drop) + 1);
 }
 
-/* A power of ten with its exponent raised; anything else as a number. Returns its width; draws when `canvas` is given.
- */
-static float log_tick(ups_canvas *canvas, ups_point at, double value, const ups_text_style *style) {
-    const double exponent = log10(value);
-    char text[32];
-    if (fabs(exponent - round(exponent)) > 1e-6 || fabs(exponent) < 2.5) {
-        snprintf(text, sizeof(text), "%g", value);
-        ups_canvas_text(canvas, at, text, style);
-        return ups_canvas_text_width(text, style->size);
-    }
-    snprintf(text, sizeof(text), "%d", (int)round(exponent));
-    ups_text_style small = *style;
-    small.size *= 0.75f;
-    const float base = ups_canvas_text_width("10", style->size), raised = ups_canvas_text_width(text, small.size);
-    const float width = base + 2 + raised;
-    ups_text_style left = *style;
-    left.anchor = small.anchor = UPS_TEXT_LEFT;
-    if (style->anchor == UPS_TEXT_RIGHT) at.x -= width;
-    if (style->anchor == UPS_TEXT_CENTRE) at.x -= 0.5f * width;
-    ups_canvas_text(canvas, at, "10", &left);
-    ups_canvas_text(canvas, (ups_point){at.x + base + 2, at.y - 0.6f * style->size}, text, &small);
-    return width;
-}
+/* ---- axes ---- */
 
-static double position(const ups_axis *axis, double value) {
-    if (axis->logarithmic) return (log(value) - log(axis->low)) / (log(axis->high) - log(axis->low));
+static double share_of(const ups_axis *axis, double value) {
+    if (axis->logarithmic) return log(value / axis->low) / log(axis->high / axis->low);
     return (value - axis->low) / (axis->high - axis->low);
 }
 
-static float draw_tick(ups_canvas *canvas, ups_point at, double value, double step, double largest, bool logarithmic,
-                       ups_text_anchor anchor) {
-    const ups_text_style style = {.size = tick_size, .anchor = anchor, .colour = soft};
-    if (logarithmic) {
-        return log_tick(canvas, at, value, &style);
-    }
+double ups_plot_x(const ups_plot *plot, double value) {
+    return plot->area.x + share_of(&plot->x, value) * plot->area.width;
+}
+
+double ups_plot_y(const ups_plot *plot, double value) {
+    return plot->area.y + (1 - share_of(&plot->y, value)) * plot->area.height;
+}
+
+/* In the middle of a pixel of the screen, where a line of one pixel is sharp. */
+static double sharp(double at) {
+    return floor(at) + 0.5;
+}
+
+static void line(const ups_figure *figure, double x, double y, double width, double height) {
+    cairo_move_to(figure->cairo, x, y);
+    cairo_rel_line_to(figure->cairo, width, height);
+}
+
+static void stroke(const ups_figure *figure, ups_colour colour) {
+    ups_figure_colour(figure, colour);
+    cairo_set_line_width(figure->cairo, 1);
+    cairo_stroke(figure->cairo);
+}
+
+static void draw_x_axis(const ups_figure *figure, const ups_plot *plot) {
+    const ups_rectangle *area = &plot->area;
+    const double bottom = area->y + area->height;
+    const ups_text_style numbers = {.size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .colour = ups_plot_soft};
+    double ticks[UPS_PLOT_TICKS];
     char text[40];
-    tick_text(value, step, largest, text, sizeof(text));
-    ups_canvas_text(canvas, at, text, &style);
-    return ups_canvas_text_width(text, tick_size);
-}
-
-static double step_of(const double *ticks, int count, double span) {
-    return count > 1 ? ticks[1] - ticks[0] : span;
-}
-
-static double largest_of(const double *ticks, int count) {
-    double largest = 0;
-    for (int i = 0; i < count; i++) largest = fmax(largest, fabs(ticks[i]));
-    return largest;
-}
-
-static void draw_x_axis(ups_canvas *canvas, ups_rectangle plot, const ups_axis *axis, bool grid) {
-    double ticks[UPS_PLOT_TICKS];
-    const int count = axis_ticks(axis, plot.width, 62, ticks);
-    const double step = step_of(ticks, count, axis->high - axis->low), largest = largest_of(ticks, count);
-    const float bottom = roundf(plot.y + plot.height);
-    for (int i = 0; i < count; i++) {
-        const float x = floorf(plot.x + (float)position(axis, ticks[i]) * plot.width);
-        const float at = fminf(x, roundf(plot.x + plot.width) - 1);
-        if (grid) ups_canvas_fill(canvas, (ups_rectangle){at, plot.y, 1, plot.height}, grid_line);
-        ups_canvas_fill(canvas, (ups_rectangle){at, bottom + 1, 1, tick_length}, ink);
-        if (axis->bare) continue;
-        draw_tick(canvas, (ups_point){at + 0.5f, bottom + tick_length + 6 + tick_size}, ticks[i], step, largest,
-                  axis->logarithmic, UPS_TEXT_CENTRE);
+    const int count = axis_ticks(&plot->x, area->width, 62, ticks);
+    for (int i = 0; i < count && plot->grid; i++)
+        line(figure, sharp(ups_plot_x(plot, ticks[i])), bottom, 0, -area->height);
+    stroke(figure, grid_colour);
+    for (int i = 0; i < count; i++) line(figure, sharp(ups_plot_x(plot, ticks[i])), bottom, 0, tick_length);
+    stroke(figure, ups_plot_ink);
+    for (int i = 0; i < count && !plot->x.bare; i++) {
+        tick_text(&plot->x, ticks, count, i, text);
+        ups_figure_text(figure, ups_plot_x(plot, ticks[i]), bottom + tick_length + 13, text, &numbers);
     }
-    if (axis->label && !axis->bare) {
-        const ups_text_style style = {.size = label_size, .anchor = UPS_TEXT_CENTRE, .colour = ink};
-        ups_canvas_text(canvas, (ups_point){plot.x + 0.5f * plot.width, bottom + 27 + label_size}, axis->label, &style);
+    if (!plot->x.label || plot->x.bare) return;
+    const ups_text_style style = {.size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .colour = ups_plot_ink};
+    ups_figure_text(figure, area->x + 0.5 * area->width, bottom + 37, plot->x.label, &style);
+}
+
+/* `right`: numbers right of the plot, as a colour bar has them. */
+static void draw_y_axis(const ups_figure *figure, const ups_plot *plot, bool right) {
+    const ups_rectangle *area = &plot->area;
+    const double edge = right ? area->x + area->width : area->x, outward = right ? 1 : -1;
+    const ups_text_style numbers = {
+        .size = UPS_PLOT_TEXT, .anchor = right ? UPS_TEXT_LEFT : UPS_TEXT_RIGHT, .colour = ups_plot_soft};
+    double ticks[UPS_PLOT_TICKS], widest = 0;
+    char text[40];
+    const int count = axis_ticks(&plot->y, area->height, 38, ticks);
+    for (int i = 0; i < count && plot->grid; i++)
+        line(figure, area->x, sharp(ups_plot_y(plot, ticks[i])), area->width, 0);
+    stroke(figure, grid_colour);
+    for (int i = 0; i < count; i++) line(figure, edge, sharp(ups_plot_y(plot, ticks[i])), outward * tick_length, 0);
+    stroke(figure, ups_plot_ink);
+    for (int i = 0; i < count && !plot->y.bare; i++) {
+        tick_text(&plot->y, ticks, count, i, text);
+        widest = fmax(widest, ups_figure_text(figure, edge + outward * (tick_length + 3),
+                                              ups_plot_y(plot, ticks[i]) + 0.36 * UPS_PLOT_TEXT, text, &numbers));
     }
+    if (!plot->y.label || plot->y.bare) return;
+    const ups_text_style style = {
+        .size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .upward = true, .colour = ups_plot_ink};
+    ups_figure_text(figure, fmax(12, area->x - tick_length - 11 - widest), area->y + 0.5 * area->height, plot->y.label,
+                    &style);
 }
 
-/* `downward`: low on top. `left`: numbers left of the plot; else right of it, as a colour bar has them. */
-static void draw_y_axis(ups_canvas *canvas, ups_rectangle plot, const ups_axis *axis, bool downward, bool left,
-                        bool grid) {
-    double ticks[UPS_PLOT_TICKS];
-    const int count = axis_ticks(axis, plot.height, 38, ticks);
-    const double step = step_of(ticks, count, axis->high - axis->low), largest = largest_of(ticks, count);
-    float widest = 0;
-    const float right = roundf(plot.x + plot.width), bottom = roundf(plot.y + plot.height);
-    for (int i = 0; i < count; i++) {
-        const float share = (float)position(axis, ticks[i]);
-        const float y = fminf(floorf(plot.y + (downward ? share : 1 - share) * plot.height), bottom - 1);
-        if (grid) ups_canvas_fill(canvas, (ups_rectangle){plot.x, y, plot.width, 1}, grid_line);
-        const float mark = left ? plot.x - 1 - tick_length : right + 1;
-        ups_canvas_fill(canvas, (ups_rectangle){mark, y, tick_length, 1}, ink);
-        if (axis->bare) continue;
-        const float text = left ? plot.x - tick_length - 6 : right + tick_length + 6;
-        const float width = draw_tick(canvas, (ups_point){text, y + 0.5f + 0.5f * tick_size}, ticks[i], step, largest,
-                                      axis->logarithmic, left ? UPS_TEXT_RIGHT : UPS_TEXT_LEFT);
-        widest = fmaxf(widest, width);
-    }
-    if (axis->label && !axis->bare) {
-        const ups_text_style style = {.size = label_size, .anchor = UPS_TEXT_CENTRE, .upward = true, .colour = ink};
-        ups_canvas_text(canvas, (ups_point){plot.x - tick_length - 16 - widest, plot.y + 0.5f * plot.height},
-                        axis->label, &style);
-    }
+static void draw_frame(const ups_figure *figure, const ups_rectangle *area) {
+    cairo_rectangle(figure->cairo, area->x - 0.5, area->y - 0.5, area->width + 1, area->height + 1);
+    stroke(figure, ups_plot_ink);
 }
 
-void ups_plot_title(ups_canvas *canvas, ups_point at, const char *text, float size) {
-    const ups_text_style style = {.size = size, .bold = true, .colour = ink};
-    ups_canvas_text(canvas, at, text, &style);
+void ups_plot_axes(const ups_figure *figure, const ups_plot *plot) {
+    draw_x_axis(figure, plot);
+    draw_y_axis(figure, plot, false);
+    draw_frame(figure, &plot->area);
+    if (!plot->title) return;
+    const ups_text_style style = {.size = UPS_PLOT_TEXT,
+                                  .anchor = UPS_TEXT_CENTRE,
+                                  .colour = ups_plot_ink,
+                                  .room = plot->area.width + UPS_PLOT_BAR_LABELS};
+    ups_figure_text(figure, plot->area.x + 0.5 * plot->area.width, plot->area.y - 9, plot->title, &style);
 }
 
-static void draw_title(ups_canvas *canvas, ups_rectangle plot, const char *title) {
-    if (!title) return;
-    const ups_text_style style = {.size = title_size, .anchor = UPS_TEXT_CENTRE, .colour = ink};
-    ups_canvas_text(canvas, (ups_point){plot.x + 0.5f * plot.width, plot.y - 11}, title, &style);
-}
+/* ---- fields ---- */
 
-/* ---- heat maps ---- */
-
-static void part_ends(double *low, double *high) {
-    if (!(*low <= *high)) *low = 0, *high = 1; /* nothing finite */
+void ups_plot_part(double *low, double *high) {
+    if (!(*low <= *high) || !isfinite(*low) || !isfinite(*high)) *low = 0, *high = 1;
     if (*low < *high) return;
     const double around = *low == 0 ? 1 : 0.05 * fabs(*low);
     *low -= around;
     *high += around;
 }
 
-void ups_plot_range(const float *values, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
-                    double *low, double *high) {
-    *low = INFINITY;
-    *high = -INFINITY;
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < columns; c++) {
-            const float value = values[r * row_stride + c * column_stride];
-            if (!isfinite(value)) continue;
-            *low = fmin(*low, value);
-            *high = fmax(*high, value);
-        }
-    }
-    part_ends(low, high);
+static double value_of(const ups_field *field, int64_t row, int64_t column) {
+    const int64_t at = row * field->row_stride + column * field->column_stride;
+    return field->minus ? (double)field->values[at] - field->minus[at] : field->values[at];
 }
 
-/* Cells [first, last] that pixel `index` of `pixels` covers. */
-static void cells_of(int index, int pixels, int64_t cells, int64_t *first, int64_t *last) {
-    *first = (int64_t)((double)index * (double)cells / pixels);
-    *last = (int64_t)ceil((double)(index + 1) * (double)cells / pixels) - 1;
-    if (cells <= pixels) *last = *first = (int64_t)(((double)index + 0.5) * (double)cells / pixels);
-    if (*last >= cells) *last = cells - 1;
-    if (*first > *last) *first = *last;
-}
-
-static float mean_of(const ups_heat_map *map, int64_t top, int64_t bottom, int64_t left, int64_t right) {
-    double sum = 0;
-    for (int64_t r = top; r <= bottom; r++) {
-        for (int64_t c = left; c <= right; c++) sum += map->values[r * map->row_stride + c * map->column_stride];
-    }
-    const double mean = sum / (double)((bottom - top + 1) * (right - left + 1));
-    return isfinite(mean) ? (float)mean : NAN;
-}
-
-void ups_plot_heat_map(ups_canvas *canvas, ups_rectangle plot, const ups_heat_map *given) {
-    ups_heat_map map = *given;
-    if (map.low == map.high) {
-        ups_plot_range(map.values, map.rows, map.columns, map.row_stride, map.column_stride, &map.low, &map.high);
-        if (map.map == UPS_COLOURS_DIVERGING) {
-            map.high = fmax(fabs(map.low), fabs(map.high));
-            map.low = -map.high;
-        }
-    }
-    if (map.x.low == map.x.high) map.x.low = 0, map.x.high = (double)map.columns;
-    if (map.y.low == map.y.high) map.y.low = 0, map.y.high = (double)map.rows;
-
-    const int left = (int)roundf(plot.x), top = (int)roundf(plot.y);
-    const int width = (int)roundf(plot.width), height = (int)roundf(plot.height);
-    for (int y = 0; y < height; y++) {
-        int64_t first_row, last_row;
-        cells_of(map.downward ? y : height - 1 - y, height, map.rows, &first_row, &last_row);
-        for (int x = 0; x < width; x++) {
-            int64_t first_column, last_column;
-            cells_of(x, width, map.columns, &first_column, &last_column);
-            const float value = mean_of(&map, first_row, last_row, first_column, last_column);
-            const float share = (float)((value - map.low) / (map.high - map.low));
-            ups_canvas_pixel(canvas, left + x, top + y, ups_colour_of(map.map, share));
-        }
-    }
-    ups_canvas_frame(canvas, plot, ink);
-    draw_x_axis(canvas, plot, &map.x, false);
-    draw_y_axis(canvas, plot, &map.y, map.downward, true, false);
-    draw_title(canvas, plot, map.title);
-}
-
-void ups_plot_colour_bar(ups_canvas *canvas, ups_rectangle bar, ups_colour_map map, double low, double high) {
-    const int top = (int)roundf(bar.y), height = (int)roundf(bar.height);
-    for (int y = 0; y < height; y++) {
-        const float share = 1 - ((float)y + 0.5f) / (float)height;
-        ups_canvas_fill(canvas, (ups_rectangle){bar.x, (float)(top + y), bar.width, 1}, ups_colour_of(map, share));
-    }
-    ups_canvas_frame(canvas, bar, ink);
-    const ups_axis axis = {.low = low, .high = high};
-    draw_y_axis(canvas, bar, &axis, false, false, false);
-}
-
-/* ---- line charts ---- */
-
-static bool drawable(const ups_axis *axis, double value) {
-    return isfinite(value) && (!axis->logarithmic || value > 0);
-}
-
-static double x_of(const ups_line *line, int64_t i) {
-    return line->x ? line->x[i] : (double)i;
-}
-
-static void find_ranges(ups_line_chart *chart) {
-    double x_low = INFINITY, x_high = -INFINITY, y_low = INFINITY, y_high = -INFINITY;
-    for (int l = 0; l < chart->line_count; l++) {
-        const ups_line *line = &chart->lines[l];
-        for (int64_t i = 0; i < line->count; i++) {
-            const double x = x_of(line, i), y = line->y[i];
-            if (!drawable(&chart->x, x) || !drawable(&chart->y, y)) continue;
-            x_low = fmin(x_low, x), x_high = fmax(x_high, x);
-            y_low = fmin(y_low, y), y_high = fmax(y_high, y);
-        }
-    }
-    part_ends(&x_low, &x_high);
-    if (chart->x.low == chart->x.high) chart->x.low = x_low, chart->x.high = x_high;
-    if (chart->y.low != chart->y.high) return;
-    if (chart->y.logarithmic) { /* room of a tenth of the height at both ends */
-        if (!(y_low <= y_high)) y_low = 0.1, y_high = 1;
-        const double room = fmax(1.1, pow(y_high / y_low, 0.06));
-        chart->y.low = y_low / room;
-        chart->y.high = y_high * room;
-    } else {
-        part_ends(&y_low, &y_high);
-        const double room = 0.06 * (y_high - y_low);
-        chart->y.low = y_low - room;
-        chart->y.high = y_high + room;
-    }
-    if (chart->x.logarithmic && chart->x.low <= 0) chart->x.low = chart->x.high / 10;
-}
-
-static void draw_line(ups_canvas *canvas, ups_rectangle plot, const ups_line_chart *chart, const ups_line *line) {
-    enum { RUN = 512 };
-    ups_point run[RUN];
-    size_t count = 0;
-    const float width = line->width > 0 ? line->width : 1.8f, dash = line->dashed ? 6.0f : 0.0f;
-    for (int64_t i = 0; i < line->count; i++) {
-        const double x = x_of(line, i), y = line->y[i];
-        const bool here = drawable(&chart->x, x) && drawable(&chart->y, y);
-        if (here) {
-            run[count++] = (ups_point){plot.x + (float)position(&chart->x, x) * plot.width,
-                                       plot.y + (1 - (float)position(&chart->y, y)) * plot.height};
-        }
-        if (count == RUN || !here || i == line->count - 1) {
-            ups_canvas_stroke(canvas, run, count, width, dash, ups_colour_line(line->colour));
-            if (count == RUN) run[0] = run[RUN - 1]; /* the next run begins where this one ended */
-            count = count == RUN ? 1 : 0;
-        }
-    }
-}
-
-/* In the corner that the lines leave emptiest. */
-static void draw_legend(ups_canvas *canvas, ups_rectangle plot, const ups_line_chart *chart) {
-    float widest = 0;
-    int names = 0;
-    for (int l = 0; l < chart->line_count; l++) {
-        if (!chart->lines[l].name) continue;
-        widest = fmaxf(widest, ups_canvas_text_width(chart->lines[l].name, tick_size));
-        names++;
-    }
-    if (names == 0 || chart->without_legend) return;
-    const float row = 17, width = widest + 48, height = row * (float)names + 9, inset = 8;
-    int best = 0, fewest = -1;
-    for (int corner = 0; corner < 4; corner++) {
-        const float left = corner & 1 ? plot.x + inset : plot.x + plot.width - width - inset;
-        const float top = corner & 2 ? plot.y + plot.height - height - inset : plot.y + inset;
-        int inside = 0;
-        for (int l = 0; l < chart->line_count; l++) {
-            const ups_line *line = &chart->lines[l];
-            for (int64_t i = 0; i < line->count; i++) {
-                if (!drawable(&chart->x, x_of(line, i)) || !drawable(&chart->y, line->y[i])) continue;
-                const float x = plot.x + (float)position(&chart->x, x_of(line, i)) * plot.width;
-                const float y = plot.y + (1 - (float)position(&chart->y, line->y[i])) * plot.height;
-                inside += x > left && x < left + width && y > top && y < top + height;
+ups_colour_scale ups_colour_scale_of(ups_colour_map map, const ups_field *fields, int count) {
+    ups_colour_scale scale = {.map = map, .low = INFINITY, .high = -INFINITY};
+    for (int f = 0; f < count; f++) {
+        for (int64_t r = 0; r < fields[f].rows; r++) {
+            for (int64_t c = 0; c < fields[f].columns; c++) {
+                const double value = value_of(&fields[f], r, c);
+                if (isfinite(value)) {
+                    scale.low = fmin(scale.low, value);
+                    scale.high = fmax(scale.high, value);
+                } else {
+                    scale.missing = true;
+                }
             }
         }
-        if (fewest >= 0 && inside >= fewest) continue;
-        fewest = inside;
-        best = corner;
     }
-    const ups_rectangle box = {roundf(best & 1 ? plot.x + inset : plot.x + plot.width - width - inset),
-                               roundf(best & 2 ? plot.y + plot.height - height - inset : plot.y + inset), width,
-                               height};
-    ups_canvas_fill(canvas, box, (ups_colour){255, 255, 255});
-    ups_canvas_frame(canvas, box, (ups_colour){205, 205, 205});
-    float y = box.y + 4 + 0.5f * row;
-    for (int l = 0; l < chart->line_count; l++) {
-        const ups_line *line = &chart->lines[l];
-        if (!line->name) continue;
-        const ups_point sample[2] = {{box.x + 9, y}, {box.x + 33, y}};
-        ups_canvas_stroke(canvas, sample, 2, line->width > 0 ? line->width : 1.8f, line->dashed ? 6.0f : 0.0f,
-                          ups_colour_line(line->colour));
-        const ups_text_style style = {.size = tick_size, .colour = ink};
-        ups_canvas_text(canvas, (ups_point){box.x + 40, y + 0.5f * tick_size}, line->name, &style);
-        y += row;
+    ups_plot_part(&scale.low, &scale.high);
+    if (map == UPS_COLOURS_DIVERGING) {
+        scale.high = fmax(fabs(scale.low), fabs(scale.high));
+        scale.low = -scale.high;
     }
+    return scale;
 }
 
-void ups_plot_lines(ups_canvas *canvas, ups_rectangle plot, const ups_line_chart *given) {
-    ups_line_chart chart = *given;
-    find_ranges(&chart);
-    draw_x_axis(canvas, plot, &chart.x, true);
-    draw_y_axis(canvas, plot, &chart.y, false, true, true);
-    ups_canvas_frame(canvas, plot, ink);
-    ups_canvas_clip(canvas, &plot);
-    for (int l = 0; l < chart.line_count; l++) draw_line(canvas, plot, &chart, &chart.lines[l]);
-    ups_canvas_clip(canvas, NULL);
-    draw_legend(canvas, plot, &chart);
-    draw_title(canvas, plot, chart.title);
+/* Over rows [row[0], row[1]) and columns [column[0], column[1]). */
+static double mean_of(const ups_field *field, const int64_t row[2], const int64_t column[2]) {
+    double sum = 0;
+    for (int64_t r = row[0]; r < row[1]; r++) {
+        for (int64_t c = column[0]; c < column[1]; c++) sum += value_of(field, r, c);
+    }
+    return sum / (double)((row[1] - row[0]) * (column[1] - column[0]));
+}
+
+/* Cells [part[0], part[1]) that pixel `index` of `pixels` covers; there are no more pixels than cells. */
+static void cells_of(int64_t index, int64_t pixels, int64_t cells, int64_t part[2]) {
+    part[0] = index * cells / pixels;
+    part[1] = ((index + 1) * cells + pixels - 1) / pixels;
+}
+
+static int64_t pixels_of(double length, int64_t cells) {
+    const int64_t room = (int64_t)(UPS_FIGURE_DENSITY * length);
+    return cells < room ? cells : room;
+}
+
+/* A surface over the area, its pixels as large as they come out. */
+static void paint(const ups_figure *figure, const ups_rectangle *area, cairo_surface_t *image) {
+    cairo_surface_mark_dirty(image);
+    cairo_save(figure->cairo);
+    cairo_translate(figure->cairo, area->x, area->y);
+    cairo_scale(figure->cairo, area->width / cairo_image_surface_get_width(image),
+                area->height / cairo_image_surface_get_height(image));
+    cairo_set_source_surface(figure->cairo, image, 0, 0);
+    cairo_pattern_set_filter(cairo_get_source(figure->cairo), CAIRO_FILTER_NEAREST);
+    cairo_paint(figure->cairo);
+    cairo_restore(figure->cairo);
+    cairo_surface_destroy(image);
+}
+
+static uint32_t pixel_of(ups_colour colour) {
+    return (uint32_t)colour.red << 16 | (uint32_t)colour.green << 8 | colour.blue;
+}
+
+enum { COLOURS = 256 }; /* steps of a map; the middle of it is one of their ends */
+
+void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_field *field,
+                    const ups_colour_scale *scale) {
+    const int64_t width = pixels_of(plot->area.width, field->columns),
+                  height = pixels_of(plot->area.height, field->rows);
+    cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height);
+    unsigned char *bytes = cairo_image_surface_get_data(image);
+    const bool upward = plot->y.low < plot->y.high;
+    uint32_t colours[COLOURS + 1];
+    for (int i = 0; i <= COLOURS; i++) colours[i] = pixel_of(ups_colour_of(scale->map, (float)i / COLOURS));
+    const uint32_t missing = pixel_of(ups_colour_of(scale->map, NAN));
+    for (int64_t y = 0; y < height && bytes; y++) {
+        uint32_t *line = (uint32_t *)(void *)(bytes + y * cairo_image_surface_get_stride(image));
+        int64_t row[2], column[2];
+        cells_of(upward ? height - 1 - y : y, height, field->rows, row);
+        for (int64_t x = 0; x < width; x++) {
+            cells_of(x, width, field->columns, column);
+            const double share = (mean_of(field, row, column) - scale->low) / (scale->high - scale->low);
+            line[x] = isfinite(share) ? colours[lrint(COLOURS * fmin(1, fmax(0, share)))] : missing;
+        }
+    }
+    paint(figure, &plot->area, image);
+}
+
+void ups_plot_colour_bar(const ups_figure *figure, const ups_plot *plot, const ups_colour_scale *scale) {
+    const ups_rectangle *beside = &plot->area;
+    const double grey = scale->missing ? UPS_PLOT_BAR + 8 : 0; /* height that the grey takes */
+    const ups_plot bar = {
+        .area = {beside->x + beside->width + UPS_PLOT_BAR_GAP, beside->y, UPS_PLOT_BAR, beside->height - grey},
+        .y = {.low = scale->low, .high = scale->high}};
+    float steps[COLOURS];
+    for (int i = 0; i < COLOURS; i++) steps[i] = ((float)i + 0.5f) / COLOURS;
+    const ups_field ramp = {.values = steps, .rows = COLOURS, .columns = 1, .row_stride = 1};
+    ups_plot_field(figure, &bar, &ramp, &(ups_colour_scale){.map = scale->map, .low = 0, .high = 1});
+    draw_frame(figure, &bar.area);
+    draw_y_axis(figure, &bar, true);
+    if (!scale->missing) return;
+    const ups_rectangle box = {bar.area.x, beside->y + beside->height - UPS_PLOT_BAR, UPS_PLOT_BAR, UPS_PLOT_BAR};
+    const ups_text_style style = {.size = UPS_PLOT_TEXT, .colour = ups_plot_soft};
+    cairo_rectangle(figure->cairo, box.x, box.y, box.width, box.height);
+    ups_figure_colour(figure, ups_colour_of(scale->map, NAN));
+    cairo_fill(figure->cairo);
+    draw_frame(figure, &box);
+    ups_figure_text(figure, box.x + box.width + tick_length + 3, box.y + box.height - 2, "NaN", &style);
+}
+
+/* ---- lines ---- */
+
+void ups_plot_line(const ups_figure *figure, const ups_plot *plot, const double *x, const float *values, int64_t count,
+                   int64_t stride) {
+    for (int64_t i = 0; i < count; i++) {
+        const double value = values[i * stride], at = ups_plot_x(plot, x[i]), up = ups_plot_y(plot, value);
+        if (!isfinite(value)) {
+            cairo_new_sub_path(figure->cairo);
+            continue;
+        }
+        if (!cairo_has_current_point(figure->cairo)) cairo_move_to(figure->cairo, at, up);
+        cairo_line_to(figure->cairo, at, up); /* one value between two gaps is a dot */
+    }
+    cairo_set_line_join(figure->cairo, CAIRO_LINE_JOIN_ROUND);
+    cairo_stroke(figure->cairo);
 }

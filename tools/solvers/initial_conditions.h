@@ -37,15 +37,15 @@ typedef struct ups_wave_profile {
 
 /* The family as four consecutive parameters of a solver, and how it is read back. */
 enum { UPS_WAVE_WAVES, UPS_WAVE_K_MAX, UPS_WAVE_P_ABSOLUTE, UPS_WAVE_P_WINDOW, UPS_WAVE_PARAMETERS };
-#define UPS_WAVE_FAMILY_PARAMETERS(first, waves_fallback, k_max_fallback)                                              \
-    [(first) +                                                                                                         \
-        UPS_WAVE_WAVES] = {"waves", waves_fallback, 1, UPS_MAX_WAVES, true, "1", "sines in an initial condition"},     \
-        [(first) + UPS_WAVE_K_MAX] =                                                                                   \
-            {"k_max", k_max_fallback, 1, 512, true, "1", "largest wavenumber; drawn from 1 to k_max"},                 \
-        [(first) + UPS_WAVE_P_ABSOLUTE] =                                                                              \
-            {"p_absolute", 0.1, 0.0, 1.0, false, "1", "share of samples that begin as absolute values"},               \
-        [(first) + UPS_WAVE_P_WINDOW] = {                                                                              \
-            "p_window", 0.1, 0.0, 1.0, false, "1", "share of samples that begin seen through a window"}
+#define UPS_WAVE_FAMILY_PARAMETERS(first, waves_default_value, k_max_default_value)                                    \
+    [(first) + UPS_WAVE_WAVES] =                                                                                       \
+        {"waves", waves_default_value, 1, UPS_MAX_WAVES, true, "1", "sines in an initial condition"},                  \
+               [(first) + UPS_WAVE_K_MAX] =                                                                            \
+                   {"k_max", k_max_default_value, 1, 512, true, "1", "largest wavenumber; drawn from 1 to k_max"},     \
+               [(first) + UPS_WAVE_P_ABSOLUTE] =                                                                       \
+                   {"p_absolute", 0.1, 0.0, 1.0, false, "1", "share of samples that begin as absolute values"},        \
+               [(first) + UPS_WAVE_P_WINDOW] = {                                                                       \
+                   "p_window", 0.1, 0.0, 1.0, false, "1", "share of samples that begin seen through a window"}
 ups_wave_family ups_wave_family_of(const ups_solver_setup *setup, int first);
 
 /* The profile of (seed, sample). */

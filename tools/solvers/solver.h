@@ -19,7 +19,7 @@
 
 typedef struct ups_solver_parameter {
     const char *name;
-    double fallback;
+    double default_value;
     double minimum, maximum; /* inclusive */
     bool whole;              /* whole numbers only */
     const char *unit;        /* "1" where it has none */

@@ -41,7 +41,7 @@ void ups_solver_setup_begin(const ups_solver *solver, ups_solver_setup *setup) {
         .resolution = solver->default_resolution,
         .steps = solver->default_steps > 0 ? solver->default_steps : 1,
     };
-    for (int i = 0; i < solver->parameter_count; i++) setup->parameters[i] = solver->parameters[i].fallback;
+    for (int i = 0; i < solver->parameter_count; i++) setup->parameters[i] = solver->parameters[i].default_value;
 }
 
 static void list_names(const ups_solver *solver, char *text, size_t size) {
@@ -56,7 +56,7 @@ ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, con
     const char *equals = strchr(assignment, '=');
     if (!equals || equals == assignment) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "parameter '%s' is not of the form NAME=VALUE, such as %s=%g",
-                        assignment, solver->parameters[0].name, solver->parameters[0].fallback);
+                        assignment, solver->parameters[0].name, solver->parameters[0].default_value);
     }
     const size_t length = (size_t)(equals - assignment);
     int index = 0;

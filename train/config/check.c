@@ -2,6 +2,7 @@
 
 #include "train/data/task_sampling.h"
 #include "train/losses.h"
+#include <stdio.h>
 #include <string.h>
 
 static ups_status check_batch_size(const char *path, const char *stage, const ups_training_config *training,
@@ -60,10 +61,10 @@ static ups_status check_tasks(const char *path, const ups_run_config *config, up
 }
 
 /* A step without any loss would train nothing. */
-static ups_status check_losses(const char *path, const char *stage, const ups_loss_config *const *losses, int count,
-                               int64_t steps, ups_error *error) {
+static ups_status check_losses(const char *path, const char *stage, const ups_training_config *training,
+                               ups_error *error) {
     unsigned masks[1 << UPS_MAX_LOSSES];
-    int found = ups_losses_masks(losses, count, steps, masks);
+    int found = ups_losses_masks(training->losses, training->steps, masks);
     for (int m = 0; m < found; m++) {
         if (masks[m] != 0) continue;
         return ups_fail(
@@ -74,13 +75,6 @@ static ups_status check_losses(const char *path, const char *stage, const ups_lo
     return UPS_OK;
 }
 
-static bool runs_stage(const ups_run_config *config, ups_stage stage) {
-    for (unsigned i = 0; i < config->stage_count; i++) {
-        if (config->stages[i] == stage) return true;
-    }
-    return false;
-}
-
 /* In an order in which each finds what it needs, and none twice: the enumeration's. */
 static ups_status check_stages(const char *path, const ups_run_config *config, ups_error *error) {
     for (unsigned i = 1; i < config->stage_count; i++) {
@@ -88,9 +82,13 @@ static ups_status check_stages(const char *path, const ups_run_config *config, u
         if (here > before) continue;
         if (here == before)
             return ups_fail(error, UPS_ERR_CONFIG, "%s: stages: '%s' stands there twice", path, ups_stage_name(here));
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: stages: '%s' cannot come after '%s'; the order is autoencoder, cache, operator", path,
-                        ups_stage_name(here), ups_stage_name(before));
+        char order[200] = "";
+        for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+            size_t used = strlen(order);
+            snprintf(order + used, sizeof order - used, "%s%s", s > 0 ? ", " : "", ups_stage_name((ups_stage)s));
+        }
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: stages: '%s' cannot come after '%s'; the order is %s", path,
+                        ups_stage_name(here), ups_stage_name(before), order);
     }
     return UPS_OK;
 }
@@ -129,11 +127,11 @@ static ups_status check_sampling(const char *path, const ups_run_config *config,
             error, UPS_ERR_CONFIG,
             "%s: data.sampling: difficulty is learnt from validation losses, and data.split.validation is 0", path);
     }
-    if (runs_stage(config, UPS_STAGE_AUTOENCODER)) {
-        UPS_TRY(check_stage_sampling(path, config, "autoencoder", &config->autoencoder.training, error));
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        const ups_training_config *training = ups_run_training(config, config->stages[i]);
+        if (training) UPS_TRY(check_stage_sampling(path, config, ups_stage_name(config->stages[i]), training, error));
     }
-    if (!runs_stage(config, UPS_STAGE_OPERATOR)) return UPS_OK;
-    return check_stage_sampling(path, config, "operator", &config->op.training, error);
+    return UPS_OK;
 }
 
 ups_status ups_run_config_check(const char *path, const ups_run_config *config, ups_error *error) {
@@ -146,20 +144,11 @@ ups_status ups_run_config_check(const char *path, const ups_run_config *config, 
     UPS_TRY(check_tasks(path, config, error));
     UPS_TRY(check_stages(path, config, error));
     UPS_TRY(check_sampling(path, config, error));
-    if (config->cache.fill && config->data.residency != UPS_DATA_AUTO && config->data.residency != UPS_DATA_ENCODE) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: cache.fill: data.residency reads a cache, so there is nothing to fill one with; `auto` "
-                        "encodes where none is complete, `encode` always",
-                        path);
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        const ups_training_config *training = ups_run_training(config, (ups_stage)s);
+        if (!training) continue;
+        UPS_TRY(check_batch_size(path, ups_stage_name((ups_stage)s), training, error));
+        UPS_TRY(check_losses(path, ups_stage_name((ups_stage)s), training, error));
     }
-    UPS_TRY(check_batch_size(path, "autoencoder", &config->autoencoder.training, error));
-    UPS_TRY(check_batch_size(path, "operator", &config->op.training, error));
-    UPS_TRY(check_model(path, &config->model, error));
-    const ups_autoencoder_losses *inverse = &config->autoencoder.losses;
-    const ups_loss_config *const of_autoencoder[] = {&inverse->inverse_decoding, &inverse->relative,
-                                                     &inverse->inverse_encoding};
-    const ups_operator_losses *forward = &config->op.losses;
-    const ups_loss_config *const of_operator[] = {&forward->one_step, &forward->relative, &forward->rollout};
-    UPS_TRY(check_losses(path, "autoencoder", of_autoencoder, 3, config->autoencoder.training.steps, error));
-    return check_losses(path, "operator", of_operator, 3, config->op.training.steps, error);
+    return check_model(path, &config->model, error);
 }

@@ -1,4 +1,4 @@
-/* What a configuration's keys must be to each other. Ranges of single keys are rules of the schema (config.c). */
+/* What a configuration's keys must be to each other. What a single key must be stands in its entry in config.c. */
 #ifndef UPS_TRAIN_CONFIG_CHECK_H
 #define UPS_TRAIN_CONFIG_CHECK_H
 

@@ -1,6 +1,6 @@
 /* The configuration of a run: what `ups train`, `cache build`, `eval` and `rollout` read. YAML by base/config; the
- * keys, defaults and ranges stand in config.c, and `ups config keys` prints them. Pointers belong to the configuration;
- * free with ups_run_config_free. */
+ * keys, default values and ranges stand in config.c, and `ups config keys` prints them. Pointers belong to the
+ * configuration; free with ups_run_config_free. */
 #ifndef UPS_TRAIN_CONFIG_CONFIG_H
 #define UPS_TRAIN_CONFIG_CONFIG_H
 
@@ -21,10 +21,10 @@ typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_ca
 typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
 typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;
 
-const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator" */
+const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator": its section, too */
 
 /* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
- * cache, but from raw fields that are encoded as they come (train/data/encoding_source.h). */
+ * cache, but from raw fields that are encoded on the fly (train/data/encoding_source.h). */
 typedef enum ups_data_residency {
     UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
     UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
@@ -88,6 +88,7 @@ typedef struct ups_decoder_config {
     bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
 typedef struct ups_core_config {
+    char *name; /* in the table of cores (model/nets/core.h) */
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition;
@@ -109,7 +110,9 @@ typedef struct ups_optimizer_config {
     double final_fraction; /* the cosine ends at this share of the learning rate */
 } ups_optimizer_config;
 
-/* A loss: its weight, every how many steps it is taken, and from which step on. */
+#define UPS_MAX_LOSSES 4 /* of a stage */
+
+/* A loss: its weight (0: never taken), every how many steps it is taken, and from which step on. */
 typedef struct ups_loss_config {
     double weight;
     int64_t every, from;
@@ -123,32 +126,30 @@ typedef struct ups_training_config {
     int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
     int64_t validation_batches;
     double memory_limit; /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
+    ups_checkpointing checkpointing; /* of activations */
     double spike_factor; /* a loss this many times its running mean is reported; 0: never */
     ups_optimizer_config optimizer;
+    ups_loss_config losses[UPS_MAX_LOSSES]; /* by the stage's own enumeration, below */
 } ups_training_config;
 
-typedef struct ups_autoencoder_losses {
-    ups_loss_config inverse_decoding; /* decode(encode(field)) ≈ field, mean squared */
-    ups_loss_config relative;         /* the same as nRMSE */
-    ups_loss_config inverse_encoding; /* encode(decode(latent)) ≈ latent */
-} ups_autoencoder_losses;
-
+enum {
+    UPS_AUTOENCODER_INVERSE_DECODING, /* decode(encode(field)) ≈ field, mean squared */
+    UPS_AUTOENCODER_RELATIVE,         /* the same as nRMSE */
+    UPS_AUTOENCODER_INVERSE_ENCODING, /* encode(decode(latent)) ≈ latent */
+};
 typedef struct ups_autoencoder_config {
     ups_training_config training;
     int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
-    ups_autoencoder_losses losses;
 } ups_autoencoder_config;
 
-typedef struct ups_operator_losses {
-    ups_loss_config one_step; /* latent, mean squared, after one step */
-    ups_loss_config relative; /* the same as nRMSE */
-    ups_loss_config rollout;  /* mean squared over every later step of a rollout of rollout_steps */
-} ups_operator_losses;
-
+enum {
+    UPS_OPERATOR_ONE_STEP, /* latent, mean squared, after one step */
+    UPS_OPERATOR_RELATIVE, /* the same as nRMSE */
+    UPS_OPERATOR_ROLLOUT,  /* mean squared over every later step of a rollout of rollout_steps */
+};
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;
-    ups_operator_losses losses;
 } ups_operator_stage_config;
 
 typedef struct ups_cache_config {
@@ -157,7 +158,6 @@ typedef struct ups_cache_config {
     int64_t samples_per_shard;
     int64_t level;
     float max_abs_error; /* 0: latents change by FP16's rounding alone */
-    bool fill;           /* what training encodes as it goes is put into the cache */
     ups_on_bad_sample on_bad_sample;
     double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
 } ups_cache_config;
@@ -198,6 +198,13 @@ extern const ups_config_schema ups_run_schema;
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 void ups_run_config_free(ups_run_config *config);
+
+/* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
+const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);
+
+/* The configuration of the run that a directory of its cache lies in: config.yaml there or up to three directories
+ * above, from a task's split to the run. Free with free(); NULL when there is none. */
+char *ups_run_config_find(const char *directory);
 
 /* Path of a file of the run: "output/…"; the caller frees with free(). */
 char *ups_run_path(const ups_run_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));

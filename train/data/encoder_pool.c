@@ -15,29 +15,29 @@ struct ups_encoder_pool {
 };
 
 /* Each on one processor, or on more where there are to be fewer. */
-static ups_status share(const ups_stage_request *request, size_t *each, ups_encoder_shares *shares, ups_error *error) {
-    int threads = request->config->data.decode_threads;
-    UPS_TRY(ups_frame_encoder_measure(request, NULL, each, error));
+static ups_status share(const ups_session *session, size_t *each, ups_encoder_shares *shares, ups_error *error) {
+    int threads = session->config->data.decode_threads;
+    UPS_TRY(ups_frame_encoder_measure(session, NULL, each, error));
     *shares = ups_frame_encoder_share(*each, threads > 0 ? threads : ups_cpu_count());
     return UPS_OK;
 }
 
-ups_status ups_encoder_pool_measure(const ups_stage_request *request, size_t *bytes, ups_error *error) {
+ups_status ups_encoder_pool_measure(const ups_session *session, size_t *bytes, ups_error *error) {
     size_t each;
     ups_encoder_shares shares;
-    UPS_TRY(share(request, &each, &shares, error));
+    UPS_TRY(share(session, &each, &shares, error));
     *bytes = each * (size_t)shares.count;
     return UPS_OK;
 }
 
-ups_status ups_encoder_pool_open(const ups_stage_request *request, ups_encoder_pool **result, ups_error *error) {
+ups_status ups_encoder_pool_open(const ups_session *session, ups_encoder_pool **result, ups_error *error) {
     *result = NULL;
     size_t each;
     ups_encoder_shares shares;
-    UPS_TRY(share(request, &each, &shares, error));
+    UPS_TRY(share(session, &each, &shares, error));
     ups_encoder_pool *pool = calloc(1, sizeof *pool);
     if (!pool) return ups_fail(error, UPS_ERR_MEMORY, "no memory for encoders");
-    pool->config = request->config;
+    pool->config = session->config;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->given_back, NULL);
     pool->encoders = calloc((size_t)shares.count, sizeof(ups_frame_encoder *));
@@ -46,7 +46,7 @@ ups_status ups_encoder_pool_open(const ups_stage_request *request, ups_encoder_p
         pool->encoders && pool->idle ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for encoders");
     while (status == UPS_OK && pool->count < shares.count) {
         ups_frame_encoder *encoder;
-        status = ups_frame_encoder_open(request, NULL, shares.threads, &encoder, error);
+        status = ups_frame_encoder_open(session, NULL, shares.threads, &encoder, error);
         if (status == UPS_OK) pool->idle[pool->idle_count++] = pool->encoders[pool->count++] = encoder;
     }
     if (status != UPS_OK) {

@@ -7,13 +7,13 @@
 
 typedef struct ups_encoder_pool ups_encoder_pool;
 
-/* For all tasks of the request, which is borrowed; `data.decode_threads` encoders, or fewer where they are large
+/* For all tasks of the session, which is borrowed; `data.decode_threads` encoders, or fewer where they are large
  * (ups_frame_encoder_share). */
-ups_status ups_encoder_pool_open(const ups_stage_request *request, ups_encoder_pool **pool, ups_error *error);
+ups_status ups_encoder_pool_open(const ups_session *session, ups_encoder_pool **pool, ups_error *error);
 void ups_encoder_pool_close(ups_encoder_pool *pool); /* all are given back; NULL is fine */
 
 /* Bytes of all its encoders, known before there is a trained one. */
-ups_status ups_encoder_pool_measure(const ups_stage_request *request, size_t *bytes, ups_error *error);
+ups_status ups_encoder_pool_measure(const ups_session *session, size_t *bytes, ups_error *error);
 
 /* Waits while all are lent. Thread-safe, both. */
 ups_frame_encoder *ups_encoder_pool_take(ups_encoder_pool *pool);

@@ -15,8 +15,6 @@ typedef struct encoding_source {
     ups_encoder_pool *pool;
     const ups_task *task;
     const int64_t *samples; /* (base.count) indices into the task's source */
-    ups_cache_fill *fill;   /* NULL: none */
-    bool *whole;            /* (base.count) what the cache lacked at the beginning: read whole; NULL without `fill` */
     int64_t tokens, dim;
     double max_abs_error;
 } encoding_source;
@@ -42,7 +40,7 @@ static size_t behind(size_t at, uint64_t count, size_t bytes) {
     return end > UPS_SIZE_ABSURD - ALIGNMENT ? UPS_SIZE_ABSURD : (end + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
 }
 
-/* For decoding `fields` frames of fields and encoding `latents` of them, `raw` bytes of scratch given to the first. */
+/* For decoding `fields` frames of fields and encoding `latents` of them; the raw source's decode takes `raw` bytes. */
 static scratch_places place_scratch(const ups_task *task, int64_t latent_elements, size_t raw, int64_t fields,
                                     int64_t latents) {
     const ups_dtype type = task->geometry.dtype;
@@ -55,21 +53,20 @@ static scratch_places place_scratch(const ups_task *task, int64_t latent_element
     return at;
 }
 
-ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames,
-                                      bool filling) {
+ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames) {
     int64_t times = task->geometry.times, each = config->model.tokens * config->model.dim;
     if (frames > times) frames = times;
-    int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times && !filling ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
+    int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
     ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
     made.decoded_bytes = ups_size_product(ups_size_product((uint64_t)frames, (uint64_t)each), sizeof(ups_f16));
     made.keep_decoded = made.threaded = true;
-    made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, filling ? times : frames).end;
+    made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, frames).end;
     return made;
 }
 
 static void limits(const ups_source *source, int64_t frames, ups_source_limits *of) {
     const encoding_source *s = self(source);
-    *of = ups_encoding_limits(ups_encoder_pool_config(s->pool), s->task, frames, s->fill != NULL);
+    *of = ups_encoding_limits(ups_encoder_pool_config(s->pool), s->task, frames);
 }
 
 /* ---- the source ------------------------------------------------------------------------------------------------ */
@@ -90,17 +87,11 @@ static ups_status describe(const ups_source *source, int64_t index, ups_sample *
     return UPS_OK;
 }
 
-/* The frames that are read for these. The same in extents and decode, whatever has been filled in between. */
-static ups_frames find_span(const encoding_source *s, int64_t index, ups_frames frames) {
-    if (s->whole && s->whole[index]) return (ups_frames){0, s->task->geometry.times};
-    return ups_frame_encoder_span(s->task, frames);
-}
-
 static ups_status extents(const ups_source *source, int64_t index, ups_frames frames, ups_extent *list, int64_t *count,
                           ups_error *error) {
     const encoding_source *s = self(source);
     const ups_source *raw = s->task->source;
-    return raw->class->extents(raw, s->samples[index], find_span(s, index, frames), list, count, error);
+    return raw->class->extents(raw, s->samples[index], ups_frame_encoder_span(s->task, frames), list, count, error);
 }
 
 static ups_status decode_fields(const encoding_source *s, int64_t index, ups_frames span, const ups_piece *pieces,
@@ -123,29 +114,6 @@ static ups_status encode(const encoding_source *s, ups_frames wanted, const floa
     return status;
 }
 
-/* Encodes `frames` into *latents, which is `to` or lies in a trajectory that was encoded for the cache. `span` is what
- * `fields` holds. */
-static ups_status encode_frames(const encoding_source *s, int64_t index, ups_frames frames, ups_frames span,
-                                const float *fields, bool finite, float *to, float **latents, ups_error *error) {
-    ups_frames all = {0, s->task->geometry.times};
-    if (!s->whole || !s->whole[index] || !ups_cache_fill_wants(s->fill, index)) {
-        ups_frames needed = ups_frame_encoder_span(s->task, frames);
-        int64_t skipped = (needed.start - span.start) * ups_sample_frame_elements(&s->task->geometry);
-        *latents = to;
-        return encode(s, frames, fields + skipped, to, error);
-    }
-    ups_sample sample;
-    ups_status status = ups_source_describe(s->task->source, s->samples[index], &sample, error);
-    if (status == UPS_OK) status = encode(s, all, fields, to, error);
-    if (status != UPS_OK) {
-        ups_cache_fill_give_up(s->fill, index);
-        return status;
-    }
-    ups_cache_fill_put(s->fill, index, sample.name, finite ? to : NULL);
-    *latents = to + frames.start * s->tokens * s->dim;
-    return UPS_OK;
-}
-
 /* A frame as the cache rounds it. */
 static void round_frame(const encoding_source *s, const float *latents, ups_f16 *rounded) {
     ups_cache_rounding rounding = ups_cache_rounding_begin(s->max_abs_error);
@@ -166,15 +134,15 @@ static ups_status decode_as(const ups_source *source, int64_t index, ups_frames 
                             int64_t count, void *scratch, ups_f16 *half, float *floats, bool *finite,
                             ups_error *error) {
     const encoding_source *s = self(source);
-    const int64_t each = s->tokens * s->dim, times = s->task->geometry.times;
-    ups_frames span = find_span(s, index, frames);
+    const int64_t each = s->tokens * s->dim;
+    ups_frames span = ups_frame_encoder_span(s->task, frames);
     size_t raw_scratch = ups_source_window_limits(s->task->source, span.count).scratch_bytes;
     bool sound;
-    scratch_places at = place_scratch(s->task, each, raw_scratch, span.count, s->fill ? times : frames.count);
+    scratch_places at = place_scratch(s->task, each, raw_scratch, span.count, frames.count);
     UPS_TRY(decode_fields(s, index, span, pieces, count, scratch, &at, &sound, error));
     const float *fields = (const float *)(const void *)((uint8_t *)scratch + at.fields);
-    float *latents, *room = (float *)(void *)((uint8_t *)scratch + at.latents);
-    UPS_TRY(encode_frames(s, index, frames, span, fields, sound, room, &latents, error));
+    float *latents = (float *)(void *)((uint8_t *)scratch + at.latents);
+    UPS_TRY(encode(s, frames, fields, latents, error));
     ups_f16 *frame = (ups_f16 *)(void *)((uint8_t *)scratch + at.frame);
     *finite = true;
     for (int64_t i = 0; i < frames.count; i++) {
@@ -198,9 +166,7 @@ static ups_status decode_f32(const ups_source *source, int64_t index, ups_frames
 }
 
 static void close_source(ups_source *source) {
-    encoding_source *s = (encoding_source *)source;
-    free(s->whole);
-    free(s);
+    free(source);
 }
 
 static const ups_source_class encoding_class = {
@@ -215,22 +181,16 @@ static const ups_source_class encoding_class = {
     .close = close_source,
 };
 
-ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_cache_fill *fill,
-                                    ups_source **source, ups_error *error) {
+ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_source **source,
+                                    ups_error *error) {
     *source = NULL;
     const ups_run_config *config = ups_encoder_pool_config(pool);
     int64_t count = task->sample_count[split];
     encoding_source *s = calloc(1, sizeof *s);
-    if (s && fill) s->whole = calloc((size_t)count + 1, sizeof *s->whole);
-    if (!s || (fill && !s->whole)) {
-        free(s);
-        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-    }
+    if (!s) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its source", task->name);
     s->pool = pool;
     s->task = task;
     s->samples = task->samples[split];
-    s->fill = fill;
-    for (int64_t i = 0; fill && i < count; i++) s->whole[i] = !ups_cache_fill_has(fill, i);
     s->tokens = config->model.tokens;
     s->dim = config->model.dim;
     s->max_abs_error = ups_latents_error_bound(config);
@@ -241,7 +201,7 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
                            .channels = s->dim,
                            .parameter_count = task->source->parameter_count,
                            .parameter_names = task->source->parameter_names};
-    s->base.limits = ups_encoding_limits(config, task, task->geometry.times, fill != NULL);
+    s->base.limits = ups_encoding_limits(config, task, task->geometry.times);
     *source = &s->base;
     return UPS_OK;
 }

@@ -11,22 +11,17 @@
  * would refuse come out as NaN.
  *
  * What may surprise: frames are encoded in blocks (frame_encoder.h), so a window of two frames costs eight or sixteen,
- * and a draw of a trajectory that stays in memory decoded costs nothing from the second on.
- *
- * A group of the cache can be filled on the way: see cache_fill.h. Every sample that it still lacks is then read whole
- * whenever it is drawn, and encoded whole once. */
+ * and a draw of a trajectory that stays in memory decoded costs nothing from the second on. */
 #ifndef UPS_TRAIN_DATA_ENCODING_SOURCE_H
 #define UPS_TRAIN_DATA_ENCODING_SOURCE_H
 
-#include "train/data/cache_fill.h"
 #include "train/data/encoder_pool.h"
 
-/* The pool and the task are borrowed. `fill` (NULL: none) is of the same task and split; it is borrowed too and
- * outlives the source. */
-ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_cache_fill *fill,
-                                    ups_source **source, ups_error *error);
+/* The pool and the task are borrowed. */
+ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_source **source,
+                                    ups_error *error);
 
 /* What loading windows of at most `frames` frames takes at most; known before there is an encoder. */
-ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames, bool filling);
+ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames);
 
 #endif

@@ -2,12 +2,12 @@
 
 #include "base/system/threads.h"
 #include "train/data/origin.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_MEMORY ((size_t)3 << 30) /* of all encoders that run beside each other, about */
+#define MAX_MEMORY ((size_t)3 << 30) /* of all encoders that run beside each other, about */
 
 typedef struct task_encoder {
     const ups_task *task;
@@ -111,22 +111,22 @@ ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
 /* Graphs without memory to run in. */
-static ups_status build(const ups_stage_request *request, const ups_task *only, ups_frame_encoder **encoder,
+static ups_status build(const ups_session *session, const ups_task *only, ups_frame_encoder **encoder,
                         ups_error *error) {
-    const ups_model_config *model = &request->config->model;
+    const ups_model_config *model = &session->config->model;
     ups_frame_encoder *e = *encoder = calloc(1, sizeof *e);
-    if (e) e->tasks = calloc((size_t)request->tasks->count, sizeof *e->tasks);
+    if (e) e->tasks = calloc((size_t)session->tasks->count, sizeof *e->tasks);
     if (e) e->parameters = ups_parameters_create();
     if (!e || !e->tasks || !e->parameters) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
     e->latent_elements = model->tokens * model->dim;
-    for (int t = 0; t < request->tasks->count; t++) {
-        const ups_task *task = &request->tasks->task[t];
+    for (int t = 0; t < session->tasks->count; t++) {
+        const ups_task *task = &session->tasks->task[t];
         if (only && task != only) continue;
         task_encoder *of = &e->tasks[e->count++];
         *of = (task_encoder){.task = task, .frame_elements = ups_sample_frame_elements(&task->geometry)};
         of->graph = ups_graph_create(e->parameters, UPS_AUTOENCODER_COMPUTE);
         of->field = ups_graph_input(of->graph, "field", UPS_F32, UPS_SHAPE(block_frames(task), of->frame_elements));
-        of->latents = ups_networks_encode(of->graph, request->config, task, of->field);
+        of->latents = ups_networks_encode(of->graph, session->config, task, of->field);
         ups_graph_keep(of->graph, of->latents);
     }
     return UPS_OK;
@@ -167,9 +167,9 @@ static ups_status create_steps(ups_frame_encoder *e, ups_error *error) {
     return status;
 }
 
-static ups_status load(const ups_stage_request *request, ups_frame_encoder *e, ups_error *error) {
-    char *path = ups_run_model_path(request->config, UPS_STAGE_AUTOENCODER);
-    json_t *origin = ups_origin_autoencoder(request->config, request->tasks);
+static ups_status load(const ups_session *session, ups_frame_encoder *e, ups_error *error) {
+    char *path = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
+    json_t *origin = ups_origin_autoencoder(session->config, session->tasks);
     ups_status status = path && origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
     if (status == UPS_OK) status = ups_origin_check(path, origin, error);
     if (status == UPS_OK) status = ups_networks_load(e->parameters, e->device, UPS_AUTOENCODER_COMPUTE, path, error);
@@ -178,18 +178,18 @@ static ups_status load(const ups_stage_request *request, ups_frame_encoder *e, u
     return status;
 }
 
-ups_status ups_frame_encoder_open(const ups_stage_request *request, const ups_task *only, int threads,
+ups_status ups_frame_encoder_open(const ups_session *session, const ups_task *only, int threads,
                                   ups_frame_encoder **encoder, ups_error *error) {
     *encoder = NULL;
     ups_frame_encoder *e = NULL;
-    ups_device_options options = {.name = request->device->class->name, .threads = threads};
-    ups_status status = build(request, only, &e, error);
+    ups_device_options options = {.name = session->device->class->name, .threads = threads};
+    ups_status status = build(session, only, &e, error);
     if (status == UPS_OK) status = ups_device_open(&options, &e->device, error);
     if (status == UPS_OK) {
         e->block = ups_aligned_alloc(64, block_bytes(e));
         if (!e->block) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
     }
-    if (status == UPS_OK) status = load(request, e, error);
+    if (status == UPS_OK) status = load(session, e, error);
     if (status == UPS_OK) status = create_steps(e, error);
     if (status != UPS_OK) {
         ups_frame_encoder_close(e);
@@ -201,14 +201,14 @@ ups_status ups_frame_encoder_open(const ups_stage_request *request, const ups_ta
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-ups_status ups_frame_encoder_measure(const ups_stage_request *request, const ups_task *only, size_t *bytes,
+ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task *only, size_t *bytes,
                                      ups_error *error) {
     ups_frame_encoder *e = NULL;
     const ups_graph **graphs = NULL;
     ups_plan_memory memory = {0};
-    ups_status status = build(request, only, &e, error);
+    ups_status status = build(session, only, &e, error);
     if (status == UPS_OK && !(graphs = list_graphs(e, error))) status = UPS_ERR_MEMORY;
-    if (status == UPS_OK) status = ups_step_measure_together(graphs, e->count, request->device, &memory, error);
+    if (status == UPS_OK) status = ups_step_measure_together(graphs, e->count, session->device, &memory, error);
     if (status == UPS_OK)
         *bytes = memory.inputs + memory.activations + memory.workspace + memory.parameters + block_bytes(e);
     free(graphs);
@@ -217,7 +217,7 @@ ups_status ups_frame_encoder_measure(const ups_stage_request *request, const ups
 }
 
 ups_encoder_shares ups_frame_encoder_share(size_t each, int processors) {
-    size_t fitting = each > 0 ? MOST_MEMORY / each : (size_t)processors;
+    size_t fitting = each > 0 ? MAX_MEMORY / each : (size_t)processors;
     if (fitting >= (size_t)processors) return (ups_encoder_shares){processors, 1};
     int count = fitting > 0 ? (int)fitting : 1;
     return (ups_encoder_shares){count, processors / count};

@@ -7,21 +7,20 @@
 #ifndef UPS_TRAIN_DATA_FRAME_ENCODER_H
 #define UPS_TRAIN_DATA_FRAME_ENCODER_H
 
-#include "train/stages/stage.h"
+#include "train/session.h"
 
 /* A copy of the encoder with a device, weights and graphs of its own: for one thread at a time, beside others. */
 typedef struct ups_frame_encoder ups_frame_encoder;
 
 /* The run's trained autoencoder (UPS_ERR_IO where there is none, UPS_ERR_STALE where it is of another configuration),
- * for `only` that task, or with NULL for all of the request's. `threads`: processors of its kernels. Everything is
+ * for `only` that task, or with NULL for all of the session's. `threads`: those of its kernels. Everything is
  * borrowed until close. */
-ups_status ups_frame_encoder_open(const ups_stage_request *request, const ups_task *only, int threads,
+ups_status ups_frame_encoder_open(const ups_session *session, const ups_task *only, int threads,
                                   ups_frame_encoder **encoder, ups_error *error);
 void ups_frame_encoder_close(ups_frame_encoder *encoder); /* NULL is fine */
 
 /* Bytes that such an encoder takes, weights included, known before there is a trained one. */
-ups_status ups_frame_encoder_measure(const ups_stage_request *request, const ups_task *only, size_t *bytes,
-                                     ups_error *error);
+ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task *only, size_t *bytes, ups_error *error);
 
 /* How many encoders of `each` bytes run beside each other, and on how many processors each: one a processor, fewer
  * where all together would take more than a few GiB. */

@@ -5,7 +5,7 @@
 #include "cache/codec/chunk.h"
 #include "cache/store/group.h"
 #include "cache/store/source.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/state.h"
 #include <fcntl.h>
 #include <stdio.h>

@@ -19,7 +19,7 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
 ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
                             ups_error *error);
 
-/* Whether the operator's latents of this group are encoded as they come instead (encoding_source.h): because the
+/* Whether the operator's latents of this group are encoded on the fly instead (encoding_source.h): because the
  * configuration wants that, or because it leaves the choice and the cache is absent or not complete. One that is
  * complete and stale is never passed over in silence: opening it says what differs. */
 bool ups_latents_encode(const ups_run_config *config, const ups_task *task, ups_split split);

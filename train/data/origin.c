@@ -1,7 +1,7 @@
 #include "train/data/origin.h"
 
 #include "model/safetensors.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #define GIB ((double)(1 << 30))
 #define DEFAULT_SHARE 0.25 /* of free memory; `batch_size: auto` plans for half of it */
 
-uint64_t ups_residency_memory(const ups_run_config *config) {
+static uint64_t memory_for_samples(const ups_run_config *config) {
     double given = config->data.residency_memory;
     return (uint64_t)(given > 0 ? given * GIB : DEFAULT_SHARE * (double)ups_memory_free());
 }
@@ -19,10 +19,8 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
 
 ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need read,
                                           ups_residency_need encoded) {
-    uint64_t memory = ups_residency_memory(config);
+    uint64_t memory = memory_for_samples(config);
     ups_residency_choice choice = {0};
-    if (config->cache.fill) choice.filling = smaller(encoded.decoded / 2, memory / 3); /* FP16 beside float32 */
-    memory -= choice.filling;
     choice.encoded = smaller(encoded.decoded, memory);
     memory -= choice.encoded;
     ups_data_residency wanted = config->data.residency;
@@ -32,7 +30,7 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
     return choice;
 }
 
-/* Entries of one kind: those whose sources ask for decoded samples to be kept (they encode), or the others. */
+/* Entries of one kind: those whose samples are read from files, or those that are encoded on the fly. */
 typedef struct kind {
     bool keep_decoded;
     ups_residency residency;
@@ -42,7 +40,7 @@ typedef struct kind {
 
 static void say(const ups_run_config *config, const char *stage, const kind *of, int64_t samples,
                 const ups_store_facts *kept) {
-    double memory = (double)ups_residency_memory(config) / GIB;
+    double memory = (double)memory_for_samples(config) / GIB;
     if (of->keep_decoded) {
         ups_log(UPS_LOG_INFO,
                 "%s: %lld of %lld encoded samples stay in memory, in %.2f GiB of the %.2f GiB that may be used%s",

@@ -1,20 +1,16 @@
 /* Which samples of a stage stay in memory (pipeline/loader/residency.h), by the configuration's data.residency and
- * data.residency_memory. Latents that are encoded as they come are always kept decoded, as many as fit: a draw that
+ * data.residency_memory. Latents that are encoded on the fly are always kept decoded, as many as fit: a draw that
  * finds its own costs nothing, one that does not costs an encoder's run. */
 #ifndef UPS_TRAIN_DATA_STORES_H
 #define UPS_TRAIN_DATA_STORES_H
 
 #include "train/config/config.h"
 
-/* Bytes that samples may stay in: data.residency_memory, or a quarter of what is free. */
-uint64_t ups_residency_memory(const ups_run_config *config);
-
-/* What is chosen for samples that are read from files, and for those that are encoded as they come, and what it takes
- * at most. With cache.fill, encoded trajectories that wait for their shard take their part of the memory first: a
- * third, which is what is left where all encoded samples stay in memory. */
+/* What is chosen for samples that are read from files, and for those that are encoded on the fly, and what it takes
+ * at most. */
 typedef struct ups_residency_choice {
     ups_residency residency; /* of those read */
-    uint64_t read, encoded, filling;
+    uint64_t read, encoded;
 } ups_residency_choice;
 ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_residency_need read,
                                           ups_residency_need encoded);

@@ -5,7 +5,7 @@
 #include "base/progress.h"
 #include "base/system/threads.h"
 #include "train/data/trajectories.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "base/system/cancel.h"
 #include "model/step.h"
 #include "train/data/origin.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

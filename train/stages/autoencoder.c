@@ -7,11 +7,10 @@
  * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
 
-enum { INVERSE_DECODING, RELATIVE, INVERSE_ENCODING, LOSSES };
 enum { FIELD, QUERY_INDEX, QUERY_COORDINATES };
 
 typedef struct autoencoder {
@@ -45,12 +44,12 @@ static void add_inverse_encoding(const autoencoder *a, const ups_task *task, int
     ups_value field = ups_graph_reshape(g, decoded, UPS_SHAPE(batch, points * task->geometry.channels));
     ups_value again = ups_networks_encode_normalised(g, a->config, task, field);
     ups_objective_add(g, &made->objective, ups_loss_mse(g, again, latents),
-                      a->config->autoencoder.losses.inverse_encoding.weight);
+                      a->config->autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING].weight);
 }
 
 static void build(const void *context, int index, int64_t batch, ups_stage_graph *made) {
     const autoencoder *a = context;
-    const ups_autoencoder_losses *losses = &a->config->autoencoder.losses;
+    const ups_loss_config *losses = a->config->autoencoder.training.losses;
     const ups_task *task = &a->tasks->task[index];
     int64_t queries = query_count(a, task), channels = task->geometry.channels;
     bool channels_first = task->geometry.order == UPS_CHANNELS_FIRST;
@@ -66,13 +65,15 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
     ups_value latents = ups_networks_encode(g, a->config, task, field);
     ups_value decoded = ups_networks_decode(g, a->config, task, latents, coordinates);
     ups_value target = ups_gather_points(g, field, points, ups_networks_statistics(g, task), channels, channels_first);
-    if (made->losses & 1u << INVERSE_DECODING) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, decoded, target), losses->inverse_decoding.weight);
+    if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_DECODING) {
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, decoded, target),
+                          losses[UPS_AUTOENCODER_INVERSE_DECODING].weight);
     }
-    if (made->losses & 1u << RELATIVE) {
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target), losses->relative.weight);
+    if (made->losses & 1u << UPS_AUTOENCODER_RELATIVE) {
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target),
+                          losses[UPS_AUTOENCODER_RELATIVE].weight);
     }
-    if (made->losses & 1u << INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
+    if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
 }
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
@@ -148,22 +149,20 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 /* ---- the stage ------------------------------------------------------------------------------------------------- */
 
 static ups_stage_description describe(autoencoder *a, const ups_stage_request *request) {
-    const ups_autoencoder_config *config = &request->config->autoencoder;
-    *a = (autoencoder){.config = request->config, .tasks = request->tasks, .queries = config->queries};
-    return (ups_stage_description){
-        .stage = UPS_STAGE_AUTOENCODER,
-        .training = &config->training,
-        .losses = {&config->losses.inverse_decoding, &config->losses.relative, &config->losses.inverse_encoding},
-        .loss_count = LOSSES,
-        .one_task_per_batch = true,
-        .context = a,
-        .kind = kind,
-        .build = build,
-        .load = load,
-        .prepare = prepare,
-        .find_samples = find_samples,
-        .upload = upload,
-        .find_origin = find_origin};
+    const ups_autoencoder_config *config = &request->session->config->autoencoder;
+    *a =
+        (autoencoder){.config = request->session->config, .tasks = request->session->tasks, .queries = config->queries};
+    return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
+                                   .training = &config->training,
+                                   .one_task_per_batch = true,
+                                   .context = a,
+                                   .kind = kind,
+                                   .build = build,
+                                   .load = load,
+                                   .prepare = prepare,
+                                   .find_samples = find_samples,
+                                   .upload = upload,
+                                   .find_origin = find_origin};
 }
 
 static void release(autoencoder *a) {
@@ -173,18 +172,21 @@ static void release(autoencoder *a) {
     free(a->query_coordinates);
 }
 
-ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
+static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_plan(&stage, request, plan, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&a);
     return status;
 }
 
-ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error) {
+static ups_status run(const ups_stage_request *request, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
     ups_status status = ups_stage_training_run(&stage, request, error);
     release(&a);
     return status;
 }
+
+extern const ups_stage_class ups_stage_autoencoder;
+const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run};

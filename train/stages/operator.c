@@ -1,21 +1,18 @@
 /* Stage `operator`: the latent operator trained on latents of all tasks together: cached ones, or such as are encoded
- * as they come.
+ * on the fly.
  *
  * A window is one frame and its successors: two frames for one step, `rollout_steps` + 1 for the rollout loss, fewer
  * where a task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one
  * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
  * set of losses that falls due. */
 #include "base/log.h"
-#include "base/sizes.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
-#include "train/data/stores.h"
-#include "train/stages/networks.h"
+#include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
 
-enum { ONE_STEP, RELATIVE, ROLLOUT, LOSSES };
 enum { LATENTS, DT, PARAMETERS, TASK };
 
 typedef struct operator_stage {
@@ -27,8 +24,7 @@ typedef struct operator_stage {
     float *dt, *condition, *one_hot;       /* a batch's */
     ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
-    ups_encoder_pool *encoders;               /* NULL where all latents are cached */
-    ups_cache_fill **filled[UPS_SPLIT_COUNT]; /* groups of the cache that training fills, by task */
+    ups_encoder_pool *encoders; /* NULL where all latents are cached */
 } operator_stage;
 
 static int64_t kind(const void *context, int task) {
@@ -40,22 +36,24 @@ static int64_t kind(const void *context, int task) {
 
 /* Without a step to roll on to, a task trains on the one-step loss alone; that must not leave it without any. */
 static void build_losses(const operator_stage *o, ups_stage_graph *made, const ups_value *states, int steps) {
-    const ups_operator_losses *losses = &o->config->op.losses;
+    const ups_loss_config *losses = o->config->op.training.losses;
     ups_graph *g = made->graph;
     ups_value first = ups_select_frame(g, made->inputs[LATENTS], 1);
-    bool rollout = (made->losses & 1u << ROLLOUT) && steps > 1;
-    if (made->losses & 1u << ONE_STEP) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses->one_step.weight);
+    bool rollout = (made->losses & 1u << UPS_OPERATOR_ROLLOUT) && steps > 1;
+    if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ONE_STEP].weight);
     }
-    if (made->losses & 1u << RELATIVE) {
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first), losses->relative.weight);
+    if (made->losses & 1u << UPS_OPERATOR_RELATIVE) {
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first),
+                          losses[UPS_OPERATOR_RELATIVE].weight);
     }
     for (int k = 1; k < steps && rollout; k++) {
         ups_value later = ups_select_frame(g, made->inputs[LATENTS], k + 1);
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), losses->rollout.weight / (steps - 1));
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later),
+                          losses[UPS_OPERATOR_ROLLOUT].weight / (steps - 1));
     }
     if (made->objective.count == 0) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses->rollout.weight);
+        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ROLLOUT].weight);
     }
 }
 
@@ -77,7 +75,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[DT] = dt;
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
-    int steps = made->losses & 1u << ROLLOUT ? (int)window - 1 : 1;
+    int steps = made->losses & 1u << UPS_OPERATOR_ROLLOUT ? (int)window - 1 : 1;
     ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     ups_operator_rollout(g, &o->options, ups_select_frame(g, latents, 0), dt, parameters, one_hot, steps, states);
     build_losses(o, made, states, steps);
@@ -92,15 +90,14 @@ static ups_loader_load load(const void *context, int index, ups_split split) {
                             .stride = task->config->stride,
                             .frame_elements = o->config->model.tokens * o->config->model.dim,
                             .dtype = UPS_F16};
-    load.limits = o->encodes[split][index]
-                      ? ups_encoding_limits(o->config, task, task->geometry.times, o->config->cache.fill)
-                      : ups_latents_limits(o->config, task);
+    load.limits = o->encodes[split][index] ? ups_encoding_limits(o->config, task, task->geometry.times)
+                                           : ups_latents_limits(o->config, task);
     return load;
 }
 
 static ups_status measure_encoders(const void *context, size_t *bytes, ups_error *error) {
     const operator_stage *o = context;
-    return ups_encoder_pool_measure(o->request, bytes, error);
+    return ups_encoder_pool_measure(o->request->session, bytes, error);
 }
 
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {
@@ -113,44 +110,19 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its inputs");
 }
 
-/* Bytes of encoded trajectories of a group that may wait for their shards: its part of what all may take. */
-static uint64_t filling_share(const operator_stage *o, const ups_task *task, ups_split split) {
-    static const ups_split trained[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
-    uint64_t all = 0;
-    for (int t = 0; t < o->tasks->count; t++) {
-        for (int s = 0; s < 2; s++) {
-            if (o->encodes[trained[s]][t])
-                all = ups_size_sum(all, ups_cache_fill_bytes(o->config, &o->tasks->task[t], trained[s]));
-        }
-    }
-    ups_residency_need encoded = {.decoded = ups_size_product(2, all)}; /* FP16 once, float32 then */
-    uint64_t filling = ups_residency_decide(o->config, (ups_residency_need){0}, encoded).filling;
-    return (uint64_t)((double)filling * ((double)ups_cache_fill_bytes(o->config, task, split) / (double)all));
-}
-
-static ups_status open_encoding(operator_stage *o, const ups_task *task, ups_split split, ups_cache_fill **fill,
-                                ups_source **source, ups_error *error) {
-    if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request, &o->encoders, error));
-    if (o->config->cache.fill) {
-        UPS_TRY(ups_cache_fill_open(o->config, task, split, filling_share(o, task, split), fill, error));
-    }
-    return ups_encoding_source_open(o->encoders, task, split, *fill, source, error);
-}
-
 static ups_status find_samples(void *context, int index, ups_split split, ups_loader_task *entry, ups_error *error) {
     operator_stage *o = context;
     const ups_task *task = &o->tasks->task[index];
     size_t count = (size_t)o->tasks->count;
     if (!o->sources[split]) o->sources[split] = calloc(count, sizeof(ups_source *));
-    if (!o->filled[split]) o->filled[split] = calloc(count, sizeof(ups_cache_fill *));
-    if (!o->sources[split] || !o->filled[split]) {
-        return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
-    }
+    if (!o->sources[split]) return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
     ups_source **source = &o->sources[split][index];
-    if (o->encodes[split][index])
-        UPS_TRY(open_encoding(o, task, split, &o->filled[split][index], source, error));
-    else
+    if (o->encodes[split][index]) {
+        if (!o->encoders) UPS_TRY(ups_encoder_pool_open(o->request->session, &o->encoders, error));
+        UPS_TRY(ups_encoding_source_open(o->encoders, task, split, source, error));
+    } else {
         UPS_TRY(ups_latents_open(o->config, task, split, source, error));
+    }
     entry->source = *source;
     entry->sample_count = (*source)->count;
     entry->window = o->window[index];
@@ -196,7 +168,7 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
-    bool rolls_out = o->config->op.losses.rollout.weight > 0, alike = true;
+    bool rolls_out = o->config->op.training.losses[UPS_OPERATOR_ROLLOUT].weight > 0, alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_task *task = &o->tasks->task[t];
         int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
@@ -207,11 +179,11 @@ static bool find_windows(operator_stage *o) {
     return alike;
 }
 
-/* Which groups are encoded as they come. */
+/* Which groups are encoded on the fly. */
 static void choose_encoding(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; t < o->tasks->count; t++) {
-            bool cached = o->request->cached && o->config->data.residency == UPS_DATA_AUTO;
+            bool cached = o->request->done & 1u << UPS_STAGE_CACHE && o->config->data.residency == UPS_DATA_AUTO;
             o->encodes[s][t] = !cached && ups_latents_encode(o->config, &o->tasks->task[t], (ups_split)s);
         }
     }
@@ -228,28 +200,26 @@ static void say_encoding(const operator_stage *o) {
         }
     }
     if (!first) return;
-    const char *fill = o->config->cache.fill ? ", and put into the cache" : "";
     if (o->config->data.residency == UPS_DATA_ENCODE)
-        ups_log(UPS_LOG_INFO, "operator: fields are encoded as they come%s (residency: encode)", fill);
+        ups_log(UPS_LOG_INFO, "operator: fields are encoded on the fly (residency: encode)");
     else
         ups_log(UPS_LOG_INFO,
-                "operator: the cache of %s/%s is not complete, so fields are encoded as they come%s (`ups cache build` "
+                "operator: the cache of %s/%s is not complete, so fields are encoded on the fly (`ups cache build` "
                 "does that once for all runs)",
-                first, split, fill);
+                first, split);
 }
 
 static ups_stage_description describe(operator_stage *o, const ups_stage_request *request) {
-    const ups_operator_stage_config *config = &request->config->op;
+    const ups_operator_stage_config *config = &request->session->config->op;
     *o = (operator_stage){.request = request,
-                          .config = request->config,
-                          .tasks = request->tasks,
-                          .options = ups_run_operator(request->config, request->tasks)};
+                          .config = request->session->config,
+                          .tasks = request->session->tasks,
+                          .options = ups_run_operator(request->session->config, request->session->tasks)};
     choose_encoding(o);
     return (ups_stage_description){
         .stage = UPS_STAGE_OPERATOR,
+        .on_damage = "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` repairs it)",
         .training = &config->training,
-        .losses = {&config->losses.one_step, &config->losses.relative, &config->losses.rollout},
-        .loss_count = LOSSES,
         .one_task_per_batch = !find_windows(o),
         .context = o,
         .kind = kind,
@@ -265,9 +235,7 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
 static void release(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; o->sources[s] && t < o->tasks->count; t++) ups_source_close(o->sources[s][t]);
-        for (int t = 0; o->filled[s] && t < o->tasks->count; t++) ups_cache_fill_close(o->filled[s][t]);
         free(o->sources[s]);
-        free(o->filled[s]);
     }
     ups_encoder_pool_close(o->encoders);
     free(o->dt);
@@ -275,15 +243,16 @@ static void release(operator_stage *o) {
     free(o->one_hot);
 }
 
-ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error) {
+static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
-    ups_status status = ups_stage_training_plan(&stage, request, plan, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&o);
     return status;
 }
 
-ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error) {
+/* The cache must have been made by this run's encoder; without one, latents are encoded on the fly. */
+static ups_status run(const ups_stage_request *request, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
     say_encoding(&o);
@@ -291,3 +260,6 @@ ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *e
     release(&o);
     return status;
 }
+
+extern const ups_stage_class ups_stage_operator;
+const ups_stage_class ups_stage_operator = {.depends_on = 1u << UPS_STAGE_AUTOENCODER, .plan = plan, .run = run};

@@ -4,7 +4,7 @@
 #include "train/checkpoint.h"
 #include <stdlib.h>
 
-#define MOST_BATCH (INT64_C(1) << 14)
+#define MAX_BATCH (INT64_C(1) << 14)
 #define GIB ((double)(1 << 30))
 
 /* What the batch size decides; samples that stay in memory have a limit of their own. */
@@ -19,7 +19,7 @@ static ups_status find_batch(const ups_training_config *training, const char *st
     double limit = training->memory_limit > 0 ? training->memory_limit * GIB : 0.5 * (double)ups_memory_free();
     int64_t unit = training->pairs_per_trajectory, fits = 0, too_large = 0;
     ups_stage_plan found = {0};
-    for (int64_t batch = unit; batch <= MOST_BATCH * unit && !too_large;
+    for (int64_t batch = unit; batch <= MAX_BATCH * unit && !too_large;
          batch *= 2) { /* double until it no longer fits … */
         UPS_TRY(measure(context, batch, plan, error));
         if (of_batch(plan) > limit) {
@@ -52,9 +52,8 @@ static ups_status find_batch(const ups_training_config *training, const char *st
 
 ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage stage, ups_stage_measure measure,
                                   void *context, ups_stage_plan *plan, ups_error *error) {
-    const ups_run_config *config = request->config;
-    const ups_training_config *training =
-        stage == UPS_STAGE_AUTOENCODER ? &config->autoencoder.training : &config->op.training;
+    const ups_run_config *config = request->session->config;
+    const ups_training_config *training = ups_run_training(config, stage);
     const char *name = ups_stage_name(stage);
     int64_t batch = training->batch_size;
     if (batch == 0 && request->resume) {

@@ -1,18 +1,15 @@
-/* A stage of training: plan → run → checkpoint. What all stages share: what they are given, and what they say of their
- * memory before they run. */
+/* A stage of a run: plan → run. What all stages share: what they are given, what they say of themselves, and what they
+ * say of their memory before they run. The table of all stages is in stages.c. */
 #ifndef UPS_TRAIN_STAGES_STAGE_H
 #define UPS_TRAIN_STAGES_STAGE_H
 
-#include "model/device.h"
-#include "model/plan.h"
-#include "train/data/tasks.h"
+#include "train/session.h"
 
 typedef struct ups_stage_request {
-    const ups_run_config *config;
-    ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
-    ups_device *device;
-    bool cached; /* a plan is for when the cache stage has run */
-    bool resume; /* go on from the checkpoint that is there; otherwise begin at step 0 */
+    const ups_session *session;
+    unsigned done; /* a mask: a plan is for when these stages have run */
+    bool resume;   /* go on from the checkpoint that is there; otherwise begin at step 0 */
+    bool restart;  /* what is there of the stage is given up */
 } ups_stage_request;
 
 /* Memory of a stage in bytes, known before it runs. */
@@ -22,27 +19,33 @@ typedef struct ups_stage_plan {
     size_t parameters;  /* values, gradients and the compute copy */
     size_t optimizer;   /* moments and moving average */
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
+    size_t unchecked_activations; /* what they would take without activation checkpointing */
     size_t inputs;
     size_t workspace;
     size_t loader;           /* batches in flight */
     size_t validation;       /* the same of validation, whose loader runs beside that of training */
     size_t resident;         /* samples that stay in memory, at most */
     ups_residency residency; /* of samples that are read from files */
-    bool encodes;            /* some are encoded as they come, and stay in memory as far as they fit */
+    bool encodes;            /* some are encoded on the fly, and stay in memory as far as they fit */
     size_t encoders;         /* that do this */
-    size_t filling;          /* encoded trajectories that wait to be written to the cache, at most */
     size_t total;
 } ups_stage_plan;
 
-ups_status ups_stage_autoencoder_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
-ups_status ups_stage_operator_plan(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
+/* What a stage is. Its name and section are the configuration's (ups_stage_name, ups_run_training). A stage with a
+ * section of training has steps, checkpoints and a model, output/STAGE.safetensors; it is skipped when it has finished.
+ * Any other knows by itself what is left to do, and runs each time. */
+typedef struct ups_stage_class {
+    unsigned depends_on; /* a mask: once one of these stages is trained anew, this one begins anew */
+    /* Memory, known before it runs. NULL: the stage finds out as it runs. */
+    ups_status (*plan)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
+    /* To the end. UPS_ERR_CANCELLED leaves what the same command goes on from. */
+    ups_status (*run)(const ups_stage_request *request, ups_error *error);
+    /* Why this configuration does without the stage unless it is asked for by name; NULL where it does not. The
+     * function may be NULL. */
+    const char *(*needless)(const ups_run_config *config);
+} ups_stage_class;
 
-/* Trains to the last step and exports the weights to output/STAGE.safetensors. UPS_ERR_CANCELLED leaves a checkpoint.
- */
-ups_status ups_stage_autoencoder_run(const ups_stage_request *request, ups_error *error);
-/* Trains on the cache (see ups_run_cache_directory), whose fingerprint must be this run's, or on latents that are
- * encoded as they come (ups_latents_encode). */
-ups_status ups_stage_operator_run(const ups_stage_request *request, ups_error *error);
+extern const ups_stage_class *const ups_stages[UPS_STAGE_COUNT]; /* in the order in which they can run */
 
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);

@@ -7,8 +7,8 @@
 #include "train/data/stores.h"
 #include "train/data/task_sampling.h"
 #include "train/loop.h"
+#include "train/networks.h"
 #include "train/precision.h"
-#include "train/stages/networks.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
@@ -57,6 +57,7 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
     made->kind = kind;
     made->losses = losses;
     made->graph = ups_graph_create(t->parameters, ups_run_compute(t->config));
+    made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
     ups_graph_differentiate(made->graph, made->objective.total);
@@ -89,14 +90,17 @@ static void end(training *t) {
 /* The graphs, without memory to run in. */
 static ups_status begin(training *t, const ups_stage_description *stage, const ups_stage_request *request,
                         int64_t batch, ups_error *error) {
-    *t = (training){
-        .stage = stage, .request = request, .config = request->config, .tasks = request->tasks, .batch = batch};
+    *t = (training){.stage = stage,
+                    .request = request,
+                    .config = request->session->config,
+                    .tasks = request->session->tasks,
+                    .batch = batch};
     if (t->config->data.split.train <= 0) {
         return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
                         ups_stage_name(stage->stage), t->config->data.split.train);
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
-    t->mask_count = ups_losses_masks(stage->losses, stage->loss_count, stage->training->steps, t->masks);
+    t->mask_count = ups_losses_masks(stage->training->losses, stage->training->steps, t->masks);
     t->parameters = ups_parameters_create();
     t->graphs = calloc((size_t)(t->tasks->count * t->mask_count), sizeof *t->graphs);
     if (!t->parameters || !t->graphs) {
@@ -160,7 +164,7 @@ static void add_places(uint64_t *bytes, uint64_t samples, uint64_t each) {
 }
 
 /* What the samples that stay in memory take, judged by the bounds known before there are any; and what encodes those
- * that are encoded as they come. */
+ * that are encoded on the fly. */
 static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_error *error) {
     static const ups_split splits[] = {UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION};
     ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
@@ -179,7 +183,6 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
     ups_residency_choice choice = ups_residency_decide(t->config, needs[0], needs[1]);
     plan->residency = choice.residency;
     plan->resident = choice.read + choice.encoded;
-    plan->filling = choice.filling;
     return plan->encodes ? t->stage->measure_encoders(t->stage->context, &plan->encoders, error) : UPS_OK;
 }
 
@@ -187,6 +190,26 @@ typedef struct plan_request {
     const ups_stage_description *stage;
     const ups_stage_request *request;
 } plan_request;
+
+/* What activations would take if none was computed again. */
+static ups_status measure_unchecked(const plan_request *wanted, int64_t batch, size_t *activations, ups_error *error) {
+    ups_stage_description stage = *wanted->stage;
+    ups_training_config training_config = *stage.training;
+    training_config.checkpointing = UPS_CHECKPOINTING_NONE;
+    stage.training = &training_config;
+    training t;
+    ups_status status = begin(&t, &stage, wanted->request, batch, error);
+    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
+    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_plan_memory memory = {0};
+    if (status == UPS_OK) {
+        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
+    }
+    *activations = memory.activations;
+    free(graphs);
+    end(&t);
+    return status;
+}
 
 static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
     const plan_request *wanted = context;
@@ -197,19 +220,21 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
     if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory;
     if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->device, &memory, error);
+        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
     }
     if (status == UPS_OK) {
-        plan->activations = memory.activations;
+        plan->activations = plan->unchecked_activations = memory.activations;
         plan->inputs = memory.inputs;
         plan->workspace = memory.workspace;
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         status = plan_residency(&t, plan, error);
+        if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
+            status = measure_unchecked(wanted, batch, &plan->unchecked_activations, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
-        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
-                                plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->filling};
+        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
+                                plan->loader,     plan->validation, plan->resident,    plan->encoders};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
     }
     free(graphs);
@@ -245,16 +270,13 @@ static ups_status run_batch(training *t, const ups_batch *batch, const int *task
 /* The loader's next batch; NULL at its end. */
 static ups_status next_batch(const training *t, ups_loader *loader, const ups_batch **batch, ups_error *error) {
     ups_status status = ups_loader_next(loader, batch, error);
-    if (status == UPS_ERR_CHECKSUM && t->stage->stage == UPS_STAGE_OPERATOR) {
-        ups_fail_within(error,
-                        "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` mends it)");
-    }
+    if (status == UPS_ERR_CHECKSUM && t->stage->on_damage) ups_fail_within(error, "%s", t->stage->on_damage);
     return status;
 }
 
 static unsigned losses_due(void *context, int64_t step) {
     const training *t = context;
-    return ups_losses_due(t->stage->losses, t->stage->loss_count, step);
+    return ups_losses_due(t->stage->training->losses, step);
 }
 
 static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {
@@ -362,7 +384,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
 }
 
 static ups_status allocate(training *t, ups_error *error) {
-    ups_device *device = t->request->device;
+    ups_device *device = t->request->session->device;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     t->windows = calloc((size_t)t->batch, sizeof *t->windows);
     t->scratch = calloc((size_t)t->batch, sizeof *t->scratch);
@@ -456,7 +478,7 @@ static ups_status train(training *t, ups_error *error) {
                              .output = t->config->output,
                              .resume = &state,
                              .opening = t->opening,
-                             .device = t->request->device,
+                             .device = t->request->session->device,
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,
                              .task_names = names,

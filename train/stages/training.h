@@ -13,7 +13,7 @@
 /* A graph for one kind of batch and one set of losses. */
 typedef struct ups_stage_graph {
     int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
-    unsigned losses; /* a mask: bit i for losses[i] of the description */
+    unsigned losses; /* a mask: bit i for training.losses[i] */
     ups_graph *graph;
     ups_step *step; /* NULL while only a plan is wanted */
     ups_value inputs[UPS_STAGE_MAX_INPUTS];
@@ -29,10 +29,9 @@ typedef struct ups_stage_draw {
 typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
-    const ups_loss_config *losses[UPS_MAX_LOSSES];
-    int loss_count;
     bool one_task_per_batch;
-    void *context; /* the stage's own; handed to all of the following */
+    const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
+    void *context;         /* the stage's own; handed to all of the following */
     /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
     int64_t (*kind)(const void *context, int task);
     /* Fills graph->inputs and graph->objective for batches of `batch` windows; kind, losses and an empty graph are

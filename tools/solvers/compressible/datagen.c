@@ -18,10 +18,11 @@ enum { SOD_TEST = OWN, SOD_COUNT };
 enum { OTVORTEX_COUNT = OWN };
 
 /* clang-format off: a table */
-#define SHEAR(fallback) [ETA] = {"eta", fallback, 0.0, 10.0, false, "mass/(length*time)", "shear viscosity"}
-#define BULK(fallback) [ZETA] = {"zeta", fallback, 0.0, 10.0, false, "mass/(length*time)", "bulk viscosity"}
-#define END(fallback) [T_END] = {"t_end", fallback, 1e-6, 1e3, false, "time", "last stored time"}
-#define MACH_NUMBER(fallback) [MACH] = {"M", fallback, 1e-3, 10.0, false, "1", "mean speed over the speed of sound"}
+#define SHEAR(default_value) [ETA] = {"eta", default_value, 0.0, 10.0, false, "mass/(length*time)", "shear viscosity"}
+#define BULK(default_value) [ZETA] = {"zeta", default_value, 0.0, 10.0, false, "mass/(length*time)", "bulk viscosity"}
+#define END(default_value) [T_END] = {"t_end", default_value, 1e-6, 1e3, false, "time", "last stored time"}
+#define MACH_NUMBER(default_value)                                                                                     \
+    [MACH] = {"M", default_value, 1e-3, 10.0, false, "1", "mean speed over the speed of sound"}
 /* clang-format on */
 
 static const char k_max_help[] = "largest wavenumber along an axis";

@@ -1,0 +1,93 @@
+"""The programs under test, and what tests of any kind do with them. CTest names programs in UPS_TEST_PROGRAMS; by hand, those of
+build/release are taken: `python -m pytest tests/python/test_cache.py`."""
+
+import itertools
+import json
+import os
+import re
+import resource
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+TREE = Path(__file__).parents[2]
+TIMEOUT = 600  # seconds, before a command is taken to hang: for machines that have a lot else to do
+
+
+def program(name):
+    """Its path. A library's file may carry a version behind its name."""
+    listed = map(Path, filter(None, os.environ.get("UPS_TEST_PROGRAMS", "").split(":")))
+    for path in itertools.chain(listed, (TREE / "build/release").rglob(name)):
+        if path.is_file() and (path.name == name or path.name.startswith(name + ".")):
+            return str(path)
+    raise FileNotFoundError(f"{name} is not built; build the tree, or name its path in UPS_TEST_PROGRAMS")
+
+
+UPS = program("ups")
+
+
+def run(*command, **options):
+    words = [part if isinstance(part, bytes) else str(part) for part in command]
+    return subprocess.run(words, **{"capture_output": True, "text": True, "timeout": TIMEOUT, **options})
+
+
+def ups(*arguments, **options):
+    return run(UPS, *arguments, **options)
+
+
+def must(*arguments):
+    done = ups(*arguments)
+    assert done.returncode == 0, f"ups {' '.join(map(str, arguments))} failed ({done.returncode}): {done.stderr}"
+    return done
+
+
+def one_sentence(done, *parts, code=1):
+    """Standard error holds one message; it contains each of these patterns, and is returned."""
+    assert done.returncode == code, done.stderr + done.stdout
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ups")]
+    assert len(lines) == 1, done.stderr
+    for part in parts:
+        assert re.search(part, lines[0])
+    return lines[0]
+
+
+skips = []
+
+
+def skipped(claim, reason):
+    """A part of a test that cannot run here. It is said at the end, in the words that tests/skipped collects."""
+    skips.append(f"SKIPPED {claim}: {reason}")
+
+
+def limit(which, value):
+    """For `preexec_fn`: a resource limit of a command, such as resource.RLIMIT_NOFILE."""
+    return lambda: resource.setrlimit(which, (value, value))
+
+
+def same(found, expected):
+    """The same bits. What is no array is the sentence of a command that failed."""
+    return isinstance(found, np.ndarray) and (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
+
+
+CACHE_SHAPE = (9, 21, 5, 32)  # of the latents that make_cache makes
+
+
+def make_cache(directory, *options):
+    """Makes a synthetic cache of one group, waves/train; the latents that were put in."""
+    subprocess.run([program("make_cache"), directory, *options], check=True, timeout=TIMEOUT)
+    return np.fromfile(os.path.join(directory, "expected.f16"), "<f2").reshape(CACHE_SHAPE)
+
+
+def dump(path, sample=0, way="threads"):
+    """The array that `ups data dump` writes, or the sentence it failed with."""
+    with tempfile.TemporaryDirectory(prefix="ups-dump-") as folder:
+        done = ups("data", "dump", path, "--sample", sample, "--io", way, "-o", folder + "/dump.npy")
+        return np.load(folder + "/dump.npy") if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip()}"
+
+
+def inspect(*paths, together=False):
+    """What `ups data inspect` says of the first file, or of all as one task; or the sentence it failed with."""
+    done = ups("data", "inspect", "--json", *(["--together"] if together else []), *paths)
+    return json.loads(done.stdout)[0] if done.returncode == 0 else done.stderr.strip()

@@ -1,0 +1,382 @@
+/* This thread reads: claims shards, and hands loaded trajectories to the workers (workers.h).
+ *
+ * Other processes may build the same cache: shards are taken a few seconds' worth at a time, so that whoever comes
+ * later finds some, and fewer when little is left. What others hold is waited for at the end of the run, when there is
+ * nothing else to do. */
+#include "train/cache_build/encode.h"
+
+#include "base/files.h"
+#include "base/progress.h"
+#include "base/system/cancel.h"
+#include "base/system/threads.h"
+#include "cache/build/leases.h"
+#include "train/cache_build/latents_writer.h"
+#include "train/cache_build/workers.h"
+#include "train/data/batches.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST_TAKE 1                                      /* trajectory, so a shard: their rate is not known yet */
+#define MAX_TAKE (1 << 16)                                /* trajectories, at any rate */
+#define BATCHES_EACH 4                                    /* for every worker, of what is taken at once, at least */
+static const double take_seconds = 8;                     /* worth of trajectories taken at once */
+static const double look_seconds = 1, wait_seconds = 0.2; /* between looks at what others did; between tries to take */
+
+/* One task and split being encoded by this process. */
+typedef struct split_build {
+    const ups_session *session;
+    const ups_task *task;
+    ups_split split;
+    ups_cache_writer *writer;
+    ups_progress *progress;
+    bool failed;                 /* a worker has */
+    char note[40];               /* beside the progress */
+    double looked;               /* when others were last looked at */
+    int64_t encoded;             /* trajectories, by this process */
+    double seconds;              /* that it took */
+    ups_encode_plan plan;        /* of workers and loaders */
+    ups_encode_workers *workers; /* while there is something to encode */
+    ups_pages_store *pages;      /* of the loaders of lots, which follow each other */
+    ups_encode_times times;      /* of workers */
+    ups_encode_stages stages;    /* of reading */
+    double began;
+    int64_t expected; /* trajectories to be encoded, when this process began */
+    double *reached;  /* (UPS_ENCODE_PARTS) when each part of them had been handed over, in seconds from there */
+} split_build;
+
+static bool is_whole(const split_build *b) {
+    return ups_cache_writer_done_count(b->writer) == b->task->sample_count[b->split];
+}
+
+/* Shows what all have done; looks at the others now and then. */
+static ups_status show_progress(split_build *b, ups_error *error) {
+    if (ups_now() - b->looked >= look_seconds) {
+        b->looked = ups_now();
+        int others = ups_cache_writer_look(b->writer).others;
+        if (others > 0) UPS_TRY(ups_cache_writer_refresh(b->writer, error));
+        b->note[0] = '\0';
+        if (others > 0) snprintf(b->note, sizeof b->note, "%d other%s at work", others, others == 1 ? "" : "s");
+    }
+    ups_progress_update(b->progress, ups_cache_writer_done_count(b->writer), *b->note ? b->note : NULL);
+    return UPS_OK;
+}
+
+/* So that one can see whether a long build slows down. */
+static void note_rate(split_build *b) {
+    for (int part = 0; part < UPS_ENCODE_PARTS; part++) {
+        bool due = b->encoded * UPS_ENCODE_PARTS >= b->expected * (part + 1);
+        if (due && b->reached[part] == 0) b->reached[part] = ups_now() - b->began;
+    }
+}
+
+static ups_status check_cancelled(const split_build *b, ups_error *error) {
+    if (!ups_cancel_requested()) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CANCELLED,
+                    "cache: stopped after %lld trajectories of task %s; the same command goes on from there",
+                    (long long)ups_cache_writer_done_count(b->writer), b->task->name);
+}
+
+/* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
+ * even share of half of what is left, so that all end together. */
+static int64_t worth_taking(split_build *b) {
+    double worth = b->encoded > 0 ? take_seconds * (double)b->encoded / b->seconds : FIRST_TAKE;
+    ups_cache_writer_state state = ups_cache_writer_look(b->writer);
+    double share = (double)(state.samples - state.done) / (2.0 * (state.others + 1));
+    if (state.others > 0 && worth > share) worth = share;
+    return worth < 1 ? 1 : worth > MAX_TAKE ? MAX_TAKE : (int64_t)worth;
+}
+
+/* ---- lots: what is taken at once -------------------------------------------------------------------------------- */
+
+typedef struct lot {
+    ups_encode_lot of;
+    int64_t *taken, *samples; /* (count): in the cache, and the same in the source */
+    int64_t count;
+} lot;
+
+/* Gives back what the lot needed, once nothing of it is on its way. */
+static void close_lot(split_build *b, lot *l) {
+    if (!l) return;
+    if (l->of.loader) {
+        ups_loader_statistics loaded;
+        ups_loader_statistics_get(l->of.loader, &loaded);
+        b->stages.read_cpu += loaded.processor_io;
+        b->stages.decode += loaded.seconds_decode;
+        b->stages.decode_cpu += loaded.processor_decode;
+        b->stages.disk += loaded.seconds_disk;
+        ups_loader_report_bad(l->of.loader, 0);
+        ups_loader_close(l->of.loader);
+    }
+    free(l->taken);
+    free(l);
+}
+
+/* Small trajectories travel together: handing one over costs more than encoding it. But there are to be some batches
+ * for every worker. */
+static int64_t trajectories_together(const split_build *b, int64_t count) {
+    int64_t fair = count / (BATCHES_EACH * b->plan.workers);
+    int64_t together = b->plan.batch < fair ? b->plan.batch : fair;
+    return together > 1 ? together : 1;
+}
+
+static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
+    ups_loader_options options = ups_sequential_loader_options(b->session->config);
+    options.pages = b->pages;
+    options.slots = b->plan.slots;
+    options.decode_threads = b->plan.decode_threads;
+    options.batch = l->of.batch = trajectories_together(b, l->count);
+    ups_loader_task task = {
+        .name = b->task->name, .source = b->task->source, .samples = l->samples, .sample_count = l->count};
+    return ups_loader_open(&options, &task, 1, &l->of.loader, error);
+}
+
+static ups_status start_workers(split_build *b, ups_error *error) {
+    UPS_TRY(ups_encode_plan_make(b->session, b->task, &b->plan, error));
+    return ups_encode_workers_start(b->session, b->task, &b->plan, b->writer, &b->workers, error);
+}
+
+/* Takes what is worth taking, and begins to read it. *result is NULL when nothing is left to take. */
+static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
+    *result = NULL;
+    int64_t worth = worth_taking(b), room = ups_cache_writer_room(b->writer, worth);
+    lot *l = calloc(1, sizeof *l);
+    if (l) l->taken = malloc(2 * (size_t)room * sizeof *l->taken);
+    ups_status status = l && l->taken ? ups_cache_writer_take(b->writer, worth, l->taken, &l->count, error)
+                                      : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    if (status == UPS_OK && l->count > 0) {
+        l->of.samples = l->taken;
+        l->samples = l->taken + room;
+        for (int64_t i = 0; i < l->count; i++) l->samples[i] = b->task->samples[b->split][l->taken[i]];
+        if (!b->workers) status = start_workers(b, error);
+        if (status == UPS_OK) status = open_loader(b, l, error);
+        if (status == UPS_OK) {
+            *result = l;
+            return UPS_OK;
+        }
+    }
+    close_lot(b, l);
+    return status;
+}
+
+/* Everything of a lot from its loader to the workers, who may still be at work on it when this returns. `before`, the
+ * lot before it, is closed and becomes NULL as soon as they are done with it. */
+static ups_status hand_over(split_build *b, lot *l, lot **before, ups_error *error) {
+    for (;;) {
+        const ups_batch *batch = NULL;
+        UPS_TRY(check_cancelled(b, error));
+        UPS_TRY(ups_loader_next(l->of.loader, &batch, error));
+        if (!batch) return UPS_OK;
+        int64_t windows = batch->windows; /* the batch is not ours once it is pushed */
+        if (!ups_encode_workers_push(b->workers, &l->of, batch)) {
+            ups_loader_release(l->of.loader, batch);
+            b->failed = true;
+            return UPS_OK;
+        }
+        b->encoded += windows;
+        note_rate(b);
+        if (*before && ups_encode_workers_finished(b->workers, &(*before)->of, false)) {
+            close_lot(b, *before);
+            *before = NULL;
+        }
+        UPS_TRY(show_progress(b, error));
+    }
+}
+
+/* Waits until the workers are done with a lot, and closes it. */
+static void end_lot(split_build *b, lot **l) {
+    if (!*l) return;
+    ups_encode_workers_finished(b->workers, &(*l)->of, true);
+    close_lot(b, *l);
+    *l = NULL;
+}
+
+/* Takes and encodes until nothing is left to take. While the workers are at the end of one lot, the next is taken and
+ * read, if both fit into memory. */
+static ups_status encode_untaken(split_build *b, ups_error *error) {
+    ups_status status = UPS_OK;
+    lot *before = NULL;
+    while (status == UPS_OK && !b->failed) {
+        lot *next;
+        double began = ups_now();
+        if (!b->plan.overlapping) end_lot(b, &before);
+        status = take_lot(b, &next, error);
+        if (status != UPS_OK || !next) break;
+        status = hand_over(b, next, &before, error);
+        end_lot(b, &before);
+        before = next;
+        b->seconds += ups_now() - began;
+    }
+    double began = ups_now();
+    end_lot(b, &before);
+    b->seconds += ups_now() - began;
+    ups_error first;
+    ups_status failed = ups_encode_workers_stop(b->workers, &b->times, &first);
+    b->workers = NULL;
+    if (failed == UPS_OK) return status;
+    if (error) *error = first; /* came first: whatever was said here followed from it */
+    return failed;
+}
+
+/* `wait`: until others have built what they hold, or died and left it to us. */
+static ups_status build(split_build *b, bool wait, ups_error *error) {
+    for (;;) {
+        UPS_TRY(encode_untaken(b, error));
+        if (!wait || is_whole(b)) return UPS_OK;
+        UPS_TRY(check_cancelled(b, error));
+        UPS_TRY(show_progress(b, error));
+        nanosleep(&(struct timespec){0, (long)(wait_seconds * 1e9)}, NULL);
+        UPS_TRY(ups_cache_writer_refresh(b->writer, error));
+    }
+}
+
+/* ---- the cache --------------------------------------------------------------------------------------------------- */
+
+/* Which of how many processes this one is, as its launcher says; left alone where none does. */
+static void find_rank(int64_t *rank, int64_t *ranks) {
+    static const char *const launchers[][2] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *own = getenv(launchers[i][0]), *all = getenv(launchers[i][1]);
+        if (!own || !all) continue;
+        *rank = strtoll(own, NULL, 10);
+        *ranks = strtoll(all, NULL, 10);
+        return;
+    }
+}
+
+ups_status ups_encode_split(const ups_session *session, const ups_task *task, ups_split split,
+                            ups_encode_options options, ups_encode_report *report, ups_error *error) {
+    *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
+    double began = ups_now(), used = ups_process_seconds();
+    split_build b = {.session = session, .task = task, .split = split, .began = began, .reached = report->reached};
+    ups_latents_writing writing = {
+        .repair = options.repair, .broken = options.broken, .broken_count = options.broken_count};
+    find_rank(&writing.rank, &writing.ranks);
+    UPS_TRY(ups_latents_write(session->config, task, split, writing, &b.writer, error));
+    ups_cache_writer_state state = ups_cache_writer_look(b.writer);
+    report->extended_from = state.extended_from;
+    report->was_whole = is_whole(&b);
+    b.expected = state.samples - state.done;
+    ups_status status = UPS_OK;
+    if (!report->was_whole) {
+        char title[128];
+        snprintf(title, sizeof title, "cache %s/%s", task->name, report->split);
+        b.pages = ups_pages_store_create();
+        b.progress = ups_progress_begin(title, "trajectories", state.samples, state.done);
+        status = build(&b, options.wait, error);
+        ups_progress_end(b.progress);
+        ups_pages_store_destroy(b.pages);
+    }
+    report->whole = status == UPS_OK && is_whole(&b);
+    if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);
+    state = ups_cache_writer_look(b.writer);
+    ups_cache_writer_close(b.writer);
+    report->stages = b.stages;
+    report->stages.encode = b.times.encode;
+    report->stages.encode_cpu = b.times.encode_cpu;
+    report->stages.compress = b.times.put - state.publishing;
+    report->stages.compress_cpu = b.times.put_cpu - state.publishing_processor;
+    report->stages.publish = state.publishing;
+    report->stages.publish_cpu = state.publishing_processor;
+    report->stages.idle = b.times.idle;
+    report->encoded = b.encoded;
+    report->cpu = ups_process_seconds() - used;
+    report->processors = session->device->threads;
+    report->frames = b.encoded * task->geometry.times;
+    report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
+    report->seconds = ups_now() - began;
+    return status;
+}
+
+/* What an earlier pass did of the same split. */
+static void add_pass(ups_encode_report *report, const ups_encode_report *before) {
+    report->encoded += before->encoded;
+    report->frames += before->frames;
+    report->field_bytes += before->field_bytes;
+    report->seconds += before->seconds;
+    report->cpu += before->cpu;
+    double *to = (double *)&report->stages;
+    const double *from = (const double *)&before->stages;
+    for (size_t i = 0; i < sizeof report->stages / sizeof *to; i++) to[i] += from[i];
+    if (before->encoded > 0) memcpy(report->reached, before->reached, sizeof report->reached);
+}
+
+/* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
+static ups_status run_pass(const ups_session *session, bool wait, ups_encode_report *reports,
+                           void (*visit)(void *context, const ups_encode_report *report), void *context,
+                           ups_error *error) {
+    for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT; i++) {
+        const ups_task *task = &session->tasks->task[i / UPS_SPLIT_COUNT];
+        ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
+        if (task->sample_count[split] == 0 || reports[i].whole) continue;
+        const ups_encode_report before = reports[i];
+        ups_status status =
+            ups_encode_split(session, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
+        if (status == UPS_ERR_STALE) {
+            return ups_fail_within(error, "the cache there is another one (`ups cache build --restart` replaces it)");
+        }
+        UPS_TRY(status);
+        add_pass(&reports[i], &before);
+        if (before.task) reports[i].was_whole = false;
+        if (before.extended_from > 0) reports[i].extended_from = before.extended_from;
+        if (reports[i].whole && visit) visit(context, &reports[i]);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
+                          void *context, ups_error *error) {
+    ups_encode_report *reports = calloc((size_t)session->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
+    if (!reports) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    ups_status status = run_pass(session, false, reports, visit, context, error);
+    if (status == UPS_OK) status = run_pass(session, true, reports, visit, context, error);
+    free(reports);
+    return status;
+}
+
+/* ---- removal --------------------------------------------------------------------------------------------------- */
+
+/* Nobody else may be building in a group that is to be removed. */
+static ups_status check_unused(const char *group, ups_error *error) {
+    ups_leases *leases;
+    UPS_TRY(ups_leases_join(group, "remove", (ups_leases_timing){0}, &leases, error));
+    ups_leases_others others = ups_leases_look(leases);
+    ups_leases_leave(leases);
+    if (others.count == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_IO, "%s: cannot be removed while it is being built: %s is at work in it", group,
+                    others.example);
+}
+
+ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
+    int64_t rank = 0, ranks = 1;
+    find_rank(&rank, &ranks);
+    if (ranks > 1) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "a cache is removed by one process alone, and this is one of %lld: run with --restart once, "
+                        "without a launcher, before they build together",
+                        (long long)ranks);
+    }
+    char *cache = ups_run_cache_directory(config);
+    ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (unsigned t = 0; t < config->task_count && status == UPS_OK; t++) {
+        for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
+            char *group = NULL, *metadata = NULL;
+            if (asprintf(&group, "%s/%s/%s", cache, config->tasks[t].name, ups_split_name((ups_split)s)) < 0 ||
+                asprintf(&metadata, "%s/latent/zarr.json", group) < 0) {
+                status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+            } else if (ups_path_exists(metadata)) { /* nothing that is not a cache is removed */
+                status = check_unused(group, error);
+                if (status == UPS_OK) status = ups_remove_tree_at_once(group, error);
+            }
+            free(group);
+            free(metadata);
+        }
+    }
+    free(cache);
+    return status;
+}

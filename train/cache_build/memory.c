@@ -1,0 +1,108 @@
+#include "train/cache_build/memory.h"
+
+#include "base/system/memory_limit.h"
+#include "base/system/threads.h"
+#include "train/data/batches.h"
+#include "train/data/frame_encoder.h"
+
+#define GIB ((double)(1 << 30))
+#define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */
+#define SLOTS_AHEAD 2         /* trajectories being read while the workers are busy */
+#define MIN_SLOTS 2           /* one trajectory is read while another is encoded */
+
+/* A trajectory's latents, rounded and, no larger, compressed. */
+static size_t latent_bytes(const ups_session *session, const ups_task *task) {
+    const ups_model_config *model = &session->config->model;
+    return (size_t)(task->geometry.times * model->tokens * model->dim) * 2 * sizeof(uint16_t);
+}
+
+static uint64_t memory_limit(const ups_run_config *config) {
+    if (config->cache.memory_limit > 0) return (uint64_t)(config->cache.memory_limit * GIB);
+    uint64_t available = ups_memory_free();
+    return available > 0 ? available / 2 : UINT64_MAX; /* the machine does not tell */
+}
+
+/* What does not change as a plan shrinks. */
+typedef struct sizes {
+    int processors;
+    ups_encoder_shares shares; /* of encoders, where fields leave room for all */
+    uint64_t encoder;          /* with a trajectory of latents, rounded and compressed */
+    ups_loader_options options;
+    ups_loader_load load;
+} sizes;
+
+static ups_status find_sizes(const ups_session *session, const ups_task *task, sizes *s, ups_error *error) {
+    size_t encoder = 0;
+    UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
+    encoder += latent_bytes(session, task);
+    *s = (sizes){.processors = session->device->threads,
+                 .shares = ups_frame_encoder_share(encoder, session->device->threads),
+                 .encoder = encoder,
+                 .options = ups_sequential_loader_options(session->config),
+                 .load = {.frames = task->geometry.times,
+                          .stride = 1,
+                          .frame_elements = ups_sample_frame_elements(&task->geometry),
+                          .dtype = task->geometry.dtype,
+                          .limits = task->source->limits}};
+    s->shares.count += s->shares.threads == 1; /* one may wait for the disk */
+    return UPS_OK;
+}
+
+/* No more encoders than find trajectories: one slot is being read into, unless there is but one. Then what all take. */
+static void count_bytes(const sizes *s, ups_encode_plan *plan) {
+    int useful = plan->slots > 1 ? plan->slots - 1 : 1;
+    plan->workers = s->shares.count < useful ? s->shares.count : useful;
+    plan->threads = s->shares.threads;
+    if (plan->workers < s->shares.count && plan->workers < s->processors) plan->threads = s->processors / plan->workers;
+    ups_loader_options options = s->options;
+    options.batch = plan->batch;
+    options.slots = plan->slots;
+    options.decode_threads = plan->decode_threads;
+    uint64_t loaders = ups_loader_measure(&options, &s->load, 1).total, encoders = 0;
+    if (plan->overlapping && __builtin_mul_overflow(loaders, 2, &loaders)) loaders = UINT64_MAX;
+    encoders = (uint64_t)plan->workers * s->encoder;
+    if (__builtin_add_overflow(loaders, encoders, &plan->bytes)) plan->bytes = UINT64_MAX;
+}
+
+/* One step towards less memory, the cheapest that is left; false: there is none. */
+static bool shrink(ups_encode_plan *plan, int slots) {
+    if (plan->slots > MIN_SLOTS) {
+        plan->slots--;
+    } else if (plan->overlapping) {
+        plan->overlapping = false;
+        plan->slots = slots;
+    } else if (plan->decode_threads > 1) {
+        plan->decode_threads--;
+    } else if (plan->slots > 1) {
+        plan->slots--;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task, ups_encode_plan *plan,
+                                ups_error *error) {
+    sizes s;
+    UPS_TRY(find_sizes(session, task, &s, error));
+    size_t fields = (size_t)task->geometry.times * ups_sample_frame_bytes(&task->geometry);
+    int held = s.shares.count + 2; /* by workers, in their queue, in the reader's hands */
+    int slots = s.options.slots > held + SLOTS_AHEAD ? s.options.slots : held + SLOTS_AHEAD;
+    *plan =
+        (ups_encode_plan){.batch = fields > 0 && fields < BATCH_BYTES ? (int64_t)(BATCH_BYTES / fields) : 1,
+                          .slots = slots,
+                          .decode_threads = s.options.decode_threads > 0 ? s.options.decode_threads : ups_cpu_count(),
+                          .overlapping = true};
+    uint64_t limit = memory_limit(session->config);
+    for (;;) {
+        count_bytes(&s, plan);
+        if (plan->bytes <= limit) return UPS_OK;
+        if (!shrink(plan, slots)) break;
+    }
+    return ups_fail(error, UPS_ERR_MEMORY,
+                    "task %s: its trajectories are read and encoded as wholes, and one of them (%lld frames of %lld "
+                    "values) takes %.3f GiB with its encoder, but %.3f GiB may be used: raise cache.memory_limit, or "
+                    "build where more memory is free",
+                    task->name, (long long)task->geometry.times, (long long)s.load.frame_elements,
+                    (double)plan->bytes / GIB, (double)limit / GIB);
+}

@@ -1,0 +1,228 @@
+#include "train/networks.h"
+
+#include "model/nets/blocks.h"
+#include "model/safetensors.h"
+#include "train/precision.h"
+#include <string.h>
+
+ups_dtype ups_run_compute(const ups_run_config *config) {
+    return ups_precision_dtype(ups_precision_resolve(config->precision));
+}
+
+int64_t ups_task_points(const ups_task *task) {
+    return ups_sample_frame_elements(&task->geometry) / task->geometry.channels;
+}
+
+static ups_field_shape field_of(const ups_task *task) {
+    const ups_sample *geometry = &task->geometry;
+    ups_field_shape field = {.task = task->name,
+                             .dims = geometry->dims,
+                             .channels = geometry->channels,
+                             .channels_first = geometry->order == UPS_CHANNELS_FIRST,
+                             .periodic = geometry->periodic};
+    for (int a = 0; a < geometry->dims; a++) field.grid[a] = geometry->grid[a];
+    return field;
+}
+
+/* The stem works on as many channels as a patch has values, within bounds that keep small patches able and large ones
+ * cheap. */
+static int64_t stem_width(const ups_task *task) {
+    int64_t values = task->geometry.channels;
+    for (int a = 0; a < task->geometry.dims; a++) values *= task->patch[a];
+    return values < 16 ? 16 : values > 128 ? 128 : values;
+}
+
+static ups_encoder_options encoder_of(const ups_run_config *config, const ups_task *task) {
+    const ups_encoder_config *encoder = &config->model.encoder;
+    ups_encoder_options options = ups_encoder_defaults();
+    for (int a = 0; a < task->geometry.dims; a++) options.patch[a] = task->patch[a];
+    options.width = encoder->width;
+    options.stem_width = stem_width(task);
+    options.tokens = config->model.tokens;
+    options.dim = config->model.dim;
+    options.pooling = encoder->pooling;
+    options.depth = (int)encoder->depth;
+    options.heads = (int)encoder->heads;
+    options.mlp_ratio = (float)encoder->mlp_ratio;
+    options.frequency_count = (int)encoder->frequency_count;
+    for (unsigned f = 0; f < encoder->frequency_count; f++) options.frequencies[f] = encoder->frequencies[f];
+    return options;
+}
+
+static ups_decoder_options decoder_of(const ups_run_config *config, const ups_task *task) {
+    const ups_decoder_config *decoder = &config->model.decoder;
+    ups_decoder_options options = ups_decoder_defaults();
+    options.tokens = config->model.tokens;
+    options.dim = config->model.dim;
+    options.hidden = decoder->hidden;
+    options.depth = (int)decoder->depth;
+    options.heads = (int)decoder->heads;
+    options.mlp_ratio = (float)decoder->mlp_ratio;
+    options.qk_norm = decoder->qk_norm;
+    options.position = decoder->position && config->model.encoder.pooling == UPS_POOL_MEAN; /* queries have no place */
+    options.frequency_count = 0;
+    for (unsigned f = 0; f < decoder->frequency_count; f++) {
+        bool held = f == 0 || (double)decoder->frequencies[f] <= task->finest_frequency;
+        if (held) options.frequencies[options.frequency_count++] = decoder->frequencies[f];
+    }
+    return options;
+}
+
+ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks) {
+    const ups_core_config *core = &config->model.core;
+    ups_operator_options options = ups_operator_defaults();
+    options.tokens = config->model.tokens;
+    options.dim = config->model.dim;
+    options.core = core->name;
+    options.hidden = core->hidden;
+    options.depth = (int)core->depth;
+    options.heads = (int)core->heads;
+    options.mlp_ratio = (float)core->mlp_ratio;
+    options.drop_path = (float)core->drop_path;
+    options.qk_norm = core->qk_norm;
+    options.update_norm = core->update_norm;
+    if (core->condition) {
+        options.parameter_count = ups_tasks_parameter_count(tasks);
+        options.task_count = tasks->count;
+    }
+    return options;
+}
+
+ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    for (int t = 0; t < tasks->count; t++) {
+        ups_encoder_options encoder = encoder_of(config, &tasks->task[t]);
+        UPS_TRY(ups_encoder_check(&encoder, error));
+        ups_decoder_options decoder = decoder_of(config, &tasks->task[t]);
+        UPS_TRY(ups_decoder_check(&decoder, error));
+    }
+    ups_operator_options core = ups_run_operator(config, tasks);
+    return ups_operator_check(&core, error);
+}
+
+ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
+    int64_t channels = task->geometry.channels;
+    ups_value known = ups_graph_find(graph, "statistics");
+    if (known != UPS_NO_VALUE) return known;
+    if (task->statistics) {
+        return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), task->statistics);
+    }
+    const float *none = UPS_ARENA_ARRAY(graph->arena, float, 2 * channels); /* a plan is made before measuring */
+    return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), none);
+}
+
+ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
+    ups_encoder_options options = encoder_of(config, task);
+    ups_field_shape shape = field_of(task);
+    return ups_encoder_build(graph, &options, &shape, field, ups_networks_statistics(graph, task));
+}
+
+ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                         ups_value field) {
+    ups_encoder_options options = encoder_of(config, task);
+    ups_field_shape shape = field_of(task);
+    shape.channels_first = false;
+    return ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE);
+}
+
+ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
+                              ups_value coordinates) {
+    ups_decoder_options options = decoder_of(config, task);
+    ups_value places = UPS_NO_VALUE;
+    if (options.position) {
+        places = ups_graph_find(graph, "token_coordinates");
+        if (places == UPS_NO_VALUE) {
+            ups_encoder_options encoder = encoder_of(config, task);
+            ups_field_shape shape = field_of(task);
+            float *host = UPS_ARENA_ARRAY(graph->arena, float, options.tokens *shape.dims);
+            ups_encoder_token_coordinates(&encoder, &shape, host);
+            places =
+                ups_graph_constant(graph, "token_coordinates", UPS_F32, UPS_SHAPE(options.tokens, shape.dims), host);
+        }
+    }
+    return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);
+}
+
+void ups_task_coordinates(const ups_task *task, float *out) {
+    ups_grid_coordinates(task->geometry.dims, task->geometry.grid, out);
+}
+
+static json_t *list_frequencies(const float *frequencies, int count) {
+    json_t *list = json_array();
+    for (int f = 0; f < count; f++) json_array_append_new(list, json_real((double)frequencies[f]));
+    return list;
+}
+
+json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
+    ups_encoder_options options = encoder_of(config, task);
+    json_t *patch = json_array(), *grid = json_array();
+    for (int a = 0; a < task->geometry.dims; a++) {
+        json_array_append_new(patch, json_integer(options.patch[a]));
+        json_array_append_new(grid, json_integer(task->geometry.grid[a]));
+    }
+    json_t *encoder = json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:b, s:s}", "task", task->name, "tokens",
+                                (json_int_t)options.tokens, "dim", (json_int_t)options.dim, "width",
+                                (json_int_t)options.width, "stem_width", (json_int_t)options.stem_width, "pooling",
+                                options.pooling == UPS_POOL_MEAN ? "average" : "queries", "patch", patch, "grid", grid,
+                                "frequencies", list_frequencies(options.frequencies, options.frequency_count),
+                                "periodic", (int)task->geometry.periodic, "precision", "f32");
+    json_object_set_new(encoder, "depth", json_integer(options.depth));
+    if (options.pooling == UPS_POOL_QUERIES || options.depth > 0) { /* without attention heads mean nothing */
+        json_object_set_new(encoder, "heads", json_integer(options.heads));
+    }
+    return encoder;
+}
+
+json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
+    ups_decoder_options options = decoder_of(config, task);
+    return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
+                     "position", (int)options.position, "frequencies",
+                     list_frequencies(options.frequencies, options.frequency_count));
+}
+
+/* Tasks in their order: it says which one each column of the task's embedding is. */
+json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks) {
+    ups_operator_options options = ups_run_operator(config, tasks);
+    json_t *names = json_array();
+    for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
+    json_t *op =
+        json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
+                  "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
+    /* Models from before there was a choice do not name theirs. */
+    bool other = options.core && strcmp(options.core, "stack") != 0;
+    if (op && other) json_object_set_new(op, "core", json_string(options.core));
+    return op;
+}
+
+json_t *ups_networks_describe_parameters(const ups_task *task) {
+    json_t *names = json_array();
+    for (int p = 0; p < task->source->parameter_count; p++) {
+        json_array_append_new(names, json_string(task->source->parameter_names[p]));
+    }
+    return names;
+}
+
+json_t *ups_networks_describe_normalisation(const ups_task *task) {
+    json_t *list = json_array();
+    for (int64_t c = 0; c < task->geometry.channels; c++) {
+        json_array_append_new(
+            list, json_pack("[f, f]", (double)task->statistics[2 * c], (double)task->statistics[2 * c + 1]));
+    }
+    return list;
+}
+
+ups_status ups_networks_load(ups_parameters *parameters, ups_device *device, ups_dtype compute, const char *path,
+                             ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    ups_status status = UPS_OK;
+    for (int32_t i = 0; i < ups_parameters_count(parameters) && status == UPS_OK; i++) {
+        const char *name = ups_parameters_get(parameters, i)->name;
+        if (ups_safetensors_find(file, name)) continue;
+        status = ups_fail(error, UPS_ERR_FORMAT,
+                          "%s: tensor '%s' is missing; the model was trained with another configuration or other tasks",
+                          path, name);
+    }
+    ups_safetensors_close(file);
+    if (status == UPS_OK) status = ups_parameters_allocate(parameters, device, false, compute, 0, error);
+    return status == UPS_OK ? ups_parameters_load(parameters, path, false, error) : status;
+}

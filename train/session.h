@@ -1,0 +1,29 @@
+/* What every command that works on a run begins with: the configuration loaded, the device opened, the tasks opened and
+ * normalised. */
+#ifndef UPS_TRAIN_SESSION_H
+#define UPS_TRAIN_SESSION_H
+
+#include "model/device.h"
+#include "train/data/tasks.h"
+
+typedef struct ups_session {
+    ups_run_config *config;
+    ups_device *device;
+    ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
+} ups_session;
+
+/* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: with the
+ * statistics of the run's trained autoencoder where there is one, else recalled or measured; plans need none. On
+ * failure everything is released. */
+ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
+                            bool normalise, ups_session *session, ups_error *error);
+/* The same later on: with the statistics that `model` tells (an autoencoder; NULL: none), else recalled or measured. */
+ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error);
+/* With those of the run's own autoencoder, unless it is among the stages that are to be trained (a mask). */
+ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error);
+/* What the session's models compute in: `precision: auto` is settled (train/precision.h), and bf16 that is slow here is
+ * told of. For commands that plan or use a run; training settles it stage by stage. */
+ups_status ups_session_settle_precision(ups_session *session, ups_error *error);
+void ups_session_close(ups_session *session);
+
+#endif

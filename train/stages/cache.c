@@ -1,0 +1,25 @@
+/* Stage `cache`: the latents of all tasks, encoded once for all epochs and runs (train/cache_build). A cache that is
+ * complete is left as it is, one that is not is gone on with. */
+#include "base/log.h"
+#include "train/cache_build/encode.h"
+#include "train/stages/stage.h"
+
+static void say_group(void *context, const ups_encode_report *report) {
+    const ups_cache_summary *s = &report->summary;
+    ups_log(UPS_LOG_INFO, "cache %s/%s: %lld trajectories, %.1f MB, ratio %.2f", report->task, report->split,
+            (long long)s->samples, (double)s->stored_bytes / 1e6,
+            s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0);
+}
+
+static ups_status run(const ups_stage_request *request, ups_error *error) {
+    if (request->restart) UPS_TRY(ups_encode_remove(request->session->config, error));
+    return ups_encode_run(request->session, say_group, NULL, error);
+}
+
+static const char *needless(const ups_run_config *config) {
+    return config->data.residency == UPS_DATA_ENCODE ? "not built, since the operator does without (residency: encode)"
+                                                     : NULL;
+}
+
+extern const ups_stage_class ups_stage_cache;
+const ups_stage_class ups_stage_cache = {.depends_on = 1u << UPS_STAGE_AUTOENCODER, .run = run, .needless = needless};
