@@ -12,27 +12,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #if defined(__x86_64__)
 static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
 
-static bool amx_permitted(void) {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16_BIT = 22, AMX_TILE_BIT = 24, AVX512_BF16_BIT = 5 };
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    if (!(d >> AMX_BF16_BIT & 1) || !(d >> AMX_TILE_BIT & 1)) return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> AVX512_BF16_BIT & 1)) return false;
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
-
 static bool runs_here(const ups_cpu_variant *variant) {
-    if (variant == &ups_cpu_amx) return ups_runs_x86_64_v4() && amx_permitted();
+    if (variant == &ups_cpu_amx) return ups_runs_amx_bf16();
     if (variant == &ups_cpu_avx512) return ups_runs_x86_64_v4();
     if (variant == &ups_cpu_avx2) return ups_runs_x86_64_v3();
     return true;
@@ -76,17 +61,14 @@ bool ups_cpu_bf16_is_fast(void) {
 /* Large memory lies on large pages where the kernel has them (Documentation/admin-guide/mm/transhuge.rst): products
  * read rows far apart, and a page table of small pages does not fit the processor's cache of it. */
 static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {
-    enum { PAGE = 4096, LARGE_PAGE = 2 << 20 };
-    bool large = bytes >= 2 * (size_t)LARGE_PAGE;
-    *memory = ups_aligned_alloc(large ? LARGE_PAGE : PAGE, bytes ? bytes : 1);
+    *memory = ups_pages_alloc(bytes);
     if (!*memory) return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory could not be had", (double)bytes * 1e-6);
-    if (large) madvise(*memory, bytes, MADV_HUGEPAGE); /* a wish: without it all works, slower */
     memset(*memory, 0, bytes);
     return UPS_OK;
 }
 
 static void release(ups_device *device, void *memory) {
-    ups_aligned_free(memory);
+    ups_pages_free(memory);
 }
 
 static ups_status allocate_host(ups_device *device, size_t bytes, void **memory, ups_error *error) {

@@ -95,11 +95,6 @@ static ups_loader_load load(const void *context, int index, ups_split split) {
     return load;
 }
 
-static bool encodes(const void *context, int index, ups_split split) {
-    const operator_stage *o = context;
-    return o->encodes[split][index];
-}
-
 static ups_status measure_encoders(const void *context, size_t *bytes, ups_error *error) {
     const operator_stage *o = context;
     return ups_encoder_pool_measure(o->request->session, bytes, error);
@@ -231,7 +226,6 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .kind = kind,
         .build = build,
         .load = load,
-        .encodes = encodes,
         .measure_encoders = measure_encoders,
         .prepare = prepare,
         .find_samples = find_samples,

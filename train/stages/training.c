@@ -145,15 +145,11 @@ static bool any_graph_is_partial(const training *t) {
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
 
-static bool encodes(const training *t, int task, ups_split split) {
-    return t->stage->encodes && t->stage->encodes(t->stage->context, task, split);
-}
-
 /* What loading the task's windows takes; without samples, nothing. */
 static bool find_load(const training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
     if (t->tasks->task[task].sample_count[split] == 0) return false;
     *load = t->stage->load(t->stage->context, task, split);
-    load->kept = kept || encodes(t, task, split);
+    load->kept = kept || load->limits.keep_decoded;
     return true;
 }
 
@@ -186,7 +182,7 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
             uint64_t samples = (uint64_t)t->tasks->task[task].sample_count[splits[s]];
             if (samples == 0) continue;
             ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
-            bool encoded = encodes(t, task, splits[s]);
+            bool encoded = load.limits.keep_decoded;
             uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
             add_places(&needs[encoded].decoded, samples, ups_size_product(values, sizeof(float)));
             add_places(&needs[encoded].stored, samples, load.limits.stored_bytes);

@@ -40,8 +40,7 @@ typedef struct ups_stage_description {
     void (*build)(const void *context, int task, int64_t batch, ups_stage_graph *graph);
     /* What loading a window of the task takes; known before there is anything to load. */
     ups_loader_load (*load)(const void *context, int task, ups_split split);
-    /* Whether these samples are encoded on the fly, and what the encoders for that take; NULL: never. */
-    bool (*encodes)(const void *context, int task, ups_split split);
+    /* What the encoders take of sources that encode on the fly; NULL: there are none. */
     ups_status (*measure_encoders)(const void *context, size_t *bytes, ups_error *error);
     /* Once, before the first batch: tables, sources. */
     ups_status (*prepare)(void *context, int64_t batch, ups_error *error);
