@@ -37,7 +37,7 @@ typedef struct ups_step_run_options {
     bool training;    /* drop-path acts */
     bool backward;    /* graphs that were differentiated, bound to weights with gradients */
     bool accumulate;  /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
-    float loss_scale; /* seed of backward: 1, or 1/accumulation */
+    float loss_scale; /* seed of backward: 1 / accumulation, times the loss scale of fp16 */
     uint64_t seed, step; /* for random ops */
 } ups_step_run_options;
 
