@@ -61,11 +61,11 @@ static bool parse_number(const char *text, double *value) {
  */
 
 /* Aliases let a short text describe a huge tree, or one without end. */
-enum { DEEPEST = 16, MOST_NODES = 4096 };
+enum { DEEPEST = 16, MAX_NODES = 4096 };
 
 static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, const yaml_node_t *node,
                     const char *prefix, int depth, int *nodes) {
-    if (++*nodes > MOST_NODES) return;
+    if (++*nodes > MAX_NODES) return;
     if (node->type == YAML_SCALAR_NODE) {
         double value;
         if (*prefix && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
@@ -75,7 +75,7 @@ static void flatten(ups_pde_parameters *parameters, yaml_document_t *document, c
     }
     if (node->type != YAML_MAPPING_NODE || depth == DEEPEST) return;
     for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
-         pair < node->data.mapping.pairs.top && *nodes <= MOST_NODES; pair++) {
+         pair < node->data.mapping.pairs.top && *nodes <= MAX_NODES; pair++) {
         const yaml_node_t *key = yaml_document_get_node(document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(document, pair->value);
         if (!key || !value || key->type != YAML_SCALAR_NODE) continue;

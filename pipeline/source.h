@@ -60,14 +60,21 @@ typedef struct ups_piece {
     uint64_t length;
 } ups_piece; /* what an extent became once read */
 
-/* Upper bounds over all samples, so that buffers are sized once. */
+/* What reading takes at most, over all samples, so that buffers are sized once; and what the source says of its cost.
+ */
 typedef struct ups_source_limits {
     int64_t extents;        /* extents of one sample */
     uint64_t stored_bytes;  /* their lengths, summed */
     uint64_t decoded_bytes; /* a whole trajectory, decoded */
     uint64_t scratch_bytes; /* working memory of one decode call */
-    uint64_t shared_bytes;  /* what the source itself keeps of decoded bytes for later calls, at most */
+    uint64_t fixed_bytes;   /* memory that the source takes however much is read: decoded chunks kept for later calls */
+    bool keep_decoded;      /* decoding costs more than reading, and decoded samples are worth their memory whatever
+                               residency others have */
+    bool threaded;          /* decode starts threads of its own, which the machine is to have room for */
 } ups_source_limits;
+
+/* What happens to a sample whose values are NaN or infinite: the work stops with a sentence, or goes on without it. */
+typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_on_bad_sample;
 
 typedef struct ups_source ups_source;
 
@@ -104,7 +111,6 @@ struct ups_source {
     int parameter_count;
     const char *const *parameter_names; /* (parameter_count): "beta", "nu", … */
     ups_source_limits limits;
-    bool threaded; /* decode starts threads of its own, which the machine is to have room for */
 };
 
 ups_status ups_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);

@@ -9,6 +9,10 @@
 bool ups_runs_x86_64_v3(void); /* AVX2, BMI, F16C, FMA, LZCNT, MOVBE */
 bool ups_runs_x86_64_v4(void); /* and AVX-512 F, BW, CD, DQ, VL */
 
+/* The same and bf16 products on AMX tiles. Asks the kernel for its permission, which AMX needs before first use (Linux,
+ * Documentation/arch/x86/xstate.rst). */
+bool ups_runs_amx_bf16(void);
+
 /* Whether one instruction that looks up a vector's lanes in memory is faster than a load a lane. Many processors do it
  * by microcode, and those of Intel until the eleventh generation hold it up, so that it does not leak what it reads
  * (CVE-2022-40982; Linux, Documentation/admin-guide/hw-vuln/gather_data_sampling.rst): true of those that have

@@ -8,13 +8,13 @@
  * Encoded trajectories wait in memory for their shard, so put samples roughly in order.
  *
  * Several processes may build one group at the same time, on any hosts that share its file system: each takes shards
- * that nobody else has, and those of processes that died (cache/build/claims.h). */
+ * that nobody else has, and those of processes that died (cache/build/leases.h). */
 #ifndef UPS_CACHE_BUILD_WRITER_H
 #define UPS_CACHE_BUILD_WRITER_H
 
 #include "cache/codec/chunk.h"
 #include "cache/store/fingerprint.h"
-#include "pipeline/loader/loader.h"
+#include "pipeline/source.h"
 #include <stdbool.h>
 
 typedef struct ups_cache_description {
@@ -37,7 +37,7 @@ typedef struct ups_cache_description {
     bool repair;           /* documents that are damaged are written again, and the shards of `broken` are built */
     const int64_t *broken; /* (broken_count) shards that are there, but are to be built again: each is replaced once */
     int64_t broken_count;  /* its successor is whole, so that a repair that stops half-way leaves what there was */
-    int64_t rank, ranks;   /* of the processes that build together: where among the shards this one begins; 0, 0: at the
+    int64_t rank, ranks;   /* of concurrent builders: where among the shards this one begins; 0, 0: at the
                               first, and then they find each other */
 } ups_cache_description;
 
@@ -60,7 +60,7 @@ typedef struct ups_cache_writer ups_cache_writer;
 ups_status ups_cache_writer_open(const char *directory, const ups_cache_description *description,
                                  ups_cache_writer **writer, ups_error *error);
 
-/* Claims shards for this process: about `most` samples, but at least one shard. Their samples that are yet to be put go
+/* Leases shards to this process: about `most` samples, but at least one shard. Their samples that are yet to be put go
  * to `samples` (ups_cache_writer_room of them fit). *count 0: nothing is left, or others have what is left. Samples may
  * also be put without being taken, when one process builds alone. Thread-safe. */
 ups_status ups_cache_writer_take(ups_cache_writer *writer, int64_t most, int64_t *samples, int64_t *count,
@@ -76,8 +76,8 @@ typedef struct ups_cache_writer_state {
     int64_t untaken;                         /* shards that are not done and not ours */
     int others;                              /* other processes at work in the group */
     int64_t extended_from;                   /* samples of the cache that this build extends; 0: it extends none */
-    double publishing, publishing_processor; /* seconds that shards took to be written, synced and named, and what of a
-                                                processor; both are part of what their last put took */
+    double publishing, publishing_processor; /* seconds, and CPU seconds, that writing, syncing and naming shards took;
+                                                both are part of what their last put took */
 } ups_cache_writer_state;
 ups_cache_writer_state ups_cache_writer_look(ups_cache_writer *writer); /* thread-safe */
 
@@ -92,17 +92,14 @@ const char *ups_cache_writer_directory(const ups_cache_writer *writer);
 ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
                                 ups_error *error);
 
-/* The same in parts, as frames come: begin, add × frames in their order, end; or abandon, after which the sample may be
- * put again. Begin is thread-safe, what it gives is one thread's, and end or abandon take it back. A sample put twice
- * or that there is not: UPS_ERR_ARGUMENT; end says what put says. */
-typedef struct ups_cache_putting ups_cache_putting;
-ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **putting,
-                                  ups_error *error);
-void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_putting *putting, const float *latents,
-                          int64_t frames);
-ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_putting *putting, const char *name,
-                                ups_error *error);
-void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_putting *putting); /* NULL is fine */
+/* The same in parts, as a pending entry: begin, add × frames in their order, end; or abandon, after which the sample
+ * may be put again. Begin is thread-safe, what it gives is one thread's, and end or abandon take it back. A sample put
+ * twice or that there is not: UPS_ERR_ARGUMENT; end says what put says. */
+typedef struct ups_cache_entry ups_cache_entry;
+ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_entry **entry, ups_error *error);
+void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_entry *entry, const float *latents, int64_t frames);
+ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_entry *entry, const char *name, ups_error *error);
+void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_entry *entry); /* NULL is fine */
 
 /* Leaves a sample out because its source could not be read: recorded as skipped. Thread-safe. */
 ups_status ups_cache_writer_skip(ups_cache_writer *writer, int64_t sample, ups_error *error);

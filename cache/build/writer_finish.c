@@ -1,9 +1,9 @@
 /* The end of a build: what all shards hold, summed up from the shards themselves, so that it does not matter who built
  * them. */
 #include "base/files.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <stdlib.h>
 
 /* Reads back what every shard holds, so that a resumed build reports as an undisturbed one. */
@@ -54,7 +54,7 @@ static ups_status sum_up(ups_cache_writer *writer, ups_cache_summary *summary, j
     return status;
 }
 
-/* Whoever comes last writes the same as who came first; it only need not. What dead builders left is swept away when
+/* Whoever comes last writes the same as who came first; it only need not. What expired builders left is removed when
  * nobody else is there. */
 static ups_status seal(ups_cache_writer *writer, uint64_t (*digests)[2], json_t *result, ups_error *error) {
     ups_small_array shards = ups_cache_shards_array(writer->shape);
@@ -64,7 +64,7 @@ static ups_status seal(ups_cache_writer *writer, uint64_t (*digests)[2], json_t 
     UPS_TRY(ups_writer_lock_group(writer, error));
     ups_status status = ups_small_publish_chunk(writer->directory, &shards, 0, digests, error);
     if (status == UPS_OK) status = ups_cache_seal(writer->directory, writer->attributes, result, error);
-    if (status == UPS_OK && ups_claims_look(writer->claims).count == 0) {
+    if (status == UPS_OK && ups_leases_look(writer->leases).count == 0) {
         status = ups_cache_sweep(writer->directory, true, error);
     }
     ups_writer_unlock_group(writer);

@@ -1,10 +1,10 @@
 /* Opening a group to build in it: entering its builders, laying out or extending what is there, finding the shards
  * that are complete. */
 #include "base/files.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/codec/codec.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +26,10 @@ void ups_writer_free_pending(ups_cache_shape shape, pending_shard *shard) {
 
 void ups_cache_writer_close(ups_cache_writer *writer) {
     if (!writer) return;
-    ups_claims_leave(writer->claims);
+    ups_leases_leave(writer->leases);
     while (writer->idle) {
-        ups_cache_putting *next = writer->idle->next;
-        ups_writer_free_putting(writer->idle);
+        ups_cache_entry *next = writer->idle->next;
+        ups_writer_free_entry(writer->idle);
         writer->idle = next;
     }
     for (int64_t i = 0; writer->shards && i < ups_cache_shard_count(writer->shape); i++) {
@@ -74,11 +74,11 @@ static ups_status check_description(const ups_cache_description *d, ups_error *e
                         d->task, d->split, (long long)d->samples, (long long)d->times, (long long)d->tokens,
                         (long long)d->dim);
     }
-    if (!d->codec.portable && d->times > UPS_LATENT_MOST_TIMES) {
+    if (!d->codec.portable && d->times > UPS_LATENT_MAX_TIMES) {
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "%s/%s: trajectories of %lld frames cannot be made with the codec `latent`, which has at most "
                         "%lld: take `cache.codec: portable`",
-                        d->task, d->split, (long long)d->times, (long long)UPS_LATENT_MOST_TIMES);
+                        d->task, d->split, (long long)d->times, (long long)UPS_LATENT_MAX_TIMES);
     }
     if (d->samples_per_shard > UPS_CACHE_MAX_SAMPLES_PER_SHARD) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s/%s: shards of %lld samples cannot be made; at most %d", d->task,
@@ -145,12 +145,12 @@ static void read_digests(ups_cache_writer *writer) {
     json_decref(found);
 }
 
-/* Under the claim on the group's documents, so that of several that begin together one lays out and the others check
- * what it laid. */
+/* Under the lease on the group's documents, so that of several that begin at once one makes them and the others
+ * check them. */
 static ups_status lay_out(ups_cache_writer *writer, const char *root, const ups_cache_description *d,
                           bool *shards_unknown, ups_error *error) {
     UPS_TRY(ups_writer_lock_group(writer, error));
-    ups_claims_others others = ups_claims_look(writer->claims);
+    ups_leases_others others = ups_leases_look(writer->leases);
     ups_status status = ups_cache_sweep(writer->directory, others.count == 0, error);
     ups_cache_layout layout = {.root = root,
                                .directory = writer->directory,
@@ -164,7 +164,7 @@ static ups_status lay_out(ups_cache_writer *writer, const char *root, const ups_
     return status;
 }
 
-/* A group that calls itself complete and is not (a shard was lost): readers are told before it is mended. */
+/* A group that calls itself complete and is not (a shard was lost): readers are told before it is repaired. */
 static ups_status withdraw(ups_cache_writer *writer, ups_error *error) {
     UPS_TRY(ups_writer_lock_group(writer, error));
     ups_status status = ups_cache_writer_refresh(writer, error);
@@ -179,7 +179,7 @@ static ups_status join_builders(ups_cache_writer *writer, ups_error *error) {
     char purpose[33];
     ups_fingerprint_json(writer->attributes, purpose);
     UPS_TRY(ups_make_directories(writer->directory, error));
-    return ups_claims_join(writer->directory, purpose, (ups_claims_timing){0}, &writer->claims, error);
+    return ups_leases_join(writer->directory, purpose, (ups_leases_timing){0}, &writer->leases, error);
 }
 
 /* Processes of known rank begin apart from each other: rank r at the r-th of as many equal parts. */
@@ -219,7 +219,7 @@ ups_status ups_cache_writer_open(const char *directory, const ups_cache_descript
     bool shards_unknown = false;
     if (status == UPS_OK) status = lay_out(writer, directory, d, &shards_unknown, error);
     if (status == UPS_OK) status = find_complete_shards(writer, d, shards_unknown, error);
-    /* While it is mended the group stays as it is: readers refuse what is broken in it, and nothing else. */
+    /* While it is repaired the group stays as it is: readers refuse what is broken in it, and nothing else. */
     if (status == UPS_OK && !d->repair && writer->done < writer->shape.samples) status = withdraw(writer, error);
     if (status != UPS_OK) {
         ups_cache_writer_close(writer);

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define GROUP_CLAIM "group"
+#define GROUP_LEASE "group"
 
-enum { CLAIM_BYTES = 40, LOCK_PAUSE_NS = 20000000 };
+enum { LEASE_BYTES = 40, LOCK_PAUSE_NS = 20000000 };
 
 ups_status ups_writer_lock_group(ups_cache_writer *writer, ups_error *error) {
     for (bool ours = false;;) {
-        UPS_TRY(ups_claims_take(writer->claims, GROUP_CLAIM, &ours, error));
+        UPS_TRY(ups_leases_take(writer->leases, GROUP_LEASE, &ours, error));
         if (ours) return UPS_OK;
         if (ups_cancel_requested()) {
             return ups_fail(error, UPS_ERR_CANCELLED, "%s: stopped while another process wrote its documents",
@@ -25,15 +25,16 @@ ups_status ups_writer_lock_group(ups_cache_writer *writer, ups_error *error) {
 }
 
 void ups_writer_unlock_group(ups_cache_writer *writer) {
-    ups_claims_release(writer->claims, GROUP_CLAIM);
+    ups_leases_release(writer->leases, GROUP_LEASE);
 }
 
-static void name_claim(int64_t shard, char name[CLAIM_BYTES]) {
-    snprintf(name, CLAIM_BYTES, "shard-%lld", (long long)shard);
+static void name_lease(int64_t shard, char name[LEASE_BYTES]) {
+    snprintf(name, LEASE_BYTES, "shard-%lld", (long long)shard);
 }
 
-/* A sample that is absent was skipped, and then its statistics say so (writer.c), or its shard was made when the group
- * ended before it: then the row is zero, or, when a build that was killed had come as far, that of a good sample. */
+/* A sample that is absent was skipped, and then its statistics say so (writer_put.c), or its shard was made when the
+ * group ended before it: then the row is zero, or, when a build that was killed had come as far, that of a good sample.
+ */
 static bool was_skipped(const ups_cache_statistics *row) {
     return ups_cache_statistics_bad(row) || row->minimum > row->maximum;
 }
@@ -103,9 +104,9 @@ void ups_writer_adopt(ups_cache_writer *writer, int64_t shard) {
 }
 
 void ups_writer_release_shard(ups_cache_writer *writer, int64_t shard) {
-    char name[CLAIM_BYTES];
-    name_claim(shard, name);
-    ups_claims_release(writer->claims, name);
+    char name[LEASE_BYTES];
+    name_lease(shard, name);
+    ups_leases_release(writer->leases, name);
 }
 
 /* Of a shard that nothing was put into yet. */
@@ -150,14 +151,14 @@ ups_status ups_cache_writer_take(ups_cache_writer *writer, int64_t most, int64_t
         pthread_mutex_unlock(&writer->mutex);
         if (!wanted) continue;
         if (*count > 0 && *count + ups_cache_shard_samples(writer->shape, s) > most) break;
-        char name[CLAIM_BYTES];
+        char name[LEASE_BYTES];
         bool ours, whole;
-        name_claim(s, name);
-        UPS_TRY(ups_claims_take(writer->claims, name, &ours, error));
+        name_lease(s, name);
+        UPS_TRY(ups_leases_take(writer->leases, name, &ours, error));
         if (!ours) continue;
-        UPS_TRY(adopt_if_whole(writer, s, &whole, error)); /* its claim was free because it is done */
+        UPS_TRY(adopt_if_whole(writer, s, &whole, error)); /* its lease was free because it is done */
         if (whole) {
-            ups_claims_release(writer->claims, name);
+            ups_leases_release(writer->leases, name);
             continue;
         }
         pthread_mutex_lock(&writer->mutex);
@@ -193,7 +194,7 @@ ups_status ups_cache_writer_refresh(ups_cache_writer *writer, ups_error *error) 
 
 ups_cache_writer_state ups_cache_writer_look(ups_cache_writer *writer) {
     ups_cache_writer_state state = {.samples = writer->shape.samples,
-                                    .others = ups_claims_look(writer->claims).count,
+                                    .others = ups_leases_look(writer->leases).count,
                                     .extended_from = writer->extended_from};
     pthread_mutex_lock(&writer->mutex);
     state.done = writer->done;

@@ -1,31 +1,31 @@
-/* What the parts of the writer share: opening and taking part (writer_open.c, writer_share.c), putting (writer.c),
- * finishing (writer_finish.c).
+/* What the parts of the writer share: opening and taking part (writer_open.c, writer_share.c), pending entries
+ * (writer_put.c), finishing (writer_finish.c).
  *
- * State of a sample: open → claimed (a thread encodes it) → done. State of a shard: its encoded chunks wait in `bytes`
+ * State of a sample: open → taken (a thread encodes it) → done. State of a shard: its encoded chunks wait in `bytes`
  * until `missing` reaches zero; the thread that brought the last one publishes, statistics first, so that a shard on
  * disk always has them. */
 #ifndef UPS_CACHE_BUILD_WRITER_STATE_H
 #define UPS_CACHE_BUILD_WRITER_STATE_H
 
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "cache/build/writer.h"
 #include "cache/store/group.h"
 #include <pthread.h>
 
-typedef enum sample_state { SAMPLE_OPEN, SAMPLE_CLAIMED, SAMPLE_DONE } sample_state;
+typedef enum sample_state { SAMPLE_OPEN, SAMPLE_TAKEN, SAMPLE_DONE } sample_state;
 
-/* A trajectory on its way into the cache, and what encoding it needs; a free list hands them out. */
-struct ups_cache_putting {
+/* A pending entry: a trajectory on its way into the cache, and what encoding it needs. A free list hands them out. */
+struct ups_cache_entry {
     int64_t sample, frames; /* that are here */
     ups_chunk_encoder *encoder;
     ups_cache_rounding rounding;
     ups_f16 *rounded; /* (times, tokens, dim) */
-    struct ups_cache_putting *next;
+    struct ups_cache_entry *next;
 };
 
 typedef struct pending_shard {
     int64_t missing;            /* samples not yet put */
-    bool held;                  /* its claim is ours */
+    bool held;                  /* its lease is ours */
     bool broken;                /* what is there is to be replaced, not adopted */
     uint8_t **bytes;            /* (samples_per_shard) encoded chunks, NULL: absent; allocated with the first put */
     size_t *lengths;            /* (samples_per_shard) */
@@ -43,9 +43,9 @@ struct ups_cache_writer {
     int64_t extended_from;
     uint64_t (*digests)[2]; /* of the first `digest_count` shards, with which an earlier build ended; NULL: unknown */
     int64_t digest_count;
-    ups_claims *claims;
+    ups_leases *leases;
     pthread_mutex_t mutex; /* guards all below */
-    ups_cache_putting *idle;
+    ups_cache_entry *idle;
     unsigned char *state; /* (samples) */
     int64_t done;
     double publishing, publishing_processor; /* seconds */
@@ -54,10 +54,10 @@ struct ups_cache_writer {
 };
 
 ups_status ups_writer_no_memory(const ups_cache_writer *writer, ups_error *error);
-void ups_writer_free_putting(ups_cache_putting *putting); /* NULL is fine */
+void ups_writer_free_entry(ups_cache_entry *entry); /* NULL is fine */
 void ups_writer_free_pending(ups_cache_shape shape, pending_shard *shard);
 
-/* The claim on the group's documents: waits until it is ours. UPS_ERR_CANCELLED. */
+/* The lease on the group's documents: waits until it is ours. UPS_ERR_CANCELLED. */
 ups_status ups_writer_lock_group(ups_cache_writer *writer, ups_error *error);
 void ups_writer_unlock_group(ups_cache_writer *writer);
 

@@ -2,7 +2,7 @@
 #include "cache/codec/chunk.h"
 
 #include "base/hash.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -27,9 +27,9 @@ size_t ups_chunk_raw_bytes(ups_chunk_shape shape) {
 }
 
 bool ups_chunk_may_hold(ups_chunk_codec codec, ups_chunk_shape shape, uint64_t bytes) {
-    enum { MOST_BY_BYTE = 1 << 15 }; /* zstd makes 4 bytes, and headers, of a run of 128 KiB */
+    enum { MAX_BY_BYTE = 1 << 15 }; /* zstd makes 4 bytes, and headers, of a run of 128 KiB */
     double raw = 2.0 * (double)shape.times * (double)shape.tokens * (double)shape.dim;
-    if (codec.portable) return raw <= (double)bytes * MOST_BY_BYTE;
+    if (codec.portable) return raw <= (double)bytes * MAX_BY_BYTE;
     return bytes >= ups_latent_least_bytes(shape.times, series_of(shape)) + CRC_BYTES;
 }
 

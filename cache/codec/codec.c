@@ -24,7 +24,7 @@
  * an error bound (statistics.h) leaves is on such a grid. Without a grid, 0, they are coded by the order of FP16
  * numbers. */
 #define GRID_ZERO 25 /* grid 1: of 2^−24, FP16's smallest */
-#define MOST_GRID 40
+#define MAX_GRID 40
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are little-endian; a big-endian port must swap here");
@@ -96,7 +96,7 @@ static int lowest_exponent(ups_f16 bits) {
 /* The coarsest grid that all numbers of a block are on, within 32767 steps of 0; 0: there is none, as for nearly any
  * latents, which the first few tell. Not for −0, NaN and Inf. */
 static int find_grid(const ups_f16 *latents, int64_t stride, int64_t times, int64_t here) {
-    int lowest = MOST_GRID, highest = -GRID_ZERO;
+    int lowest = MAX_GRID, highest = -GRID_ZERO;
     for (int64_t t = 0; t < times; t++) {
         for (int64_t s = 0; s < here; s++) {
             ups_f16 bits = latents[t * stride + s];
@@ -109,7 +109,7 @@ static int find_grid(const ups_f16 *latents, int64_t stride, int64_t times, int6
             if (highest - lowest > 14) return 0;
         }
     }
-    return lowest == MOST_GRID ? 0 : lowest + GRID_ZERO;
+    return lowest == MAX_GRID ? 0 : lowest + GRID_ZERO;
 }
 
 /* FP16 numbers to those whose place in the order of FP16 numbers is their multiple of the grid. */
@@ -176,7 +176,7 @@ static uint8_t *encode_block(ups_latent_encoder *encoder, const ups_f16 *latents
         int width = here - s < lanes ? (int)(here - s) : lanes;
         top = ups_rans_encode(encoder->tables, encoder->codes + s, here, times, width, state, top);
     }
-    uint8_t table[UPS_RANS_MOST_TABLE_BYTES];
+    uint8_t table[UPS_RANS_MAX_TABLE_BYTES];
     size_t table_bytes = ups_rans_write_frequencies(encoder->counts, table);
     size_t state_bytes = (size_t)lanes * sizeof *state, word_bytes = (size_t)(end - top) * sizeof *top;
     if (table_bytes + state_bytes + word_bytes >= (size_t)(times * here) * sizeof *latents)
@@ -293,7 +293,7 @@ static bool decode_block(decoder *d, const uint8_t *bytes, size_t length, int64_
         return decode_stored(at, (size_t)(end - at), times, here, to, finite);
     }
     if (*order > UPS_RANS_MAX_ORDER || (lanes != UPS_RANS_LANES && lanes != UPS_RANS_FEW_LANES)) return false;
-    if (grid > MOST_GRID) return false;
+    if (grid > MAX_GRID) return false;
     size_t table_bytes = ups_rans_read_frequencies(at, (size_t)(end - at), d->frequencies);
     uint32_t state[UPS_RANS_LANES];
     size_t state_bytes = (size_t)lanes * sizeof *state;

@@ -13,7 +13,7 @@
 #define UPS_LATENT_VERSION 3
 
 /* Frames that a trajectory has at most: the length of a block, of 64 series or more, is written in 32 bits. */
-#define UPS_LATENT_MOST_TIMES ((int64_t)((UINT32_MAX - 3) / (UPS_RANS_LANES * sizeof(ups_f16))))
+#define UPS_LATENT_MAX_TIMES ((int64_t)((UINT32_MAX - 3) / (UPS_RANS_LANES * sizeof(ups_f16))))
 
 /* Tables and buffers of one encoding thread, reused from trajectory to trajectory. NULL: out of memory. */
 typedef struct ups_latent_encoder ups_latent_encoder;

@@ -82,9 +82,9 @@ void ups_rans_normalise(ups_rans_histogram counts);
 
 /* A context without frequencies has those of the nearest one before it that has some.
  *
- * Frequencies to bytes, at most UPS_RANS_MOST_TABLE_BYTES, and back. Returns what was written or read; reading 0: there
+ * Frequencies to bytes, at most UPS_RANS_MAX_TABLE_BYTES, and back. Returns what was written or read; reading 0: there
  * is no sound table. */
-#define UPS_RANS_MOST_TABLE_BYTES (4 + UPS_RANS_CONTEXTS * (1 + 2 * UPS_RANS_USED_TOKENS))
+#define UPS_RANS_MAX_TABLE_BYTES (4 + UPS_RANS_CONTEXTS * (1 + 2 * UPS_RANS_USED_TOKENS))
 size_t ups_rans_write_frequencies(ups_rans_histogram frequencies, uint8_t *out);
 size_t ups_rans_read_frequencies(const uint8_t *bytes, size_t length, ups_rans_histogram frequencies);
 

@@ -50,7 +50,7 @@ INLINE const uint8_t *take_eight(const uint8_t *at, __m256i *state) {
 }
 
 #if !AVX512
-#define MOST_VECTORS (LANES / 8)
+#define MAX_VECTORS (LANES / 8)
 
 INLINE __m256i constant(uint32_t value) {
     return _mm256_set1_epi32((int)value);
@@ -121,7 +121,7 @@ INLINE __m256i put_token(__m256i state, __m256i frequency, __m256i start) {
 
 INLINE uint16_t *encode_vectors(bool gathers, const uint32_t *tables, const uint16_t *codes, int64_t stride,
                                 int64_t times, int vectors, uint32_t *states, uint16_t *top) {
-    __m256i state[MOST_VECTORS], entry[MOST_VECTORS];
+    __m256i state[MAX_VECTORS], entry[MAX_VECTORS];
     for (int v = 0; v < vectors; v++) state[v] = _mm256_loadu_si256((const __m256i *)states + v);
     for (int64_t t = times - 1; t >= 0; t--) {
         const uint16_t *here = codes + t * stride;
@@ -175,8 +175,8 @@ INLINE void put_sixteen(__m256i numbers, const ups_rans_frames *to, void *row, i
 
 /* What a group carries along time. Of codes those of the last two frames, by turns. */
 typedef struct group {
-    __m256i state[MOST_VECTORS], context[MOST_VECTORS], code[2][MOST_VECTORS];
-    __m256i value[MOST_VECTORS / 2], slope[MOST_VECTORS / 2];
+    __m256i state[MAX_VECTORS], context[MAX_VECTORS], code[2][MAX_VECTORS];
+    __m256i value[MAX_VECTORS / 2], slope[MAX_VECTORS / 2];
 } group;
 
 /* The tokens of a frame into `codes`, with how many more bits each code has above DECODED_EXTRA; whether any has. */

@@ -151,7 +151,7 @@ INLINE void index_row(const uint16_t *codes, const uint16_t *last, const uint16_
 
 /* A counter that is raised again waits for the last time, and the same token comes again and again: neighbours have
  * tables of their own. These do not lie a multiple of a page apart, which would look like the same place. */
-enum { MOST_TABLES = 4, TABLE = UPS_RANS_ENCODER_ENTRIES + 16 };
+enum { MAX_TABLES = 4, TABLE = UPS_RANS_ENCODER_ENTRIES + 16 };
 
 INLINE void count_into(const uint16_t *codes, int64_t times, int64_t series, int used,
                        uint32_t (*restrict tables)[TABLE]) {
@@ -172,12 +172,12 @@ INLINE void count_into(const uint16_t *codes, int64_t times, int64_t series, int
 }
 
 static void count(const uint16_t *codes, int64_t times, int64_t series, ups_rans_histogram counts) {
-    uint32_t tables[MOST_TABLES][TABLE], *sums = &counts[0][0];
+    uint32_t tables[MAX_TABLES][TABLE], *sums = &counts[0][0];
     int first = ups_rans_first_context(times) * UPS_RANS_TOKENS, entries = UPS_RANS_ENCODER_ENTRIES - first;
-    int used = times * series >= 32 * entries ? MOST_TABLES : 2; /* more are not worth clearing for a few codes */
+    int used = times * series >= 32 * entries ? MAX_TABLES : 2; /* more are not worth clearing for a few codes */
     for (int k = 0; k < used; k++) memset(tables[k] + first, 0, (size_t)entries * sizeof *tables[k]);
-    if (used == MOST_TABLES)
-        count_into(codes, times, series, MOST_TABLES, tables);
+    if (used == MAX_TABLES)
+        count_into(codes, times, series, MAX_TABLES, tables);
     else
         count_into(codes, times, series, 2, tables);
     for (int k = 0; k < used; k++)

@@ -2,7 +2,7 @@
  * ups_hdf5_leave. */
 #include "cache/inspect/export_sink.h"
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include "pipeline/hdf5/writing.h"
 #include <stdlib.h>
 #include <string.h>

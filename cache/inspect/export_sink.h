@@ -1,5 +1,5 @@
-/* What the formats of export share: trajectories come one after the other and go where the format says. Not for other
- * files than cache/export*.c. */
+/* What the formats of export share: trajectories come one after the other and go where the format says. For the
+ * export*.c files of this folder alone. */
 #ifndef UPS_CACHE_INSPECT_EXPORT_SINK_H
 #define UPS_CACHE_INSPECT_EXPORT_SINK_H
 

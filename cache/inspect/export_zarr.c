@@ -4,6 +4,7 @@
 #include "cache/inspect/export_sink.h"
 
 #include "base/hash.h"
+#include "cache/store/document.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

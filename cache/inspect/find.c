@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "cache/store/zarr.h"
 #include <errno.h>
 #include <fts.h>
@@ -136,7 +136,7 @@ char *ups_cache_foreign_entry(const char *group) {
     if (!walk) return strdup(".");
     for (FTSENT *entry; !foreign && (entry = fts_read(walk));) {
         if (entry->fts_level == FTS_ROOTLEVEL || entry->fts_info == FTS_DP) continue;
-        if (entry->fts_level == 1 && entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_CLAIMS_FOLDER) == 0) {
+        if (entry->fts_level == 1 && entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_LEASES_FOLDER) == 0) {
             fts_set(walk, entry, FTS_SKIP); /* whatever builders keep there */
         } else if (!belongs(entry)) {
             foreign = strdup(entry->fts_path + strlen(group) + 1);

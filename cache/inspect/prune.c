@@ -1,7 +1,7 @@
 #include "cache/inspect/prune.h"
 
 #include "base/files.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "cache/inspect/find.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static ups_status offer_partial(const char *path, ups_prune_list *list, ups_erro
 /* Whether a builder's record in the group changed lately. */
 static bool is_being_built(const char *directory) {
     char *folder = NULL;
-    if (asprintf(&folder, "%s/" UPS_CLAIMS_FOLDER, directory) < 0) return true;
+    if (asprintf(&folder, "%s/" UPS_LEASES_FOLDER, directory) < 0) return true;
     bool busy = ups_path_exists(folder) && age_of(ups_directory_measure(folder).newest) < QUIET_SECONDS;
     free(folder);
     return busy;

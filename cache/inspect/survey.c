@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_VALUES (INT64_C(1) << 26)
+#define MAX_VALUES (INT64_C(1) << 26)
 #define DEAD_SHARE 1e-3
 
 /* ---- indexes and statistics ---- */
@@ -132,7 +132,7 @@ static ups_status finish(ups_latent_measurement *m, const channel_sums *sums, in
 ups_status ups_latent_measure(const ups_cache_group *group, const ups_cache_survey *survey, int64_t most,
                               ups_latent_measurement *m, ups_error *error) {
     ups_chunk_shape shape = group->shape.trajectory;
-    int64_t each = shape.times * shape.tokens * shape.dim, wanted = MOST_VALUES / each;
+    int64_t each = shape.times * shape.tokens * shape.dim, wanted = MAX_VALUES / each;
     if (wanted > most) wanted = most;
     if (wanted < 1) wanted = 1;
     if (wanted > survey->present) wanted = survey->present;

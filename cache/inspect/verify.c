@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/system/cancel.h"
+#include "cache/store/document.h"
 #include "cache/store/reader.h"
 #include <math.h>
 #include <pthread.h>

@@ -2,8 +2,8 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "cache/store/arrays.h"
 #include "cache/store/fingerprint.h"
-#include "cache/store/group.h"
 #include "cache/store/statistics.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define COPY_KEY "ups_group"      /* in the attributes of the latents' document */
 #define NO_CHECK "00000000000000000000000000000000"
 
-enum { HEX_DIGITS = 32, MOST_ARRAYS = 6, MOST_BYTES = 1 << 30 };
+enum { HEX_DIGITS = 32, MAX_ARRAYS = 6, MAX_BYTES = 1 << 30 };
 
 static ups_status no_memory(const char *directory, ups_error *error) {
     return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
@@ -57,8 +57,8 @@ ups_shard_identity ups_document_identity(const json_t *attributes, int64_t shard
 
 typedef struct array_documents {
     int count;
-    const char *name[MOST_ARRAYS];
-    json_t *document[MOST_ARRAYS];
+    const char *name[MAX_ARRAYS];
+    json_t *document[MAX_ARRAYS];
 } array_documents;
 
 static void add(array_documents *all, const char *name, json_t *document) {
@@ -153,7 +153,7 @@ ups_status ups_document_check_arrays(const char *directory, const json_t *attrib
         char hex[33], *text = NULL, *path = document_path(directory, name);
         size_t length;
         ups_status status =
-            path ? ups_read_regular(path, MOST_BYTES, &text, &length, error) : no_memory(directory, error);
+            path ? ups_read_regular(path, MAX_BYTES, &text, &length, error) : no_memory(directory, error);
         if (status == UPS_OK) hash_text(text, length, hex);
         if (status == UPS_OK && (!json_is_string(wanted) || strcmp(hex, json_string_value(wanted)) != 0)) {
             status = ups_fail(error, UPS_ERR_CHECKSUM,
@@ -242,7 +242,7 @@ ups_status ups_document_read_group(const char *directory, json_t **attributes, u
     char *path = document_path(directory, NULL), *text = NULL;
     size_t length = 0;
     json_t *document = NULL;
-    ups_status status = path ? ups_read_regular(path, MOST_BYTES, &text, &length, error) : no_memory(directory, error);
+    ups_status status = path ? ups_read_regular(path, MAX_BYTES, &text, &length, error) : no_memory(directory, error);
     if (status == UPS_OK) status = ups_json_parse(path, text, length, &document, error);
     if (status == UPS_OK) status = attributes_of(document, "ups", path, attributes, error);
     if (status == UPS_OK) check_text(path, text, length, *attributes, changed);
@@ -281,7 +281,7 @@ ups_status ups_document_check_parent(const char *directory, ups_error *error) {
     json_t *document = ups_zarr_group(NULL);
     if (document) text = ups_json_text(document, &length);
     ups_status status =
-        path && text ? ups_read_regular(path, MOST_BYTES, &found, &found_length, error) : no_memory(directory, error);
+        path && text ? ups_read_regular(path, MAX_BYTES, &found, &found_length, error) : no_memory(directory, error);
     if (status == UPS_OK && (found_length != length || memcmp(found, text, length) != 0)) {
         status = ups_fail(error, UPS_ERR_FORMAT,
                           "%s: is not the document of a group without attributes that a cache has there; `ups cache "

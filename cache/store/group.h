@@ -4,7 +4,7 @@
 #ifndef UPS_CACHE_STORE_GROUP_H
 #define UPS_CACHE_STORE_GROUP_H
 
-#include "cache/store/document.h"
+#include "cache/store/arrays.h"
 #include "cache/store/fingerprint.h"
 #include "cache/store/shard.h"
 #include "cache/store/statistics.h"
@@ -31,21 +31,6 @@ typedef struct ups_cache_group {
  * UPS_ERR_STALE (another format version). On failure *group is NULL. */
 ups_status ups_cache_group_open(const char *directory, ups_cache_group **group, ups_error *error);
 void ups_cache_group_close(ups_cache_group *group); /* NULL is fine */
-
-/* Samples [shard × samples_per_shard, …) in a shard: fewer in the last. */
-int64_t ups_cache_shard_samples(ups_cache_shape shape, int64_t shard);
-
-/* The small arrays that every group has, as they are stored. */
-ups_small_array ups_cache_time_array(ups_cache_shape shape, bool per_sample);
-ups_small_array ups_cache_condition_array(ups_cache_shape shape, int parameter_count);
-ups_small_array ups_cache_source_sample_array(ups_cache_shape shape);
-ups_small_array ups_cache_shards_array(ups_cache_shape shape); /* digests of shards, of a finished group */
-
-/* attributes.ups.arrays: XXH3-128 over times, parameters and source samples, as 32 hex digits. */
-void ups_cache_hash_arrays(ups_cache_shape shape, const double *time, bool time_per_sample, const double *parameters,
-                           int parameter_count, const int64_t *source_samples, char hex[33]);
-/* attributes.ups.result.shards, the same over digests. */
-void ups_cache_hash_digests(ups_cache_shape shape, uint64_t (*digests)[2], char hex[33]);
 
 /* Reads seal and index of a shard, which must be the one that belongs there: ups_shard_read_index, and of a finished
  * group the one with which its build ended (UPS_ERR_CHECKSUM). `facts` may be NULL. */

@@ -100,11 +100,9 @@ static ups_status patchify_forward(ups_device *device, const ups_op_call *call, 
 
 /* A sample's gradient is summed in float32 by one thread, since the points at the end of an axis stand in several
  * places. */
-static ups_status field_prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                                size_t *workspace_bytes, ups_error *error) {
+static size_t field_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
     int64_t size = ups_shape_elements(call->inputs[0].shape) / call->inputs[0].shape.size[0];
-    *workspace_bytes = backward ? (size_t)(device->threads * size) * sizeof(float) : 0;
-    return UPS_OK;
+    return backward ? (size_t)(ups_cpu_threads(device) * size) * sizeof(float) : 0;
 }
 
 static void write_field_gradient(const ups_op_call *call, int64_t sample, int64_t size, float *values) {
@@ -277,9 +275,9 @@ static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_e
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(patchify) = {
-    .prepare = field_prepare, .forward = patchify_forward, .backward = patchify_backward};
-const ups_kernel UPS_CPU(gather_points) = {
-    .prepare = field_prepare, .forward = gather_forward, .backward = gather_backward};
-const ups_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
-const ups_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};
+const ups_cpu_kernel UPS_CPU(patchify) = {
+    .workspace = field_workspace, .forward = patchify_forward, .backward = patchify_backward};
+const ups_cpu_kernel UPS_CPU(gather_points) = {
+    .workspace = field_workspace, .forward = gather_forward, .backward = gather_backward};
+const ups_cpu_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
+const ups_cpu_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};

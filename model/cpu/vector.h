@@ -188,7 +188,7 @@ static inline int64_t ups_div_up(int64_t a, int64_t b) {
 
 /* Threads worth using for so many elements. */
 static inline int ups_threads_for(const ups_device *device, int64_t elements) {
-    return elements < UPS_SMALL ? 1 : device->threads;
+    return elements < UPS_SMALL ? 1 : ups_cpu_threads(device);
 }
 
 /* Rows [first, first + count) of block `block` when `rows` are cut into ups_row_blocks(rows) of nearly the same size:

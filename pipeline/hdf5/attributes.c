@@ -1,13 +1,54 @@
 /* Attributes of an HDF5 file's objects: all the simple ones in turn, or one by its name. Every call of the library
  * stands under its lock. */
-#include "base/log.h"
-#include "pipeline/hdf5/object.h"
-#include "pipeline/hdf5/text.h"
+#include "pipeline/hdf5/attributes.h"
 
+#include "base/log.h"
+#include "pipeline/hdf5/guards.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_TEXT = 1 << 20, MOST_ENTRIES = 4096 };
+enum { LONGEST_TEXT = 1 << 20, MAX_ENTRIES = 4096 };
+
+hid_t ups_hdf5_open_for_attributes(const ups_hdf5_file *file, const char *name) {
+    hid_t object = H5Oopen(file->id, *name ? name : "/", H5P_DEFAULT);
+    if (object < 0 || ups_hdf5_guard_attributes(file, object)) return object;
+    H5Oclose(object);
+    H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_ATTR, H5E_BADVALUE,
+             "one of its attributes is damaged");
+    return H5I_INVALID_HID;
+}
+
+/* Why the library could not decode an attribute in its last call, and what to do about it. */
+static void say_undecodable(ups_hdf5_file *file, char why[600]) {
+    unsigned major, minor, release;
+    char reason[300];
+    ups_hdf5_failed(&file->note, reason);
+    H5get_libversion(&major, &minor, &release);
+    if (!strstr(reason, "version")) {
+        snprintf(why, 600, "%s", reason);
+        return;
+    }
+    snprintf(
+        why, 600,
+        "%s: a later HDF5 wrote it than the %u.%u.%u that UPS uses here; have it written in an older format (h5py: "
+        "libver='v108'), or build UPS with the later HDF5",
+        reason, major, minor, release);
+}
+
+void ups_hdf5_each_attribute(ups_hdf5_file *file, hid_t object, H5A_operator2_t visit, void *context) {
+    char name[200] = "", why[600];
+    if (ups_hdf5_guard_list(object)) {
+        H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, context);
+        return;
+    }
+    if (file->told_left_out) return;
+    file->told_left_out = true;
+    say_undecodable(file, why);
+    H5Iget_name(object, name, sizeof name);
+    ups_log(UPS_LOG_WARNING, "%s: the attributes of '%s' are left out, since one of them cannot be decoded (%s)",
+            file->path, name, why);
+}
 
 /* The library's type for reading texts of a stored type of fixed length; *bytes of one in memory. Closed by the caller.
  */
@@ -120,7 +161,7 @@ static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5
     double *numbers = UPS_ARENA_ARRAY(arena, double, out->count);
     bool fine;
     if (H5Tget_class(type) == H5T_ENUM) {
-        int8_t bytes[MOST_ENTRIES];
+        int8_t bytes[MAX_ENTRIES];
         fine = H5Tget_size(type) == 1 && H5Aread(attribute, type, bytes) >= 0;
         for (int64_t i = 0; fine && i < out->count; i++) numbers[i] = bytes[i];
     } else {
@@ -135,7 +176,7 @@ static bool read_attribute(ups_hdf5_file *file, hid_t attribute, ups_arena *aren
     bool fine = type >= 0 && space >= 0;
     hssize_t count = fine ? H5Sget_simple_extent_npoints(space) : -1;
     out->present = true;
-    if (count < 0 || count > MOST_ENTRIES) fine = false;
+    if (count < 0 || count > MAX_ENTRIES) fine = false;
     out->count = fine ? count : 0;
     if (fine && count > 0) {
         H5T_class_t class = H5Tget_class(type);
@@ -161,7 +202,7 @@ ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name,
     htri_t exists = object < 0 ? -1 : H5Aexists(object, name);
     hid_t attribute = exists > 0 ? H5Aopen(object, name, H5P_DEFAULT) : -1;
     bool fine = exists == 0 || (attribute >= 0 && read_attribute(file, attribute, arena, out));
-    if (exists < 0 || (exists > 0 && attribute < 0)) ups_hdf5_undecodable(file, reason);
+    if (exists < 0 || (exists > 0 && attribute < 0)) say_undecodable(file, reason);
     if (attribute >= 0) H5Aclose(attribute);
     if (object >= 0) H5Oclose(object);
     ups_hdf5_leave();

@@ -1,5 +1,6 @@
-/* What UPS reads of an HDF5 file's own structures beside the library: numbers, their sizes, and global heaps; and what
- * went wrong when it was read. */
+/* How UPS reads bytes of an HDF5 file beside the library: numbers, their sizes, and what went wrong when they were
+ * read.
+ */
 #ifndef UPS_PIPELINE_HDF5_BYTES_H
 #define UPS_PIPELINE_HDF5_BYTES_H
 
@@ -34,10 +35,5 @@ typedef struct ups_hdf5_trouble {
 /* Reads all of what lies within the file, of `end` bytes at opening; false when it is not there any more, or refused,
  * which is noted, or does not lie within. */
 bool ups_hdf5_read(int fd, uint64_t end, uint64_t address, void *bytes, size_t length, ups_hdf5_trouble *trouble);
-
-/* Whether a global heap collection, at `address` from the start of the file of `end` bytes, is what it says; and where
- * its object `index` lies. With index 0 all of it is looked at. (Texts of variable length live there.) */
-bool ups_hdf5_find_in_heap(int fd, uint64_t end, const ups_hdf5_sizes *sizes, uint64_t address, uint64_t index,
-                           uint64_t *offset, uint64_t *bytes, ups_hdf5_trouble *trouble);
 
 #endif

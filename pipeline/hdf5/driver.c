@@ -3,13 +3,9 @@
 #include "base/files.h"
 #include "pipeline/hdf5/bytes.h"
 #include "pipeline/hdf5/elsewhere.h"
-#include "pipeline/hdf5/layout_message.h"
-#include "pipeline/hdf5/storage.h"
+#include "pipeline/hdf5/guards.h"
 #include "pipeline/storage/filters.h"
 #include <errno.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,79 +14,7 @@
 #include <H5FDdevelop.h>
 #endif
 
-/* The library is one for the process, so is the lock around it. */
-static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-static H5E_auto2_t outer_report; /* what the program had set before we entered */
-static void *outer_report_context;
-
-void ups_hdf5_enter(void) {
-    pthread_mutex_lock(&library_lock);
-    H5Eget_auto2(H5E_DEFAULT, &outer_report, &outer_report_context);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-}
-
-void ups_hdf5_leave(void) {
-    H5Eset_auto2(H5E_DEFAULT, outer_report, outer_report_context);
-    pthread_mutex_unlock(&library_lock);
-}
-
-void ups_hdf5_quiet_at_exit(void) {
-    H5dont_atexit();
-}
-
-static herr_t take_innermost(unsigned depth, const H5E_error2_t *entry, void *context) {
-    char *text = context;
-    if (depth == 0 && entry->desc) snprintf(text, 300, "%s", entry->desc);
-    return 0;
-}
-
-const char *ups_hdf5_reason(char text[300]) {
-    snprintf(text, 300, "no reason given");
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_innermost, text);
-    return text;
-}
-
-void ups_hdf5_refuse(ups_hdf5_note *note, ups_status code, const char *format, ...) {
-    if (note->refusal.code != UPS_OK) return; /* the first reason is the one told */
-    char message[sizeof note->refusal.message];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    ups_fail(&note->refusal, code, "%s", message);
-}
-
-static herr_t is_for_want_of_memory(unsigned depth, const H5E_error2_t *entry, void *context) {
-    bool *found = context;
-    *found |= entry->maj_num == H5E_RESOURCE || entry->min_num == H5E_NOSPACE || entry->min_num == H5E_CANTALLOC;
-    return 0;
-}
-
-/* A damaged file, too, may claim so much that no machine has it: what no sound one of its size needs is to be had
- * where memory is not short. */
-static bool memory_is_short(const ups_hdf5_note *note) {
-    const uint64_t sound = (uint64_t)64 << 20, most = (uint64_t)256 << 20; /* of a file of any size */
-    void *probe = malloc((size_t)(note->bytes < most - sound ? sound + note->bytes : most));
-    free(probe);
-    return !probe;
-}
-
-const char *ups_hdf5_failed(ups_hdf5_note *note, char reason[300]) {
-    bool wanted = false;
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_for_want_of_memory, &wanted);
-    ups_hdf5_reason(reason);
-    if (wanted && memory_is_short(note))
-        ups_hdf5_refuse(note, UPS_ERR_MEMORY,
-                        "the HDF5 library found no memory to read it (%s); see `ulimit -v`, and what "
-                        "else runs here",
-                        reason);
-    return reason;
-}
-
-/* ---- the driver ---------------------------------------------------------------------------------------------------
- */
-
-enum { MOST_CONTINUATIONS = 256 };
+/* ---- the driver ----------------------------------------------------------------------------------------------- */
 
 typedef struct noting_file {
     H5FD_t head; /* the library's part */
@@ -98,12 +22,7 @@ typedef struct noting_file {
     dev_t device;
     ino_t inode;
     haddr_t end_of_allocation, end_of_file;
-    ups_hdf5_sizes sizes;                            /* once the superblock has been read */
-    uint64_t largest_heap;                           /* bytes of names of the groups seen so far */
-    uint64_t names_bytes, names_address, names_free; /* of the latest; the place of its first free block */
-    uint64_t continuation[MOST_CONTINUATIONS];       /* where headers of objects go on, the latest of them, */
-    int continuations;                               /* and how many were seen */
-    int rank, axes;           /* that the latest header says its dataset, and its chunks, have; −1, 0: nothing yet */
+    ups_hdf5_sizes sizes;     /* once the superblock has been read */
     ups_hdf5_note *note, own; /* `own` where nobody gave one */
 } noting_file;
 
@@ -172,9 +91,9 @@ static int noting_compare(const H5FD_t *first, const H5FD_t *second) {
     return a->note == b->note ? 0 : (uintptr_t)a->note < (uintptr_t)b->note ? -1 : 1; /* two openings stay two files */
 }
 
-/* No H5FD_FEAT_DATA_SIEVE: the sieve buffer of HDF5 1.10 is overrun by shapes that a damaged file claims. No
- * H5FD_FEAT_ACCUMULATE_METADATA: after a failed read its accumulator is a null pointer that it copies from; and so
- * every block of metadata is read as a whole, which end_names counts on. */
+/* Two more guards: no H5FD_FEAT_DATA_SIEVE, since the sieve buffer of HDF5 1.10 is overrun by shapes that a damaged
+ * file claims; and no H5FD_FEAT_ACCUMULATE_METADATA, since after a failed read its accumulator is a null pointer that
+ * it copies from. */
 static herr_t noting_query(const H5FD_t *head, unsigned long *flags) {
     *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE | H5FD_FEAT_POSIX_COMPAT_HANDLE;
     return 0;
@@ -197,123 +116,6 @@ static herr_t noting_set_end_of_allocation(H5FD_t *head, H5FD_mem_t type, haddr_
 
 static haddr_t noting_get_end_of_file(const H5FD_t *head, H5FD_mem_t type) {
     return ((const noting_file *)head)->end_of_file;
-}
-
-/* The superblock: signature, version; of versions 0 and 1 four more and an unused byte; then how many bytes an address
- * has, and a length. It lies behind the user block. (HDF5 File Format Specification 3.0, II.) */
-static void take_sizes(noting_file *file, haddr_t start, const uint8_t *block) {
-    const uint8_t *sizes = block + (block[8] < 2 ? 13 : 9);
-    if (sizes[0] <= 8 && sizes[1] <= 8) file->sizes = (ups_hdf5_sizes){sizes[0], sizes[1], start};
-}
-
-/* A free block: the place of the next, 1 for none, and its size. Those beyond the names the library refuses itself. */
-static bool free_blocks_end(const uint8_t *names, uint64_t bytes, uint64_t first, int length) {
-    const uint64_t none = 1, each = 2 * (uint64_t)length;
-    uint64_t left = each > 0 ? bytes / each : 0;
-    for (uint64_t at = first; at != none; at = ups_hdf5_number(names + at, length)) {
-        if (at > bytes || bytes - at < each) return true;
-        if (left-- == 0) return false;
-    }
-    return true;
-}
-
-/* The names of a group lie in its local heap, and entries of its symbol table nodes say where. HDF5 1.10 follows them
- * wherever they lead. So the heap's last byte, which in a sound heap is the NUL of a name, its padding or part of a
- * free block, is made a NUL, and nodes that point beyond the largest heap of the file so far are refused, as are heaps
- * larger than the file; the library reads a group's heap first. Nor are heaps whose free blocks follow each other in a
- * circle: it would note them without end. Layout of the heap: "HEAP", version, 3 unused bytes, the size of the names,
- * the place of the first free block, their address; padded to 8 bytes. They are read with it where they follow it, and
- * else next. (III.D.) */
-static bool end_names(noting_file *file, haddr_t start, uint8_t *block, size_t size) {
-    const int length = file->sizes.length, address = file->sizes.address;
-    const size_t header = (8 + 2 * (size_t)length + (size_t)address + 7) / 8 * 8;
-    if (size >= header && memcmp(block, "HEAP", 4) == 0) {
-        const uint64_t bytes = ups_hdf5_number(block + 8, length);
-        file->names_bytes = bytes;
-        file->names_address = file->sizes.base + ups_hdf5_number(block + 8 + 2 * length, address);
-        if (bytes > file->end_of_file) return false;
-        if (bytes > file->largest_heap) file->largest_heap = bytes;
-        file->names_free = ups_hdf5_number(block + 8 + length, length);
-        const bool follow = file->names_address == start + header && bytes > 0 && bytes <= size - header;
-        if (!follow) return true;
-        block[header + bytes - 1] = 0;
-        return free_blocks_end(block + header, bytes, file->names_free, length);
-    }
-    if (size == 0 || size != file->names_bytes || start != file->names_address) return true;
-    block[size - 1] = 0;
-    return free_blocks_end(block, size, file->names_free, length);
-}
-
-/* "SNOD", version, an unused byte, how many entries (2 bytes). An entry: the name's place, the object's address, what
- * is in the last 16 bytes (4; 2: a soft link, whose text's place begins them), 4 unused, these 16. (III.B, III.C.) */
-static bool sound_node(const noting_file *file, const uint8_t *node, size_t size) {
-    enum { HEADER = 8, SOFT_LINK = 2 };
-    const size_t kind_at = (size_t)file->sizes.length + (size_t)file->sizes.address, entry = kind_at + 24;
-    uint64_t count = ups_hdf5_number(node + 6, 2);
-    for (size_t at = HEADER; count > 0 && at + entry <= size; count--, at += entry) {
-        const uint64_t name = ups_hdf5_number(node + at, file->sizes.length);
-        const uint64_t kind = ups_hdf5_number(node + at + kind_at, 4),
-                       text = ups_hdf5_number(node + at + kind_at + 8, 4);
-        if (name >= file->largest_heap || (kind == SOFT_LINK && text >= file->largest_heap)) return false;
-    }
-    return true;
-}
-
-/* Where a message says that its object's header goes on; the library reads there next, whatever size it has. */
-static void note_continuation(noting_file *file, const uint8_t *message, uint64_t length) {
-    const int address = file->sizes.address;
-    if (length < (uint64_t)address) return;
-    file->continuation[file->continuations++ % MOST_CONTINUATIONS] =
-        file->sizes.base + ups_hdf5_number(message, address);
-}
-
-/* Layouts in a header of version 1, whose chunk of messages begins `at` in the block: other versions have checksums.
- * Chunks of fewer axes than the dataset has lead to a division by 0, too. A message: type and size (2 bytes each),
- * flags, 3 unused; a dataspace: version, rank. (IV.A.1.a, IV.A.2.b) */
-static bool sound_messages(noting_file *file, const uint8_t *block, size_t size, size_t at) {
-    enum { DATASPACE = 0x01, LAYOUT = 0x08, CONTINUATION = 0x10, MESSAGE = 8, SHARED = 2 };
-    while (at + MESSAGE <= size) {
-        const uint64_t type = ups_hdf5_number(block + at, 2), length = ups_hdf5_number(block + at + 2, 2);
-        const uint8_t flags = block[at + 4];
-        at += MESSAGE;
-        if (length > size - at) return true; /* not all of it is here, or the library sees it */
-        const bool here = !(flags & SHARED);
-        if (type == DATASPACE && here && length >= 2) file->rank = block[at + 1];
-        if (type == LAYOUT && here && !ups_hdf5_sound_layout(block + at, length, file->sizes.address, &file->axes))
-            return false;
-        if (file->rank >= 0 && file->axes > 0 && file->axes != file->rank + 1) return false;
-        if (type == CONTINUATION) note_continuation(file, block + at, size - at);
-        at += length;
-    }
-    return true;
-}
-
-/* The prefix: version, unused, how many messages (2 bytes), references (4), bytes of messages (4), unused (4). */
-static bool sound_object_header(noting_file *file, haddr_t start, const uint8_t *block, size_t size) {
-    enum { PREFIX = 16 };
-    const int known = file->continuations < MOST_CONTINUATIONS ? file->continuations : MOST_CONTINUATIONS;
-    for (int i = 0; i < known; i++)
-        if (file->continuation[i] == start) return sound_messages(file, block, size, 0);
-    file->rank = -1, file->axes = 0;
-    if (block[0] != 1) return true;
-    const uint64_t bytes = ups_hdf5_number(block + 8, 4); /* more may have been read */
-    return sound_messages(file, block, bytes < size - PREFIX ? PREFIX + bytes : size, PREFIX);
-}
-
-/* Whether what was read can be given to the library. */
-static bool sound_block(noting_file *file, H5FD_mem_t type, haddr_t start, uint8_t *block, size_t size) {
-    enum { SHORTEST = 16 };
-    uint64_t offset, bytes;
-    if (size >= SHORTEST && type == H5FD_MEM_SUPER && memcmp(block, "\x89HDF\r\n\x1a\n", 8) == 0)
-        take_sizes(file, start, block);
-    if (file->sizes.length == 0) return true;
-    if (type == H5FD_MEM_LHEAP && !end_names(file, start, block, size)) return false;
-    if (size < SHORTEST) return true;
-    if (type == H5FD_MEM_OHDR && !sound_object_header(file, start, block, size)) return false;
-    if (memcmp(block, "GCOL", 4) == 0)
-        return ups_hdf5_find_in_heap(file->fd, file->end_of_file, &file->sizes, start, 0, &offset, &bytes,
-                                     &file->note->trouble);
-    return type != H5FD_MEM_BTREE || memcmp(block, "SNOD", 4) != 0 || sound_node(file, block, size);
 }
 
 #define SLIGHTLY_BEYOND ((size_t)1 << 16)
@@ -350,7 +152,9 @@ static herr_t noting_read(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t
         address += (haddr_t)got;
         size -= (size_t)got;
     }
-    return sound_block(file, type, start, buffer, whole) ? 0 : -1;
+    const bool sound =
+        ups_hdf5_guard_block(&file->sizes, file->fd, file->end_of_file, start, buffer, whole, &file->note->trouble);
+    return sound ? 0 : -1;
 }
 
 static herr_t noting_write(H5FD_t *head, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,

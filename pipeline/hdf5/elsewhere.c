@@ -153,9 +153,9 @@ static bool external_storage_is_there(dataset_search *search, hid_t dataset, hid
  */
 
 enum {
-    DEEPEST = 8,            /* virtual datasets of virtual datasets; a circle has no end */
-    MOST_SOURCES = 1 << 17, /* looked for in one dataset */
-    GAP = 64                /* numbered sources ("%b") are looked for beyond the first that is missing */
+    DEEPEST = 8,           /* virtual datasets of virtual datasets; a circle has no end */
+    MAX_SOURCES = 1 << 17, /* looked for in one dataset */
+    GAP = 64               /* numbered sources ("%b") are looked for beyond the first that is missing */
 };
 
 static bool is_there(dataset_search *search, hid_t dataset, int depth);
@@ -265,9 +265,9 @@ static bool selection_fits(dataset_search *search, hid_t source, const virtual_e
 /* Whether a source is there; where it is missing, and need not be, that alone is no reason to refuse. */
 static bool source_is_there(dataset_search *search, hid_t dataset, const char *file_name, const char *name,
                             const virtual_entry *entry, bool needed, int depth) {
-    if (++search->sources > MOST_SOURCES) {
+    if (++search->sources > MAX_SOURCES) {
         ups_hdf5_refuse(search->note, UPS_ERR_UNSUPPORTED, "dataset '%s' is virtual and has more than %d sources",
-                        search->name, (int)MOST_SOURCES);
+                        search->name, (int)MAX_SOURCES);
         return false;
     }
     char reason[300] = "there is no such file";
@@ -375,9 +375,9 @@ static bool is_there(dataset_search *search, hid_t dataset, int depth) {
 }
 
 /* The shape of a virtual dataset whose sources grow: up to the end of the shortest, or to that of the longest. */
-static int shape_by(ups_hdf5_file *file, const char *name, H5D_vds_view_t view, hsize_t shape[H5S_MAX_RANK]) {
+static int shape_by(hid_t file, const char *name, H5D_vds_view_t view, hsize_t shape[H5S_MAX_RANK]) {
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
-    hid_t dataset = access >= 0 && H5Pset_virtual_view(access, view) >= 0 ? H5Dopen2(file->id, name, access) : -1;
+    hid_t dataset = access >= 0 && H5Pset_virtual_view(access, view) >= 0 ? H5Dopen2(file, name, access) : -1;
     hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
     const int rank = space < 0 ? -1 : H5Sget_simple_extent_dims(space, shape, NULL);
     if (space >= 0) H5Sclose(space);
@@ -387,14 +387,14 @@ static int shape_by(ups_hdf5_file *file, const char *name, H5D_vds_view_t view, 
 }
 
 /* No dataset of that name may be open meanwhile: the library would take its shape. */
-static bool sources_are_of_one_length(ups_hdf5_file *file, const char *name) {
+static bool sources_are_of_one_length(hid_t file, ups_hdf5_note *note, const char *name) {
     hsize_t shortest[H5S_MAX_RANK], longest[H5S_MAX_RANK];
     const int rank = shape_by(file, name, H5D_VDS_FIRST_MISSING, shortest);
     if (rank < 0 || shape_by(file, name, H5D_VDS_LAST_AVAILABLE, longest) != rank) return true; /* met when opened */
     for (int axis = 0; axis < rank; axis++) {
         if (shortest[axis] == longest[axis]) continue;
         ups_hdf5_refuse(
-            &file->note, UPS_ERR_FORMAT,
+            note, UPS_ERR_FORMAT,
             "dataset '%s' is virtual, and along axis %d one of its sources has values for %llu entries, another for "
             "%llu: let them be of one length",
             name, axis, (unsigned long long)shortest[axis], (unsigned long long)longest[axis]);
@@ -403,17 +403,17 @@ static bool sources_are_of_one_length(ups_hdf5_file *file, const char *name) {
     return true;
 }
 
-hid_t ups_hdf5_open_dataset(ups_hdf5_file *file, const char *name) {
-    dataset_search search = {.note = &file->note, .name = name};
-    hid_t dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
+hid_t ups_hdf5_open_dataset(hid_t file, ups_hdf5_note *note, const char *name) {
+    dataset_search search = {.note = note, .name = name};
+    hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
     if (dataset < 0) return dataset;
     bool fine = is_there(&search, dataset, 0);
     if (fine && !search.unlimited) return dataset;
     H5Dclose(dataset);
-    return fine && sources_are_of_one_length(file, name) ? H5Dopen2(file->id, name, H5P_DEFAULT) : H5I_INVALID_HID;
+    return fine && sources_are_of_one_length(file, note, name) ? H5Dopen2(file, name, H5P_DEFAULT) : H5I_INVALID_HID;
 }
 
-bool ups_hdf5_all_is_there(ups_hdf5_file *file, hid_t dataset, const char *name) {
-    dataset_search search = {.note = &file->note, .name = name};
+bool ups_hdf5_all_is_there(ups_hdf5_note *note, hid_t dataset, const char *name) {
+    dataset_search search = {.note = note, .name = name};
     return is_there(&search, dataset, 0);
 }

@@ -6,7 +6,7 @@
 #ifndef UPS_PIPELINE_HDF5_ELSEWHERE_H
 #define UPS_PIPELINE_HDF5_ELSEWHERE_H
 
-#include "pipeline/hdf5/file.h"
+#include "pipeline/hdf5/library.h"
 
 /* The directory that a file may refer into: `root` where the file lies below it, otherwise the file's own directory,
  * symbolic links resolved. To be freed; NULL when there is no telling: then no other file is opened. */
@@ -21,10 +21,10 @@ void ups_hdf5_refuse_absent(ups_hdf5_note *note, const char *name);
 
 /* Whether everything is there that an open dataset keeps elsewhere, and may be read: to be asked before its dataspace,
  * since that of a virtual dataset may depend on its sources. `name` is for the message. */
-bool ups_hdf5_all_is_there(ups_hdf5_file *file, hid_t dataset, const char *name);
+bool ups_hdf5_all_is_there(ups_hdf5_note *note, hid_t dataset, const char *name);
 
 /* Opens a dataset of which all is there; else negative, and what speaks against it is noted unless it was the library
  * that could not open it. */
-hid_t ups_hdf5_open_dataset(ups_hdf5_file *file, const char *name);
+hid_t ups_hdf5_open_dataset(hid_t file, ups_hdf5_note *note, const char *name);
 
 #endif

@@ -1,8 +1,8 @@
-/* An open HDF5 file, as storage_hdf5.c (what it contains) and hdf5_map.c (where it keeps it) share it. */
+/* An open HDF5 file, as contents.c (what it contains) and map.c (where it keeps it) share it. */
 #ifndef UPS_PIPELINE_HDF5_FILE_H
 #define UPS_PIPELINE_HDF5_FILE_H
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include "pipeline/hdf5/storage.h"
 #include <time.h>
 
@@ -17,6 +17,9 @@ struct ups_hdf5_file {
     bool told_left_out; /* that attributes cannot be decoded: said once a file */
     ups_hdf5_note note;
 };
+
+/* Whether an object or attribute lies in this file: behind an external link it does not. */
+bool ups_hdf5_is_of(const ups_hdf5_file *file, hid_t part);
 
 /* ups_hdf5_map for reading at once: an array that stays with the library does not keep the file open. */
 ups_status ups_hdf5_map_for_now(ups_hdf5_file *file, const char *name, ups_arena *arena, ups_stored_array *array,

@@ -1,8 +1,8 @@
 /* Where an HDF5 file keeps a dataset: offset, or chunks with their addresses, sizes and filter masks. Asked of the
  * library once, under its lock; what comes out needs no library. What cannot be said that way is left to the library,
- * with a remark why. */
+ * with the reason. */
 #include "pipeline/hdf5/elsewhere.h"
-#include "pipeline/hdf5/object.h"
+#include "pipeline/hdf5/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,11 +81,11 @@ typedef struct mapping {
     ups_error *error;
 } mapping;
 
-static void leave_to_library(mapping *map, const char *remark) {
+static void leave_to_library(mapping *map, const char *fallback_reason) {
     map->array->storage = UPS_STORAGE_LIBRARY;
     map->array->packing = NULL; /* the library gives floats */
     map->array->swapped = false;
-    map->array->remark = remark;
+    map->array->fallback_reason = fallback_reason;
     map->array->read_through = read_through;
     map->array->library = map->file;
 }
@@ -218,7 +218,7 @@ static ups_status fail_to_find_chunks(mapping *map, const char *reason) {
         map->file->path, map->array->name, reason);
 }
 
-/* Finds one chunk: its address by H5Dread_chunk with an armed note (see hdf5_driver.h). That fails for a chunk never
+/* Finds one chunk: its address by H5Dread_chunk with an armed note (see driver.h). That fails for a chunk never
  * written. */
 static ups_status map_chunk(mapping *map, const hsize_t *start, ups_stored_chunk *chunk) {
     ups_hdf5_note *note = &map->file->note;
@@ -289,20 +289,8 @@ static ups_status map_chunk_grid(mapping *map, int64_t *count) {
     return UPS_OK;
 }
 
-/* The library lists the chunks that it reads before it looks which of them were written: gigabytes, of a few bytes of
- * file. Where all were written, each takes its place in an index or, without filters, its own bytes. */
-static ups_status check_chunk_count(mapping *map, int64_t count) {
-    enum { ALWAYS_FINE = 1 << 16, INDEX_BYTES = 8 };
-    const ups_stored_array *array = map->array;
-    if (count <= ALWAYS_FINE || (uint64_t)count <= map->file->bytes / INDEX_BYTES) return UPS_OK;
-    return ups_fail(map->error, UPS_ERR_FORMAT,
-                    "%s: dataset '%s' has %lld chunks, more than a file of %llu bytes can have written; it is damaged, "
-                    "or nearly empty: copy or generate it again",
-                    map->file->path, array->name, (long long)count, (unsigned long long)map->file->bytes);
-}
-
 static ups_status map_chunks(mapping *map, int64_t count) {
-    enum { MOST_CHUNKS = 1 << 24 }; /* 256 MiB of table */
+    enum { MAX_CHUNKS = 1 << 24 }; /* 256 MiB of table */
     if (!map_filters(map)) {
         leave_to_library(map, "a filter that only the HDF5 library knows");
         return UPS_OK;
@@ -312,7 +300,7 @@ static ups_status map_chunks(mapping *map, int64_t count) {
         leave_to_library(map, "edge chunks that are stored without filters");
         return UPS_OK;
     }
-    if (count > MOST_CHUNKS) {
+    if (count > MAX_CHUNKS) {
         leave_to_library(map, "too many chunks to list");
         return UPS_OK;
     }
@@ -361,7 +349,7 @@ static ups_status map_storage(mapping *map) {
     UPS_TRY(map_type(map, &direct));
     map->array->stored_bytes = H5Dget_storage_size(map->dataset);
     UPS_TRY(check_stored_size(map));
-    const char *remark = NULL;
+    const char *fallback_reason = NULL;
     int64_t chunks = 0;
     bool own = ups_hdf5_is_of(map->file, map->dataset);
     switch (H5Pget_layout(map->creation)) {
@@ -371,23 +359,23 @@ static ups_status map_storage(mapping *map) {
         if (own) UPS_TRY(map_chunk_grid(map, &chunks));
         break;
     case H5D_COMPACT:
-        remark = "compact storage, inside the object header";
+        fallback_reason = "compact storage, inside the object header";
         break;
     case H5D_VIRTUAL:
-        remark = "a virtual dataset";
+        fallback_reason = "a virtual dataset";
         break;
     default:
-        remark = "a storage layout that only the HDF5 library knows";
+        fallback_reason = "a storage layout that only the HDF5 library knows";
     }
-    if (!direct) remark = "a number type that only the HDF5 library knows";
-    if (!own) remark = "a dataset of another file, behind an external link";
-    if (map->file->through_library) remark = "asked for";
+    if (!direct) fallback_reason = "a number type that only the HDF5 library knows";
+    if (!own) fallback_reason = "a dataset of another file, behind an external link";
+    if (map->file->through_library) fallback_reason = "asked for";
     bool chunked = H5Pget_layout(map->creation) == H5D_CHUNKED;
-    if (remark)
-        leave_to_library(map, remark);
+    if (fallback_reason)
+        leave_to_library(map, fallback_reason);
     else
         UPS_TRY(chunked ? map_chunks(map, chunks) : map_contiguous(map));
-    return map->array->storage == UPS_STORAGE_LIBRARY && chunked ? check_chunk_count(map, chunks) : UPS_OK;
+    return UPS_OK;
 }
 
 /* With `keep` the array will be read later, so that the library's side stays open where it needs that. */
@@ -398,7 +386,7 @@ static ups_status map_dataset(ups_hdf5_file *file, const char *name, bool keep, 
     ups_status status;
     char reason[300];
     ups_hdf5_enter();
-    map.dataset = ups_hdf5_open_dataset(file, name);
+    map.dataset = ups_hdf5_open_dataset(file->id, &file->note, name);
     if (map.dataset >= 0) {
         map.type = H5Dget_type(map.dataset);
         map.space = H5Dget_space(map.dataset);

@@ -1,6 +1,6 @@
 #include "pipeline/hdf5/writing.h"
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

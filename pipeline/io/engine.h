@@ -1,4 +1,4 @@
-/* What the two I/O engines have in common; included by io.c, io_files.c, io_uring.c and io_threads.c
+/* What the two I/O engines have in common; for the files of this folder
  * alone. */
 #ifndef UPS_PIPELINE_IO_ENGINE_H
 #define UPS_PIPELINE_IO_ENGINE_H

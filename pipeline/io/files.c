@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    MOST_OPEN = 4096, /* of one engine; shards of 64 MiB that hold a quarter of a terabyte */
+    MAX_OPEN = 4096, /* of one engine; shards of 64 MiB that hold a quarter of a terabyte */
     FEWEST_OPEN = 8,
     SHARES = 4, /* of the descriptors that a process may have: several engines live at a time, beside everything else */
     NOBODY = -1
@@ -27,7 +27,7 @@ static int64_t smaller(int64_t a, int64_t b) {
 /* How many of `count` files may be open. The soft limit is raised for them as far as the hard one allows: 1024 is the
  * ordinary soft limit. */
 static int64_t room_for(int64_t count) {
-    const int64_t wished = smaller(count, MOST_OPEN);
+    const int64_t wished = smaller(count, MAX_OPEN);
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return smaller(count, FEWEST_OPEN);
     const rlim_t wanted = (rlim_t)(wished + FEWEST_OPEN) * SHARES;

@@ -11,7 +11,7 @@
  * open, and may close when nothing is in flight. Beside it, any thread may look into the page cache (ups_io_cached) and
  * copy out of it by itself (ups_io_read_now). Nothing is allocated after open.
  *
- * Of many files a bounded number are open at a time (io_files.c).
+ * Of many files a bounded number are open at a time (files.c).
  *
  * A file that changes while it is open is not served: size and time of modification are compared after every read with
  * those at opening, and a read that comes after a change fails with a sentence that says so.

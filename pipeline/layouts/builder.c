@@ -29,9 +29,9 @@ void ups_layout_set_parts(ups_layout_builder *builder, ups_layout_member *member
 
 static const char *join(ups_arena *arena, int64_t count, const char *const *names) {
     const char *text = count > 0 ? names[0] : "none";
-    enum { MOST_SHOWN = 12 };
-    for (int64_t i = 1; i < count && i < MOST_SHOWN; i++) text = ups_arena_printf(arena, "%s, %s", text, names[i]);
-    return count > MOST_SHOWN ? ups_arena_printf(arena, "%s, …", text) : text;
+    enum { MAX_SHOWN = 12 };
+    for (int64_t i = 1; i < count && i < MAX_SHOWN; i++) text = ups_arena_printf(arena, "%s, %s", text, names[i]);
+    return count > MAX_SHOWN ? ups_arena_printf(arena, "%s, …", text) : text;
 }
 
 ups_status ups_layout_set_channels(ups_layout_builder *builder, int64_t count, const char *const *names,

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_CHANNELS = 2 + UPS_MAX_GRID_DIMS };
+enum { MAX_CHANNELS = 2 + UPS_MAX_GRID_DIMS };
 
-static const char *const channel_names[MOST_CHANNELS] = {"density", "pressure", "Vx", "Vy", "Vz"};
+static const char *const channel_names[MAX_CHANNELS] = {"density", "pressure", "Vx", "Vy", "Vz"};
 
 static bool recognises(ups_hdf5_file *file) {
     for (int c = 0; c < 3; c++) {
@@ -94,7 +94,7 @@ static ups_status check_field(const ups_layout_builder *builder, const ups_store
 }
 
 /* Velocities tell how many dimensions there are; the fields' rank must agree. */
-static ups_status map_fields(ups_layout_builder *builder, ups_stored_array *fields[MOST_CHANNELS], int *dims,
+static ups_status map_fields(ups_layout_builder *builder, ups_stored_array *fields[MAX_CHANNELS], int *dims,
                              ups_error *error) {
     static const char *const meanings[] = {"(sample, t, x)", "(sample, t, x, y)", "(sample, t, x, y, z)"};
     *dims = 1;
@@ -118,8 +118,8 @@ static ups_status map_fields(ups_layout_builder *builder, ups_stored_array *fiel
 
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     static const char *const coordinate_names[] = {"x-coordinate", "y-coordinate", "z-coordinate"};
-    ups_stored_array *fields[MOST_CHANNELS] = {NULL};
-    ups_layout_part parts[MOST_CHANNELS] = {0};
+    ups_stored_array *fields[MAX_CHANNELS] = {NULL};
+    ups_layout_part parts[MAX_CHANNELS] = {0};
     ups_layout_member *member;
     int dims;
     UPS_TRY(map_fields(builder, fields, &dims, error));

@@ -21,7 +21,7 @@ typedef struct field {
     const char *const *channel_names;
 } field;
 
-enum { FIELD_COUNT = 3, MOST_CHANNELS = 3 * UPS_MAX_GRID_DIMS };
+enum { FIELD_COUNT = 3, MAX_CHANNELS = 3 * UPS_MAX_GRID_DIMS };
 
 static const char *const velocity_names[] = {"Vx", "Vy", "Vz"}, *const particle_names[] = {"particles"},
                          *const force_names[] = {"force_x", "force_y", "force_z"};
@@ -54,7 +54,7 @@ static ups_status check_shape(const ups_layout_builder *builder, const field *f,
 typedef struct flow {
     ups_layout_part parts[FIELD_COUNT];
     int part_count;
-    const char *channel_names[MOST_CHANNELS];
+    const char *channel_names[MAX_CHANNELS];
     int64_t channels;
 } flow;
 

@@ -49,8 +49,8 @@ ups_status ups_layout_open_many(const char *const *paths, int64_t count, const u
 /* For people who look into files, on a source that one of the above opened: how the layout was recognised, … */
 const char *ups_layout_reason(const ups_source *source);
 
-/* … and which stored arrays sample `index` is put together from; returns how many, at most UPS_LAYOUT_MOST_ARRAYS. */
-#define UPS_LAYOUT_MOST_ARRAYS 64
+/* … and which stored arrays sample `index` is put together from; returns how many, at most UPS_LAYOUT_MAX_ARRAYS. */
+#define UPS_LAYOUT_MAX_ARRAYS 64
 int ups_layout_arrays(const ups_source *source, int64_t index, const ups_stored_array **arrays);
 
 /* What happens at the domain's boundary in sample `index`, in words: "periodic", "outgoing", "not said"; and what the

@@ -244,10 +244,10 @@ static const char *list_dimensions(const contents *in, const ups_netcdf_variable
 
 /* Names the variables with their dimensions, and what was wanted. */
 static ups_status fail_without_fields(const contents *in, ups_error *error) {
-    enum { MOST_SHOWN = 6 };
+    enum { MAX_SHOWN = 6 };
     const char *found = NULL;
     int shown = 0;
-    for (int64_t v = 0; v < in->header->variable_count && shown < MOST_SHOWN; v++) {
+    for (int64_t v = 0; v < in->header->variable_count && shown < MAX_SHOWN; v++) {
         const ups_netcdf_variable *variable = &in->header->variables[v];
         if (variable->rank == 0 || is_auxiliary(in->header, variable)) continue;
         found = ups_arena_printf(in->builder->arena, "%s%s%.64s %s", found ? found : "", found ? ", " : "",
@@ -330,7 +330,7 @@ static ups_dtype common_dtype(const contents *in) {
 }
 
 static ups_status map_parts(contents *in, ups_dtype dtype, ups_layout_part *parts, ups_error *error) {
-    const char *names[UPS_LAYOUT_MOST_ARRAYS];
+    const char *names[UPS_LAYOUT_MAX_ARRAYS];
     for (int64_t f = 0; f < in->field_count; f++) {
         const field *one = &in->fields[f];
         ups_stored_array *array = UPS_ARENA_NEW(in->builder->arena, ups_stored_array);
@@ -426,10 +426,10 @@ static ups_status describe_fields(contents *in, ups_error *error) {
     if (!choose_shape(in)) return fail_without_fields(in, error);
     keep_fields(in);
     UPS_TRY(check_lengths(in, error));
-    if (in->field_count > UPS_LAYOUT_MOST_ARRAYS)
+    if (in->field_count > UPS_LAYOUT_MAX_ARRAYS)
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s has %lld fields on one grid; up to %d can be read together",
-                        in->builder->path, (long long)in->field_count, UPS_LAYOUT_MOST_ARRAYS);
-    ups_layout_part parts[UPS_LAYOUT_MOST_ARRAYS];
+                        in->builder->path, (long long)in->field_count, UPS_LAYOUT_MAX_ARRAYS);
+    ups_layout_part parts[UPS_LAYOUT_MAX_ARRAYS];
     ups_sample sample = {.times = length_of(in, in->shape.time),
                          .channels = in->field_count,
                          .dims = in->shape.dims,

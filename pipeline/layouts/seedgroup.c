@@ -73,11 +73,11 @@ static const char *const *name_channels(const ups_layout_builder *builder, int64
 
 static ups_status check_channels(const ups_layout_builder *builder, const char *seed, int64_t channels,
                                  ups_error *error) {
-    enum { MOST_CHANNELS = 1024 };
-    if (channels >= 1 && channels <= MOST_CHANNELS) return UPS_OK;
+    enum { MAX_CHANNELS = 1024 };
+    if (channels >= 1 && channels <= MAX_CHANNELS) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s: dataset '%s/data' has %lld channels (its last axis); 1 to %d were expected", builder->path,
-                    seed, (long long)channels, MOST_CHANNELS);
+                    seed, (long long)channels, MAX_CHANNELS);
 }
 
 static ups_status describe_seed(ups_layout_builder *builder, const char *seed, ups_error *error) {

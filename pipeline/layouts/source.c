@@ -17,13 +17,13 @@ typedef struct layout_source {
     ups_layout_file *files;
     ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
     int64_t shared_count;
-    uint64_t shared_bytes; /* at most */
+    uint64_t shared_bytes; /* at most; limits.fixed_bytes */
 } layout_source;
 
 enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
 
-#define MOST_SHARED ((uint64_t)256 << 20) /* bytes of decoded chunks that a source keeps for other samples */
-#define MOST_PLACES ((int64_t)1 << 16)    /* of them: smaller chunks cost more to find than to decode */
+#define MAX_SHARED ((uint64_t)256 << 20) /* bytes of decoded chunks that a source keeps for other samples */
+#define MAX_PLACES ((int64_t)1 << 16)    /* of them: smaller chunks cost more to find than to decode */
 
 /* ---- the source ---------------------------------------------------------------------------------------------------
  */
@@ -287,7 +287,7 @@ static void bound_part(const ups_layout_part *part, int64_t times, int64_t frame
 
 void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
     const layout_source *source = (const layout_source *)head;
-    *limits = (ups_source_limits){.shared_bytes = source->shared_bytes};
+    *limits = (ups_source_limits){.fixed_bytes = source->shared_bytes};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
@@ -331,12 +331,12 @@ static void share_chunks(layout_source *source) {
             const ups_layout_part *part = &source->members[m].parts[p];
             int64_t places = wanted_places(part);
             uint64_t each = ups_array_chunk_bytes(part->array);
-            if (places > MOST_PLACES || (uint64_t)places > MOST_SHARED / (each + 1)) return;
+            if (places > MAX_PLACES || (uint64_t)places > MAX_SHARED / (each + 1)) return;
             bytes += (uint64_t)places * each;
             count += places > 0;
         }
     }
-    if (count == 0 || bytes > MOST_SHARED) return;
+    if (count == 0 || bytes > MAX_SHARED) return;
     source->shared = UPS_ARENA_ARRAY(source->arena, ups_shared_chunks *, count);
     source->shared_bytes = bytes;
     for (int64_t m = 0; m < source->member_count; m++) {
@@ -456,10 +456,10 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     int64_t count = 0;
     for (int64_t m = 0; m < source->member_count; m++) {
         source->members[m].first = count;
-        if (source->members[m].samples > UPS_LAYOUT_MOST_SAMPLES - count)
+        if (source->members[m].samples > UPS_LAYOUT_MAX_SAMPLES - count)
             return ups_fail(error, UPS_ERR_UNSUPPORTED,
                             "%s: more than %d samples; is its first axis really the sample?",
-                            paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MOST_SAMPLES);
+                            paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MAX_SAMPLES);
         if (!size_fits(&source->members[m].sample))
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: a sample of it claims more values than memory has addresses; the file is damaged",

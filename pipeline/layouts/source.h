@@ -2,8 +2,8 @@
  * in common: all rows of one `tensor`, or one seed's group. A sample's frames are put together from parts, each a slice
  * of a stored array.
  *
- * A layout's own file (layout_tensor.c, …) recognises it and describes its members; describe, extents and decode are in
- * layout_source.c, what descriptions are made with in layout_builder.c. */
+ * A layout's own file (tensor.c, …) recognises it and describes its members; describe, extents and decode are in
+ * source.c, what descriptions are made with in builder.c. */
 #ifndef UPS_PIPELINE_LAYOUTS_SOURCE_H
 #define UPS_PIPELINE_LAYOUTS_SOURCE_H
 
@@ -11,7 +11,7 @@
 #include "pipeline/layouts/layouts.h"
 #include "pipeline/pde_parameters.h"
 
-enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MOST_SAMPLES = 10000000 };
+enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MAX_SAMPLES = 10000000 };
 
 /* One array's share in a sample. The array's axes are, in this order: the sample number, where it has one; time, where
  * it has one; axes of one entry; the grid's axes, but for those it does not vary along; and its components, which are
@@ -59,14 +59,14 @@ typedef struct ups_layout_builder {
     const char *left_out; /* what the file has that the source does not show, for people, or NULL */
 } ups_layout_builder;
 
-#define UPS_LAYOUT_MOST_SOUGHT 5
+#define UPS_LAYOUT_MAX_SOUGHT 5
 
 /* A layout: does a file look like it, and what does it hold. */
 typedef struct ups_layout {
-    const char *kind;                                  /* "pdebench.tensor" */
-    const char *title;                                 /* for people: "compressible flow" */
-    const char *reason;                                /* how it was recognised, for people */
-    const char *looks_for[UPS_LAYOUT_MOST_SOUGHT + 1]; /* objects that it needs, to say what a file lacks */
+    const char *kind;                                 /* "pdebench.tensor" */
+    const char *title;                                /* for people: "compressible flow" */
+    const char *reason;                               /* how it was recognised, for people */
+    const char *looks_for[UPS_LAYOUT_MAX_SOUGHT + 1]; /* objects that it needs, to say what a file lacks */
     bool (*recognises)(ups_hdf5_file *file);
     ups_status (*describe)(ups_layout_builder *builder, ups_error *error); /* adds the file's members */
     const ups_source_class *class;
@@ -77,7 +77,7 @@ extern const ups_layout ups_layout_tensor, ups_layout_darcy, ups_layout_seedgrou
 
 int64_t ups_layout_part_channels(const ups_layout_part *part);
 
-/* ---- what a layout's `describe` uses (layout_builder.c) ---- */
+/* ---- what a layout's `describe` uses (builder.c) ---- */
 
 /* Adds a member, zeroed but for its arena, of one sample; the pointer is valid until the next one is added. */
 ups_status ups_layout_add_member(ups_layout_builder *builder, ups_layout_member **member, ups_error *error);
@@ -114,7 +114,7 @@ ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, cons
 /* A shape as people write it: "(10, 101, 1024)". */
 const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape);
 
-/* ---- the functions of every layout's source class (layout_source.c) ---- */
+/* ---- the functions of every layout's source class (source.c) ---- */
 
 ups_status ups_layout_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
 ups_status ups_layout_source_extents(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents,

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_CHANNELS = 1024, ORDERS = 3 };
+enum { MAX_CHANNELS = 1024, ORDERS = 3 };
 
 static const char *const field_groups[ORDERS] = {"t0_fields", "t1_fields", "t2_fields"};
 
@@ -35,9 +35,9 @@ typedef struct well {
     const char *const *axis_names; /* (dims) */
     int64_t grid[UPS_MAX_GRID_DIMS];
     ups_hdf5_numbers time, coordinates[UPS_MAX_GRID_DIMS]; /* rank 2 where they vary by sample */
-    ups_layout_part parts[UPS_LAYOUT_MOST_ARRAYS];
+    ups_layout_part parts[UPS_LAYOUT_MAX_ARRAYS];
     int part_count;
-    const char *channel_names[MOST_CHANNELS];
+    const char *channel_names[MAX_CHANNELS];
     int64_t channels;
     const char *boundary;
     bool periodic;
@@ -72,11 +72,11 @@ static ups_status read_trajectory_count(well *w, ups_error *error) {
     ups_hdf5_attribute attribute;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, "", "n_trajectories", w->builder->arena, &attribute, error));
     double count = attribute.numbers && attribute.count == 1 ? attribute.numbers[0] : 0;
-    if (!(count >= 1 && count <= UPS_LAYOUT_MOST_SAMPLES && count == floor(count)))
+    if (!(count >= 1 && count <= UPS_LAYOUT_MAX_SAMPLES && count == floor(count)))
         return ups_fail(
             error, UPS_ERR_FORMAT,
             "%s: the attribute 'n_trajectories' of the root is %s; The Well's layout needs it, from 1 to %d",
-            w->builder->path, attribute.present ? "no such number" : "missing", UPS_LAYOUT_MOST_SAMPLES);
+            w->builder->path, attribute.present ? "no such number" : "missing", UPS_LAYOUT_MAX_SAMPLES);
     w->trajectories = (int64_t)count;
     return UPS_OK;
 }
@@ -157,9 +157,9 @@ static void name_components(well *w, const char *name, int order) {
 
 static ups_status add_field(well *w, const char *name, int order, ups_error *error) {
     ups_layout_builder *builder = w->builder;
-    if (w->part_count == UPS_LAYOUT_MOST_ARRAYS || w->channels + 9 > MOST_CHANNELS)
+    if (w->part_count == UPS_LAYOUT_MAX_ARRAYS || w->channels + 9 > MAX_CHANNELS)
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: more than %d fields are not read", builder->path,
-                        UPS_LAYOUT_MOST_ARRAYS);
+                        UPS_LAYOUT_MAX_ARRAYS);
     const char *path = ups_arena_printf(builder->arena, "%s/%s", field_groups[order], name);
     ups_layout_part *part = &w->parts[w->part_count];
     ups_stored_array *array;
@@ -220,7 +220,7 @@ static ups_status add_scalar(const well *w, const char *name, ups_pde_parameters
     }
     ups_hdf5_numbers numbers;
     ups_error reason = {0};
-    if (ups_hdf5_read_numbers(w->builder->file, path, UPS_LAYOUT_MOST_SAMPLES, w->builder->arena, &numbers, &reason) !=
+    if (ups_hdf5_read_numbers(w->builder->file, path, UPS_LAYOUT_MAX_SAMPLES, w->builder->arena, &numbers, &reason) !=
         UPS_OK) {
         leave_out(w, name, "no number");
         return UPS_OK;

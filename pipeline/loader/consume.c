@@ -101,7 +101,7 @@ void ups_loader_release(ups_loader *loader, const ups_batch *batch) {
     ups_ring_release(loader->ring, ups_ring_slot(loader->ring, (int)(batch - loader->batches)));
 }
 
-/* What a thread has used of a processor; 0 once it has ended. */
+/* CPU seconds of a thread; 0 once it has ended. */
 static double processor_seconds(pthread_t thread) {
     clockid_t clock;
     struct timespec used;

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "base/system/numa.h"
 #include "base/system/threads.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +29,6 @@ static ups_job *take_fetched(ups_loader *loader) {
     if (job) loader->fetched = job->next;
     pthread_mutex_unlock(&loader->lock);
     return job;
-}
-
-/* The frames decoded are the frames handed out. */
-static bool one_window_of_all(const ups_loader *loader, const ups_job *job) {
-    return loader->options.windows_per_draw == 1 && job->frames.count == loader->tasks[job->task].frames;
-}
-
-/* … and in the same type. */
-static bool decodes_in_place(const ups_loader *loader, const ups_job *job) {
-    return loader->tasks[job->task].dtype == loader->options.dtype && one_window_of_all(loader, job);
 }
 
 /* Puts the job's windows into their places; `decoded` holds job->frames. False when a NaN or Inf is among them. */
@@ -140,7 +130,9 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
 /* The job's windows are not finite: the run stops, or another sample takes their place. */
 static ups_status handle_bad(ups_decoder *decoder, ups_job *job) {
     ups_loader *loader = decoder->loader;
-    uint8_t *target = decodes_in_place(loader, job) ? ups_job_memory(loader, job) : decoder->staging;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    bool direct = task->one_window && task->dtype == loader->options.dtype;
+    uint8_t *target = direct ? ups_job_memory(loader, job) : decoder->staging;
     for (int64_t attempt = 0; attempt < MAX_REPLACEMENTS; attempt++) {
         char *line = describe_bad(loader, job);
         if (loader->options.on_bad_sample == UPS_BAD_SAMPLE_STOP) {
@@ -160,7 +152,7 @@ static ups_status handle_bad(ups_decoder *decoder, ups_job *job) {
     }
     return ups_fail(&job->error, UPS_ERR_NUMERIC,
                     "task %s: %d samples drawn in a row hold NaN or infinite values: its data needs repair first",
-                    loader->tasks[job->task].task.name, MAX_REPLACEMENTS);
+                    task->task.name, MAX_REPLACEMENTS);
 }
 
 /* Decodes the job's frames into `to`, as the type that is handed out, the shortest way there is. */
@@ -180,54 +172,21 @@ static ups_status decode_as_wanted(ups_decoder *decoder, ups_job *job, uint8_t *
     return UPS_OK;
 }
 
-static ups_status decode(ups_decoder *decoder, ups_job *job) {
-    ups_loader *loader = decoder->loader;
-    const ups_source *source = loader->tasks[job->task].task.source;
-    bool finite;
-    if (one_window_of_all(loader, job)) {
-        if (decode_as_wanted(decoder, job, ups_job_memory(loader, job), &finite) != UPS_OK)
-            return ups_job_failed(loader, job);
-    } else {
-        if (source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count, decoder->scratch,
-                                  decoder->staging, &job->error) != UPS_OK)
-            return ups_job_failed(loader, job);
-        finite = place_windows(loader, job, decoder->staging);
-    }
-    return finite ? UPS_OK : handle_bad(decoder, job);
-}
-
-/* Everything that the job needs in memory: copied out of the page cache where nobody read it yet. */
-static ups_status gather(ups_loader *loader, ups_job *job) {
-    uint8_t *to = job->straight ? ups_job_memory(loader, job) : job->buffer;
-    for (int64_t r = 0; r < job->run_count && job->unread; r++) {
+/* Copies what the page cache holds into the job's buffer. */
+static ups_status copy_runs(ups_loader *loader, ups_job *job) {
+    uint8_t *to = job->buffer;
+    for (int64_t r = 0; r < job->run_count; r++) {
         ups_run *run = &job->runs[r];
         ups_io_completion read = ups_io_read_now(loader->io, run->extent, to);
-        if (ups_io_completion_error(loader->io, &read, &job->error) != UPS_OK) return ups_job_failed(loader, job);
+        UPS_TRY(ups_io_completion_error(loader->io, &read, &job->error));
         run->bytes = read.bytes;
         to += ups_io_room(run->extent.length);
     }
-    ups_job_keep_stored(loader, job);
-    return ups_job_find_pieces(job) == UPS_OK ? UPS_OK : ups_job_failed(loader, job);
+    return UPS_OK;
 }
 
-/* Decodes the whole trajectory into its place in the store, and serves the windows from there. One that is not finite
- * is not kept: its windows may be sound all the same. */
-static ups_status fill_store(ups_decoder *decoder, ups_job *job) {
-    ups_loader *loader = decoder->loader;
-    const ups_loader_task_state *task = &loader->tasks[job->task];
-    bool finite;
-    if (decode_as_wanted(decoder, job, job->place, &finite) != UPS_OK) return ups_job_failed(loader, job);
-    ups_job_serve(loader, job, job->place, loader->options.in_place && finite);
-    ups_job_settle(loader, job, finite ? UPS_CLAIM_FILLED : UPS_CLAIM_REFUSED);
-    size_t served = (size_t)(loader->options.windows_per_draw * task->frames * task->frame_elements);
-    uint8_t *windows = ups_job_memory(loader, job);
-    if (finite || ups_convert(windows, loader->options.dtype, windows, loader->options.dtype, served)) return UPS_OK;
-    job->frames = ups_job_span(loader, job); /* what a replacement is read for */
-    return handle_bad(decoder, job);
-}
-
-/* Frames from the page cache to the slot, a piece at a time, so that the check finds them in a near cache. */
-static ups_status read_straight(ups_loader *loader, ups_job *job, bool *finite) {
+/* Copies frames from the page cache to the slot, a piece at a time, so that the check finds them in a near cache. */
+static ups_status copy_frames(ups_loader *loader, ups_job *job, bool *finite) {
     enum { PIECE = 256 << 10 };
     const ups_extent whole = job->runs[0].extent;
     const size_t element = ups_dtype_size(loader->options.dtype);
@@ -237,48 +196,79 @@ static ups_status read_straight(ups_loader *loader, ups_job *job, bool *finite) 
         uint64_t length = whole.length - at < PIECE ? whole.length - at : PIECE;
         ups_extent piece = {whole.file, whole.offset + at, length};
         ups_io_completion read = ups_io_read_now(loader->io, piece, to + at);
-        if (ups_io_completion_error(loader->io, &read, &job->error) != UPS_OK) return ups_job_failed(loader, job);
+        UPS_TRY(ups_io_completion_error(loader->io, &read, &job->error));
         *finite &= ups_convert(to + at, loader->options.dtype, to + at, loader->options.dtype, length / element);
     }
     return UPS_OK;
 }
 
-static ups_status serve(ups_decoder *decoder, ups_job *job) {
-    ups_loader *loader = decoder->loader;
-    if (ups_job_is_decoded(loader, job)) {
+/* Where a job's bytes are already frames of the batch. */
+static ups_status take_frames(ups_loader *loader, ups_job *job, bool *finite) {
+    if (job->bytes_from == UPS_BYTES_PAGE_CACHE) return copy_frames(loader, job, finite);
+    *finite = true;
+    if (job->bytes_from == UPS_BYTES_STORE)
         ups_job_serve(loader, job, job->kept, loader->options.in_place);
-        return UPS_OK;
-    }
-    bool finite;
-    if (job->straight && job->unread) {
-        UPS_TRY(read_straight(loader, job, &finite));
-        return finite ? UPS_OK : handle_bad(decoder, job);
-    }
-    UPS_TRY(gather(loader, job));
-    if (ups_job_fills_decoded(loader, job)) return fill_store(decoder, job);
-    if (!job->straight) return decode(decoder, job);
-    return place_windows(loader, job, ups_job_memory(loader, job)) ? UPS_OK : handle_bad(decoder, job);
+    else
+        *finite = place_windows(loader, job, ups_job_memory(loader, job));
+    return UPS_OK;
 }
 
-void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
-    if (job->status != UPS_OK) atomic_store(&loader->failed, true);
-    ups_job_settle(loader, job, UPS_CLAIM_DROPPED); /* nothing, unless it failed */
-    pthread_mutex_lock(&loader->lock);
-    loader->statistics.seconds_decode += seconds;
-    loader->statistics.trajectories++;
-    loader->statistics.resident += job->found;
-    if (!job->found || !ups_job_is_decoded(loader, job))
-        loader->statistics.bytes_decoded += (uint64_t)job->frames.count * ups_sample_frame_bytes(&job->sample);
-    ups_ring_part_done(loader->ring, job->slot, job->part, job->status, &job->error);
-    job->next = loader->idle;
-    loader->idle = job;
-    pthread_cond_signal(&loader->idle_some);
-    pthread_mutex_unlock(&loader->lock);
+/* Decodes the whole trajectory into its place in the store, and serves the windows from there. One that is not finite
+ * is not kept: its windows may be sound all the same. */
+static ups_status fill_store(ups_decoder *decoder, ups_job *job, bool *finite) {
+    ups_loader *loader = decoder->loader;
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    UPS_TRY(decode_as_wanted(decoder, job, job->place, finite));
+    ups_job_serve(loader, job, job->place, loader->options.in_place && *finite);
+    ups_job_settle(loader, job, *finite ? UPS_CLAIM_FILLED : UPS_CLAIM_REFUSED);
+    if (*finite) return UPS_OK;
+    size_t served = (size_t)(loader->options.windows_per_draw * task->frames * task->frame_elements);
+    uint8_t *windows = ups_job_memory(loader, job);
+    *finite = ups_convert(windows, loader->options.dtype, windows, loader->options.dtype, served);
+    job->frames = ups_job_span(loader, job); /* what a replacement is read for */
+    return UPS_OK;
+}
+
+static ups_status decode_and_gather(ups_decoder *decoder, ups_job *job, bool *finite) {
+    const ups_source *source = decoder->loader->tasks[job->task].task.source;
+    UPS_TRY(source->class->decode(source, job->index, job->frames, job->pieces, job->extent_count, decoder->scratch,
+                                  decoder->staging, &job->error));
+    *finite = place_windows(decoder->loader, job, decoder->staging);
+    return UPS_OK;
+}
+
+/* Everything that the job's frames are decoded from, in memory. */
+static ups_status bring_bytes(ups_loader *loader, ups_job *job) {
+    if (job->bytes_from == UPS_BYTES_PAGE_CACHE) UPS_TRY(copy_runs(loader, job));
+    ups_job_keep_stored(loader, job);
+    return ups_job_find_pieces(job);
+}
+
+static ups_status make_frames(ups_decoder *decoder, ups_job *job, bool *finite) {
+    ups_loader *loader = decoder->loader;
+    if (job->frames_to != UPS_FRAMES_IN_PLACE) UPS_TRY(bring_bytes(loader, job));
+    switch (job->frames_to) {
+    case UPS_FRAMES_SLOT:
+        return decode_as_wanted(decoder, job, ups_job_memory(loader, job), finite);
+    case UPS_FRAMES_STAGING:
+        return decode_and_gather(decoder, job, finite);
+    case UPS_FRAMES_STORE:
+        return fill_store(decoder, job, finite);
+    case UPS_FRAMES_IN_PLACE:
+        break;
+    }
+    return take_frames(loader, job, finite);
+}
+
+static ups_status serve(ups_decoder *decoder, ups_job *job) {
+    bool finite;
+    if (make_frames(decoder, job, &finite) != UPS_OK) return ups_job_failed(decoder->loader, job);
+    return finite ? UPS_OK : handle_bad(decoder, job);
 }
 
 static bool starts_threads(const ups_loader *loader) {
     bool any = false;
-    for (int32_t k = 0; k < loader->task_count; k++) any |= loader->tasks[k].task.source->threaded;
+    for (int32_t k = 0; k < loader->task_count; k++) any |= loader->tasks[k].task.source->limits.threaded;
     return any;
 }
 

@@ -58,7 +58,8 @@ static bool plan_batch(const ups_loader *loader, int64_t batch, batch_plan *plan
     return true;
 }
 
-void ups_loader_locate(const ups_loader *loader, int64_t position, int32_t *task, int64_t *index) {
+/* The draw at a position of the run, whichever way positions are ordered. */
+static void locate(const ups_loader *loader, int64_t position, int32_t *task, int64_t *index) {
     int64_t sample = 0;
     if (loader->sampler) {
         ups_draw draw = ups_sampler_draw(loader->sampler, position);
@@ -83,7 +84,7 @@ static void begin_batch(fetch_state *fetch, bool wait) {
     }
     int32_t task;
     int64_t index;
-    ups_loader_locate(loader, fetch->plan.draws ? fetch->plan.first : 0, &task, &index);
+    locate(loader, fetch->plan.draws ? fetch->plan.first : 0, &task, &index);
     ups_slot *slot = ups_ring_begin(loader->ring, fetch->plan.draws ? fetch->plan.draws : 1, wait);
     if (!slot) return;
     ups_batch *batch = &loader->batches[slot->number];
@@ -103,17 +104,6 @@ static ups_job *take_idle(ups_loader *loader, bool wait) {
     if (job) loader->idle = job->next;
     pthread_mutex_unlock(&loader->lock);
     return job;
-}
-
-ups_frames ups_job_span(const ups_loader *loader, const ups_job *job) {
-    const ups_loader_task_state *task = &loader->tasks[job->task];
-    const ups_window *window = ups_job_windows(loader, job);
-    int64_t first = INT64_MAX, last = 0;
-    for (int64_t w = 0; w < loader->options.windows_per_draw; w++) {
-        if (window[w].start < first) first = window[w].start;
-        if (window[w].start > last) last = window[w].start;
-    }
-    return (ups_frames){first, last - first + (task->frames - 1) * task->stride + 1};
 }
 
 /* Says which frames the windows of the draw are, and where in the slot they will lie. */
@@ -162,48 +152,59 @@ static void merge_extents(const ups_loader *loader, ups_job *job) {
     }
 }
 
-static bool keeps_stored(const ups_loader *loader, const ups_job *job) {
-    return (job->kept || job->place) &&
-           ups_store_look(loader->tasks[job->task].task.store).residency == UPS_RESIDENCY_RAM_COMPRESSED;
-}
-
 /* Bytes that are frames of the batch's type need no second copy. Around the page cache they do: reads then begin and
  * end at whole blocks, batch slots do not. */
-static bool reads_straight(const ups_loader *loader, const ups_job *job) {
+static bool bytes_are_frames(const ups_loader *loader, const ups_job *job) {
     const ups_loader_task_state *task = &loader->tasks[job->task];
     return job->sample.as_stored && !loader->options.direct && !job->place && job->extent_count == 1 &&
-           task->dtype == loader->options.dtype && loader->options.windows_per_draw == 1 &&
-           job->frames.count == task->frames;
+           task->dtype == loader->options.dtype && task->one_window;
 }
 
 /* Judged by both ends of what is to be read: a draw is read as a whole, and as a whole it leaves the cache again. */
 static bool is_cached(const ups_loader *loader, const ups_job *job) {
-    if (job->run_count == 0 || !ups_io_cached(loader->io, job->runs[0].extent)) return false;
+    if (!ups_io_cached(loader->io, job->runs[0].extent)) return false;
     return job->run_count == 1 || ups_io_cached(loader->io, job->runs[job->run_count - 1].extent);
 }
 
-static void plan_job(ups_loader *loader, ups_job *job) {
+static ups_status list_extents(const ups_loader *loader, ups_job *job, ups_frames frames, ups_extent *extents,
+                               int64_t *count) {
     const ups_source *source = loader->tasks[job->task].task.source;
+    return source->class->extents(source, job->index, frames, extents, count, &job->error);
+}
+
+/* Decides what the job does. Its sample is looked for in the task's store, or a place there is claimed for it. */
+static void plan_job(ups_loader *loader, ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
     job->submitted = job->read = job->run_count = job->extent_count = job->whole_count = 0;
     job->buffer_used = 0;
-    job->found = job->unread = job->straight = false;
+    job->bytes_from = UPS_BYTES_SOURCE;
+    job->frames_to = task->one_window ? UPS_FRAMES_SLOT : UPS_FRAMES_STAGING;
     job->place = NULL;
     job->kept = NULL;
     job->sample = (ups_sample){0};
-    job->status = ups_source_describe(source, job->index, &job->sample, &job->error);
+    job->status = ups_source_describe(task->task.source, job->index, &job->sample, &job->error);
     if (job->status != UPS_OK) return;
     choose_windows(loader, job);
-    ups_job_look_up(loader, job);
-    if (ups_job_is_decoded(loader, job)) return;
-    job->status =
-        source->class->extents(source, job->index, job->frames, job->extents, &job->extent_count, &job->error);
-    if (job->status == UPS_OK && keeps_stored(loader, job))
-        job->status = source->class->extents(source, job->index, (ups_frames){0, job->sample.times}, job->whole,
-                                             &job->whole_count, &job->error);
+    const ups_frames all = {0, job->sample.times};
+    if (task->task.store) job->kept = ups_store_find(task->task.store, job->index);
+    if (job->kept) job->bytes_from = UPS_BYTES_STORE;
+    if (task->task.store && !job->kept) job->place = ups_store_claim(task->task.store, job->index);
+    if (job->kept && task->residency == UPS_RESIDENCY_RAM) {
+        job->frames_to = UPS_FRAMES_IN_PLACE;
+        return;
+    }
+    if (job->place && task->residency == UPS_RESIDENCY_RAM) {
+        job->frames_to = UPS_FRAMES_STORE;
+        job->frames = all;
+    }
+    job->status = list_extents(loader, job, job->frames, job->extents, &job->extent_count);
+    if (job->status == UPS_OK && (job->kept || job->place) && task->residency == UPS_RESIDENCY_RAM_COMPRESSED)
+        job->status = list_extents(loader, job, all, job->whole, &job->whole_count);
     if (job->status != UPS_OK || job->kept) return;
     merge_extents(loader, job);
-    job->straight = reads_straight(loader, job);
-    job->unread = is_cached(loader, job);
+    if (job->run_count == 0) return;
+    if (bytes_are_frames(loader, job)) job->frames_to = UPS_FRAMES_IN_PLACE;
+    job->bytes_from = is_cached(loader, job) ? UPS_BYTES_PAGE_CACHE : UPS_BYTES_RING;
 }
 
 /* The next job, planned; NULL when there is none now: the slots or the jobs are all taken (with `wait` it waits), or
@@ -222,7 +223,7 @@ static ups_job *begin_job(fetch_state *fetch, bool wait) {
     job->part = fetch->next_part++;
     job->position = fetch->plan.first + job->part;
     if (fetch->next_part == fetch->plan.draws) fetch->slot = NULL;
-    ups_loader_locate(loader, job->position, &job->task, &job->index);
+    locate(loader, job->position, &job->task, &job->index);
     plan_job(loader, job);
     return job;
 }
@@ -250,25 +251,34 @@ static void pass_on(ups_loader *loader, ups_job *job) {
 }
 
 /* Queues the job's reads. False when the engine's queue is full before the last of them. */
-static bool submit(fetch_state *fetch, ups_job *job) {
+static bool queue_reads(fetch_state *fetch, ups_job *job) {
     ups_loader *loader = fetch->loader;
-    if (job->status == UPS_OK && loader->options.in_place && ups_job_is_decoded(loader, job)) {
-        hand_out(loader, job);
-        return true;
-    }
-    if (job->unread || job->run_count == 0) {
-        pass_on(loader, job);
-        return true;
-    }
+    uint8_t *memory = job->frames_to == UPS_FRAMES_IN_PLACE ? ups_job_memory(loader, job) : job->buffer;
     for (; job->submitted < job->run_count; job->submitted++) {
         ups_run *run = &job->runs[job->submitted];
         uint64_t tag = (uint64_t)job->number << 32 | (uint64_t)job->submitted;
-        uint8_t *to = job->straight ? ups_job_memory(loader, job) : job->buffer + job->buffer_used;
-        if (!ups_io_submit(loader->io, run->extent, to, tag)) return false;
+        if (!ups_io_submit(loader->io, run->extent, memory + job->buffer_used, tag)) return false;
         job->buffer_used += ups_io_room(run->extent.length);
         fetch->queued_bytes += run->extent.length;
         fetch->queued_reads++;
     }
+    return true;
+}
+
+/* Does the I/O thread's part of the job. False when the rest of it has to wait. */
+static bool submit(fetch_state *fetch, ups_job *job) {
+    switch (job->bytes_from) {
+    case UPS_BYTES_RING:
+        return queue_reads(fetch, job);
+    case UPS_BYTES_STORE:
+        if (job->frames_to != UPS_FRAMES_IN_PLACE || !fetch->loader->options.in_place) break;
+        hand_out(fetch->loader, job);
+        return true;
+    case UPS_BYTES_PAGE_CACHE:
+    case UPS_BYTES_SOURCE:
+        break;
+    }
+    pass_on(fetch->loader, job);
     return true;
 }
 

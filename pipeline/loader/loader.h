@@ -32,8 +32,6 @@ typedef struct ups_loader_task {
                                different length need one_task_per_batch */
 } ups_loader_task;
 
-typedef enum ups_on_bad_sample { UPS_BAD_SAMPLE_STOP, UPS_BAD_SAMPLE_SKIP } ups_on_bad_sample;
-
 typedef struct ups_loader_options {
     uint64_t seed;
     ups_sampler_strategy strategy;
@@ -97,7 +95,7 @@ typedef struct ups_loader_statistics {
     double seconds_decode;                 /* decoding and copying out of the page cache, summed over threads */
     double seconds_consumer;               /* the consumer waiting in ups_loader_next */
     double seconds_full;                   /* I/O waiting because all slots were full: the consumer is the bottleneck */
-    double processor_io, processor_decode; /* seconds of a processor: of the I/O thread, of the decode threads */
+    double processor_io, processor_decode; /* CPU seconds: of the I/O thread, of the decode threads */
     int64_t bad_samples;
     ups_io_engine io; /* which engine was chosen */
 } ups_loader_statistics;
@@ -116,7 +114,7 @@ typedef struct ups_loader_memory {
     uint64_t read;             /* a sample as it is stored, with room for gaps and alignment */
     int64_t reads;             /* samples being read or decoded, at most */
     uint64_t scratch, staging; /* of a decode thread */
-    uint64_t shared;           /* decoded chunks that the sources keep for other samples */
+    uint64_t fixed;            /* what the sources take however much is read */
     int64_t extents;           /* of a read, at most */
     uint64_t tables;           /* of extents and windows */
     uint64_t total;            /* bytes of all of these; stores are their owner's */

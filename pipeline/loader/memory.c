@@ -9,7 +9,7 @@
 /* Read memory beyond what keeps the decode threads busy: deep queues for small samples, no more than this for large
  * ones. */
 #define READ_AHEAD_BYTES ((uint64_t)64 << 20)
-/* Room for the gaps that merged extents carry along, and for alignment: see loader_fetch.c. */
+/* Room for the gaps that merged extents carry along, and for alignment: see fetch.c. */
 #define ROOM_PER_EXTENT (16384 + 3 * UPS_IO_ALIGNMENT)
 
 void ups_loader_fill_in(ups_loader_options *options) {
@@ -62,7 +62,7 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
         memory.scratch = larger(memory.scratch, limits->scratch_bytes);
         if (limits->extents > memory.extents) memory.extents = limits->extents;
         memory.staging = larger(memory.staging, staging_bytes(&options, load));
-        memory.shared = ups_size_sum(memory.shared, load->limits.shared_bytes);
+        memory.fixed = ups_size_sum(memory.fixed, load->limits.fixed_bytes);
     }
     memory.read = ups_io_room(memory.read);
     memory.reads = count_reads(&options, memory.read);
@@ -75,7 +75,7 @@ ups_loader_memory ups_loader_measure(const ups_loader_options *given, const ups_
     memory.tables = ups_size_sum(ups_size_product(reads, of_job), ups_size_product(windows, sizeof(ups_window)));
     const uint64_t parts[] = {
         ups_size_product(slots, ups_pages_bytes(memory.slot)), ups_pages_bytes(ups_size_product(reads, memory.read)),
-        ups_size_product((uint64_t)options.decode_threads, of_thread), memory.shared, memory.tables};
+        ups_size_product((uint64_t)options.decode_threads, of_thread), memory.fixed, memory.tables};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) memory.total = ups_size_sum(memory.total, parts[i]);
     return memory;
 }

@@ -108,7 +108,7 @@ static ups_status give_places(ups_store *store, const ups_source *source, const 
         if (status != UPS_OK) break;
         uint64_t bytes = ups_residency_bytes(store->options.residency, need);
         if (bytes == 0 || store->offset[index] != NO_PLACE) continue;
-        if (ups_size_sum(store->bytes, bytes) > store->options.most_bytes) continue;
+        if (ups_size_sum(store->bytes, bytes) > store->options.max_bytes) continue;
         store->offset[index] = store->bytes;
         store->bytes += bytes;
         store->places++;

@@ -50,7 +50,7 @@ typedef struct ups_store ups_store;
 typedef struct ups_store_options {
     ups_residency residency; /* ram or ram_compressed */
     ups_dtype dtype;         /* of decoded trajectories: the batches' */
-    uint64_t most_bytes;     /* samples are kept as long as they fit, in the order given */
+    uint64_t max_bytes;      /* samples are kept as long as they fit, in the order given */
 } ups_store_options;
 
 /* `source` is borrowed. UPS_ERR_MEMORY when the memory cannot be reserved. */

@@ -1,11 +1,10 @@
-/* What the loader's parts share: loader.c (opening), loader_memory.c (sizes), loader_fetch.c (the I/O thread),
- * loader_decode.c (the decode threads), loader_resident.c (samples that stay in memory) and loader_consume.c (the
- * consumer's side). Nobody else includes it.
+/* What the loader's parts share: open.c, memory.c (sizes), fetch.c (the I/O thread), decode.c (the decode threads),
+ * job.c (what both do with a job) and consume.c (the consumer's side). Nobody else includes it.
  *
  * The unit of work is a job: one draw, which is one part of one batch. A job goes idle → fetching (I/O thread) →
- * fetched (a queue) → decoding (one decode thread) → idle. Its buffers are its own, made once. Jobs that need no disk
- * skip a step: what the page cache holds is read by the decode thread, and a window that is handed out where it lies
- * needs no decode thread. */
+ * fetched (a queue) → decoding (one decode thread) → idle. Its buffers are its own, made once.
+ *
+ * What a job does is decided once, when it is planned: where its bytes come from and where its frames go. */
 #ifndef UPS_PIPELINE_LOADER_STATE_H
 #define UPS_PIPELINE_LOADER_STATE_H
 
@@ -24,8 +23,24 @@ typedef struct ups_loader_task_state {
     int64_t starts;         /* admissible start frames in each of its samples */
     int64_t frame_elements; /* E */
     ups_dtype dtype;
+    bool one_window;         /* the frames that a draw decodes are the frames that it hands out */
+    ups_residency residency; /* of its store; stream without one */
     bool *reported; /* (source's count) bad samples that the report has: each is there once. The consumer's own */
 } ups_loader_task_state;
+
+typedef enum ups_bytes_from {
+    UPS_BYTES_SOURCE,     /* none are fetched: the source reads by itself, or has nothing stored */
+    UPS_BYTES_RING,       /* the I/O thread reads them into the job's buffer */
+    UPS_BYTES_PAGE_CACHE, /* the decode thread copies them: no disk is needed */
+    UPS_BYTES_STORE       /* the task's store has the sample */
+} ups_bytes_from;
+
+typedef enum ups_frames_to {
+    UPS_FRAMES_SLOT,    /* decoded straight into the batch's slot */
+    UPS_FRAMES_STAGING, /* decoded into the thread's staging memory, from where the windows are gathered */
+    UPS_FRAMES_STORE,   /* the whole trajectory is decoded into its place in the store, and its windows are served */
+    UPS_FRAMES_IN_PLACE /* the bytes are frames: they are read into the slot, or served from the store */
+} ups_frames_to;
 
 /* Extents that lie together in the file and are read at once. */
 typedef struct ups_run {
@@ -45,9 +60,8 @@ typedef struct ups_job {
     int64_t extent_count, whole_count, run_count;
     int64_t submitted, read; /* runs */
     uint64_t buffer_used;
-    bool found;          /* the store had the sample before the job began */
-    bool unread;         /* the decode thread reads: the page cache has it */
-    bool straight;       /* the one run is read into the slot: bytes are frames */
+    ups_bytes_from bytes_from;
+    ups_frames_to frames_to;
     uint8_t *place;      /* in the store, claimed and to be filled; NULL: none */
     const uint8_t *kept; /* the sample in the store; NULL: it is not there */
 
@@ -122,11 +136,6 @@ struct ups_loader {
     int64_t bad_count, bad_room;
 };
 
-/* A job's way through a store. The first is the I/O thread's, at planning: sets kept or place and, where the whole
- * trajectory is to be decoded, job->frames. */
-void ups_job_look_up(ups_loader *loader, ups_job *job);
-bool ups_job_is_decoded(const ups_loader *loader, const ups_job *job);    /* kept, and needs no decoding */
-bool ups_job_fills_decoded(const ups_loader *loader, const ups_job *job); /* is to decode its trajectory into `place` */
 /* Serves the windows of a decoded trajectory: where they lie, or copied into the slot. */
 void ups_job_serve(const ups_loader *loader, ups_job *job, const uint8_t *trajectory, bool in_place);
 /* Once everything is read: moves stored bytes into the place that was claimed for them, if one was. */
@@ -141,9 +150,6 @@ ups_frames ups_job_span(const ups_loader *loader, const ups_job *job);
 
 void *ups_loader_fetch(void *loader);   /* the I/O thread */
 void *ups_loader_decode(void *decoder); /* a decode thread */
-
-/* The draw at a position of the run, whichever way positions are ordered. */
-void ups_loader_locate(const ups_loader *loader, int64_t position, int32_t *task, int64_t *index);
 
 /* The job's part of its batch's windows. */
 static inline ups_window *ups_job_windows(const ups_loader *loader, const ups_job *job) {

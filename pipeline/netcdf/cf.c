@@ -148,7 +148,7 @@ void ups_netcdf_fill(const ups_netcdf_variable *variable, ups_number number, uin
  */
 
 static void add_missing(ups_packing *packing, long double value) {
-    if (packing->missing_count == UPS_PACKING_MOST_MISSING || isnan(value)) return;
+    if (packing->missing_count == UPS_PACKING_MAX_MISSING || isnan(value)) return;
     packing->missing_count += to_element(value, packing->number, packing->missing[packing->missing_count]);
 }
 

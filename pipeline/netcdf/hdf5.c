@@ -1,12 +1,12 @@
 #include "pipeline/netcdf/hdf5.h"
 
+#include "pipeline/hdf5/attributes.h"
 #include "pipeline/hdf5/elsewhere.h"
-#include "pipeline/hdf5/object.h"
-#include "pipeline/hdf5/text.h"
+#include "pipeline/hdf5/guards.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DATASETS = 1 << 16, MOST_RANK = 32, LARGEST_ATTRIBUTE = 1 << 20 };
+enum { MAX_DATASETS = 1 << 16, MAX_RANK = 32, LARGEST_ATTRIBUTE = 1 << 20 };
 
 /* One dataset of the root group, as it is found out. */
 typedef struct found_dataset {
@@ -16,7 +16,7 @@ typedef struct found_dataset {
     int64_t dim_id;       /* _Netcdf4Dimid, or −1 */
     int64_t number;       /* of the dimension */
     hobj_ref_t reference; /* as others refer to it */
-    hsize_t shape[MOST_RANK];
+    hsize_t shape[MAX_RANK];
     int64_t *dimensions; /* (rank): numbers, −1 while unknown */
     bool unlimited;      /* along its first axis */
     ups_netcdf_variable description;
@@ -183,7 +183,7 @@ static void note_use(description *to, const scale_use *use, int64_t dimension) {
 }
 
 static void read_uses(description *to, hid_t scale, int64_t dimension) {
-    enum { MOST_USES = LARGEST_ATTRIBUTE / (int)sizeof(scale_use) };
+    enum { MAX_USES = LARGEST_ATTRIBUTE / (int)sizeof(scale_use) };
     if (H5Aexists(scale, "REFERENCE_LIST") <= 0) return;
     hid_t attribute = H5Aopen(scale, "REFERENCE_LIST", H5P_DEFAULT);
     if (attribute < 0) return;
@@ -192,7 +192,7 @@ static void read_uses(description *to, hid_t scale, int64_t dimension) {
     H5Tinsert(wanted, "dataset", HOFFSET(scale_use, dataset), H5T_STD_REF_OBJ);
     H5Tinsert(wanted, "dimension", HOFFSET(scale_use, axis), H5T_NATIVE_UINT);
     hssize_t count = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-    if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND && count > 0 && count <= MOST_USES) {
+    if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND && count > 0 && count <= MAX_USES) {
         scale_use *uses = calloc((size_t)count, sizeof *uses);
         if (uses && H5Aread(attribute, wanted, uses) >= 0) {
             for (hssize_t i = 0; i < count; i++) note_use(to, &uses[i], dimension);
@@ -239,7 +239,7 @@ static bool find_dimensions(const description *to, hid_t dataset, found_dataset 
 
 static herr_t take_name(hid_t group, const char *name, const H5L_info_t *info, void *context) {
     description *to = context;
-    if (to->name_count == MOST_DATASETS) return -1;
+    if (to->name_count == MAX_DATASETS) return -1;
     if (to->name_count == to->name_capacity) {
         int64_t capacity = to->name_capacity ? 2 * to->name_capacity : 64;
         const char **names = realloc(to->names, (size_t)capacity * sizeof *names);
@@ -265,12 +265,12 @@ static bool is_scale(const description *to, hid_t dataset) {
 static bool examine(const description *to, hid_t dataset, const char *name, found_dataset *found) {
     static const char hidden[] = "_nc4_non_coord_"; /* before a variable that only shares a dimension's name */
     *found = (found_dataset){.name = name, .dim_id = -1};
-    const bool all_there = ups_hdf5_all_is_there(to->file, dataset, name); /* else the file is refused */
+    const bool all_there = ups_hdf5_all_is_there(&to->file->note, dataset, name); /* else the file is refused */
     hid_t type = H5Dget_type(dataset), space = all_there ? H5Dget_space(dataset) : H5I_INVALID_HID;
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
-    bool usable = type >= 0 && rank >= 0 && rank <= MOST_RANK;
+    bool usable = type >= 0 && rank >= 0 && rank <= MAX_RANK;
     if (usable) {
-        hsize_t most[MOST_RANK] = {0};
+        hsize_t most[MAX_RANK] = {0};
         if (rank > 0) H5Sget_simple_extent_dims(space, found->shape, most);
         found->dimensions = UPS_ARENA_ARRAY(to->arena, int64_t, rank + 1);
         for (int axis = 0; axis < rank; axis++) {

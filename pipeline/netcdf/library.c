@@ -2,7 +2,7 @@
 
 #if defined(UPS_HAVE_NETCDF)
 
-#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/library.h"
 #include <errno.h>
 #include <netcdf.h>
 
@@ -66,14 +66,14 @@ static ups_status read_through(const ups_stored_array *array, const ups_region *
 }
 
 ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
-                                       const char *remark, ups_arena *arena, ups_stored_array *array,
+                                       const char *fallback_reason, ups_arena *arena, ups_stored_array *array,
                                        ups_error *error) {
     library_variable *variable = UPS_ARENA_NEW(arena, library_variable);
     *variable = (library_variable){
         .path = ups_arena_strdup(arena, path), .name = ups_arena_strdup(arena, name), .opened = *opened};
     array->storage = UPS_STORAGE_LIBRARY;
     array->swapped = false;
-    array->remark = remark;
+    array->fallback_reason = fallback_reason;
     array->read_through = read_through;
     array->library = variable;
     return UPS_OK;
@@ -86,13 +86,13 @@ const char *ups_netcdf_library_version(void) {
 }
 
 ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
-                                       const char *remark, ups_arena *arena, ups_stored_array *array,
+                                       const char *fallback_reason, ups_arena *arena, ups_stored_array *array,
                                        ups_error *error) {
     return ups_fail(
         error, UPS_ERR_UNSUPPORTED,
         "%s: variable '%s' would have to be read by the NetCDF-C library (%s), which this build is without: "
         "install it (Debian: libnetcdf-dev) and build UPS again",
-        path, name, remark);
+        path, name, fallback_reason);
 }
 
 #endif

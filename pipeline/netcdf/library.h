@@ -11,10 +11,11 @@
 /* Its version as it tells it, "4.9.0 of …", or NULL when this build is without it. */
 const char *ups_netcdf_library_version(void);
 
-/* Makes NetCDF-C read `array`, which is variable `name` of the file at `path`, and says in `remark` why. The file is
- * opened anew for each read, which is UPS_ERR_STALE when it is not, or no longer, as it was `opened`.
+/* Makes NetCDF-C read `array`, which is variable `name` of the file at `path`, and says in `fallback_reason` why. The
+ * file is opened anew for each read, which is UPS_ERR_STALE when it is not, or no longer, as it was `opened`.
  * UPS_ERR_UNSUPPORTED when this build is without the library. */
 ups_status ups_netcdf_leave_to_library(const char *path, const struct stat *opened, const char *name,
-                                       const char *remark, ups_arena *arena, ups_stored_array *array, ups_error *error);
+                                       const char *fallback_reason, ups_arena *arena, ups_stored_array *array,
+                                       ups_error *error);
 
 #endif

@@ -189,14 +189,14 @@ static ups_status map_classic(ups_netcdf_file *file, const ups_netcdf_variable *
 /* Chunks for the places along the first axis that were never written. */
 static ups_status append_unwritten(const ups_netcdf_file *file, const ups_netcdf_variable *variable, int64_t length,
                                    ups_arena *arena, ups_stored_array *array, ups_error *error) {
-    enum { MOST_CHUNKS = 1 << 24 };
+    enum { MAX_CHUNKS = 1 << 24 };
     int64_t rows = (length + array->chunk_shape[0] - 1) / array->chunk_shape[0], row_chunks = 1;
     for (int axis = 1; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
-    if (row_chunks > 0 && rows > MOST_CHUNKS / row_chunks)
+    if (row_chunks > 0 && rows > MAX_CHUNKS / row_chunks)
         return ups_fail(error, UPS_ERR_FORMAT,
                         "%s: variable '%s' would have more than %d chunks, had it %lld entries along its unlimited "
                         "dimension; the file is damaged",
-                        file->path, variable->name, MOST_CHUNKS, (long long)length);
+                        file->path, variable->name, MAX_CHUNKS, (long long)length);
     int64_t written = array->chunk_grid[0] * row_chunks;
     ups_stored_chunk *chunks = UPS_ARENA_ARRAY(arena, ups_stored_chunk, rows * row_chunks + 1);
     if (written) memcpy(chunks, array->chunks, (size_t)written * sizeof *chunks);
@@ -275,7 +275,7 @@ static ups_status map_any(ups_netcdf_file *file, const ups_netcdf_variable *vari
         return ups_fail(
             error, UPS_ERR_UNSUPPORTED,
             "%s: variable '%s' has the attribute _Unsigned, which a library that reads it (%s) does not heed",
-            file->path, variable->name, array->remark);
+            file->path, variable->name, array->fallback_reason);
     return UPS_OK;
 }
 

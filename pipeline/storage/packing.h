@@ -31,7 +31,7 @@ const char *ups_number_name(ups_number number); /* as NumPy has it: "int16" */
 /* What it is unpacked to: float32 where that holds every value (float32, integers of 8 and 16 bits), else float64. */
 ups_dtype ups_number_dtype(ups_number number);
 
-#define UPS_PACKING_MOST_MISSING 16
+#define UPS_PACKING_MAX_MISSING 16
 
 typedef struct ups_packing {
     ups_number number;
@@ -41,7 +41,7 @@ typedef struct ups_packing {
      * want single-precision arithmetic. */
     bool scale_single, offset_single;
     int missing_count;
-    uint8_t missing[UPS_PACKING_MOST_MISSING][8]; /* each a `number` in this machine's byte order */
+    uint8_t missing[UPS_PACKING_MAX_MISSING][8]; /* each a `number` in this machine's byte order */
     bool has_least, has_greatest;
     uint8_t least[8], greatest[8]; /* the valid range, both ends included; likewise */
 } ups_packing;

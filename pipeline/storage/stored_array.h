@@ -45,9 +45,9 @@ typedef struct ups_stored_array {
     uint8_t fill[8];            /* the fill value, one element in stored byte order */
     uint64_t stored_bytes;      /* what the file spends on it */
     ups_storage storage;
-    const char *remark;     /* why it is read through the library, or NULL */
-    uint64_t offset;        /* contiguous, records: of the first byte */
-    uint64_t record_stride; /* records: bytes from one to the next */
+    const char *fallback_reason; /* why it is read through the library, or NULL */
+    uint64_t offset;             /* contiguous, records: of the first byte */
+    uint64_t record_stride;      /* records: bytes from one to the next */
     int64_t chunk_shape[UPS_ARRAY_MAX_RANK],
         chunk_grid[UPS_ARRAY_MAX_RANK]; /* chunked: elements of one, chunks along each axis */
     ups_stored_chunk *chunks;           /* (chunk_grid), row-major */

@@ -247,7 +247,7 @@ static void the_order_chosen_is_the_one_that_fits(void **state) {
 static void frequencies_come_back_and_unsound_ones_are_refused(void **state) {
     static ups_rans_histogram counts, back;
     ups_random stream = ups_random_stream(9, UPS_RANDOM_TEST, 0);
-    uint8_t bytes[UPS_RANS_MOST_TABLE_BYTES];
+    uint8_t bytes[UPS_RANS_MAX_TABLE_BYTES];
     for (int c = 0; c < UPS_RANS_CONTEXTS; c++)
         for (int i = 0; i < UPS_RANS_USED_TOKENS; i++)
             counts[c][i] = c % 3 == 1   ? 0

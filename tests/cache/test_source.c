@@ -1,6 +1,7 @@
 /* The cache as a source: what the loader sees, and what it refuses to see. */
 #include "base/arena.h"
 #include "base/files.h"
+#include "cache/store/document.h"
 #include "cache/store/group.h"
 #include "cache/store/source.h"
 #include "fixture.h"

@@ -338,22 +338,22 @@ static void trajectories_may_come_in_parts_and_be_given_up(void **state) {
     char *whole = fixture_directory(), *parts = fixture_directory();
     ups_cache_description d = usual();
     ups_cache_writer *writer;
-    ups_cache_putting *putting;
+    ups_cache_entry *entry;
     ups_error error;
     float latents[(TIMES + 1) * TOKENS * DIM] = {0};
     assert_int_equal(fixture_build(whole, &d, 1, &error), UPS_OK);
     assert_int_equal(ups_cache_writer_open(parts, &d, &writer, &error), UPS_OK);
     for (int64_t i = 0; i < SAMPLES; i++) {
         fixture_latents(i, TIMES, TOKENS, DIM, latents);
-        assert_int_equal(ups_cache_writer_begin(writer, i, &putting, &error), UPS_OK);
-        ups_cache_writer_add(writer, putting, latents + TOKENS * DIM, 3); /* something else */
-        ups_cache_writer_abandon(writer, putting);
-        assert_int_equal(ups_cache_writer_begin(writer, i, &putting, &error), UPS_OK);
+        assert_int_equal(ups_cache_writer_begin(writer, i, &entry, &error), UPS_OK);
+        ups_cache_writer_add(writer, entry, latents + TOKENS * DIM, 3); /* something else */
+        ups_cache_writer_abandon(writer, entry);
+        assert_int_equal(ups_cache_writer_begin(writer, i, &entry, &error), UPS_OK);
         for (int64_t t = 0, next; t < TIMES; t = next) {
             next = t + 1 + i % 4 < TIMES ? t + 1 + i % 4 : TIMES;
-            ups_cache_writer_add(writer, putting, latents + t * TOKENS * DIM, next - t);
+            ups_cache_writer_add(writer, entry, latents + t * TOKENS * DIM, next - t);
         }
-        assert_int_equal(ups_cache_writer_end(writer, putting, "x", &error), UPS_OK);
+        assert_int_equal(ups_cache_writer_end(writer, entry, "x", &error), UPS_OK);
     }
     assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
     ups_cache_writer_close(writer);
@@ -366,14 +366,14 @@ static void other_frames_than_a_trajectory_has_are_refused(void **state) {
     char *directory = fixture_directory();
     ups_cache_description d = usual();
     ups_cache_writer *writer;
-    ups_cache_putting *putting;
+    ups_cache_entry *entry;
     ups_error error;
     float latents[(TIMES + 5) * TOKENS * DIM] = {0};
     assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_OK);
     for (int frames = TIMES - 1; frames <= TIMES + 5; frames += 6) {
-        assert_int_equal(ups_cache_writer_begin(writer, frames > TIMES, &putting, &error), UPS_OK);
-        ups_cache_writer_add(writer, putting, latents, frames);
-        assert_int_equal(ups_cache_writer_end(writer, putting, "wave 7", &error), UPS_ERR_ARGUMENT);
+        assert_int_equal(ups_cache_writer_begin(writer, frames > TIMES, &entry, &error), UPS_OK);
+        ups_cache_writer_add(writer, entry, latents, frames);
+        assert_int_equal(ups_cache_writer_end(writer, entry, "wave 7", &error), UPS_ERR_ARGUMENT);
         assert_non_null(strstr(error.message, "wave 7"));
     }
     ups_cache_writer_close(writer);

@@ -66,7 +66,7 @@ static void decode_blocks(const request *wanted, fuzz_input *input) {
     int64_t per_block = fuzz_from_1_to(input, series < 256 ? series : 256);
     int64_t blocks = (series + per_block - 1) / per_block;
     if (blocks > MOST_BLOCKS) return;
-    size_t most = 2 + UPS_RANS_MOST_TABLE_BYTES + 4 * UPS_RANS_LANES + MOST_WORD_BYTES;
+    size_t most = 2 + UPS_RANS_MAX_TABLE_BYTES + 4 * UPS_RANS_LANES + MOST_WORD_BYTES;
     uint8_t *chunk = calloc(1, 8 + (size_t)blocks * (4 + most)), *at = chunk + 8 + blocks * 4;
     FUZZ_CHECK(chunk);
     uint32_t header[2] = {UPS_LATENT_VERSION, (uint32_t)per_block};

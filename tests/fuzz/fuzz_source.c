@@ -56,8 +56,8 @@ void fuzz_read_simulation(const uint8_t *bytes, size_t length, bool through_libr
         ups_sample sample;
         FUZZ_CHECK(ups_source_describe(source, index, &sample, &error) == UPS_OK);
         look_at(source, &sample);
-        const ups_stored_array *arrays[UPS_LAYOUT_MOST_ARRAYS];
-        FUZZ_CHECK(ups_layout_arrays(source, index, arrays) <= UPS_LAYOUT_MOST_ARRAYS);
+        const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
+        FUZZ_CHECK(ups_layout_arrays(source, index, arrays) <= UPS_LAYOUT_MAX_ARRAYS);
         FUZZ_CHECK(ups_layout_boundary(source, index) != NULL);
         size_t frame_bytes = ups_sample_frame_bytes(&sample);
         if (frame_bytes == 0 || frame_bytes > MOST_BYTES) continue;

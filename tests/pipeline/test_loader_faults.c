@@ -193,7 +193,7 @@ static void a_failed_read_leaves_nothing_in_a_store(void **state) {
     for (int ram = 0; ram < 2; ram++) {
         ups_store_options kept = {.residency = ram ? UPS_RESIDENCY_RAM : UPS_RESIDENCY_RAM_COMPRESSED,
                                   .dtype = UPS_F32,
-                                  .most_bytes = UINT64_MAX};
+                                  .max_bytes = UINT64_MAX};
         ups_store *store = NULL;
         assert_int_equal(ups_store_open(source, NULL, 0, &kept, &store, NULL), UPS_OK);
         for (int64_t at = 0; at < 5; at++) {

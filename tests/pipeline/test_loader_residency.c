@@ -19,7 +19,7 @@
 static const ups_residency kinds[] = {UPS_RESIDENCY_RAM_COMPRESSED, UPS_RESIDENCY_RAM};
 
 static ups_store *open_store(const ups_source *source, ups_residency how, ups_dtype dtype, uint64_t most) {
-    ups_store_options options = {.residency = how, .dtype = dtype, .most_bytes = most};
+    ups_store_options options = {.residency = how, .dtype = dtype, .max_bytes = most};
     ups_store *store = NULL;
     ups_error error = {0};
     if (ups_store_open(source, NULL, 0, &options, &store, &error) != UPS_OK) fail_msg("%s", error.message);
@@ -294,12 +294,12 @@ static void sizes_beyond_all_memory_are_streamed_and_never_kept_in_little(void *
     assert_int_equal(ups_residency_choose(UPS_RESIDENCY_AUTO, need, (uint64_t)1 << 50), UPS_RESIDENCY_STREAM);
     static const ups_residency kept[] = {UPS_RESIDENCY_RAM, UPS_RESIDENCY_RAM_COMPRESSED};
     for (int i = 0; i < 2; i++) {
-        ups_store_options options = {.residency = kept[i], .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+        ups_store_options options = {.residency = kept[i], .dtype = UPS_F32, .max_bytes = UINT64_MAX};
         ups_store *store = NULL;
         ups_error error = {0};
         assert_int_equal(ups_store_open(&source, NULL, 0, &options, &store, &error), UPS_ERR_MEMORY);
         assert_non_null(strstr(error.message, "of memory to keep samples in; `residency: stream` needs none"));
-        options.most_bytes = (uint64_t)1 << 50;
+        options.max_bytes = (uint64_t)1 << 50;
         assert_int_equal(ups_store_open(&source, NULL, 0, &options, &store, &error), UPS_OK);
         assert_int_equal(ups_store_look(store).places, 0);
         ups_store_close(store);

@@ -113,7 +113,7 @@ static void samples_that_share_chunks_are_loaded_as_they_were_written(void **sta
     ups_error error;
     ups_source *source = NULL;
     assert_int_equal(ups_layout_open(path, NULL, &source, &error), UPS_OK);
-    assert_true(source->limits.shared_bytes > 0);
+    assert_true(source->limits.fixed_bytes > 0);
     for (int sequential = 0; sequential < 2; sequential++) {
         ups_loader_options options = {.batch = 2,
                                       .dtype = UPS_F32,

@@ -229,6 +229,47 @@ def test_a_file_with_a_user_block_in_front_is_read_at_the_right_place(ways, scra
         assert same(dump(path, 2, way), values[2][..., None])
 
 
+# ---- what guards look at (pipeline/hdf5/guards.h), in sound files; attributes of every kind are in test_layouts.py ----
+
+def read_back(path, sample):
+    with h5py.File(path) as f:
+        return f["tensor"][sample][..., None]
+
+
+@pytest.mark.parametrize("form", [{}, {"chunks": (1, 5, 40)}, {"chunks": (1, 5, 40), "scaleoffset": 0}],
+                         ids=["contiguous", "chunked", "scale-offset"])
+def test_data_that_begins_as_a_global_heap_does_is_read_as_data(ways, scratch, form):
+    values = smooth((3, 5, 40), 4)
+    values[:, :, :2] = np.frombuffer(b"GCOL\x02\0\0\0", "<f4")
+    with h5py.File(scratch / "heap.h5", "w") as f:
+        write_tensor(f, values, form)
+    for way in ways:
+        assert same(dump(scratch / "heap.h5", 1, way), read_back(scratch / "heap.h5", 1)), way
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110"])
+def test_a_group_that_lost_most_of_its_members_is_read(ways, scratch, libver):
+    values = smooth((3, 5, 40), 4)
+    with h5py.File(scratch / "lost.h5", "w", libver=(libver, "v110")) as f:
+        for i in range(40):
+            f.create_group(f"once_{i:0{1 + i % 7}}")
+        write_tensor(f, values, {})
+        for name in [name for name in f if name.startswith("once_")]:
+            del f[name]
+    for way in ways:
+        assert same(dump(scratch / "lost.h5", 1, way), values[1][..., None]), way
+
+
+@pytest.mark.parametrize("form", [{}, {"scaleoffset": 3}], ids=["no filter", "scale-offset"])
+def test_a_dataset_of_80000_chunks_of_which_one_was_written_is_read(ways, scratch, form):
+    with h5py.File(scratch / "sparse.h5", "w") as f:
+        sparse = f.create_dataset("tensor", (4, 400, 16 * 50), "f4", chunks=(1, 1, 16), fillvalue=1.5, **form)
+        f["x-coordinate"], f["t-coordinate"] = np.arange(800, dtype="f4"), np.arange(401, dtype="f4")
+        sparse[2, 7, :16] = smooth((1, 1, 16), 6)[0, 0]
+    for way in ways:
+        assert same(dump(scratch / "sparse.h5", 2, way), read_back(scratch / "sparse.h5", 2)), way
+
+
 def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch):
     path = os.path.join(scratch, "many.h5")
     values = np.random.default_rng(3).random((10, 100, 1600), dtype="f4")
@@ -242,13 +283,9 @@ def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch
 
 
 @pytest.mark.parametrize("name, write, said", [
-    ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"beta": [0.4, 0.4]}),
-    ("1D_Burgers_Sols_Nu0.01.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"nu": [0.01, 0.01]}),
-    ("ReacDiff_Nu0.5_Rho1.0.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"nu": [0.5, 0.5], "rho": [1.0, 1.0]}),
-    ("nothing_here.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {}),
     ("2D_DarcyFlow_beta1.0_Train.hdf5", lambda f: write_darcy(f, smooth((2, 8, 8), 1), {}), {"beta": [0.1, 0.1]}),  # the attribute comes first
     ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1), {}), {"sim.Du": [0.001, 0.002], "sim.Dv": [0.005, 0.005]})])  # not the seed
-def test_parameters_come_from_attributes_and_from_the_files_name(scratch, name, write, said):
+def test_attributes_come_before_the_files_name_and_each_seed_has_its_own_parameters(scratch, name, write, said):
     path = os.path.join(scratch, name)
     with h5py.File(path, "w") as f:
         write(f)

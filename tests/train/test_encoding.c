@@ -159,7 +159,7 @@ static float *load(ups_source *const sources[TASKS], const loading *how, int64_t
     ups_store *stores[TASKS] = {NULL, NULL};
     ups_loader_task tasks[TASKS];
     for (int t = 0; t < TASKS; t++) {
-        ups_store_options options = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+        ups_store_options options = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .max_bytes = UINT64_MAX};
         if (how->kept) ok(ups_store_open(sources[t], NULL, 0, &options, &stores[t], &error), &error);
         tasks[t] = (ups_loader_task){.name = session.tasks->task[t].name,
                                      .source = sources[t],
@@ -281,7 +281,7 @@ enum { DRAWN = 60, DRAWN_BATCH = 4 };
 static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
     ups_error error;
     ups_store *store = NULL;
-    ups_store_options keep = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .most_bytes = UINT64_MAX};
+    ups_store_options keep = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .max_bytes = UINT64_MAX};
     if (kept) ok(ups_store_open(encoded[0], NULL, 0, &keep, &store, &error), &error);
     ups_loader_task task = {.name = "advection", .source = encoded[0], .store = store};
     ups_loader_options options = {.seed = 11,

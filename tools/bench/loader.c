@@ -139,7 +139,7 @@ static ups_status open_store(const loading *how, const ups_source *source, ups_s
     uint64_t memory = how->memory ? how->memory : ups_memory_free() / 2;
     ups_store_options kept = {.residency = ups_residency_choose(how->residency, need, memory),
                               .dtype = how->options.dtype,
-                              .most_bytes = memory};
+                              .max_bytes = memory};
     if (kept.residency == UPS_RESIDENCY_STREAM) return UPS_OK;
     return ups_store_open(source, NULL, 0, &kept, store, error);
 }

@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/system/threads.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "cache/inspect/verify.h"
 #include "cache/store/group.h"
 #include "tools/command.h"
@@ -101,7 +101,7 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
     int64_t shards = ups_cache_group_open(directory, &group, NULL) == UPS_OK ? ups_cache_shard_count(group->shape) : -1;
     ups_cache_group_close(group);
     ups_progress *progress = ups_progress_begin("verify", "shards", shards, 0);
-    ups_claims_clear(directory);
+    ups_leases_clear(directory);
     ups_status status = ups_cache_verify(directory, v->pool, show_progress, progress, &report, error);
     ups_progress_end(progress);
     if (status != UPS_OK) return status;

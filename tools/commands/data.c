@@ -66,7 +66,7 @@ static json_t *describe_array(const ups_stored_array *array) {
     }
     if (array->packing)
         json_object_set_new(facts, "stored_dtype", json_string(ups_number_name(array->packing->number)));
-    if (array->remark) json_object_set_new(facts, "why_library", json_string(array->remark));
+    if (array->fallback_reason) json_object_set_new(facts, "why_library", json_string(array->fallback_reason));
     return facts;
 }
 
@@ -97,7 +97,7 @@ static json_t *describe_parameters(const ups_source *source, int64_t *unnamed) {
 /* Samples whose shape is another than the first's, and what all arrays together take, decoded and in the file. */
 static void sum_samples(const ups_source *source, int64_t *differing, uint64_t *bytes, uint64_t *stored_bytes) {
     ups_sample first, sample;
-    const ups_stored_array *arrays[UPS_LAYOUT_MOST_ARRAYS], *previous = NULL;
+    const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS], *previous = NULL;
     *differing = 0;
     *bytes = *stored_bytes = 0;
     if (ups_source_describe(source, 0, &first, NULL) != UPS_OK) return;
@@ -129,7 +129,7 @@ static json_t *describe_source(const ups_source *source) {
         if (x) json_object_set_new(facts, "range", range_of(x[0], x[points - 1]));
         json_array_append_new(grid, facts);
     }
-    const ups_stored_array *stored[UPS_LAYOUT_MOST_ARRAYS];
+    const ups_stored_array *stored[UPS_LAYOUT_MAX_ARRAYS];
     int stored_count = ups_layout_arrays(source, 0, stored);
     for (int a = 0; a < stored_count; a++) json_array_append_new(arrays, describe_array(stored[a]));
     int64_t differing;

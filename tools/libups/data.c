@@ -6,7 +6,7 @@
 #include "cache/store/source.h"
 #include "pipeline/hdf5/driver.h"
 #include "pipeline/layouts/layouts.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include "tools/libups/handles.h"
 
 #include <math.h>

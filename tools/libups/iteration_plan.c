@@ -143,10 +143,10 @@ static ups_status open_stores(ups_data_loader *loader, const ups_residency_need 
         uint64_t wanted = ups_residency_bytes(loader->residency, needs[k]);
         ups_store_options options = {.residency = loader->residency,
                                      .dtype = loader->options.dtype,
-                                     .most_bytes = wanted < room ? wanted : room};
+                                     .max_bytes = wanted < room ? wanted : room};
         UPS_TRY(ups_store_open(task->source, task->samples, task->sample_count, &options, &task->store, error));
         loader->kept += ups_store_look(task->store).bytes;
-        room -= options.most_bytes;
+        room -= options.max_bytes;
     }
     return UPS_OK;
 }

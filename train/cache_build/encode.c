@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "train/cache_build/latents_writer.h"
 #include "train/cache_build/workers.h"
 #include "train/data/batches.h"
@@ -286,7 +286,7 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
     report->cpu = ups_process_seconds() - used;
-    report->processors = session->device->threads;
+    report->processors = ups_device_threads(session->device);
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;
@@ -343,10 +343,10 @@ ups_status ups_encode_run(const ups_session *session, void (*visit)(void *contex
 
 /* Nobody else may be building in a group that is to be removed. */
 static ups_status check_unused(const char *group, ups_error *error) {
-    ups_claims *claims;
-    UPS_TRY(ups_claims_join(group, "remove", (ups_claims_timing){0}, &claims, error));
-    ups_claims_others others = ups_claims_look(claims);
-    ups_claims_leave(claims);
+    ups_leases *leases;
+    UPS_TRY(ups_leases_join(group, "remove", (ups_leases_timing){0}, &leases, error));
+    ups_leases_others others = ups_leases_look(leases);
+    ups_leases_leave(leases);
     if (others.count == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_IO, "%s: cannot be removed while it is being built: %s is at work in it", group,
                     others.example);

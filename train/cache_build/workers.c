@@ -13,7 +13,7 @@ typedef struct loaded_batch {
 typedef struct worker {
     struct ups_encode_workers *all;
     ups_frame_encoder *encoder;
-    ups_cache_putting *putting; /* the trajectory at work */
+    ups_cache_entry *entry; /* the trajectory at work */
     ups_encode_times times;
     pthread_t thread;
 } worker;
@@ -41,7 +41,7 @@ static bool has_failed(ups_encode_workers *all) {
 static void put_frames(void *context, const float *latents, int64_t count) {
     worker *w = context;
     double began = ups_now(), used = ups_thread_seconds();
-    ups_cache_writer_add(w->all->writer, w->putting, latents, count);
+    ups_cache_writer_add(w->all->writer, w->entry, latents, count);
     double took = ups_now() - began, took_used = ups_thread_seconds() - used;
     w->times.put += took, w->times.put_cpu += took_used;
     w->times.encode -= took, w->times.encode_cpu -= took_used;
@@ -56,14 +56,14 @@ static ups_status encode_one(worker *w, const loaded_batch *item, int64_t window
     if (batch->window[window].sample == UPS_NO_SAMPLE) return ups_cache_writer_skip(writer, sample, error);
     ups_sample source;
     UPS_TRY(ups_source_describe(task->source, batch->window[window].sample, &source, error));
-    UPS_TRY(ups_cache_writer_begin(writer, sample, &w->putting, error));
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &w->entry, error));
     double began = ups_now(), used = ups_thread_seconds();
     ups_status status = ups_frame_encoder_stream(w->encoder, task, batch->window[window].frames, put_frames, w, error);
     double encoded = ups_now(), used_encoded = ups_thread_seconds();
     if (status == UPS_OK)
-        status = ups_cache_writer_end(writer, w->putting, source.name, error);
+        status = ups_cache_writer_end(writer, w->entry, source.name, error);
     else
-        ups_cache_writer_abandon(writer, w->putting);
+        ups_cache_writer_abandon(writer, w->entry);
     w->times.encode += encoded - began;
     w->times.encode_cpu += used_encoded - used;
     w->times.put += ups_now() - encoded;

@@ -2,7 +2,7 @@
 
 #include "base/sizes.h"
 #include "cache/store/statistics.h"
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include "train/data/latents.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +59,7 @@ ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_ta
     int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
     ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
     made.decoded_bytes = ups_size_product(ups_size_product((uint64_t)frames, (uint64_t)each), sizeof(ups_f16));
+    made.keep_decoded = made.threaded = true;
     made.scratch_bytes = place_scratch(task, each, made.scratch_bytes, span, frames).end;
     return made;
 }
@@ -180,10 +181,6 @@ static const ups_source_class encoding_class = {
     .close = close_source,
 };
 
-bool ups_source_encodes(const ups_source *source) {
-    return source->class == &encoding_class;
-}
-
 ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_source **source,
                                     ups_error *error) {
     *source = NULL;
@@ -204,7 +201,6 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
                            .channels = s->dim,
                            .parameter_count = task->source->parameter_count,
                            .parameter_names = task->source->parameter_names};
-    s->base.threaded = true;
     s->base.limits = ups_encoding_limits(config, task, task->geometry.times);
     *source = &s->base;
     return UPS_OK;

@@ -20,7 +20,6 @@
 /* The pool and the task are borrowed. */
 ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_source **source,
                                     ups_error *error);
-bool ups_source_encodes(const ups_source *source); /* whether a source is one of these */
 
 /* What loading windows of at most `frames` frames takes at most; known before there is an encoder. */
 ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames);

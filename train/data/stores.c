@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "base/system/memory_limit.h"
-#include "train/data/encoding_source.h"
 #include <stdlib.h>
 
 #define GIB ((double)(1 << 30))
@@ -33,7 +32,7 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
 
 /* Entries of one kind: those whose samples are read from files, or those that are encoded on the fly. */
 typedef struct kind {
-    bool encoded;
+    bool keep_decoded;
     ups_residency residency;
     uint64_t bytes; /* to keep samples in */
     ups_residency_need need;
@@ -42,7 +41,7 @@ typedef struct kind {
 static void say(const ups_run_config *config, const char *stage, const kind *of, int64_t samples,
                 const ups_store_facts *kept) {
     double memory = (double)memory_for_samples(config) / GIB;
-    if (of->encoded) {
+    if (of->keep_decoded) {
         ups_log(UPS_LOG_INFO,
                 "%s: %lld of %lld encoded samples stay in memory, in %.2f GiB of the %.2f GiB that may be used%s",
                 stage, (long long)kept->places, (long long)samples, (double)kept->bytes / GIB, memory,
@@ -78,14 +77,14 @@ static ups_status open_stores(const ups_run_config *config, const char *stage, c
     int64_t samples = 0;
     for (int i = 0; i < count; i++) {
         ups_loader_task *task = entries[i].task;
-        if (ups_source_encodes(task->source) != of->encoded) continue;
+        if (task->source->limits.keep_decoded != of->keep_decoded) continue;
         samples += task->sample_count;
         if (of->residency == UPS_RESIDENCY_STREAM) continue;
         uint64_t wanted = ups_residency_bytes(of->residency, entries[i].need);
         /* The whole where all fits; rounding is in nobody's disfavour, since the last takes what is left. */
         uint64_t share =
             wanted_left <= left ? wanted : (uint64_t)((double)left * ((double)wanted / (double)wanted_left));
-        ups_store_options options = {.residency = of->residency, .dtype = dtype, .most_bytes = share};
+        ups_store_options options = {.residency = of->residency, .dtype = dtype, .max_bytes = share};
         UPS_TRY(ups_store_open(task->source, task->samples, task->sample_count, &options, &stores->store[stores->count],
                                error));
         task->store = stores->store[stores->count++];
@@ -114,7 +113,7 @@ ups_status ups_stores_open(const ups_run_config *config, const char *stage, cons
             at->task = &lists[l].entries[i];
             status = ups_residency_measure(at->task->source, at->task->samples, at->task->sample_count, dtype,
                                            &at->need, error);
-            ups_residency_need *sum = &all[ups_source_encodes(at->task->source)];
+            ups_residency_need *sum = &all[at->task->source->limits.keep_decoded];
             sum->decoded = ups_size_sum(sum->decoded, at->need.decoded);
             sum->stored = ups_size_sum(sum->stored, at->need.stored);
         }

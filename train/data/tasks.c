@@ -54,7 +54,7 @@ static void split_sizes(const ups_split_config *split, int64_t count, int64_t si
 
 /* Which of the task's files a sample lies in. */
 static int64_t file_of(const ups_source *source, int64_t sample) {
-    const ups_stored_array *arrays[UPS_LAYOUT_MOST_ARRAYS];
+    const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
     return ups_layout_arrays(source, sample, arrays) > 0 ? (int64_t)arrays[0]->file : 0;
 }
 

@@ -1,6 +1,6 @@
 #include "train/evaluation/reconstruction.h"
 
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
 #include "train/data/trajectories.h"

@@ -1,5 +1,5 @@
-/* What the parts of the compressible solver share; included by compressible.c, compressible_grid.c and
- * compressible_rates.c alone. */
+/* What the parts of the compressible solver share; included by flow.c, grid.c and
+ * rates.c alone. */
 #ifndef UPS_TOOLS_SOLVERS_COMPRESSIBLE_FLOW_H
 #define UPS_TOOLS_SOLVERS_COMPRESSIBLE_FLOW_H
 

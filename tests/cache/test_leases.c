@@ -1,8 +1,8 @@
-/* Claims: one holder each, the dead's taken over, nothing left behind. */
+/* Leases: one holder each, expired ones are taken over, nothing is left behind. */
 #include "base/files.h"
 #include "base/json.h"
 #include "base/system/threads.h"
-#include "cache/build/claims.h"
+#include "cache/build/leases.h"
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -20,23 +20,23 @@
 
 #include <cmocka.h>
 
-static const ups_claims_timing quick = {.beat = 0.05, .patience = 0.4};
+static const ups_leases_timing quick = {.heartbeat = 0.05, .timeout = 0.4};
 
-static ups_claims *join_with(const char *directory, const char *purpose, ups_claims_timing timing) {
-    ups_claims *claims;
+static ups_leases *join_with(const char *directory, const char *purpose, ups_leases_timing timing) {
+    ups_leases *leases;
     ups_error error;
-    if (ups_claims_join(directory, purpose, timing, &claims, &error) != UPS_OK) fail_msg("%s", error.message);
-    return claims;
+    if (ups_leases_join(directory, purpose, timing, &leases, &error) != UPS_OK) fail_msg("%s", error.message);
+    return leases;
 }
 
-static ups_claims *join(const char *directory, const char *purpose) {
+static ups_leases *join(const char *directory, const char *purpose) {
     return join_with(directory, purpose, quick);
 }
 
-static bool take(ups_claims *claims, const char *name) {
+static bool take(ups_leases *leases, const char *name) {
     bool ours;
     ups_error error;
-    if (ups_claims_take(claims, name, &ours, &error) != UPS_OK) fail_msg("%s", error.message);
+    if (ups_leases_take(leases, name, &ours, &error) != UPS_OK) fail_msg("%s", error.message);
     return ours;
 }
 
@@ -47,19 +47,19 @@ static void pause_for(double seconds) {
 
 static void a_claim_has_one_holder_until_it_is_given_back(void **state) {
     char *directory = fixture_directory();
-    ups_claims *a = join(directory, "x"), *b = join(directory, "x");
+    ups_leases *a = join(directory, "x"), *b = join(directory, "x");
     assert_true(take(a, "shard-1"));
     assert_true(take(a, "shard-1"));
     assert_false(take(b, "shard-1"));
     assert_true(take(b, "shard-2"));
-    ups_claims_release(b, "shard-1"); /* not b's to give */
+    ups_leases_release(b, "shard-1"); /* not b's to give */
     assert_false(take(b, "shard-1"));
-    ups_claims_release(a, "shard-1");
+    ups_leases_release(a, "shard-1");
     assert_true(take(b, "shard-1"));
-    ups_claims_leave(b);
+    ups_leases_leave(b);
     assert_true(take(a, "shard-1"));
     assert_true(take(a, "shard-2"));
-    ups_claims_leave(a);
+    ups_leases_leave(a);
     char *folder = fixture_join(directory, ".building");
     assert_false(ups_path_exists(folder));
     free(folder);
@@ -68,19 +68,19 @@ static void a_claim_has_one_holder_until_it_is_given_back(void **state) {
 
 static void builders_see_each_other_and_what_for(void **state) {
     char *directory = fixture_directory();
-    ups_claims *a = join(directory, "x");
-    assert_int_equal(ups_claims_look(a).count, 0);
-    ups_claims *b = join(directory, "x"), *c = join(directory, "y");
-    ups_claims_others others = ups_claims_look(a);
+    ups_leases *a = join(directory, "x");
+    assert_int_equal(ups_leases_look(a).count, 0);
+    ups_leases *b = join(directory, "x"), *c = join(directory, "y");
+    ups_leases_others others = ups_leases_look(a);
     assert_int_equal(others.count, 2);
     assert_int_equal(others.other_purpose, 1);
     char expected[40];
     snprintf(expected, sizeof expected, "process %d on ", (int)getpid());
     assert_non_null(strstr(others.example, expected));
-    ups_claims_leave(c);
-    ups_claims_leave(b);
-    assert_int_equal(ups_claims_look(a).count, 0);
-    ups_claims_leave(a);
+    ups_leases_leave(c);
+    ups_leases_leave(b);
+    assert_int_equal(ups_leases_look(a).count, 0);
+    ups_leases_leave(a);
     fixture_remove(directory);
 }
 
@@ -90,25 +90,25 @@ static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state)
     assert_int_equal(pipe(pipes), 0);
     pid_t child = fork();
     if (child == 0) {
-        ups_claims *claims;
+        ups_leases *leases;
         bool ours = false;
-        if (ups_claims_join(directory, "x", (ups_claims_timing){0}, &claims, NULL) == UPS_OK)
-            ups_claims_take(claims, "shard-1", &ours, NULL);
+        if (ups_leases_join(directory, "x", (ups_leases_timing){0}, &leases, NULL) == UPS_OK)
+            ups_leases_take(leases, "shard-1", &ours, NULL);
         if (write(pipes[1], &ours, 1) != 1) _exit(1);
         for (;;) pause();
     }
     bool ours = false;
     assert_int_equal(read(pipes[0], &ours, 1), 1);
     assert_true(ours);
-    ups_claims *claims;
-    assert_int_equal(ups_claims_join(directory, "x", (ups_claims_timing){0}, &claims, NULL), UPS_OK);
-    assert_false(take(claims, "shard-1"));
+    ups_leases *leases;
+    assert_int_equal(ups_leases_join(directory, "x", (ups_leases_timing){0}, &leases, NULL), UPS_OK);
+    assert_false(take(leases, "shard-1"));
     kill(child, SIGKILL);
-    siginfo_t ended; /* it stays a zombie: not even a parent that does not wait for it keeps its claims alive */
+    siginfo_t ended; /* it stays a zombie: not even a parent that does not wait for it keeps its leases alive */
     assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
-    assert_true(take(claims, "shard-1"));
+    assert_true(take(leases, "shard-1"));
     assert_int_equal(waitpid(child, NULL, 0), child);
-    ups_claims_leave(claims);
+    ups_leases_leave(leases);
     char *folder = fixture_join(directory, ".building");
     assert_false(ups_path_exists(folder));
     free(folder);
@@ -117,10 +117,10 @@ static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state)
     fixture_remove(directory);
 }
 
-/* The record and claim of a builder on another host, whose process nobody here can ask for. */
-static char *make_foreign_builder(const char *directory, const char *claim) {
+/* The record and lease of a builder on another host, whose process nobody here can ask for. */
+static char *make_foreign_builder(const char *directory, const char *lease) {
     char *folder = fixture_join(directory, ".building"), *record = fixture_join(folder, "builder-feed");
-    char *link = fixture_join(folder, claim);
+    char *link = fixture_join(folder, lease);
     json_t *facts = json_pack("{s:s, s:i, s:s, s:s, s:i, s:s}", "host", "node3", "pid", (int)getpid(), "boot",
                               "another", "pid_space", "another", "started", 1, "purpose", "x");
     assert_int_equal(ups_make_directories(folder, NULL), UPS_OK);
@@ -132,28 +132,28 @@ static char *make_foreign_builder(const char *directory, const char *claim) {
     return record;
 }
 
-static void a_builder_elsewhere_is_given_up_only_when_its_heartbeat_stops(void **state) {
-    /* Longer than a busy machine holds this test up between a beat and a look. */
-    static const ups_claims_timing patient = {.beat = 0.05, .patience = 3};
+static void a_builder_elsewhere_expires_only_when_its_heartbeat_stops(void **state) {
+    /* Longer than a busy machine holds this test up between a heartbeat and a look. */
+    static const ups_leases_timing patient = {.heartbeat = 0.05, .timeout = 3};
     char *directory = fixture_directory(), *record = make_foreign_builder(directory, "shard-1");
-    ups_claims *claims = join_with(directory, "x", patient);
-    double began = 0; /* before its last beat was seen */
+    ups_leases *leases = join_with(directory, "x", patient);
+    double began = 0; /* before its last heartbeat was seen */
     /* Its clock may be years off: only change counts. */
-    for (int i = 0; i < 16; i++) { /* for longer than the patience */
+    for (int i = 0; i < 16; i++) { /* for longer than the timeout */
         struct timespec times[2] = {{1000 + i, 0}, {1000 + i, 0}};
         assert_int_equal(utimensat(AT_FDCWD, record, times, 0), 0);
         began = ups_now();
-        assert_false(take(claims, "shard-1"));
-        assert_int_equal(ups_claims_look(claims).count, 1);
+        assert_false(take(leases, "shard-1"));
+        assert_int_equal(ups_leases_look(leases).count, 1);
         pause_for(0.2);
     }
-    while (!take(claims, "shard-1")) {
+    while (!take(leases, "shard-1")) {
         assert_true(ups_now() - began < 300);
         pause_for(0.02);
     }
-    assert_true(ups_now() - began > patient.patience);
-    assert_int_equal(ups_claims_look(claims).count, 0);
-    ups_claims_leave(claims);
+    assert_true(ups_now() - began > patient.timeout);
+    assert_int_equal(ups_leases_look(leases).count, 0);
+    ups_leases_leave(leases);
     char *folder = fixture_join(directory, ".building");
     assert_false(ups_path_exists(folder));
     free(folder);
@@ -163,20 +163,20 @@ static void a_builder_elsewhere_is_given_up_only_when_its_heartbeat_stops(void *
 
 static void a_builder_that_was_given_up_wrongly_shows_itself_again(void **state) {
     char *directory = fixture_directory(), *folder = fixture_join(directory, ".building");
-    ups_claims *a = join(directory, "x"), *b = join(directory, "x");
-    assert_int_equal(ups_claims_look(a).count, 1);
-    ups_claims *third = join(directory, "x");
+    ups_leases *a = join(directory, "x"), *b = join(directory, "x");
+    assert_int_equal(ups_leases_look(a).count, 1);
+    ups_leases *third = join(directory, "x");
     char command[600];
     snprintf(command, sizeof command, "rm -f %s/builder-*", folder);
     assert_int_equal(system(command), 0);
     double began = ups_now();
-    while (ups_claims_look(a).count < 2) {
+    while (ups_leases_look(a).count < 2) {
         assert_true(ups_now() - began < 300);
         pause_for(0.02);
     }
-    ups_claims_leave(third);
-    ups_claims_leave(b);
-    ups_claims_leave(a);
+    ups_leases_leave(third);
+    ups_leases_leave(b);
+    ups_leases_leave(a);
     assert_false(ups_path_exists(folder));
     free(folder);
     fixture_remove(directory);
@@ -184,7 +184,7 @@ static void a_builder_that_was_given_up_wrongly_shows_itself_again(void **state)
 
 enum { RACERS = 4, ROUNDS = 200 };
 
-/* Every racer takes what it can of the same claims; the sum of what all took is written down by each. */
+/* Every racer takes what it can of the same leases; the sum of what all took is written down by each. */
 static void of_many_that_reach_for_a_claim_exactly_one_gets_it(void **state) {
     char *directory = fixture_directory();
     int pipes[2];
@@ -194,14 +194,14 @@ static void of_many_that_reach_for_a_claim_exactly_one_gets_it(void **state) {
         racers[r] = fork();
         assert_true(racers[r] >= 0);
         if (racers[r] != 0) continue;
-        ups_claims *claims;
-        if (ups_claims_join(directory, "x", quick, &claims, NULL) != UPS_OK) _exit(1);
+        ups_leases *leases;
+        if (ups_leases_join(directory, "x", quick, &leases, NULL) != UPS_OK) _exit(1);
         unsigned char got[ROUNDS];
         for (int i = 0; i < ROUNDS; i++) {
             char name[40];
             bool ours;
             snprintf(name, sizeof name, "shard-%d", i);
-            if (ups_claims_take(claims, name, &ours, NULL) != UPS_OK) _exit(1);
+            if (ups_leases_take(leases, name, &ours, NULL) != UPS_OK) _exit(1);
             got[i] = ours;
         }
         if (write(pipes[1], got, sizeof got) != (ssize_t)sizeof got) _exit(1);
@@ -232,7 +232,7 @@ int main(void) {
         cmocka_unit_test(a_claim_has_one_holder_until_it_is_given_back),
         cmocka_unit_test(builders_see_each_other_and_what_for),
         cmocka_unit_test(a_killed_process_of_this_host_loses_its_claims_at_once),
-        cmocka_unit_test(a_builder_elsewhere_is_given_up_only_when_its_heartbeat_stops),
+        cmocka_unit_test(a_builder_elsewhere_expires_only_when_its_heartbeat_stops),
         cmocka_unit_test(a_builder_that_was_given_up_wrongly_shows_itself_again),
         cmocka_unit_test(of_many_that_reach_for_a_claim_exactly_one_gets_it),
     };

@@ -1,6 +1,6 @@
 /* Frames from a source's element type to a batch's, watching for NaN and Inf on the way. */
-#ifndef UPS_PIPELINE_STORAGE_CONVERT_H
-#define UPS_PIPELINE_STORAGE_CONVERT_H
+#ifndef UPS_PIPELINE_CONVERT_H
+#define UPS_PIPELINE_CONVERT_H
 
 #include "base/dtype.h"
 #include <stdbool.h>

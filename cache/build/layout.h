@@ -1,7 +1,7 @@
-/* The directories and documents of a group, as the writer lays them: who made the cache, of what, with which settings.
+/* The directories and documents of a group, as the writer makes them: who made the cache, of what, with which settings.
  * Kept apart from the writer, which is about shards. */
-#ifndef UPS_CACHE_STORE_LAYOUT_H
-#define UPS_CACHE_STORE_LAYOUT_H
+#ifndef UPS_CACHE_BUILD_LAYOUT_H
+#define UPS_CACHE_BUILD_LAYOUT_H
 
 #include "cache/build/writer.h"
 #include "cache/store/group.h"
@@ -33,8 +33,8 @@ ups_status ups_cache_unseal(const char *directory, const json_t *attributes, ups
 /* Is the group on disk, finished or not, made from these attributes? */
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error);
 
-/* Removes what killed writers left anywhere below `directory`. `alone`: the caller holds the claim on the group's
- * documents and no other builder lives, so every temporary name is a dead one's. */
+/* Removes temporary files of killed writers anywhere below `directory`. `alone`: the caller holds the lease on the
+ * group's documents and no other builder is alive, so every temporary name may go. */
 ups_status ups_cache_sweep(const char *directory, bool alone, ups_error *error);
 
 #endif

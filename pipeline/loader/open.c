@@ -4,8 +4,8 @@
 #include "base/sizes.h"
 #include "base/system/pages.h"
 #include "base/system/threads.h"
+#include "pipeline/convert.h"
 #include "pipeline/loader/state.h"
-#include "pipeline/storage/convert.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,9 +74,13 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
         if (sample.times < shortest) shortest = sample.times;
     }
     state->starts = shortest - (state->frames - 1) * state->stride;
-    if (task->store && ups_store_look(task->store).dtype != options->dtype)
+    state->one_window = options->windows_per_draw == 1 && (state->stride == 1 || state->frames == 1);
+    ups_store_facts store = {.residency = UPS_RESIDENCY_STREAM, .dtype = options->dtype};
+    if (task->store) store = ups_store_look(task->store);
+    state->residency = store.residency;
+    if (store.dtype != options->dtype)
         return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its store keeps %s values, the batches are %s", task->name,
-                        ups_dtype_name(ups_store_look(task->store).dtype), ups_dtype_name(options->dtype));
+                        ups_dtype_name(store.dtype), ups_dtype_name(options->dtype));
     if (ups_convertible(state->dtype, options->dtype)) return UPS_OK;
     return ups_fail(error, UPS_ERR_UNSUPPORTED, "task %s: %s frames cannot be handed out as %s without loss",
                     task->name, ups_dtype_name(state->dtype), ups_dtype_name(options->dtype));
@@ -185,10 +189,8 @@ static ups_status make_ring(ups_loader *loader, ups_error *error) {
 static ups_status make_jobs(ups_loader *loader, ups_error *error) {
     const int64_t extents = loader->memory.extents;
     bool keeps_stored = false;
-    for (int32_t k = 0; k < loader->task_count; k++) {
-        const ups_loader_task *task = &loader->tasks[k].task;
-        keeps_stored |= task->store && ups_store_look(task->store).residency == UPS_RESIDENCY_RAM_COMPRESSED;
-    }
+    for (int32_t k = 0; k < loader->task_count; k++)
+        keeps_stored |= loader->tasks[k].residency == UPS_RESIDENCY_RAM_COMPRESSED;
     const uint64_t room = loader->memory.read;
     const int64_t count = loader->memory.reads;
     const uint64_t all = ups_size_product((uint64_t)count, room);

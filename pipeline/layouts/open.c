@@ -15,22 +15,22 @@ enum { LAYOUT_COUNT = sizeof layouts / sizeof *layouts };
 /* ---- recognising --------------------------------------------------------------------------------------------------
  */
 
-/* "'a', 'b' and 'c'"; at most MOST_LISTED of them. */
+/* "'a', 'b' and 'c'"; at most MAX_LISTED of them. */
 static const char *list_names(ups_arena *arena, int64_t count, const char *const *names) {
-    enum { MOST_LISTED = 10 };
+    enum { MAX_LISTED = 10 };
     const char *text = "nothing";
-    for (int64_t i = 0; i < count && i < MOST_LISTED; i++) {
+    for (int64_t i = 0; i < count && i < MAX_LISTED; i++) {
         const char *link = i == 0 ? "" : i + 1 == count ? " and " : ", ";
         text = ups_arena_printf(arena, "%s%s'%.64s'", i ? text : "", link, names[i]);
     }
-    return count > MOST_LISTED ? ups_arena_printf(arena, "%s, …", text) : text;
+    return count > MAX_LISTED ? ups_arena_printf(arena, "%s, …", text) : text;
 }
 
 /* What a file has of what a layout looks for: how many, and the same in words. */
 static int compare_with(ups_hdf5_file *file, const ups_layout *layout, ups_arena *arena, const char **comparison) {
-    const char *has[UPS_LAYOUT_MOST_SOUGHT], *lacks[UPS_LAYOUT_MOST_SOUGHT];
+    const char *has[UPS_LAYOUT_MAX_SOUGHT], *lacks[UPS_LAYOUT_MAX_SOUGHT];
     int has_count = 0, lack_count = 0;
-    for (int i = 0; i < UPS_LAYOUT_MOST_SOUGHT && layout->looks_for[i]; i++) {
+    for (int i = 0; i < UPS_LAYOUT_MAX_SOUGHT && layout->looks_for[i]; i++) {
         if (ups_hdf5_kind_of(file, layout->looks_for[i]) != UPS_HDF5_ABSENT) {
             has[has_count++] = layout->looks_for[i];
         } else {
@@ -44,12 +44,12 @@ static int compare_with(ups_hdf5_file *file, const ups_layout *layout, ups_arena
 
 /* No layout fits: says what the file has at its root, and what the nearest layouts miss. */
 static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
-    enum { MOST_TRIED = 64 };
+    enum { MAX_TRIED = 64 };
     const char *const *names, *nearest = NULL;
     int64_t count;
     char reason[300];
     UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &count, error));
-    for (int64_t i = 0; i < count && i < MOST_TRIED; i++) {
+    for (int64_t i = 0; i < count && i < MAX_TRIED; i++) {
         if (!ups_hdf5_unreadable(builder->file, names[i], reason)) continue;
         return ups_fail(
             error, UPS_ERR_FORMAT,

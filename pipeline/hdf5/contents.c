@@ -1,12 +1,19 @@
-#include "pipeline/hdf5/elsewhere.h"
+/* Opening an HDF5 file, and what is in it. */
+#include "pipeline/hdf5/file.h"
 
 #include "base/files.h"
+#include "pipeline/hdf5/driver.h"
+#include "pipeline/hdf5/elsewhere.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+void ups_hdf5_quiet_at_exit(void) {
+    H5dont_atexit();
+}
 
 /* ---- opening ------------------------------------------------------------------------------------------------------
  */
@@ -119,6 +126,11 @@ void ups_hdf5_close(ups_hdf5_file *file) {
     free(file->note.boundary);
     free(file->path);
     free(file);
+}
+
+bool ups_hdf5_is_of(const ups_hdf5_file *file, hid_t part) {
+    char name[4096];
+    return H5Fget_name(part, name, sizeof name) >= 0 && strcmp(name, file->path) == 0;
 }
 
 /* ---- what is in the file ------------------------------------------------------------------------------------------

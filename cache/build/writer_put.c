@@ -1,30 +1,30 @@
-/* Putting trajectories: rounded, compressed, and published with the rest of their shard. */
+/* Putting trajectories into the cache: rounded, compressed, and published with the rest of their shard. */
 #include "base/files.h"
 #include "base/system/threads.h"
+#include "cache/build/layout.h"
 #include "cache/build/writer_state.h"
 #include "cache/store/document.h"
-#include "cache/store/layout.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_FP16 65520 /* what is below is not rounded to Inf */
+#define MAX_FP16 65520 /* what is below is not rounded to Inf */
 
-void ups_writer_free_putting(ups_cache_putting *putting) {
-    if (!putting) return;
-    ups_chunk_encoder_destroy(putting->encoder);
-    free(putting->rounded);
-    free(putting);
+void ups_writer_free_entry(ups_cache_entry *entry) {
+    if (!entry) return;
+    ups_chunk_encoder_destroy(entry->encoder);
+    free(entry->rounded);
+    free(entry);
 }
 
-static ups_cache_putting *create_putting(const ups_cache_writer *writer) {
-    ups_cache_putting *putting = calloc(1, sizeof *putting);
-    if (!putting) return NULL;
-    putting->encoder = ups_chunk_encoder_create(writer->codec, writer->shape.trajectory);
-    putting->rounded = malloc(ups_chunk_raw_bytes(writer->shape.trajectory));
-    if (putting->encoder && putting->rounded) return putting;
-    ups_writer_free_putting(putting);
+static ups_cache_entry *create_entry(const ups_cache_writer *writer) {
+    ups_cache_entry *entry = calloc(1, sizeof *entry);
+    if (!entry) return NULL;
+    entry->encoder = ups_chunk_encoder_create(writer->codec, writer->shape.trajectory);
+    entry->rounded = malloc(ups_chunk_raw_bytes(writer->shape.trajectory));
+    if (entry->encoder && entry->rounded) return entry;
+    ups_writer_free_entry(entry);
     return NULL;
 }
 
@@ -34,7 +34,7 @@ static void reopen(ups_cache_writer *writer, int64_t sample) {
     pthread_mutex_unlock(&writer->mutex);
 }
 
-ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_putting **result,
+ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_cache_entry **result,
                                   ups_error *error) {
     *result = NULL;
     if (sample < 0 || sample >= writer->shape.samples) {
@@ -43,35 +43,35 @@ ups_status ups_cache_writer_begin(ups_cache_writer *writer, int64_t sample, ups_
     }
     pthread_mutex_lock(&writer->mutex);
     bool open = writer->state[sample] == SAMPLE_OPEN;
-    if (open) writer->state[sample] = SAMPLE_CLAIMED;
-    ups_cache_putting *putting = writer->idle;
-    if (open && putting) writer->idle = putting->next;
+    if (open) writer->state[sample] = SAMPLE_TAKEN;
+    ups_cache_entry *entry = writer->idle;
+    if (open && entry) writer->idle = entry->next;
     pthread_mutex_unlock(&writer->mutex);
     if (!open) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: sample %lld was put twice", writer->directory, (long long)sample);
     }
-    if (!putting && !(putting = create_putting(writer))) {
+    if (!entry && !(entry = create_entry(writer))) {
         reopen(writer, sample);
         return ups_writer_no_memory(writer, error);
     }
-    putting->sample = sample;
-    putting->frames = 0;
-    putting->rounding = ups_cache_rounding_begin(writer->max_abs_error);
-    *result = putting;
+    entry->sample = sample;
+    entry->frames = 0;
+    entry->rounding = ups_cache_rounding_begin(writer->max_abs_error);
+    *result = entry;
     return UPS_OK;
 }
 
-static void give_back(ups_cache_writer *writer, ups_cache_putting *putting) {
+static void give_back(ups_cache_writer *writer, ups_cache_entry *entry) {
     pthread_mutex_lock(&writer->mutex);
-    putting->next = writer->idle;
-    writer->idle = putting;
+    entry->next = writer->idle;
+    writer->idle = entry;
     pthread_mutex_unlock(&writer->mutex);
 }
 
-void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_putting *putting) {
-    if (!putting) return;
-    reopen(writer, putting->sample);
-    give_back(writer, putting);
+void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_entry *entry) {
+    if (!entry) return;
+    reopen(writer, entry->sample);
+    give_back(writer, entry);
 }
 
 /* A process that was suspended may wake in a group that has become another: extended, or replaced. */
@@ -102,8 +102,7 @@ static ups_status publish_shard(ups_cache_writer *writer, int64_t s, const pendi
                                    writer->shape.samples_per_shard, error);
     }
     *slash = '\0';
-    if (status != UPS_OK &&
-        !shard->broken) { /* another that took this one for dead may have built it, and swept our file away */
+    if (status != UPS_OK && !shard->broken) { /* another builder may have taken over the shard and removed our file */
         bool whole = false;
         if (ups_writer_shard_is_whole(writer, s, &whole, NULL) == UPS_OK && whole) {
             status = ups_sync_directory(path, error); /* which may be what failed */
@@ -159,7 +158,7 @@ static ups_status deliver(ups_cache_writer *writer, int64_t sample, uint8_t *byt
     double began = ups_now(), used = ups_thread_seconds();
     ups_status status = publish_shard(writer, s, &whole, error);
     ups_writer_free_pending(writer->shape, &whole);
-    if (status != UPS_OK) return status; /* the sample stays claimed: the group cannot be finished without its shard */
+    if (status != UPS_OK) return status; /* the sample stays taken: the group cannot be finished without its shard */
     pthread_mutex_lock(&writer->mutex);
     writer->publishing += ups_now() - began;
     writer->publishing_processor += ups_thread_seconds() - used;
@@ -176,7 +175,7 @@ void ups_writer_describe_bad(const ups_cache_statistics *row, char *text, size_t
                  row->overflowing);
     } else if (row->non_finite > 0) {
         snprintf(text, size, "%.0f values are NaN or Inf", row->non_finite);
-    } else if (row->overflowing > 0 && row->maximum < MOST_FP16 && row->minimum > -MOST_FP16) {
+    } else if (row->overflowing > 0 && row->maximum < MAX_FP16 && row->minimum > -MAX_FP16) {
         snprintf(text, size, "FP16 cannot hold %.0f values to within max_abs_error (range %.4g to %.4g)",
                  row->overflowing, row->minimum, row->maximum);
     } else if (row->overflowing > 0) {
@@ -187,65 +186,64 @@ void ups_writer_describe_bad(const ups_cache_statistics *row, char *text, size_t
     }
 }
 
-void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_putting *putting, const float *latents,
+void ups_cache_writer_add(const ups_cache_writer *writer, ups_cache_entry *entry, const float *latents,
                           int64_t frames) {
     const size_t each = (size_t)(writer->shape.trajectory.tokens * writer->shape.trajectory.dim);
-    for (int64_t i = 0; i < frames; i++, putting->frames++) {
-        if (putting->frames >= writer->shape.trajectory.times) continue; /* counted, for end to say */
-        ups_cache_rounding_add(&putting->rounding, latents + (size_t)i * each, each,
-                               putting->rounded + (size_t)putting->frames * each);
+    for (int64_t i = 0; i < frames; i++, entry->frames++) {
+        if (entry->frames >= writer->shape.trajectory.times) continue; /* counted, for end to say */
+        ups_cache_rounding_add(&entry->rounding, latents + (size_t)i * each, each,
+                               entry->rounded + (size_t)entry->frames * each);
     }
 }
 
 /* That a sample has values which FP16 does not. */
-static ups_status fail_lost(const ups_cache_writer *writer, const ups_cache_putting *putting,
+static ups_status fail_lost(const ups_cache_writer *writer, const ups_cache_entry *entry,
                             const ups_cache_statistics *row, const char *name, ups_error *error) {
     char what[160];
     ups_chunk_shape shape = writer->shape.trajectory;
-    int64_t at = (int64_t)putting->rounding.first_lost, frame = shape.tokens * shape.dim;
+    int64_t at = (int64_t)entry->rounding.first_lost, frame = shape.tokens * shape.dim;
     ups_writer_describe_bad(row, what, sizeof what);
-    return ups_fail(error, UPS_ERR_NUMERIC,
-                    "%s: its latents cannot be cached: %s, the first (%.7g) at frame %lld, token %lld, dim %lld. Mend "
-                    "the sample or the encoder%s, or set on_bad_sample: skip to leave such samples out",
-                    name, what, (double)putting->rounding.lost_value, (long long)(at / frame),
-                    (long long)(at % frame / shape.dim), (long long)(at % shape.dim),
-                    writer->max_abs_error > 0 ? ", raise max_abs_error" : "");
+    return ups_fail(
+        error, UPS_ERR_NUMERIC,
+        "%s: its latents cannot be cached: %s, the first (%.7g) at frame %lld, token %lld, dim %lld. Repair "
+        "the sample or the encoder%s, or set on_bad_sample: skip to leave such samples out",
+        name, what, (double)entry->rounding.lost_value, (long long)(at / frame), (long long)(at % frame / shape.dim),
+        (long long)(at % shape.dim), writer->max_abs_error > 0 ? ", raise max_abs_error" : "");
 }
 
-ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_putting *putting, const char *name,
-                                ups_error *error) {
-    const int64_t sample = putting->sample, times = writer->shape.trajectory.times;
-    const ups_cache_statistics row = ups_cache_rounding_end(&putting->rounding);
+ups_status ups_cache_writer_end(ups_cache_writer *writer, ups_cache_entry *entry, const char *name, ups_error *error) {
+    const int64_t sample = entry->sample, times = writer->shape.trajectory.times;
+    const ups_cache_statistics row = ups_cache_rounding_end(&entry->rounding);
     ups_status status = UPS_OK;
     uint8_t *copy = NULL;
     size_t length = 0;
-    if (putting->frames != times) {
+    if (entry->frames != times) {
         status = ups_fail(error, UPS_ERR_ARGUMENT, "%s: %lld frames were put where a trajectory has %lld", name,
-                          (long long)putting->frames, (long long)times);
+                          (long long)entry->frames, (long long)times);
     } else if (!ups_cache_statistics_bad(&row)) {
         const uint8_t *bytes;
-        status = ups_chunk_encode(putting->encoder, putting->rounded, &bytes, &length, error);
+        status = ups_chunk_encode(entry->encoder, entry->rounded, &bytes, &length, error);
         if (status == UPS_OK && !(copy = malloc(length))) status = ups_writer_no_memory(writer, error);
         if (status == UPS_OK) memcpy(copy, bytes, length);
     } else if (!writer->skip_bad) {
-        status = fail_lost(writer, putting, &row, name, error);
+        status = fail_lost(writer, entry, &row, name, error);
     }
-    give_back(writer, putting);
+    give_back(writer, entry);
     return status == UPS_OK ? deliver(writer, sample, copy, length, &row, error) : status;
 }
 
 ups_status ups_cache_writer_put(ups_cache_writer *writer, int64_t sample, const char *name, const float *latents,
                                 ups_error *error) {
-    ups_cache_putting *putting;
-    UPS_TRY(ups_cache_writer_begin(writer, sample, &putting, error));
-    ups_cache_writer_add(writer, putting, latents, writer->shape.trajectory.times);
-    return ups_cache_writer_end(writer, putting, name, error);
+    ups_cache_entry *entry;
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &entry, error));
+    ups_cache_writer_add(writer, entry, latents, writer->shape.trajectory.times);
+    return ups_cache_writer_end(writer, entry, name, error);
 }
 
 ups_status ups_cache_writer_skip(ups_cache_writer *writer, int64_t sample, ups_error *error) {
-    ups_cache_putting *putting;
-    UPS_TRY(ups_cache_writer_begin(writer, sample, &putting, error));
-    give_back(writer, putting);
+    ups_cache_entry *entry;
+    UPS_TRY(ups_cache_writer_begin(writer, sample, &entry, error));
+    give_back(writer, entry);
     ups_cache_statistics row = {.minimum = INFINITY, .maximum = -INFINITY};
     return deliver(writer, sample, NULL, 0, &row, error);
 }

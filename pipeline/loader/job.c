@@ -1,43 +1,27 @@
-/* Samples that stay in memory, as the loader sees them: a job finds its sample in the task's store, or claims its place
- * there and fills it on the way.
+/* What the I/O thread and the decode threads do with a job: its windows, its way through a store, its end.
  *
  * What may surprise: the first draw of a sample that is to be kept reads (and with `ram` decodes) all of its
- * trajectory, whatever its windows need. Another job that draws the same sample meanwhile goes its own way to the disk:
- * waiting for the first would hold up a batch. */
+ * trajectory, whatever its windows need. Another job that draws the same sample meanwhile reads it from disk: waiting
+ * for the first would hold up a batch. */
 #include "pipeline/loader/state.h"
 
 #include <string.h>
 
-static ups_store *store_of(const ups_loader *loader, const ups_job *job) {
-    return loader->tasks[job->task].task.store;
-}
-
-static bool keeps_decoded(const ups_loader *loader, const ups_job *job) {
-    const ups_store *store = store_of(loader, job);
-    return store && ups_store_look(store).residency == UPS_RESIDENCY_RAM;
-}
-
-void ups_job_look_up(ups_loader *loader, ups_job *job) {
-    ups_store *store = store_of(loader, job);
-    if (!store) return;
-    job->kept = ups_store_find(store, job->index);
-    job->found = job->kept != NULL;
-    if (!job->found) job->place = ups_store_claim(store, job->index);
-    if (job->place && keeps_decoded(loader, job)) job->frames = (ups_frames){0, job->sample.times};
-}
-
-bool ups_job_is_decoded(const ups_loader *loader, const ups_job *job) {
-    return job->kept && keeps_decoded(loader, job);
-}
-
-bool ups_job_fills_decoded(const ups_loader *loader, const ups_job *job) {
-    return job->place && keeps_decoded(loader, job);
+ups_frames ups_job_span(const ups_loader *loader, const ups_job *job) {
+    const ups_loader_task_state *task = &loader->tasks[job->task];
+    const ups_window *window = ups_job_windows(loader, job);
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t w = 0; w < loader->options.windows_per_draw; w++) {
+        if (window[w].start < first) first = window[w].start;
+        if (window[w].start > last) last = window[w].start;
+    }
+    return (ups_frames){first, last - first + (task->frames - 1) * task->stride + 1};
 }
 
 void ups_job_settle(ups_loader *loader, ups_job *job, ups_claim how) {
     if (!job->place) return;
     if (how == UPS_CLAIM_FILLED) job->kept = job->place;
-    ups_store_settle(store_of(loader, job), job->index, how);
+    ups_store_settle(loader->tasks[job->task].task.store, job->index, how);
     job->place = NULL;
 }
 
@@ -67,7 +51,7 @@ void ups_job_serve(const ups_loader *loader, ups_job *job, const uint8_t *trajec
 }
 
 void ups_job_keep_stored(ups_loader *loader, ups_job *job) {
-    if (!job->place || keeps_decoded(loader, job)) return;
+    if (!job->place || job->frames_to == UPS_FRAMES_STORE) return;
     uint8_t *to = job->place;
     for (int64_t i = 0; i < job->whole_count; i++) {
         const ups_run *run = &job->runs[job->run_of[i]];
@@ -113,4 +97,20 @@ ups_status ups_job_find_pieces(ups_job *job) {
             (ups_piece){run->bytes + (job->extents[i].offset - run->extent.offset), job->extents[i].length};
     }
     return UPS_OK;
+}
+
+void ups_loader_finish(ups_loader *loader, ups_job *job, double seconds) {
+    if (job->status != UPS_OK) atomic_store(&loader->failed, true);
+    ups_job_settle(loader, job, UPS_CLAIM_DROPPED); /* nothing, unless it failed */
+    pthread_mutex_lock(&loader->lock);
+    loader->statistics.seconds_decode += seconds;
+    loader->statistics.trajectories++;
+    loader->statistics.resident += job->bytes_from == UPS_BYTES_STORE;
+    if (job->bytes_from != UPS_BYTES_STORE || job->frames_to != UPS_FRAMES_IN_PLACE)
+        loader->statistics.bytes_decoded += (uint64_t)job->frames.count * ups_sample_frame_bytes(&job->sample);
+    ups_ring_part_done(loader->ring, job->slot, job->part, job->status, &job->error);
+    job->next = loader->idle;
+    loader->idle = job;
+    pthread_cond_signal(&loader->idle_some);
+    pthread_mutex_unlock(&loader->lock);
 }

@@ -12,7 +12,7 @@
 
 #define DEFAULT_THREADS 4
 #define LONGEST_READ (1u << 30) /* Linux transfers a little under 2 GiB at once */
-#define MOST_REFUSALS 1000      /* EINTR and EAGAIN in a row before a read is given up */
+#define MAX_REFUSALS 1000       /* EINTR and EAGAIN in a row before a read is given up */
 
 static const char *const engine_names[] = {
     [UPS_IO_AUTO] = "auto", [UPS_IO_URING] = "uring", [UPS_IO_THREADS] = "threads"};
@@ -183,7 +183,7 @@ bool ups_io_advance(ups_io *io, ups_io_request *request, int64_t result) {
         ups_extent tried = {request->extent.file, read->offset, read->length};
         result = io->options.fault(io->options.fault_context, &tried, result);
     }
-    if ((result == -EINTR || result == -EAGAIN) && ++request->refusals < MOST_REFUSALS) return false;
+    if ((result == -EINTR || result == -EAGAIN) && ++request->refusals < MAX_REFUSALS) return false;
     uint64_t now = (uint64_t)(read->buffer - request->buffer) + (result > 0 ? (uint64_t)result : 0);
     bool progress = now > request->done;
     if (progress) {

@@ -1,4 +1,4 @@
-#include "pipeline/storage/convert.h"
+#include "pipeline/convert.h"
 
 #include "base/half.h"
 #include <stdint.h>

@@ -1,8 +1,8 @@
-#include "cache/store/layout.h"
+#include "cache/build/layout.h"
 
 #include "base/files.h"
-#include "cache/build/claims.h"
 #include "cache/build/extend.h"
+#include "cache/build/leases.h"
 #include "cache/store/document.h"
 #include <errno.h>
 #include <fnmatch.h>
@@ -123,7 +123,7 @@ static bool is_damage(ups_status status) {
 /* The group's own document is lost, damaged or another group's, as `reason` says. Where the copy that the latents keep
  * says that this group was made from our attributes, it is written again and the shards stand, each for itself. Where
  * there is no copy either, nobody knows what made the shards: all are built again. A group that both, or the one that
- * is left, say to be made of something else is not ours to mend. */
+ * is left, say to be made of something else is not ours to repair. */
 static ups_status restore_document(const ups_cache_layout *layout, const ups_error *reason, bool *shards_unknown,
                                    ups_error *error) {
     json_t *copy = NULL;
@@ -175,7 +175,7 @@ static ups_status publish_small_arrays(const char *directory, const ups_cache_de
 }
 
 /* The groups above: without attributes, so that `zarr.open_group(root)` finds its way down. Others may be building
- * beside us: what is there is left alone, unless it is to be mended. */
+ * beside us: what is there is left alone, unless it is to be repaired. */
 static ups_status publish_parent(const char *directory, bool repair, ups_error *error) {
     char *path = NULL;
     if (asprintf(&path, "%s/zarr.json", directory) < 0)
@@ -258,7 +258,7 @@ ups_status ups_cache_sweep(const char *directory, bool alone, ups_error *error) 
     if (!walk) return ups_fail_errno(error, "%s: the directory cannot be read", directory);
     ups_status status = UPS_OK;
     for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) {
-        if (entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_CLAIMS_FOLDER) == 0) {
+        if (entry->fts_info == FTS_D && strcmp(entry->fts_name, UPS_LEASES_FOLDER) == 0) {
             fts_set(walk, entry, FTS_SKIP); /* those who are just entering are not seen yet */
             continue;
         }
