@@ -225,6 +225,9 @@ static ups_status read_section(const reader *r, const spot *s, char *base) {
                       false};
         if (!child.key) return unknown_key(r, &child, s->key->keys);
         if (child.key->type == UPS_CONFIG_REMOVED) {
+            bool harmless = child.key->default_value && at->kind == UPS_YAML_SCALAR &&
+                            strcmp(at->text, child.key->default_value) == 0;
+            if (harmless) continue;
             return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this key was removed: %s", place_of(r, &child),
                             child.key->help);
         }

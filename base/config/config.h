@@ -25,7 +25,8 @@ typedef enum ups_config_type {
     UPS_CONFIG_DOUBLE,
     UPS_CONFIG_CHOICE,  /* an enumeration that counts from 0 */
     UPS_CONFIG_TEXT,    /* char * */
-    UPS_CONFIG_REMOVED, /* a key of earlier versions: refused with its help, which says what to do instead */
+    UPS_CONFIG_REMOVED, /* a key of earlier versions: refused with its help, which says what to do instead, but for the
+                           value default_value (or NULL), which is what happens anyway and stands in older runs */
 } ups_config_type;
 
 #define UPS_CONFIG_UNBOUNDED 9e15 /* as a bound of a range: none; where doubles stop telling whole numbers apart */

@@ -113,10 +113,6 @@ def write_few_chunks(path, **options):
         file["x-coordinate"], file["t-coordinate"] = np.linspace(0, 1, 64), np.linspace(0, 1, 10)
 
 
-def test_more_chunks_than_the_file_can_have_written_are_not_left_to_the_library(runs, trained):
-    refused_fields(runs, lambda path: write_few_chunks(path, scaleoffset=3), r"'tensor' has 230400 chunks, more than a file of \d+ bytes")
-
-
 def test_a_file_that_is_yet_to_be_filled_is_read(runs, trained):
     _, path = with_field_file(runs, write_few_chunks)
     assert "400" in runs.must("data", "inspect", path).stdout

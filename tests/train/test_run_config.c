@@ -118,10 +118,21 @@ static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **sta
         {"autoencoder:\n  optimizer: {lerning_rate: 1}\n", {"run.yaml:7", "lerning_rate", "learning_rate"}},
         {"model:\n  learning_rate: 0.1\n", {"run.yaml:7", "learning_rate"}},
         {"model.tokns=3", {"model.tokns", "tokens"}},
-        {"cache:\n  fill: false\n", {"run.yaml:7: cache.fill", "removed", "ups cache build"}},
+        {"cache:\n  fill: true\n", {"run.yaml:7: cache.fill", "removed", "ups cache build"}},
         {"cache.fill=true", {"cache.fill", "removed", "ups cache build"}},
     };
     ALL_TOLD(list);
+}
+
+/* A run of before wrote all its keys into config.yaml. */
+static void a_removed_key_may_say_what_happens_anyway(void **state) {
+    char text[1024];
+    snprintf(text, sizeof text, "%scache:\n  fill: false\n", minimal);
+    write_text(scratch("run.yaml"), text);
+    ups_run_config *config = NULL;
+    ups_error error;
+    if (ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+    ups_run_config_free(config);
 }
 
 static void values_of_another_type_are_told_with_what_belongs_there(void **state) {
@@ -300,6 +311,7 @@ int main(void) {
         cmocka_unit_test(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere),
         cmocka_unit_test(what_is_printed_loads_to_the_same),
         cmocka_unit_test(keys_that_do_not_exist_are_told_with_line_and_the_nearest),
+        cmocka_unit_test(a_removed_key_may_say_what_happens_anyway),
         cmocka_unit_test(values_of_another_type_are_told_with_what_belongs_there),
         cmocka_unit_test(values_out_of_range_are_told_the_range),
         cmocka_unit_test(keys_that_must_be_there_are_missed),

@@ -229,6 +229,7 @@ static const ups_config_key cache_keys[] = {
         "how far latents may be moved so that the cache is smaller; 0: not at all"),
     {.name = "fill",
      .type = UPS_CONFIG_REMOVED,
+     .default_value = "false",
      .help = "training no longer fills the cache, since building it first was faster; remove "
              "the line, and run `ups cache build` where a cache is wanted"},
     KEY(CHOICE, "on_bad_sample", cache.on_bad_sample, "stop", 0, 0,
