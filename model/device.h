@@ -9,7 +9,9 @@
 #ifndef UPS_MODEL_DEVICE_H
 #define UPS_MODEL_DEVICE_H
 
-#include "model/graph.h"
+#include "base/error.h"
+#include "model/op.h"
+#include "model/shape.h"
 #include "model/update.h"
 
 typedef struct ups_device ups_device;
@@ -146,22 +148,7 @@ struct ups_device {
     const ups_device_class *class;
 };
 
-typedef struct ups_device_options {
-    const char *name; /* "auto", "cpu", "cuda" */
-    int threads;      /* CPU: 0 for one a core */
-} ups_device_options;
-
-ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);
 void ups_device_close(ups_device *device);        /* NULL is fine */
 int ups_device_threads(const ups_device *device); /* of the host that its kernels use */
-
-/* Devices by name. A program that is built for tests adds its own before it opens one; "auto" opens the first whose
- * `automatic` is set. `entry` is borrowed. */
-typedef struct ups_device_entry {
-    const char *name;
-    bool automatic;
-    ups_status (*open)(const ups_device_options *options, ups_device **device, ups_error *error);
-} ups_device_entry;
-void ups_device_register(const ups_device_entry *entry);
 
 #endif

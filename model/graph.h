@@ -18,20 +18,8 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "model/op.h"
-#include "model/parameters.h"
-
-#define UPS_MAX_RANK 4
-
-typedef struct ups_shape {
-    int rank;
-    int64_t size[UPS_MAX_RANK];
-} ups_shape; /* row-major, contiguous */
-
-#define UPS_SHAPE(...) ((ups_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
-
-int64_t ups_shape_elements(ups_shape shape);
-int64_t ups_shape_rows(ups_shape shape); /* elements / last size: the leading axes taken together */
-int64_t ups_shape_last(ups_shape shape);
+#include "model/parameters/parameters.h"
+#include "model/shape.h"
 
 typedef int32_t ups_value; /* index of a value in its graph */
 #define UPS_NO_VALUE ((ups_value)-1)

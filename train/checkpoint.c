@@ -1,7 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/files.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "train/data/origin.h"
 #include "train/precision.h"
 #include <dirent.h>

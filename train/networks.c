@@ -1,7 +1,7 @@
 #include "train/networks.h"
 
 #include "model/nets/blocks.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "train/precision.h"
 #include <string.h>
 

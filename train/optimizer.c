@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include "model/update_channel.h"
 #include "train/learning_rate.h"
 #include <stdlib.h>
 

@@ -8,6 +8,7 @@
 #define UPS_TRAIN_OPTIMIZER_H
 
 #include "model/device.h"
+#include "model/update_channel.h"
 #include "train/config/config.h"
 
 typedef struct ups_optimizer ups_optimizer;

@@ -2,9 +2,12 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "model/devices/devices.h"
+#include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/networks.h"
 #include "train/precision.h"
+#include "train/run_precision.h"
 #include "train/state.h"
 #include <stdlib.h>
 

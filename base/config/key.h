@@ -3,7 +3,7 @@
 #define UPS_BASE_CONFIG_KEY_H
 
 #include "base/arena.h"
-#include "base/config/config.h"
+#include "base/config/table.h"
 
 const ups_config_key *ups_config_find_key(const ups_config_key *keys, const char *name); /* NULL: none */
 

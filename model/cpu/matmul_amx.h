@@ -2,7 +2,8 @@
 #ifndef UPS_MODEL_CPU_MATMUL_AMX_H
 #define UPS_MODEL_CPU_MATMUL_AMX_H
 
-#include "model/cpu/matmul.h"
+#include "model/cpu/matmul_shape.h"
+#include <stddef.h>
 
 #if defined(__x86_64__)
 size_t ups_amx_matmul_scratch(const ups_matmul_shape *shape, int threads);

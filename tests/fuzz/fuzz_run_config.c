@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_config.h"
 
 #include "train/config/config.h"
+#include "train/config/load.h"
 
 static ups_status load(const char *path, const char *const *overrides, size_t count, void **config, ups_error *error) {
     return ups_run_config_load(path, overrides, count, (ups_run_config **)config, error);

@@ -3,6 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
+#include "model/devices/devices.h"
 #include "tools/solvers/writer/unfinished.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"

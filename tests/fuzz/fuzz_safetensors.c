@@ -2,8 +2,9 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "model/device.h"
-#include "model/parameters.h"
-#include "model/safetensors.h"
+#include "model/devices/devices.h"
+#include "model/parameters/parameters.h"
+#include "model/parameters/safetensors.h"
 #include <stdlib.h>
 
 static void read_all(const ups_safetensors *file, size_t size) {

@@ -1,6 +1,7 @@
 #include "tests/model/async_device.h"
 
 #include "model/cpu/device.h"
+#include "model/devices/devices.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

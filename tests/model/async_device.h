@@ -14,6 +14,7 @@
 #define UPS_TESTS_MODEL_ASYNC_DEVICE_H
 
 #include "model/device.h"
+#include "model/devices/devices.h"
 
 extern const ups_device_entry ups_async_device;
 

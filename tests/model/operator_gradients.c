@@ -7,10 +7,12 @@
  * by symmetry. */
 #include "base/random.h"
 #include "model/device.h"
+#include "model/devices/devices.h"
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "model/step.h"
+#include "model/update_channel.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* The builders: sizes, names, what is shared, and what must hold of the functions they build. */
 #include "base/random.h"
+#include "model/devices/devices.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
 #include "model/nets/encoder.h"

@@ -1,5 +1,7 @@
 /* The contract of a device (model/device.h), on the CPU and on the device whose work runs late: what was issued runs in
  * order, events tell when host memory may be touched, and the copy stream waits where it is told to. */
+#include "model/devices/devices.h"
+#include "model/update_channel.h"
 #include "tests/base/testing.h"
 #include "tests/model/async_device.h"
 #include "tests/model/on_device.h"

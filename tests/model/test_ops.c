@@ -17,6 +17,8 @@
 #include "base/system/threads.h"
 #include "model/cpu/device.h"
 #include "model/device.h"
+#include "model/devices/devices.h"
+#include "model/update_channel.h"
 #include "tests/base/skipping.h"
 #include "tests/model/op_cases.h"
 #include "tests/model/reference.h"

@@ -3,8 +3,9 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "model/device.h"
-#include "model/parameters.h"
-#include "model/safetensors.h"
+#include "model/devices/devices.h"
+#include "model/parameters/parameters.h"
+#include "model/parameters/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>

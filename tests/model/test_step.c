@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "model/devices/devices.h"
+#include "model/update_channel.h"
 #include "tests/base/skipping.h"
 #include "tests/model/on_device.h"
 

@@ -2,7 +2,8 @@
  * sentence and change nothing; whatever moment a writer dies at, the latest checkpoint is whole. */
 #include "base/files.h"
 #include "base/random.h"
-#include "model/parameters.h"
+#include "model/devices/devices.h"
+#include "model/parameters/parameters.h"
 #include "tests/base/testing.h"
 #include "tests/model/on_device.h"
 #include "train/checkpoint.h"

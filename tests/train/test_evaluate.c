@@ -1,7 +1,7 @@
 /* Evaluation and rollouts of tiny models with random weights, against the same computed one frame at a time with graphs
  * and formulas of the test's own. */
 #include "base/progress.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "tests/base/testing.h"
 #include "tiny_models.h"
 #include "train/data/origin.h"

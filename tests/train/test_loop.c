@@ -2,9 +2,10 @@
  * what is called, what stops it, and that a stopped loop goes on as if it had not stopped. */
 #include "base/files.h"
 #include "base/system/cancel.h"
-#include "model/parameters.h"
+#include "model/parameters/parameters.h"
 #include "tests/base/testing.h"
 
+#include "model/devices/devices.h"
 #include "tests/base/capture.h"
 #include "tests/model/on_device.h"
 #include "train/loop.h"

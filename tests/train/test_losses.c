@@ -1,4 +1,6 @@
 /* Which losses are taken at which step, and that an objective is the weighted sum of its terms. */
+#include "model/devices/devices.h"
+#include "model/update_channel.h"
 #include "tests/base/testing.h"
 #include "train/losses.h"
 

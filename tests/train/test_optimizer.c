@@ -7,7 +7,8 @@
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
 
-#include "model/parameters.h"
+#include "model/devices/devices.h"
+#include "model/parameters/parameters.h"
 #include <math.h>
 
 enum { STEPS = 7, TENSORS = 5 };

@@ -3,7 +3,9 @@
 #include "base/files.h"
 #include "model/cpu/device.h"
 #include "tests/base/testing.h"
+#include "train/config/load.h"
 #include "train/precision.h"
+#include "train/run_precision.h"
 
 #include <math.h>
 

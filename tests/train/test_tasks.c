@@ -4,9 +4,10 @@
 #include "base/json.h"
 #include "tests/base/testing.h"
 
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "tests/base/capture.h"
 #include "tools/solvers/datagen.h"
+#include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/data/tasks.h"
 

@@ -1,9 +1,11 @@
 #include "tiny_models.h"
 
 #include "base/random.h"
+#include "model/devices/devices.h"
 #include "model/step.h"
 #include "tests/base/testing.h"
 #include "tests/model/on_device.h"
+#include "train/config/load.h"
 #include "train/networks.h"
 #include "train/state.h"
 #include <hdf5.h>

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/system/threads.h"
 #include "model/device.h"
+#include "model/devices/devices.h"
 #include "model/nets/encoder.h"
 #include "model/step.h"
 #include "tools/bench/median.h"

@@ -3,7 +3,9 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "train/config/load.h"
 #include "train/precision.h"
+#include "train/run_precision.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
+#include "train/config/load.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include <math.h>

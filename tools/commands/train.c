@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "train/precision.h"
+#include "train/run_precision.h"
 #include "train/stages/run.h"
 #include "train/state.h"
 #include <stdio.h>

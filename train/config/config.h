@@ -1,10 +1,10 @@
 /* The configuration of a run: what `ups train`, `cache build`, `eval` and `rollout` read. YAML by base/config; the
- * keys, default values and ranges stand in config.c, and `ups config keys` prints them. Pointers belong to the
+ * keys, default values and ranges stand in load.c, and `ups config keys` prints them. Pointers belong to the
  * configuration; free with ups_run_config_free. */
 #ifndef UPS_TRAIN_CONFIG_CONFIG_H
 #define UPS_TRAIN_CONFIG_CONFIG_H
 
-#include "base/config/config.h"
+#include "base/error.h"
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
 #include "pipeline/loader/loader.h"
@@ -21,6 +21,7 @@ typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_ca
 typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
 typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;
 
+extern const char *const ups_stage_names[UPS_STAGE_COUNT + 1]; /* by value; NULL ends them */
 const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator": its section, too */
 
 /* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
@@ -190,14 +191,6 @@ typedef struct ups_run_config {
     ups_operator_stage_config op;
     ups_evaluation_config evaluation;
 } ups_run_config;
-
-extern const ups_config_schema ups_run_schema;
-
-/* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
- * …). */
-ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
-                               ups_run_config **config, ups_error *error);
-void ups_run_config_free(ups_run_config *config);
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);

@@ -1,6 +1,7 @@
 #include "train/data/frame_encoder.h"
 
 #include "base/system/threads.h"
+#include "model/devices/devices.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include "train/state.h"

@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cache/store/fingerprint.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "train/data/batches.h"
 #include <float.h>
 #include <math.h>

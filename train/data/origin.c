@@ -1,6 +1,6 @@
 #include "train/data/origin.h"
 
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "train/networks.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "pipeline/layouts/layouts.h"
 #include <math.h>
 #include <stdio.h>

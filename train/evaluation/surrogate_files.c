@@ -1,6 +1,6 @@
 /* Where a surrogate's models lie: the run's own, or what --checkpoint names. A file's tensors say what it holds. */
 #include "base/files.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/data/latents.h"
 #include "train/evaluation/surrogate.h"

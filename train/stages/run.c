@@ -3,9 +3,11 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
+#include "train/config/load.h"
 #include "train/data/latents.h"
 #include "train/precision.h"
 #include "train/run_lock.h"
+#include "train/run_precision.h"
 #include "train/state.h"
 #include <stdlib.h>
 #include <string.h>

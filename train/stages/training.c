@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sizes.h"
+#include "model/update_channel.h"
 #include "train/data/batches.h"
 #include "train/data/stores.h"
 #include "train/data/task_sampling.h"

@@ -5,8 +5,8 @@
  * Reading is strict: whatever the format forbids is refused with the file, the tensor and the reason, before any data
  * is read. Element types are those of base/dtype.h; a file with others is valid, but only its other tensors can be
  * read. */
-#ifndef UPS_MODEL_SAFETENSORS_H
-#define UPS_MODEL_SAFETENSORS_H
+#ifndef UPS_MODEL_PARAMETERS_SAFETENSORS_H
+#define UPS_MODEL_PARAMETERS_SAFETENSORS_H
 
 #include "base/dtype.h"
 #include "base/error.h"

@@ -3,8 +3,8 @@
  *
  * The parameters own the layout: names and offsets in flat buffers of ups_parameters_elements. Weights hold the
  * elements [offset, offset + count) of it: all, or a rank's slice. Buffers are on the device. */
-#ifndef UPS_MODEL_WEIGHTS_H
-#define UPS_MODEL_WEIGHTS_H
+#ifndef UPS_MODEL_PARAMETERS_WEIGHTS_H
+#define UPS_MODEL_PARAMETERS_WEIGHTS_H
 
 #include "base/dtype.h"
 #include "base/error.h"

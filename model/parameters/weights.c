@@ -1,4 +1,4 @@
-#include "model/weights.h"
+#include "model/parameters/weights.h"
 
 #include "model/device.h"
 

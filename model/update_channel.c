@@ -1,4 +1,4 @@
-#include "model/update.h"
+#include "model/update_channel.h"
 
 #include "model/device.h"
 #include <stddef.h>

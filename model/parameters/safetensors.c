@@ -1,6 +1,6 @@
 /* Safetensors: see the header. The parser trusts nothing: lengths are checked against the file before memory is asked
  * for, products against overflow, and the tensors must tile the data exactly. */
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 
 #include "base/arena.h"
 #include "base/files.h"

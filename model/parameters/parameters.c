@@ -3,7 +3,7 @@
  * They are placed in the reverse of the order they were added in, which is the order of first use. Each begins at a
  * multiple of 64 elements, so kernels may assume alignment; the padding between stays zero, so that norms over a whole
  * buffer are norms over the parameters. */
-#include "model/parameters.h"
+#include "model/parameters/parameters.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "base/system/exhausted.h"
 #include "model/device.h"
-#include "model/safetensors.h"
+#include "model/parameters/safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * order of first use, so that a range of gradients is complete early in backward and can be reduced while the rest
  * still runs, and shards are slices. The buffers are ups_weights (weights.h), on the device.
  */
-#ifndef UPS_MODEL_PARAMETERS_H
-#define UPS_MODEL_PARAMETERS_H
+#ifndef UPS_MODEL_PARAMETERS_PARAMETERS_H
+#define UPS_MODEL_PARAMETERS_PARAMETERS_H
 
-#include "model/weights.h"
+#include "model/parameters/weights.h"
 
 struct json_t; /* jansson's */
 

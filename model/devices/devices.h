@@ -1,0 +1,23 @@
+/* Devices by name. */
+#ifndef UPS_MODEL_DEVICES_DEVICES_H
+#define UPS_MODEL_DEVICES_DEVICES_H
+
+#include "model/device.h"
+
+typedef struct ups_device_options {
+    const char *name; /* "auto", "cpu", "cuda" */
+    int threads;      /* CPU: 0 for one a core */
+} ups_device_options;
+
+ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);
+
+/* Devices by name. A program that is built for tests adds its own before it opens one; "auto" opens the first whose
+ * `automatic` is set. `entry` is borrowed. */
+typedef struct ups_device_entry {
+    const char *name;
+    bool automatic;
+    ups_status (*open)(const ups_device_options *options, ups_device **device, ups_error *error);
+} ups_device_entry;
+void ups_device_register(const ups_device_entry *entry);
+
+#endif

@@ -1,0 +1,288 @@
+/* The keys of a run's configuration. A key is its member in config.h and its entry here; docs/ups.1 lists it too. */
+#include "train/config/load.h"
+
+#include "base/files.h"
+#include "model/nets/core.h"
+#include "train/config/check.h"
+#include "train/losses.h"
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY UPS_CONFIG_UNBOUNDED
+#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS - 1) /* each step but the first is a term, beside one_step and relative */
+
+/* ---- choices, by their values ---------------------------------------------------------------------------------- */
+
+static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
+static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
+static const char *const poolings[] = {"average", "queries", NULL};
+static const char *const update_norms[] = {"layer_norm", "none", NULL};
+static const char *const codecs[] = {"latent", "portable", NULL};
+static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const engines[] = {"auto", "uring", "threads", NULL};
+static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
+static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
+static const char *const bad_samples[] = {"stop", "skip", NULL};
+
+/* Whether a directory, existing or not, is the root of the file system. */
+static bool is_root(const char *path) {
+    char resolved[PATH_MAX];
+    return realpath(path, resolved) && strcmp(resolved, "/") == 0;
+}
+
+static const char *object_to_output(const char *text) {
+    if (!text[0]) return "is empty, and the run would lie in /; name a directory of its own, such as runs/first";
+    if (is_root(text)) return "is the root of the file system; name a directory of its own, such as runs/first";
+    return NULL;
+}
+
+static const char *object_to_cache(const char *text) {
+    return is_root(text) ? "is the root of the file system; name a directory, or leave it empty for output/cache"
+                         : NULL;
+}
+
+static const char *object_to_core(const char *text) {
+    return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
+}
+
+#define KEY(...) UPS_CONFIG_KEY(ups_run_config, __VA_ARGS__)
+#define TASK_KEY(...) UPS_CONFIG_KEY(ups_task_config, __VA_ARGS__)
+#define SUBSECTION UPS_CONFIG_SUBSECTION
+#define LIST(type, member, count, minimum, maximum) .list = UPS_CONFIG_LIST(type, member, count, minimum, maximum)
+
+/* ---- sections that several stages have ------------------------------------------------------------------------- */
+
+#define LOSS(key, at, default_weight, text)                                                                            \
+    SUBSECTION(key, KEY(DOUBLE, "weight", at.weight, default_weight, 0, 1e6, text),                                    \
+               KEY(INT64, "every", at.every, "1", 1, MANY, "taken every so many steps"),                               \
+               KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"))
+
+#define OPTIMIZER(at, rate)                                                                                            \
+    SUBSECTION(                                                                                                        \
+        "optimizer", KEY(DOUBLE, "learning_rate", at.learning_rate, rate, 0, 10, "peak learning rate"),                \
+        KEY(DOUBLE, "weight_decay", at.weight_decay, "0.01", 0, 10, "decoupled weight decay of matrices"),             \
+        KEY(DOUBLE, "beta1", at.beta1, "0.9", 0, 0.999999, "AdamW's decay of the first moment"),                       \
+        KEY(DOUBLE, "beta2", at.beta2, "0.99", 0, 0.999999, "AdamW's decay of the second moment"),                     \
+        KEY(DOUBLE, "epsilon", at.epsilon, "1e-8", 0, 1, "AdamW's guard against division by zero"),                    \
+        KEY(DOUBLE, "clip", at.clip, "1.0", 0, 1e9, "largest gradient norm; 0: no clipping"),                          \
+        KEY(DOUBLE, "ema_decay", at.ema_decay, "0.0", 0, 0.999999, "decay of the weights' moving average; 0: none"),   \
+        KEY(CHOICE, "schedule", at.schedule, "cosine", 0, 0, "learning rate after the warm-up", .choices = schedules), \
+        KEY(INT64, "warmup_steps", at.warmup_steps, "100", 0, MANY, "steps of linear warm-up"),                        \
+        KEY(DOUBLE, "final_fraction", at.final_fraction, "0.01", 0, 1, "share of the peak at which the cosine ends"))
+
+#define TRAINING(at, step_count, batch, rate)                                                                          \
+    KEY(INT64, "steps", at.steps, step_count, 1, MANY, "optimizer steps"),                                             \
+        KEY(INT64, "batch_size", at.batch_size, batch, 1, 1048576,                                                     \
+            "windows a micro-batch, or auto: the largest that fits memory_limit", .word = "auto"),                     \
+        KEY(INT64, "accumulation", at.accumulation, "1", 1, 65536, "micro-batches an optimizer step"),                 \
+        KEY(INT64, "pairs_per_trajectory", at.pairs_per_trajectory, "1", 1, 65536,                                     \
+            "windows taken from a trajectory once it is decoded"),                                                     \
+        KEY(INT64, "validate_every", at.validate_every, "500", 0, MANY,                                                \
+            "steps between validations; 0: only at the end"),                                                          \
+        KEY(INT64, "checkpoint_every", at.checkpoint_every, "1000", 0, MANY,                                           \
+            "steps between checkpoints; 0: only at the end"),                                                          \
+        KEY(INT64, "log_every", at.log_every, "50", 1, MANY, "steps between lines in metrics.jsonl"),                  \
+        KEY(INT64, "validation_batches", at.validation_batches, "16", 1, MANY,                                         \
+            "batches a validation takes from each task"),                                                              \
+        KEY(DOUBLE, "memory_limit", at.memory_limit, "0", 0, 1e6,                                                      \
+            "GiB that batch_size: auto may plan for; 0: half of what is free"),                                        \
+        KEY(CHOICE, "activation_checkpointing", at.checkpointing, "none", 0, 0,                                        \
+            "activations that backward computes again instead of keeping: none, cheap (all but products), or block",   \
+            .choices = checkpointings),                                                                                \
+        KEY(DOUBLE, "spike_factor", at.spike_factor, "10", 0, 1e6,                                                     \
+            "reports a loss this many times its running mean; 0: never"),                                              \
+        OPTIMIZER(at.optimizer, rate)
+
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
+
+static const ups_config_key data_keys[] = {
+    KEY(TEXT, "root", data.root, ".", 0, 0, "folder that the tasks' files lie in"),
+    SUBSECTION("split", KEY(DOUBLE, "train", data.split.train, "0.8", 0, 1, "share of a task's samples trained on"),
+               KEY(DOUBLE, "validation", data.split.validation, "0.1", 0, 1, "share that validation looks at"),
+               KEY(DOUBLE, "test", data.split.test, "0.1", 0, 1, "share kept for evaluation")),
+    KEY(CHOICE, "io", data.io, "auto", 0, 0, "I/O engine; auto: io_uring, threads where it is refused",
+        .choices = engines),
+    KEY(INT32, "decode_threads", data.decode_threads, "0", 0, 4096, "threads that decode; 0: one a core"),
+    KEY(INT32, "queue_depth", data.queue_depth, "64", 1, 65536, "reads in flight"),
+    KEY(INT32, "slots", data.slots, "4", 2, 4096, "batches in flight"),
+    KEY(BOOL, "direct", data.direct, "false", 0, 0, "O_DIRECT: for data that exceeds memory"),
+    KEY(CHOICE, "residency", data.residency, "auto", 0, 0,
+        "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
+        "encode (no cache: fields are encoded on the fly, their latents kept while they fit); auto: what fits, encode "
+        "where there is no complete cache",
+        .choices = residencies),
+    KEY(DOUBLE, "residency_memory", data.residency_memory, "0", 0, 1e6,
+        "GiB that samples may stay in; 0: a quarter of what is free"),
+    KEY(CHOICE, "on_bad_sample", data.on_bad_sample, "stop", 0, 0,
+        "a sample with NaN or Inf: stop with a sentence, or skip and record it", .choices = bad_samples),
+    KEY(CHOICE, "sampling", data.strategy, "balanced", 0, 0,
+        "how tasks share the draws: by samples (proportional), equally (balanced), by samples^(1/temperature), or by "
+        "validation loss (difficulty)",
+        .choices = strategies),
+    KEY(DOUBLE, "temperature", data.temperature, "2", 0.01, 1e6,
+        "of sampling: temperature; 1 is proportional, a large one balanced"),
+    SUBSECTION(
+        "difficulty",
+        KEY(DOUBLE, "smoothing", data.difficulty.smoothing, "0.5", 0, 0.999,
+            "share of the average loss so far in the next one, at each validation"),
+        KEY(DOUBLE, "power", data.difficulty.power, "1", 0, 10,
+            "shares grow with the loss over the mean of all tasks', to this power"),
+        KEY(DOUBLE, "floor", data.difficulty.floor, "0.25", 0.001, 1, "least that a task's share is multiplied by"),
+        KEY(DOUBLE, "ceiling", data.difficulty.ceiling, "4", 1, 1000, "most that a task's share is multiplied by")),
+    {.name = NULL}};
+
+static const ups_config_key task_keys[] = {
+    TASK_KEY(TEXT, "name", name, NULL, 1, 64, "what the task is called everywhere: letters, digits, _ and -"),
+    TASK_KEY(TEXT, "files", files, NULL, 1, MANY, "its files, relative to data.root; * ? [ ] stand for many",
+             LIST(ups_task_config, files, file_count, 1, 0)),
+    TASK_KEY(INT64, "stride", stride, "1", 1, MANY, "time stride of a step, in stored frames"),
+    TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
+    TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
+             "multiplies its share of the draws, but for proportional sampling; 0: 1"),
+    TASK_KEY(INT64, "from", from, "0", 0, MANY, "step of a stage from which the task is drawn"),
+    TASK_KEY(INT64, "ramp", ramp, "0", 0, MANY, "steps after that in which its share rises to its full size"),
+    TASK_KEY(INT64, "patch", patch, "[8]", 1, 1024,
+             "points a patch along each grid axis, slowest first; one number counts for all; the last patch may reach "
+             "beyond the grid",
+             LIST(ups_task_config, patch, patch_count, 1, 0)),
+    TASK_KEY(FLOAT, "field_scale", field_scale, "[]", 1e-6, 1e6,
+             "standard deviation each field is normalised to: its weight in losses",
+             LIST(ups_task_config, field_scale, field_scale_count, 0, 0)),
+    {.name = NULL}};
+
+static const ups_config_key model_keys[] = {
+    KEY(INT64, "tokens", model.tokens, "128", 1, 65536, "latent tokens"),
+    KEY(INT64, "dim", model.dim, "128", 1, 65536, "features of a latent token"),
+    SUBSECTION("encoder",
+               KEY(INT64, "width", model.encoder.width, "128", 1, 65536, "features of a patch inside the encoder"),
+               KEY(INT64, "depth", model.encoder.depth, "0", 0, 64,
+                   "transformer blocks on the tokens; 0 keeps latents linear in what the stem makes"),
+               KEY(INT64, "heads", model.encoder.heads, "8", 1, 1024,
+                   "attention heads of pooling by queries and of the blocks; divides width"),
+               KEY(DOUBLE, "mlp_ratio", model.encoder.mlp_ratio, "4", 0.1, 64, "MLP width over width, of the same"),
+               KEY(CHOICE, "pooling", model.encoder.pooling, "average", 0, 0, "how patches become tokens",
+                   .choices = poolings),
+               KEY(FLOAT, "frequencies", model.encoder.frequencies, "[1, 2, 4, 8, 16]", 0, 1e6,
+                   "Fourier frequencies of a patch's place",
+                   LIST(ups_run_config, model.encoder.frequencies, model.encoder.frequency_count, 1, 0))),
+    SUBSECTION("decoder", KEY(INT64, "hidden", model.decoder.hidden, "128", 1, 65536, "features of a query point"),
+               KEY(INT64, "depth", model.decoder.depth, "3", 1, 64, "layers of cross-attention onto the latents"),
+               KEY(INT64, "heads", model.decoder.heads, "4", 1, 1024, "attention heads; divides hidden"),
+               KEY(DOUBLE, "mlp_ratio", model.decoder.mlp_ratio, "2", 0.1, 64, "MLP width over hidden"),
+               KEY(FLOAT, "frequencies", model.decoder.frequencies, "[1, 2, 4, 8]", 0, 1e6,
+                   "Fourier frequencies of a query point",
+                   LIST(ups_run_config, model.decoder.frequencies, model.decoder.frequency_count, 1, 0)),
+               KEY(BOOL, "qk_norm", model.decoder.qk_norm, "false", 0, 0, "RMSNorm on each head's queries and keys"),
+               KEY(BOOL, "position", model.decoder.position, "true", 0, 0,
+                   "tells the decoder where each latent's patches lie")),
+    SUBSECTION(
+        "operator",
+        KEY(TEXT, "core", model.core.name, "stack", 0, 0, "what changes tokens: stack (transformer blocks)",
+            .objection = object_to_core),
+        KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
+        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "transformer blocks"),
+        KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
+        KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
+        KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
+            "drop-path of the last block, rising linearly from 0"),
+        KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
+        KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
+        KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
+            "what normalises the core's output before it is added to z", .choices = update_norms)),
+    {.name = NULL}};
+
+static const ups_config_key autoencoder_keys[] = {
+    TRAINING(autoencoder.training, "5000", "16", "0.002"),
+    KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
+    SUBSECTION("losses",
+               LOSS("inverse_decoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_DECODING], "1",
+                    "decode(encode(field)) against the field, mean squared"),
+               LOSS("relative", autoencoder.training.losses[UPS_AUTOENCODER_RELATIVE], "0",
+                    "decode(encode(field)) against the field, nRMSE"),
+               LOSS("inverse_encoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING], "0",
+                    "encode(decode(latent)) against the latent")),
+    {.name = NULL}};
+
+static const ups_config_key cache_keys[] = {
+    KEY(TEXT, "directory", cache.directory, "''", 0, 0, "where the cache lies; empty: output/cache",
+        .objection = object_to_cache),
+    KEY(CHOICE, "codec", cache.codec, "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader",
+        .choices = codecs),
+    KEY(INT64, "samples_per_shard", cache.samples_per_shard, "0", 0, 1e9, "trajectories a shard; 0: by size"),
+    KEY(INT64, "level", cache.level, "1", 1, 19, "zstd level of a portable cache"),
+    KEY(FLOAT, "max_abs_error", cache.max_abs_error, "0", 0, 100,
+        "how far latents may be moved so that the cache is smaller; 0: not at all"),
+    {.name = "fill",
+     .type = UPS_CONFIG_REMOVED,
+     .default_value = "false",
+     .help = "training no longer fills the cache, since building it first was faster; remove "
+             "the line, and run `ups cache build` where a cache is wanted"},
+    KEY(CHOICE, "on_bad_sample", cache.on_bad_sample, "stop", 0, 0,
+        "a latent that is not finite or overflows FP16: stop, or skip and record it", .choices = bad_samples),
+    KEY(DOUBLE, "memory_limit", cache.memory_limit, "0", 0, 1e6,
+        "GiB that building it may plan for; 0: half of what is free"),
+    {.name = NULL}};
+
+static const ups_config_key operator_keys[] = {
+    TRAINING(op.training, "20000", "16", "0.001"),
+    KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, MAX_ROLLOUT_STEPS, "steps of the rollout loss"),
+    SUBSECTION("losses",
+               LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
+               LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),
+               LOSS("rollout", op.training.losses[UPS_OPERATOR_ROLLOUT], "0",
+                    "latents of every later step of a rollout, mean squared")),
+    {.name = NULL}};
+
+static const ups_config_key run_keys[] = {
+    KEY(TEXT, "output", output, "runs/default", 0, 0, "the run's directory: checkpoints, metrics, cache, pictures",
+        .objection = object_to_output),
+    KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
+    KEY(CHOICE, "precision", precision, "auto", 0, 0,
+        "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
+        "faster, on processors with AMX, else f32; fp16 (with a dynamic loss scale) is slower than f32 on processors; "
+        "a run goes on in what it began in",
+        .choices = precisions),
+    SUBSECTION("device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda"),
+               KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all")),
+    {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
+    KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
+        LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),
+    {.name = "model", .type = UPS_CONFIG_SECTION, .keys = model_keys},
+    KEY(CHOICE, "stages", stages, "[autoencoder, cache, operator]", 0, 0, "what `ups train` runs, in this order",
+        .choices = ups_stage_names, LIST(ups_run_config, stages, stage_count, 1, 0)),
+    {.name = "autoencoder", .type = UPS_CONFIG_SECTION, .keys = autoencoder_keys},
+    {.name = "cache", .type = UPS_CONFIG_SECTION, .keys = cache_keys},
+    {.name = "operator", .type = UPS_CONFIG_SECTION, .keys = operator_keys},
+    SUBSECTION("evaluation",
+               KEY(INT64, "horizons", evaluation.horizons, "[1, 10, 0]", 0, 1e9,
+                   "steps ahead to report; 0: the whole trajectory",
+                   LIST(ups_run_config, evaluation.horizons, evaluation.horizon_count, 1, 0)),
+               KEY(INT64, "max_samples", evaluation.max_samples, "64", 0, MANY,
+                   "trajectories evaluated a task; 0: all of the split"),
+               KEY(INT64, "start_every", evaluation.start_every, "10", 1, MANY,
+                   "steps between the start frames of one trajectory")),
+    {.name = NULL}};
+
+const ups_config_schema ups_run_schema = {run_keys, sizeof(ups_run_config)};
+
+/* ---- loading ---------------------------------------------------------------------------------------------------- */
+
+ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
+                               ups_run_config **config, ups_error *error) {
+    void *value = NULL;
+    UPS_TRY(ups_config_load(path, &ups_run_schema, overrides, override_count, &value, error));
+    ups_status status = ups_run_config_check(path, value, error);
+    if (status != UPS_OK) {
+        ups_run_config_free(value);
+        return status;
+    }
+    *config = value;
+    return UPS_OK;
+}
+
+void ups_run_config_free(ups_run_config *config) {
+    ups_config_free(config);
+}

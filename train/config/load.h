@@ -1,0 +1,17 @@
+/* Loading a run's configuration: the tables of its keys, and what they cannot say (check.h). */
+#ifndef UPS_TRAIN_CONFIG_LOAD_H
+#define UPS_TRAIN_CONFIG_LOAD_H
+
+#include "base/config/config.h"
+#include "train/config/config.h"
+
+extern const ups_config_schema ups_run_schema;
+
+/* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
+ * …). */
+ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
+                               ups_run_config **config, ups_error *error);
+
+void ups_run_config_free(ups_run_config *config);
+
+#endif
