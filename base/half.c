@@ -13,6 +13,27 @@
 #include <arm_neon.h>
 #endif
 
+static ups_f16 f16_of_f32(float value) {
+    uint32_t bits = ups_bits_of_f32(value);
+    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return (ups_f16)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); /* NaN */
+    if (magnitude >= 0x47800000) return (ups_f16)(sign | 0x7c00);                            /* 65536 and up */
+    if (magnitude <
+        0x38800000) { /* below 2^-14: subnormal in FP16; 2^-1's spacing is FP16's smallest step, so adding it rounds */
+        return (ups_f16)(sign | (ups_bits_of_f32(ups_f32_of_bits(magnitude) + 0.5f) - 0x3f000000));
+    }
+    uint32_t odd = magnitude >> 13 & 1;
+    return (ups_f16)(sign |
+                     (magnitude - 0x38000000 + 0xfff + odd) >> 13); /* a carry moves to the exponent, up to Inf */
+}
+
+static float f32_of_f16(ups_f16 half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
+    if (exponent == 0) return ups_f32_of_bits(sign | ups_bits_of_f32((float)mantissa * 0x1p-24f));
+    if (exponent == 31) return ups_f32_of_bits(sign | 0x7f800000 | (mantissa ? 0x400000 | mantissa << 13 : 0));
+    return ups_f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
 /* Bulk forms convert as many numbers as they have whole vectors of, and return how many. */
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static size_t f32_to_f16_avx512(const float *in, ups_f16 *out, size_t count) {
@@ -77,7 +98,7 @@ void ups_f32_to_f16_on(ups_half_path path, const float *in, ups_f16 *out, size_t
 #elif defined(__aarch64__)
     if (path == UPS_HALF_NEON) i = f32_to_f16_neon(in, out, count);
 #endif
-    for (; i < count; i++) out[i] = ups_f16_of_f32(in[i]);
+    for (; i < count; i++) out[i] = f16_of_f32(in[i]);
 }
 
 void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t count) {
@@ -90,7 +111,7 @@ void ups_f16_to_f32_on(ups_half_path path, const ups_f16 *in, float *out, size_t
 #elif defined(__aarch64__)
     if (path == UPS_HALF_NEON) i = f16_to_f32_neon(in, out, count);
 #endif
-    for (; i < count; i++) out[i] = ups_f32_of_f16(in[i]);
+    for (; i < count; i++) out[i] = f32_of_f16(in[i]);
 }
 
 bool ups_half_path_runs_here(ups_half_path path) {

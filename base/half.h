@@ -28,27 +28,6 @@ static inline float ups_f32_of_bits(uint32_t bits) {
     return value;
 }
 
-static inline ups_f16 ups_f16_of_f32(float value) {
-    uint32_t bits = ups_bits_of_f32(value);
-    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return (ups_f16)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); /* NaN */
-    if (magnitude >= 0x47800000) return (ups_f16)(sign | 0x7c00);                            /* 65536 and up */
-    if (magnitude <
-        0x38800000) { /* below 2^-14: subnormal in FP16; 2^-1's spacing is FP16's smallest step, so adding it rounds */
-        return (ups_f16)(sign | (ups_bits_of_f32(ups_f32_of_bits(magnitude) + 0.5f) - 0x3f000000));
-    }
-    uint32_t odd = magnitude >> 13 & 1;
-    return (ups_f16)(sign |
-                     (magnitude - 0x38000000 + 0xfff + odd) >> 13); /* a carry moves to the exponent, up to Inf */
-}
-
-static inline float ups_f32_of_f16(ups_f16 half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
-    if (exponent == 0) return ups_f32_of_bits(sign | ups_bits_of_f32((float)mantissa * 0x1p-24f));
-    if (exponent == 31) return ups_f32_of_bits(sign | 0x7f800000 | (mantissa ? 0x400000 | mantissa << 13 : 0));
-    return ups_f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
 /* NaN stays NaN. */
 static inline ups_bf16 ups_bf16_of_f32(float value) {
     uint32_t bits = ups_bits_of_f32(value);

@@ -5,13 +5,13 @@
 #include "base/random.h"
 #include "model/op.h"
 
-/* keep_b of a residual op: 0 with probability p = attributes.drop_path, else 1/(1 - p); 1 outside training. Sample b of
- * layer l draws number l * 2^32 + b of the stream (seed, drop path, step). */
-static inline float ups_drop_path_keep(const ups_op_attributes *attributes, bool training, uint64_t seed, uint64_t step,
+/* keep_b of a residual op: in training: 0 with probability p = attributes.drop_path, else 1/(1 - p). Sample b of layer
+ * l draws number l * 2^32 + b of the stream (seed, drop path, item). */
+static inline float ups_drop_path_keep(const ups_op_attributes *attributes, uint64_t seed, uint64_t item,
                                        int64_t sample) {
-    if (!training || attributes->drop_path <= 0.0f) return 1.0f;
+    if (attributes->drop_path <= 0.0f) return 1.0f;
     if (attributes->drop_path >= 1.0f) return 0.0f;
-    ups_random stream = ups_random_stream(seed, UPS_RANDOM_DROP_PATH, (uint32_t)step);
+    ups_random stream = ups_random_stream(seed, UPS_RANDOM_DROP_PATH, (uint32_t)item);
     double draw = ups_random_uniform(stream, (uint64_t)attributes->layer << 32 | (uint64_t)sample);
     return draw < (double)attributes->drop_path ? 0.0f : 1.0f / (1.0f - attributes->drop_path);
 }

@@ -2,7 +2,11 @@
  * over calls and allocates nothing.
  *
  * Device memory, three blocks: inputs and constants, the planned arena, one workspace shared by all kernels. Parameters
- * lie in their own buffers. */
+ * lie in their own buffers.
+ *
+ * Where the device has two input sets, a batch is uploaded to a staging block on the copy stream, beside the
+ * computation of the batch before, and copied into the inputs when its own run begins: addresses stay the same from run
+ * to run, so that a run can be captured. */
 #include "model/step.h"
 
 #include "base/system/threads.h"
@@ -12,17 +16,27 @@
 
 enum { ALIGNMENT = 64 };
 
-typedef struct prepared_node {
-    const ups_kernel *kernel;
-    void *state;
-} prepared_node;
-
 /* One entry of the schedule. */
 typedef struct prepared_entry {
     ups_op_call call;
     bool runs;                          /* backward that has nothing to write does not */
     uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
 } prepared_entry;
+
+/* Inputs on their way in. */
+typedef struct staged_inputs {
+    unsigned char *memory; /* laid out as the inputs are; NULL: uploads go to the inputs themselves */
+    ups_event *uploaded;   /* host memory of uploads so far is the caller's again */
+    ups_event *consumed;   /* what was staged is in the inputs */
+    bool filled;           /* since the last run */
+} staged_inputs;
+
+/* A run that was captured, replayed while its options are the same. */
+enum { CAPTURES = 8 /* combinations of training, backward, accumulate */ };
+typedef struct captured_run {
+    ups_capture *capture;
+    const ups_update *update;
+} captured_run;
 
 /* The arena and workspace that a step fills from scratch whenever it runs; of one step, or of several of which one runs
  * at a time. */
@@ -35,15 +49,16 @@ struct ups_step {
     const ups_graph *graph;
     ups_device *device;
     ups_plan *plan;
-    prepared_node *nodes;
+    ups_kernel *kernels;     /* of the nodes */
     prepared_entry *entries; /* of the plan's schedule */
-    int32_t prepared;        /* nodes whose state is to be released */
     int64_t *input_offsets;  /* one a value; inputs and constants */
     unsigned char *inputs;
+    size_t input_bytes; /* of the inputs' block: what is uploaded; constants follow */
+    staged_inputs staging;
+    captured_run captured[CAPTURES];
     shared_arena *shared;
     ups_weights weights; /* borrowed buffers: what parameters are read from */
     size_t workspace_bytes;
-    float seed_gradient; /* what backward starts from; here, since uploads may read it later */
     bool profiling;
     ups_step_profile profile;
 };
@@ -116,7 +131,8 @@ static uint32_t written_gradients(const ups_step *step, int32_t n) {
 static ups_op_call describe_call(const ups_step *step, int32_t n, uint32_t gradients) {
     const ups_graph *graph = step->graph;
     const ups_node *node = &graph->nodes[n];
-    ups_op_call call = {.attributes = node->attributes,
+    ups_op_call call = {.kind = node->kind,
+                        .attributes = node->attributes,
                         .input_count = node->input_count,
                         .output = describe_tensor(graph, node->output)};
     for (int i = 0; i < node->input_count; i++) {
@@ -131,38 +147,47 @@ static ups_op_call describe_call(const ups_step *step, int32_t n, uint32_t gradi
 
 static ups_status prepare_node(ups_step *step, int32_t n, ups_error *error) {
     const ups_node *node = &step->graph->nodes[n];
-    prepared_node *prepared = &step->nodes[n];
     const char *op = ups_op_name(node->kind);
     uint32_t gradients = written_gradients(step, n);
-    prepared->kernel = class_of(step)->kernel(node->kind);
-    if (!prepared->kernel->forward || (gradients && !prepared->kernel->backward)) {
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
-                        class_of(step)->name, prepared->kernel->forward ? "backward" : "forward", op, node->scope);
-    }
-    if (!prepared->kernel->prepare) return UPS_OK;
-    size_t workspace = 0;
     ups_op_call call = describe_call(step, n, gradients);
-    ups_status status =
-        prepared->kernel->prepare(step->device, &call, gradients != 0, &prepared->state, &workspace, error);
-    if (status != UPS_OK) return ups_fail_within(error, "%s in '%s'", op, node->scope);
-    if (workspace > step->workspace_bytes) step->workspace_bytes = workspace;
+    ups_kernel *kernel = &step->kernels[n];
+    if (class_of(step)->kernel(step->device, &call, gradients != 0, kernel, error) != UPS_OK) {
+        return ups_fail_within(error, "%s in '%s'", op, node->scope);
+    }
+    if (!kernel->forward || (gradients && !kernel->backward)) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device '%s' has no kernel for %s of %s ('%s')",
+                        class_of(step)->name, kernel->forward ? "backward" : "forward", op, node->scope);
+    }
+    if (kernel->workspace_bytes > step->workspace_bytes) step->workspace_bytes = kernel->workspace_bytes;
     return UPS_OK;
+}
+
+/* Inputs first, since they are staged together; constants behind them. */
+static void place_inputs(ups_step *step) {
+    const ups_value_kind kinds[] = {UPS_VALUE_INPUT, UPS_VALUE_CONSTANT};
+    size_t offset = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        for (ups_value v = 0; v < step->graph->value_count; v++) {
+            if (step->graph->values[v].kind != kinds[kind]) continue;
+            step->input_offsets[v] = (int64_t)offset;
+            offset += (value_bytes(step->graph, v) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        }
+        if (kinds[kind] == UPS_VALUE_INPUT) step->input_bytes = offset;
+    }
 }
 
 /* Everything but memory: the plan, the calls' shapes, the kernels' states. */
 static ups_status prepare_step(ups_step *step, ups_error *error) {
     const ups_graph *graph = step->graph;
     UPS_TRY(ups_plan_create(graph, &step->plan, error));
-    step->nodes = calloc((size_t)graph->node_count + 1, sizeof *step->nodes);
+    step->kernels = calloc((size_t)graph->node_count + 1, sizeof *step->kernels);
     step->entries = calloc((size_t)ups_plan_schedule(step->plan)->count + 1, sizeof *step->entries);
     step->input_offsets = calloc((size_t)graph->value_count + 1, sizeof *step->input_offsets);
-    if (!step->nodes || !step->entries || !step->input_offsets) {
+    if (!step->kernels || !step->entries || !step->input_offsets) {
         return ups_fail(error, UPS_ERR_MEMORY, "no memory to prepare a graph of %d nodes", graph->node_count);
     }
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        step->prepared = n + 1; /* what it has of a state is released even if it fails */
-        UPS_TRY(prepare_node(step, n, error));
-    }
+    place_inputs(step);
+    for (int32_t n = 0; n < graph->node_count; n++) UPS_TRY(prepare_node(step, n, error));
     return UPS_OK;
 }
 
@@ -176,6 +201,16 @@ static ups_status allocate(ups_step *step, size_t bytes, unsigned char **memory,
     return UPS_OK;
 }
 
+/* Where uploads go, and the events that guard it. */
+static ups_status create_staging(ups_step *step, ups_error *error) {
+    staged_inputs *staging = &step->staging;
+    if (class_of(step)->input_sets > 1) {
+        UPS_TRY(allocate(step, step->input_bytes, &staging->memory, "the staged inputs", error));
+    }
+    UPS_TRY(class_of(step)->event_create(step->device, &staging->uploaded, error));
+    return class_of(step)->event_create(step->device, &staging->consumed, error);
+}
+
 static ups_status upload_constants(ups_step *step, ups_error *error) {
     const ups_graph *graph = step->graph;
     for (ups_value v = 0; v < graph->value_count; v++) {
@@ -184,16 +219,6 @@ static ups_status upload_constants(ups_step *step, ups_error *error) {
                                        value_bytes(graph, v), error));
     }
     return UPS_OK;
-}
-
-static void place_inputs(ups_step *step) {
-    int64_t offset = 0;
-    for (ups_value v = 0; v < step->graph->value_count; v++) {
-        ups_value_kind kind = step->graph->values[v].kind;
-        if (kind != UPS_VALUE_INPUT && kind != UPS_VALUE_CONSTANT) continue;
-        step->input_offsets[v] = offset;
-        offset += (int64_t)((value_bytes(step->graph, v) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    }
 }
 
 /* What backward does not read stays NULL, so that a kernel that breaks its description is found at once. */
@@ -209,7 +234,7 @@ static void address_entry(ups_step *step, int32_t at) {
     ups_op_call *call = &entry->call;
     entry->runs = !backward || gradients;
     *call = describe_call(step, scheduled->node, gradients);
-    call->state = step->nodes[scheduled->node].state;
+    call->state = step->kernels[scheduled->node].state;
     call->workspace = step->shared->workspace;
     if (!backward || op->backward_output) call->output.data = value_address(step, node->output, at);
     for (int i = 0; i < node->saved_count && (!backward || op->backward_saved); i++) {
@@ -304,13 +329,14 @@ static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
     UPS_TRY(allocate(steps[0], all.workspace, &shared->workspace, "the workspace", error));
     for (int i = 0; i < count; i++) {
         size_t inputs = ups_step_memory(steps[i]).inputs;
+        if (class_of(steps[i])->input_sets > 1) inputs -= steps[i]->input_bytes;
         UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
-        place_inputs(steps[i]);
+        UPS_TRY(create_staging(steps[i], error));
         steps[i]->weights = *ups_parameters_weights(steps[i]->graph->parameters);
         for (int32_t at = 0; at < ups_plan_schedule(steps[i]->plan)->count; at++) address_entry(steps[i], at);
         UPS_TRY(upload_constants(steps[i], error));
     }
-    return UPS_OK;
+    return class_of(steps[0])->synchronize(steps[0]->device, error); /* constants are the graphs' */
 }
 
 ups_status ups_step_create_together(const ups_graph *const *graphs, int count, ups_device *device, ups_step **steps,
@@ -330,9 +356,17 @@ ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step 
     return ups_step_create_together(&graph, 1, device, created, error);
 }
 
+static void forget_captures(ups_step *step) {
+    for (int i = 0; i < CAPTURES; i++) {
+        if (step->captured[i].capture) class_of(step)->capture_release(step->device, step->captured[i].capture);
+        step->captured[i].capture = NULL;
+    }
+}
+
 ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error) {
     UPS_TRY(check_weights(step->graph, weights, error));
     step->weights = *weights;
+    forget_captures(step);
     for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
     return UPS_OK;
 }
@@ -363,14 +397,17 @@ static void leave_shared(const ups_step *step) {
 void ups_step_destroy(ups_step *step) {
     if (!step) return;
     const ups_device_class *class = class_of(step);
-    for (int32_t n = 0; n < step->prepared; n++) {
-        const prepared_node *node = &step->nodes[n];
-        if (node->state && node->kernel->release) node->kernel->release(step->device, node->state);
+    for (int32_t n = 0; step->kernels && n < step->graph->node_count; n++) {
+        if (step->kernels[n].release) step->kernels[n].release(step->kernels[n].state);
     }
+    forget_captures(step);
     if (step->inputs) class->release(step->device, step->inputs);
+    if (step->staging.memory) class->release(step->device, step->staging.memory);
+    if (step->staging.uploaded) class->event_destroy(step->device, step->staging.uploaded);
+    if (step->staging.consumed) class->event_destroy(step->device, step->staging.consumed);
     leave_shared(step);
     ups_plan_destroy(step->plan);
-    free(step->nodes);
+    free(step->kernels);
     free(step->entries);
     free(step->input_offsets);
     free(step);
@@ -379,6 +416,7 @@ void ups_step_destroy(ups_step *step) {
 ups_plan_memory ups_step_memory(const ups_step *step) {
     ups_plan_memory memory = ups_plan_memory_get(step->plan);
     memory.workspace = step->workspace_bytes;
+    if (class_of(step)->input_sets > 1) memory.inputs += step->input_bytes;
     return memory;
 }
 
@@ -397,7 +435,32 @@ ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, si
         return ups_fail(error, UPS_ERR_ARGUMENT, "input '%s' has %zu bytes; %zu were given", info->name,
                         value_bytes(step->graph, input), bytes);
     }
-    return class_of(step)->upload(step->device, value_address(step, input, 0), host, bytes, error);
+    const ups_device_class *class = class_of(step);
+    staged_inputs *staging = &step->staging;
+    if (!staging->memory) {
+        UPS_TRY(class->upload(step->device, value_address(step, input, 0), host, bytes, error));
+        return class->event_record(step->device, staging->uploaded, UPS_STREAM_COMPUTE, error);
+    }
+    if (!staging->filled) UPS_TRY(class->stream_wait(step->device, UPS_STREAM_COPY, staging->consumed, error));
+    staging->filled = true;
+    void *to = staging->memory + step->input_offsets[ups_graph_root(step->graph, input)];
+    UPS_TRY(class->upload_ahead(step->device, to, host, bytes, error));
+    return class->event_record(step->device, staging->uploaded, UPS_STREAM_COPY, error);
+}
+
+ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error) {
+    return class_of(step)->event_wait(step->device, step->staging.uploaded, error);
+}
+
+/* Brings what was staged into the inputs. */
+static ups_status take_staged(ups_step *step, ups_error *error) {
+    const ups_device_class *class = class_of(step);
+    staged_inputs *staging = &step->staging;
+    if (!staging->filled) return UPS_OK;
+    staging->filled = false;
+    UPS_TRY(class->stream_wait(step->device, UPS_STREAM_COMPUTE, staging->uploaded, error));
+    UPS_TRY(class->copy(step->device, step->inputs, staging->memory, step->input_bytes, error));
+    return class->event_record(step->device, staging->consumed, UPS_STREAM_COMPUTE, error);
 }
 
 ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error) {
@@ -413,13 +476,12 @@ ups_status ups_step_download(const ups_step *step, ups_value value, void *host, 
 static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_options *options, ups_error *error) {
     const ups_schedule_entry *scheduled = &ups_plan_schedule(step->plan)->entries[at];
     const ups_node *node = &step->graph->nodes[scheduled->node];
-    const ups_kernel *kernel = step->nodes[scheduled->node].kernel;
+    const ups_kernel *kernel = &step->kernels[scheduled->node];
     prepared_entry *entry = &step->entries[at];
     ups_op_call *call = &entry->call;
     if (!entry->runs) return UPS_OK;
     call->training = options->training;
-    call->seed = options->seed;
-    call->step = options->step;
+    call->update = options->update;
     for (int i = 0; i < call->input_count; i++) {
         if (entry->first_parameter_gradients >> i & 1) call->accumulate[i] = options->accumulate;
     }
@@ -436,22 +498,48 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
     return status == UPS_OK ? UPS_OK : ups_fail_within(error, "%s in '%s'", ups_op_name(node->kind), node->scope);
 }
 
-ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+static ups_status replay(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_schedule *schedule = ups_plan_schedule(step->plan);
+    for (int32_t at = 0; at < schedule->backward; at++) UPS_TRY(run_entry(step, at, options, error));
+    if (!options->backward) return UPS_OK;
+
+    float *seed = gradient_address(step, step->graph->loss);
+    UPS_TRY(class_of(step)->seed_backward(step->device, options->update, seed, error));
+    for (int32_t at = schedule->backward; at < schedule->count; at++) UPS_TRY(run_entry(step, at, options, error));
+    return UPS_OK;
+}
+
+static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
+    const ups_device_class *class = class_of(step);
+    captured_run *run = &step->captured[options->training | options->backward << 1 | options->accumulate << 2];
+    if (run->capture && run->update != options->update) {
+        class->capture_release(step->device, run->capture);
+        run->capture = NULL;
+    }
+    if (!run->capture) {
+        UPS_TRY(class->capture_begin(step->device, error));
+        ups_status status = replay(step, options, error);
+        ups_error after;
+        ups_status ended = class->capture_end(step->device, &run->capture, status == UPS_OK ? error : &after);
+        UPS_TRY(status != UPS_OK ? status : ended);
+        run->update = options->update;
+    }
+    return class->capture_launch(step->device, run->capture, error);
+}
+
+ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     if (options->backward && step->graph->loss == UPS_NO_VALUE) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked of a graph that was not differentiated");
     }
     if (options->backward && !step->weights.gradients) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "backward was asked with weights that have no gradients");
     }
-    for (int32_t at = 0; at < schedule->backward; at++) UPS_TRY(run_entry(step, at, options, error));
-    if (!options->backward) return UPS_OK;
-
-    step->seed_gradient = options->loss_scale;
-    UPS_TRY(class_of(step)->upload(step->device, gradient_address(step, step->graph->loss), &step->seed_gradient,
-                                   sizeof step->seed_gradient, error));
-    for (int32_t at = schedule->backward; at < schedule->count; at++) UPS_TRY(run_entry(step, at, options, error));
-    return UPS_OK;
+    if ((options->backward || options->training) && !options->update) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "a training step needs an update (model/update.h)");
+    }
+    UPS_TRY(take_staged(step, error));
+    bool captures = class_of(step)->capture_begin && !step->profiling;
+    return captures ? launch(step, options, error) : replay(step, options, error);
 }
 
 void ups_step_profile_enable(ups_step *step, bool on) {

@@ -27,20 +27,23 @@ ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *
 
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 
+/* For the next run, and those after it until the input is uploaded again. `host` must stay as it is until
+ * ups_step_wait_uploaded, a download or a synchronisation; memory of the device's own is to be filled again then. */
 ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error);
+ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error); /* until all uploads so far were read */
 ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes,
                              ups_error *error); /* kept values and inputs */
 void *ups_step_data(const ups_step *step,
                     ups_value value); /* device memory of an input or kept value: where a loader may copy to */
 
 typedef struct ups_step_run_options {
-    bool training;    /* drop-path acts */
-    bool backward;    /* graphs that were differentiated, bound to weights with gradients */
-    bool accumulate;  /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
-    float loss_scale; /* seed of backward: 1, or 1/accumulation */
-    uint64_t seed, step; /* for random ops */
+    bool training;   /* drop-path acts */
+    bool backward;   /* graphs that were differentiated, bound to weights with gradients */
+    bool accumulate; /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
+    const ups_update *update; /* device memory; needed by training and by backward */
 } ups_step_run_options;
 
+/* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
 /* Seconds by op since the last reset, for `ups bench step --profile`. Timing synchronises:

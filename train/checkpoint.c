@@ -128,23 +128,6 @@ static ups_status open_record(const char *directory, record *r, ups_error *error
     return status;
 }
 
-/* Of fp16 alone, and there always. */
-static ups_status read_loss_scale(const record *r, ups_loss_scale *state, ups_error *error) {
-    json_t *json;
-    if (state->scale <= 0) return UPS_OK;
-    UPS_TRY(ups_json_object(r->json, "loss_scale", r->path, &json, error));
-    UPS_TRY(ups_json_real(json, "scale", r->path, &state->scale, error));
-    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state->good_steps, error));
-    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state->skipped, error));
-    if (state->scale >= UPS_LOSS_SCALE_MINIMUM && state->scale <= UPS_LOSS_SCALE_MAXIMUM && state->good_steps >= 0 &&
-        state->good_steps < UPS_LOSS_SCALE_GOOD_STEPS && state->skipped >= 0 && state->skipped <= r->step) {
-        return UPS_OK;
-    }
-    return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s: 'loss_scale' is %g after %lld good steps and %lld skipped ones, which no run can have left",
-                    r->path, state->scale, (long long)state->good_steps, (long long)state->skipped);
-}
-
 /* {task: {"sum": …, "windows": …}} of the tasks that were drawn, to the last bit. */
 static json_t *write_interval(const ups_loss_sums *interval) {
     json_t *json = json_object();
@@ -181,6 +164,29 @@ static ups_status read_interval(const record *r, ups_loss_sums *interval, ups_er
     return UPS_OK;
 }
 
+static json_t *write_loss_scale(const ups_update_state *state) {
+    return json_pack("{s:f, s:I, s:I}", "scale", (double)state->loss_scale, "good_steps", (json_int_t)state->good_steps,
+                     "skipped", (json_int_t)state->skipped);
+}
+
+/* Of an optimizer that scales losses, and there always. */
+static ups_status read_loss_scale(const record *r, ups_update_state *state, ups_error *error) {
+    json_t *json = NULL;
+    double scale = 0;
+    UPS_TRY(ups_json_object(r->json, "loss_scale", r->path, &json, error));
+    UPS_TRY(ups_json_real(json, "scale", r->path, &scale, error));
+    UPS_TRY(ups_json_integer(json, "good_steps", r->path, &state->good_steps, error));
+    UPS_TRY(ups_json_integer(json, "skipped", r->path, &state->skipped, error));
+    state->loss_scale = (float)scale;
+    if (scale >= (double)UPS_LOSS_SCALE_MINIMUM && scale <= (double)UPS_LOSS_SCALE_MAXIMUM && state->good_steps >= 0 &&
+        state->good_steps < UPS_LOSS_SCALE_GOOD_STEPS && state->skipped >= 0 && state->skipped <= r->step) {
+        return UPS_OK;
+    }
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: 'loss_scale' is %g after %lld good steps and %lld skipped ones, which no run can have left",
+                    r->path, scale, (long long)state->good_steps, (long long)state->skipped);
+}
+
 /* What the record has for a run of this state. */
 static ups_status take_state(const record *r, ups_training_state *state, ups_error *error) {
     if ((uint64_t)r->seed != state->seed) {
@@ -201,7 +207,6 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
         UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
     }
     if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
-    UPS_TRY(read_loss_scale(r, &state->loss_scale, error));
     state->step = r->step;
     state->running_loss = r->running_loss;
     state->score = r->score;
@@ -268,14 +273,12 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     if (state->precision != UPS_PRECISION_AUTO) {
         json_object_set_new(json, "precision", json_string(ups_precision_name(state->precision)));
     }
-    const ups_loss_scale *scale = &state->loss_scale;
-    if (scale->scale > 0) {
-        json_object_set_new(json, "loss_scale",
-                            json_pack("{s:f, s:I, s:I}", "scale", scale->scale, "good_steps",
-                                      (json_int_t)scale->good_steps, "skipped", (json_int_t)scale->skipped));
-    }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
+    if (ups_optimizer_scales_losses(optimizer)) {
+        ups_update_state scaling = ups_optimizer_state(optimizer);
+        json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));
+    }
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = latest_path(directory);
     ups_status status =
@@ -289,11 +292,14 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     char path[4096];
+    const bool scales = ups_optimizer_scales_losses(optimizer);
+    ups_update_state scaling = {0};
     record r;
     ups_status status = open_record(directory, &r, error);
     if (status == UPS_OK) {
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
+        if (status == UPS_OK && scales) status = read_loss_scale(&r, &scaling, error);
         if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);
@@ -307,6 +313,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
+    if (status == UPS_OK && scales) status = ups_optimizer_restore(optimizer, &scaling, error);
     if (status == UPS_OK) { /* a run killed while saving may have left these */
         remove_older(directory, strrchr(path, '/') + 1);
         status = ups_remove_partials(directory, error);

@@ -11,7 +11,6 @@
 
 #include "base/json.h"
 #include "train/data/task_sampling.h"
-#include "train/loss_scale.h"
 #include "train/optimizer.h"
 
 /* Sums a stage adds its micro-batches' losses to, by task. */
@@ -31,7 +30,6 @@ typedef struct ups_training_state {
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
     ups_loss_sums interval;      /* of the steps since the last line of the metrics; without names it is not kept */
     ups_precision precision;     /* resolved; AUTO: not told */
-    ups_loss_scale loss_scale;   /* of fp16 */
     const json_t *origin;        /* of the model (train/data/origin.h), kept in its files; borrowed; NULL: none */
     ups_task_sampling *sampling; /* how tasks are drawn from here on; borrowed; NULL: none */
 } ups_training_state;

@@ -26,7 +26,8 @@ typedef struct loss_history {
 typedef struct loop {
     const ups_loop_options *options;
     const ups_loop_stage *stage;
-    ups_training_state state;
+    ups_training_state state; /* as of the last step whose result was read */
+    int64_t issued;           /* steps, of which the last may not be read yet */
     ups_metrics *metrics;
     ups_progress *progress;
     char *checkpoints; /* directory */
@@ -37,14 +38,15 @@ typedef struct loop {
     ups_loader_statistics loaded; /* what the loader had done by then */
 } loop;
 
-static double mean_loss(const ups_loss_sums *sums) {
+/* Σ loss / Σ windows over tasks. */
+static double mean_loss(const double *sum, const int64_t *count, int tasks) {
     double total = 0;
-    int64_t count = 0;
-    for (int t = 0; t < sums->tasks; t++) {
-        total += sums->sum[t];
-        count += sums->count[t];
+    int64_t windows = 0;
+    for (int t = 0; t < tasks; t++) {
+        total += sum[t];
+        windows += count[t];
     }
-    return count > 0 ? total / (double)count : NAN;
+    return windows > 0 ? total / (double)windows : NAN;
 }
 
 static double running_mean(double mean, double value, bool first) {
@@ -99,14 +101,17 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     json_t *line = json_object();
     json_object_set_new(line, "stage", json_string(l->stage->name));
     json_object_set_new(line, "step", json_integer(l->state.step));
-    json_object_set_new(line, "loss", ups_json_number(mean_loss(&l->state.interval)));
+    json_object_set_new(
+        line, "loss",
+        ups_json_number(mean_loss(l->state.interval.sum, l->state.interval.count, l->state.interval.tasks)));
     json_object_set_new(line, "task_loss", tasks);
     json_object_set_new(line, "learning_rate",
                         ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
-    if (l->state.loss_scale.scale > 0) {
-        json_object_set_new(line, "loss_scale", ups_json_number(l->state.loss_scale.scale));
-        json_object_set_new(line, "skipped", json_integer((json_int_t)l->state.loss_scale.skipped));
+    if (ups_optimizer_scales_losses(l->options->optimizer)) {
+        ups_update_state scaling = ups_optimizer_state(l->options->optimizer);
+        json_object_set_new(line, "loss_scale", ups_json_number((double)scaling.loss_scale));
+        json_object_set_new(line, "skipped", json_integer((json_int_t)scaling.skipped));
     }
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
@@ -134,7 +139,7 @@ static void show_progress(loop *l, double loss) {
 /* What the stage changes for later steps. */
 static ups_status advance(loop *l, const ups_loss_sums *validation, json_t *report, ups_error *error) {
     if (!l->stage->advance) return UPS_OK;
-    return l->stage->advance(l->stage->context, l->state.step, validation, report, error);
+    return l->stage->advance(l->stage->context, l->issued, validation, report, error);
 }
 
 /* `due`: not only because the run ends. A run that is given more steps later has to be as if it had had them. */
@@ -177,62 +182,62 @@ static ups_status save(loop *l, ups_error *error) {
     return status;
 }
 
-static ups_status fail_not_finite(loop *l, const char *what, ups_error *error) {
-    char batch[BATCH_TEXT] = "";
-    if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
+static void describe_batch(const loop *l, int64_t step, int64_t index, char text[BATCH_TEXT]) {
+    text[0] = '\0';
+    if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, step, index, text, BATCH_TEXT);
+}
+
+static ups_status fail_not_finite(const loop *l, const ups_update *update, ups_error *error) {
+    const ups_update_result *result = &update->result;
+    int64_t last = l->options->training->accumulation - 1;
+    char batch[BATCH_TEXT];
+    describe_batch(l, l->state.step, result->bad_micro_batch ? result->bad_micro_batch - 1 : last, batch);
     return ups_fail(error, UPS_ERR_NUMERIC,
                     "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
                     "%s.optimizer.learning_rate, or look at these samples%s",
-                    l->stage->name, (long long)l->state.step, what, batch[0] ? "; the batch held " : "", batch,
-                    l->stage->name,
-                    l->state.loss_scale.scale > 0 ? "; fp16 holds no value beyond 65504, other precisions do" : "");
+                    l->stage->name, (long long)l->state.step, result->bad_micro_batch ? "loss" : "gradient",
+                    batch[0] ? "; the batch held " : "", batch, l->stage->name,
+                    ups_optimizer_scales_losses(l->options->optimizer)
+                        ? "; fp16 holds no value beyond 65504, other precisions do"
+                        : "");
 }
 
-/* All micro-batches of one optimizer step and the update; *loss is its mean over windows. */
-static ups_status run_step(loop *l, double *loss, ups_error *error) {
+/* All micro-batches of the next optimizer step, and the update. */
+static ups_status issue_step(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     const ups_training_config *training = options->training;
-    ups_loss_scale *scale = &l->state.loss_scale;
     bool zeroed = l->stage->zero_gradients;
     if (zeroed) {
         size_t bytes = (size_t)ups_parameters_elements(options->parameters) * sizeof(float);
         UPS_TRY(
             options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
     }
-    ups_loss_sums step = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
     for (int64_t m = 0; m < training->accumulation; m++) {
-        ups_micro_batch micro = {.step = l->state.step,
+        ups_update_input input = {.seed = options->seed,
+                                  .item = (uint64_t)(l->issued * training->accumulation + m),
+                                  .step = l->issued,
+                                  .micro_batch = m,
+                                  .share = 1.0f / (float)training->accumulation};
+        UPS_TRY(ups_optimizer_begin(options->optimizer, &input, training->steps, error));
+        ups_micro_batch micro = {.step = l->issued,
                                  .index = m,
                                  .accumulate = zeroed || m > 0,
-                                 .loss_scale = ups_loss_scale_factor(scale) / (float)training->accumulation};
-        UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, &step, error));
-        if (!isfinite(mean_loss(&step))) return fail_not_finite(l, "loss", error);
+                                 .update = ups_optimizer_update(options->optimizer)};
+        UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
     }
-    ups_optimizer_result result;
-    UPS_TRY(ups_optimizer_step(options->optimizer, l->state.step, training->steps, scale, &result, error));
-    l->last_gradient_norm = result.gradient_norm;
-    if (result.non_finite == 0)
-        ups_loss_scale_keep(scale);
-    else if (!ups_loss_scale_skip(scale))
-        return fail_not_finite(l, "gradient", error);
-    *loss = mean_loss(&step);
-    for (int t = 0; t < step.tasks; t++) {
-        l->state.interval.sum[t] += step.sum[t];
-        l->state.interval.count[t] += step.count[t];
-    }
-    l->state.interval.windows += step.windows;
-    l->state.step++;
+    UPS_TRY(ups_optimizer_step(options->optimizer, error));
+    l->issued++;
     return UPS_OK;
 }
 
-/* `step` is the one just taken; its losses' own running mean is what it is held against. */
+/* A step's losses' own running mean is what it is held against. */
 static void watch_for_spike(loop *l, int64_t step, double loss) {
     const ups_training_config *training = l->options->training;
     unsigned set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) % UPS_MAX_LOSS_SETS : 0;
     loss_history *history = &l->history[set];
     if (training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean) {
-        char batch[BATCH_TEXT] = "";
-        if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, batch, sizeof batch);
+        char batch[BATCH_TEXT];
+        describe_batch(l, step, training->accumulation - 1, batch);
         ups_log(UPS_LOG_WARNING,
                 "%s, step %lld: the loss spiked to %.3g, %.0f times its running mean; the batch held %s",
                 l->stage->name, (long long)step, loss, loss / history->mean, batch);
@@ -241,29 +246,49 @@ static void watch_for_spike(loop *l, int64_t step, double loss) {
     l->state.running_loss = running_mean(l->state.running_loss, loss, step == 0);
 }
 
+/* Reads results until `step` steps are accounted for. */
+static ups_status settle(loop *l, int64_t step, ups_error *error) {
+    ups_loss_sums *interval = &l->state.interval;
+    while (l->state.step < step) {
+        ups_update update;
+        UPS_TRY(ups_optimizer_result(l->options->optimizer, &update, error));
+        if (update.result.failed) return fail_not_finite(l, &update, error);
+        for (int t = 0; t < interval->tasks; t++) {
+            interval->sum[t] += update.result.loss[t];
+            interval->count[t] += update.result.windows[t];
+            interval->windows += update.result.windows[t];
+        }
+        l->last_gradient_norm = update.result.gradient_norm;
+        watch_for_spike(l, l->state.step, mean_loss(update.result.loss, update.result.windows, interval->tasks));
+        l->state.step++;
+        show_progress(l, l->state.running_loss);
+    }
+    return UPS_OK;
+}
+
 static bool falls_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
 static ups_status run(loop *l, ups_error *error) {
     const ups_training_config *training = l->options->training;
-    while (l->state.step < training->steps) {
+    while (l->issued < training->steps) {
         if (ups_cancel_requested()) {
+            UPS_TRY(settle(l, l->issued, error));
             UPS_TRY(save(l, error));
             return ups_fail(error, UPS_ERR_CANCELLED, "%s: stopped at step %lld of %lld; --resume goes on from there",
                             l->stage->name, (long long)l->state.step, (long long)training->steps);
         }
-        double loss = NAN;
-        UPS_TRY(run_step(l, &loss, error));
+        UPS_TRY(issue_step(l, error));
         if (l->stage->loader) l->bad_reported = ups_loader_report_bad(l->stage->loader, l->bad_reported);
-        watch_for_spike(l, l->state.step - 1, loss);
-        show_progress(l, l->state.running_loss);
-        bool last = l->state.step == training->steps;
-        bool logs = falls_due(l->state.step, training->log_every);
+        bool last = l->issued == training->steps;
+        bool logs = falls_due(l->issued, training->log_every),
+             validates = falls_due(l->issued, training->validate_every);
+        bool saves = falls_due(l->issued, training->checkpoint_every);
+        UPS_TRY(settle(l, logs || validates || saves || last ? l->issued : l->issued - 1, error));
         if (logs || last) UPS_TRY(write_line(l, logs, error));
-        bool due = falls_due(l->state.step, training->validate_every);
-        UPS_TRY(due || last ? validate(l, due, error) : advance(l, NULL, NULL, error));
-        if (falls_due(l->state.step, training->checkpoint_every) || last) UPS_TRY(save(l, error));
+        UPS_TRY(validates || last ? validate(l, validates, error) : advance(l, NULL, NULL, error));
+        if (saves || last) UPS_TRY(save(l, error));
     }
     return UPS_OK;
 }
@@ -280,6 +305,7 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     l->options = options;
     l->stage = stage;
     l->state = *options->resume;
+    l->issued = l->state.step;
     l->state.interval.tasks = options->task_count;
     l->state.interval.task_names = options->task_names;
     status = ups_make_directories(options->output, error);

@@ -1,5 +1,8 @@
 /* The training loop, the same for every stage: micro-batches, update, guards, log, validation, checkpoint; resumable at
- * every optimizer step. It knows nothing of what a stage computes. */
+ * every optimizer step. It knows nothing of what a stage computes.
+ *
+ * The loop issues a step before it reads the result of the one before, so that a device that works beside the host
+ * always has something to do. Where a line, a validation or a checkpoint is due, it reads all results first. */
 #ifndef UPS_TRAIN_LOOP_H
 #define UPS_TRAIN_LOOP_H
 
@@ -10,18 +13,18 @@
 #define UPS_MAX_LOSS_SETS 16
 
 typedef struct ups_micro_batch {
-    int64_t step;     /* optimizer step, from 0 */
-    int64_t index;    /* micro-batch within it */
-    bool accumulate;  /* add to the gradients that are there */
-    float loss_scale; /* what backward begins with: 1 / accumulation, times the dynamic scale of fp16 */
+    int64_t step;       /* optimizer step, from 0 */
+    int64_t index;      /* micro-batch within it */
+    bool accumulate;    /* add to the gradients that are there */
+    ups_update *update; /* device memory: what kernels read, and where losses are added */
 } ups_micro_batch;
 
 /* What a stage supplies. */
 typedef struct ups_loop_stage {
     const char *name; /* "operator" */
     void *context;
-    /* Takes the next batch from the stage's loader, runs forward and backward, adds to `sums`. */
-    ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error);
+    /* Takes the next batch from the stage's loader and issues forward, its losses, and backward. */
+    ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_error *error);
     /* Adds the losses of validation windows, with the current weights; nothing where there are none. */
     ups_status (*validate)(void *context, ups_loss_sums *sums, ups_error *error);
     /* Called after every optimizer step, `step` of them being done, with the validation that fell due after it (NULL:
@@ -32,8 +35,8 @@ typedef struct ups_loop_stage {
     /* Which losses a step takes, as a mask below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
      * losses. */
     unsigned (*losses_due)(void *context, int64_t step);
-    /* Names the samples of the last micro-batch, for the message about a loss that is not finite. */
-    void (*describe_batch)(void *context, char *text, size_t bytes);
+    /* Names the samples of a micro-batch, for messages about its loss; asked of the last two steps that were issued. */
+    void (*describe_batch)(void *context, int64_t step, int64_t index, char *text, size_t bytes);
     ups_loader *loader;    /* for its statistics */
     const char *residency; /* of the stage's samples, for metrics; NULL: not told */
     bool zero_gradients;   /* some micro-batches leave gradients of some parameters as they are: all are zeroed before a

@@ -62,12 +62,13 @@ void ups_objective_close(ups_graph *graph, ups_objective *objective) {
     objective->total = groups == 1 ? sums[0] : ups_weighted_sum(graph, sums, ones, groups);
 }
 
-ups_status ups_objective_read(const ups_objective *objective, const ups_step *step, int64_t batch, float *scratch,
-                              float *out, ups_error *error) {
-    for (int64_t b = 0; b < batch; b++) out[b] = 0;
+ups_status ups_objective_add_losses(const ups_objective *objective, const ups_step *step, ups_device *device,
+                                    int64_t batch, ups_value tasks, ups_update *update, ups_error *error) {
+    ups_losses_call call = {
+        .term_count = objective->count, .windows = batch, .tasks = ups_step_data(step, tasks), .update = update};
     for (int i = 0; i < objective->count; i++) {
-        UPS_TRY(ups_step_download(step, objective->term[i], scratch, (size_t)batch * sizeof *scratch, error));
-        for (int64_t b = 0; b < batch; b++) out[b] += objective->weight[i] * scratch[b];
+        call.terms[i] = ups_step_data(step, objective->term[i]);
+        call.weights[i] = objective->weight[i];
     }
-    return UPS_OK;
+    return device->class->add_losses(device, &call, error);
 }

@@ -8,8 +8,6 @@
 #include "model/step.h"
 #include "train/config/config.h"
 
-#define UPS_MAX_TERMS 64
-
 /* Which losses are taken at a step, as a mask: bit i for losses[i]. */
 unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t step);
 /* The distinct masks that occur in `steps` steps, at most 2^UPS_MAX_LOSSES, in the order in which they first occur;
@@ -26,8 +24,9 @@ typedef struct ups_objective {
 
 void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value term, double weight);
 void ups_objective_close(ups_graph *graph, ups_objective *objective); /* at least one term was added */
-/* The objective of every window of the batch after a run: (batch) in `out`; `scratch` holds batch floats as well. */
-ups_status ups_objective_read(const ups_objective *objective, const ups_step *step, int64_t batch, float *scratch,
-                              float *out, ups_error *error);
+/* After a run was issued: adds the objective of every window to the update's losses by task. `tasks`: the graph's input
+ * (batch) of int32 that tells a window's task. */
+ups_status ups_objective_add_losses(const ups_objective *objective, const ups_step *step, ups_device *device,
+                                    int64_t batch, ups_value tasks, ups_update *update, ups_error *error);
 
 #endif

@@ -1,14 +1,14 @@
 /* The optimizer: AdamW over the parameters' flat buffers, with gradient clipping and a moving average of the weights,
  * in one pass over memory.
  *
- * Matrices are decayed; gains, biases and embeddings (init.no_decay) are not: neighbouring parameters with the same
- * rule form one stretch. */
+ * Parameters fall into groups: matrices are decayed; gains, biases and embeddings (init.no_decay) are not. A group is a
+ * list of ranges of the flat buffers in device memory, and updated in one call. Nothing here waits for the device but
+ * ups_optimizer_result: a step is begun before its micro-batches, issued after them, and its result read later. */
 #ifndef UPS_TRAIN_OPTIMIZER_H
 #define UPS_TRAIN_OPTIMIZER_H
 
 #include "model/device.h"
 #include "train/config/config.h"
-#include "train/loss_scale.h"
 
 typedef struct ups_optimizer ups_optimizer;
 
@@ -21,15 +21,27 @@ void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 /* What `create` would allocate, in bytes. */
 size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters);
 
-typedef struct ups_optimizer_result {
-    double gradient_norm; /* before clipping, of the gradients without their scale */
-    int64_t non_finite;   /* gradients that are NaN or Inf; when not 0 nothing was updated */
-} ups_optimizer_result;
+/* Dynamic loss scaling (model/update.h), on where the weights' compute copy is fp16: the scale doubles after so many
+ * good steps and halves at an overflow, whose step is skipped. Without it the scale is 1, and gradients that are not
+ * finite are a failure. `ups_optimizer_scale_losses`: from another scale on, before the first step. */
+#define UPS_LOSS_SCALE_FIRST 0x1p16f
+#define UPS_LOSS_SCALE_GOOD_STEPS 2000
+ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float first, int64_t good_steps, ups_error *error);
+bool ups_optimizer_scales_losses(const ups_optimizer *optimizer);
 
-/* One update with the gradients as they stand, which are divided by `scale`; `step` counts from 0 of `steps`, and
- * skipped ones do not count as updates. */
-ups_status ups_optimizer_step(ups_optimizer *optimizer, int64_t step, int64_t steps, const ups_loss_scale *scale,
-                              ups_optimizer_result *result, ups_error *error);
+/* Before a micro-batch: what its kernels read from the update. `micro->learning_rate` is set here, for optimizer step
+ * micro->step of `steps`. */
+ups_status ups_optimizer_begin(ups_optimizer *optimizer, ups_update_input *micro, int64_t steps, ups_error *error);
+ups_update *ups_optimizer_update(const ups_optimizer *optimizer); /* device memory */
+/* Issues the update with the gradients as they stand; its result is to be read. At most UPS_UPDATE_TAKEN wait for
+ * that. */
+ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error);
+/* Waits for the oldest step that was not read yet. `state` of the last one read is what a checkpoint keeps. */
+ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, ups_error *error);
+
+/* Of the last result; where a run goes on, what it was. */
+ups_update_state ups_optimizer_state(const ups_optimizer *optimizer);
+ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_state *state, ups_error *error);
 
 /* The flat buffers, on the device, for checkpoints: first moment, second moment, and the average (NULL without EMA). */
 float *ups_optimizer_first_moment(ups_optimizer *optimizer);

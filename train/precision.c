@@ -60,7 +60,7 @@ ups_status ups_precision_recorded(const ups_run_config *config, ups_precision *r
         status = ups_run_config_load(path, NULL, 0, &run, error);
         if (status == UPS_OK)
             *recorded = run->precision;
-        else if (status != UPS_ERR_MEMORY) { /* a checkpoint tells it, too; only one of an earlier version does not */
+        else if (status != UPS_ERR_MEMORY) { /* checkpoints record it, too; only those of an earlier version do not */
             if (config->precision == UPS_PRECISION_AUTO)
                 ups_log(UPS_LOG_WARNING, "the precision that the run began in is not known from its config.yaml: %s",
                         error->message);
@@ -83,7 +83,7 @@ ups_status ups_precision_of_checkpoint(const char *checkpoint, ups_precision con
                                        ups_precision *precision, ups_error *error) {
     ups_precision told = UPS_PRECISION_AUTO;
     UPS_TRY(ups_checkpoint_precision(checkpoint, &told, error));
-    if (told == UPS_PRECISION_AUTO) told = recorded; /* a checkpoint of before it told */
+    if (told == UPS_PRECISION_AUTO) told = recorded; /* a checkpoint of an earlier version records none */
     if (configured != UPS_PRECISION_AUTO && told != UPS_PRECISION_AUTO && told != configured) {
         const char *began = ups_precision_name(told);
         return ups_fail(error, UPS_ERR_STALE,

@@ -2,7 +2,6 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "model/cpu/device.h"
 #include "train/data/normalisation.h"
 #include "train/networks.h"
 #include "train/precision.h"

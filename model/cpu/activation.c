@@ -60,5 +60,5 @@ static ups_status silu_backward(ups_device *device, const ups_op_call *call, ups
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(gelu) = {.forward = gelu_forward, .backward = gelu_backward};
-const ups_kernel UPS_CPU(silu) = {.forward = silu_forward, .backward = silu_backward};
+const ups_cpu_kernel UPS_CPU(gelu) = {.forward = gelu_forward, .backward = gelu_backward};
+const ups_cpu_kernel UPS_CPU(silu) = {.forward = silu_forward, .backward = silu_backward};

@@ -224,20 +224,17 @@ static head_kernel head_kernel_of(const heads *h) {
     return (head_kernel){scratch_bytes, head_forward, head_backward};
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
     heads h = heads_of(call, is_cross(call));
-    *workspace_bytes = (size_t)device->threads * head_kernel_of(&h).bytes(&h);
-    if (backward)
-        *workspace_bytes += (size_t)(2 * h.batch * h.count * h.width) * sizeof(float); /* gradients of gains by head */
-    return UPS_OK;
+    size_t gains = backward ? (size_t)(2 * h.batch * h.count * h.width) * sizeof(float) : 0; /* gradients by head */
+    return (size_t)ups_cpu_threads(device) * head_kernel_of(&h).bytes(&h) + gains;
 }
 
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     heads h = heads_of(call, is_cross(call));
     head_kernel kernel = head_kernel_of(&h);
     size_t bytes = kernel.bytes(&h);
-#pragma omp parallel for num_threads(device->threads) schedule(static)
+#pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < h.batch * h.count; item++) {
         kernel.forward(call, &h, item, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
@@ -249,13 +246,13 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     heads h = heads_of(call, cross);
     head_kernel kernel = head_kernel_of(&h);
     size_t bytes = kernel.bytes(&h);
-    float *gains = (float *)((char *)call->workspace + (size_t)device->threads * bytes);
+    float *gains = (float *)((char *)call->workspace + (size_t)ups_cpu_threads(device) * bytes);
     int64_t items = h.batch * h.count;
     head_gradients gradients = {.q = &call->input_gradients[0], .kv = &call->input_gradients[cross ? 1 : 0]};
     gradients.accumulate_q = call->accumulate[0];
     gradients.accumulate_kv = call->accumulate[cross ? 1 : 0];
     memset(gains, 0, (size_t)(2 * items * h.width) * sizeof(float));
-#pragma omp parallel for num_threads(device->threads) schedule(static)
+#pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < items; item++) {
         head_gradients mine = gradients;
         mine.gain_q = gains + 2 * item * h.width;
@@ -270,4 +267,4 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(attention) = {.prepare = prepare, .forward = forward, .backward = backward};
+const ups_cpu_kernel UPS_CPU(attention) = {.workspace = workspace_bytes, .forward = forward, .backward = backward};

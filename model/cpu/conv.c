@@ -88,4 +88,4 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(neighborhood) = {.forward = forward, .backward = backward};
+const ups_cpu_kernel UPS_CPU(neighborhood) = {.forward = forward, .backward = backward};

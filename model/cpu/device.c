@@ -74,6 +74,16 @@ static void release(ups_device *device, void *memory) {
     ups_aligned_free(memory);
 }
 
+static ups_status allocate_host(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    *memory = ups_pages_alloc(bytes ? bytes : 1);
+    if (*memory) return UPS_OK;
+    return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory could not be had", (double)bytes * 1e-6);
+}
+
+static void release_host(ups_device *device, void *memory) {
+    ups_pages_free(memory);
+}
+
 static ups_status copy(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
     memcpy(to, from, bytes);
     return UPS_OK;
@@ -84,28 +94,57 @@ static ups_status zero(ups_device *device, void *memory, size_t bytes, ups_error
     return UPS_OK;
 }
 
+/* ---- waiting: all that was issued has run --------------------------------------------------------------------- */
+
 static ups_status synchronize(ups_device *device, ups_error *error) {
     return UPS_OK;
 }
 
-static const ups_kernel *kernel(ups_op_kind kind) {
-    return variant_here()->kernels[kind];
-}
-
-static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_error *error) {
-    variant_here()->adamw(device->threads, call);
+static ups_status event_create(ups_device *device, ups_event **event, ups_error *error) {
+    *event = NULL;
     return UPS_OK;
 }
 
-static ups_status sum_of_squares(ups_device *device, const float *x, int64_t count, double *sum, int64_t *non_finite,
-                                 ups_error *error) {
-    variant_here()->sum_of_squares(device->threads, x, count, sum, non_finite);
+static void event_destroy(ups_device *device, ups_event *event) {}
+
+static ups_status event_record(ups_device *device, ups_event *event, ups_stream stream, ups_error *error) {
+    return UPS_OK;
+}
+
+static ups_status event_wait(ups_device *device, ups_event *event, ups_error *error) {
+    return UPS_OK;
+}
+
+static ups_status stream_wait(ups_device *device, ups_stream stream, ups_event *event, ups_error *error) {
+    return UPS_OK;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+static ups_status kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *result,
+                         ups_error *error) {
+    const ups_cpu_kernel *of = variant_here()->kernels[call->kind];
+    *result = (ups_kernel){.forward = of->forward,
+                           .backward = of->backward,
+                           .workspace_bytes = of->workspace ? of->workspace(device, call, backward) : 0};
+    return UPS_OK;
+}
+
+static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_error *error) {
+    variant_here()->adamw(ups_cpu_threads(device), call);
+    return UPS_OK;
+}
+
+static ups_status norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
+                       ups_error *error) {
+    variant_here()->sum_of_squares(ups_cpu_threads(device), gradients, count, &update->result.squared_norm,
+                                   &update->result.non_finite);
     return UPS_OK;
 }
 
 static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
                           ups_error *error) {
-    variant_here()->convert(device->threads, from, dtype, to, count);
+    variant_here()->convert(ups_cpu_threads(device), from, dtype, to, count);
     return UPS_OK;
 }
 
@@ -115,23 +154,39 @@ static void destroy(ups_device *device) {
 
 static const ups_device_class cpu_class = {
     .name = "cpu",
+    .input_sets = 1,
+    .threads = ups_cpu_threads,
+    .destroy = destroy,
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
     .upload = copy,
+    .upload_ahead = copy,
     .download = copy,
+    .download_later = copy,
+    .copy = copy,
     .zero = zero,
     .synchronize = synchronize,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .stream_wait = stream_wait,
     .kernel = kernel,
-    .adamw = adamw,
-    .sum_of_squares = sum_of_squares,
     .convert = convert,
-    .destroy = destroy,
+    .add_losses = ups_cpu_add_losses,
+    .seed_backward = ups_cpu_seed_backward,
+    .norm = norm,
+    .decide = ups_cpu_decide,
+    .adamw = adamw,
 };
 
 ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error) {
     if (threads < 0) return ups_fail(error, UPS_ERR_ARGUMENT, "threads is %d; 0 or more was expected", threads);
-    *device = malloc(sizeof **device);
-    if (!*device) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to open the CPU");
-    **device = (ups_device){.class = &cpu_class, .threads = threads ? threads : ups_cpu_count()};
+    ups_cpu_device *opened = malloc(sizeof *opened);
+    if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to open the CPU");
+    *opened = (ups_cpu_device){.device = {&cpu_class}, .threads = threads ? threads : ups_cpu_count()};
+    *device = &opened->device;
     return UPS_OK;
 }

@@ -5,6 +5,15 @@
 #include "model/device.h"
 #include <stdbool.h>
 
+typedef struct ups_cpu_device {
+    ups_device device;
+    int threads; /* that its kernels use */
+} ups_cpu_device;
+
+static inline int ups_cpu_threads(const ups_device *device) {
+    return ((const ups_cpu_device *)(const void *)device)->threads;
+}
+
 /* `threads` 0: one a processor that this process may use. Freed by ups_device_close. */
 ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error);
 
@@ -14,5 +23,10 @@ const char *ups_cpu_instruction_set(void);
 /* Whether products of bf16 are faster here than those of float32. Without AMX they are float32 products of converted
  * operands. */
 bool ups_cpu_bf16_is_fast(void);
+
+/* The decisions of a training step, a few operations each (update.c). */
+ups_status ups_cpu_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error);
+ups_status ups_cpu_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error);
+ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);
 
 #endif

@@ -124,7 +124,8 @@ static inline float sigmoid(float x) {
 }
 
 static inline float keep_of(const ups_op_call *call, int64_t sample) {
-    return ups_drop_path_keep(call->attributes, call->training, call->seed, call->step, sample);
+    if (!call->training) return 1.0f;
+    return ups_drop_path_keep(call->attributes, call->update->input.seed, call->update->input.item, sample);
 }
 
 /* keep * sigmoid(gate + 2), or keep where there is no gate. */
@@ -348,11 +349,11 @@ static ups_status select_frame_backward(ups_device *device, const ups_op_call *c
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(modulate) = {.forward = modulate_forward, .backward = modulate_backward};
-const ups_kernel UPS_CPU(residual) = {.forward = residual_forward, .backward = residual_backward};
-const ups_kernel UPS_CPU(add) = {.forward = add_forward, .backward = add_backward};
-const ups_kernel UPS_CPU(broadcast) = {.forward = broadcast_forward, .backward = broadcast_backward};
-const ups_kernel UPS_CPU(scale) = {.forward = scale_forward, .backward = scale_backward};
-const ups_kernel UPS_CPU(cast) = {.forward = cast_forward, .backward = cast_backward};
-const ups_kernel UPS_CPU(slice) = {.forward = slice_forward, .backward = slice_backward};
-const ups_kernel UPS_CPU(select_frame) = {.forward = select_frame_forward, .backward = select_frame_backward};
+const ups_cpu_kernel UPS_CPU(modulate) = {.forward = modulate_forward, .backward = modulate_backward};
+const ups_cpu_kernel UPS_CPU(residual) = {.forward = residual_forward, .backward = residual_backward};
+const ups_cpu_kernel UPS_CPU(add) = {.forward = add_forward, .backward = add_backward};
+const ups_cpu_kernel UPS_CPU(broadcast) = {.forward = broadcast_forward, .backward = broadcast_backward};
+const ups_cpu_kernel UPS_CPU(scale) = {.forward = scale_forward, .backward = scale_backward};
+const ups_cpu_kernel UPS_CPU(cast) = {.forward = cast_forward, .backward = cast_backward};
+const ups_cpu_kernel UPS_CPU(slice) = {.forward = slice_forward, .backward = slice_backward};
+const ups_cpu_kernel UPS_CPU(select_frame) = {.forward = select_frame_forward, .backward = select_frame_backward};

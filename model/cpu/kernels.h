@@ -10,7 +10,7 @@
 #ifndef UPS_MODEL_CPU_KERNELS_H
 #define UPS_MODEL_CPU_KERNELS_H
 
-#include "model/device.h"
+#include "model/cpu/device.h"
 
 #define UPS_CPU_JOIN_(variant, name) ups_cpu_##variant##_##name
 #define UPS_CPU_JOIN(variant, name) UPS_CPU_JOIN_(variant, name)
@@ -19,10 +19,15 @@
 #define UPS_CPU_TABLE_OF(variant) UPS_CPU_TABLE_(variant)
 #define UPS_CPU_TABLE UPS_CPU_TABLE_OF(UPS_CPU_VARIANT) /* the variant itself: ups_cpu_avx2 */
 
+typedef struct ups_cpu_kernel {
+    ups_kernel_run *forward, *backward;
+    size_t (*workspace)(const ups_device *device, const ups_op_call *call, bool backward); /* bytes; NULL: none */
+} ups_cpu_kernel;
+
 /* One instruction set's kernels. */
 typedef struct ups_cpu_variant {
     const char *name;
-    const ups_kernel *kernels[UPS_OP_COUNT];
+    const ups_cpu_kernel *kernels[UPS_OP_COUNT];
     void (*adamw)(int threads, const ups_adamw_call *call);
     void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
     void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
@@ -34,7 +39,7 @@ extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups
 #define UPS_CPU_VARIANT_TEXT_(variant) #variant
 #define UPS_CPU_VARIANT_TEXT(variant) UPS_CPU_VARIANT_TEXT_(variant)
 
-#define UPS_OP_KERNEL(KIND, name) extern const ups_kernel UPS_CPU(name);
+#define UPS_OP_KERNEL(KIND, name) extern const ups_cpu_kernel UPS_CPU(name);
 UPS_OPS(UPS_OP_KERNEL)
 #undef UPS_OP_KERNEL
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call);

@@ -68,12 +68,12 @@ static bool has_gelu(const ups_op_call *call) {
     return call->saved[0].shape.rank > 0;
 }
 
-static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool backward) {
+static linear_layout layout_of(const ups_device *device, const ups_op_call *call, bool backward) {
     linear_shape s = linear_shape_of(call);
     ups_matmul_shape products[] = {forward_product(call, s), input_product(call, s), weight_product(call, s)};
     size_t scratch = 0, item = ups_dtype_size(s.compute);
     for (int i = 0; i < (backward ? 3 : 1); i++) {
-        size_t bytes = UPS_CPU(matmul_scratch)(&products[i], device->threads);
+        size_t bytes = UPS_CPU(matmul_scratch)(&products[i], ups_cpu_threads(device));
         if (bytes > scratch) scratch = bytes;
     }
     linear_layout l = {.cast_x = aligned(scratch)};
@@ -87,10 +87,8 @@ static linear_layout layout_of(ups_device *device, const ups_op_call *call, bool
     return l;
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
-    *workspace_bytes = layout_of(device, call, backward).bytes;
-    return UPS_OK;
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
+    return layout_of(device, call, backward).bytes;
 }
 
 /* The tensor's data in the dtype of the weights. */
@@ -117,7 +115,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     const void *x = operand(device, &call->inputs[0], s.compute, workspace + layout_of(device, call, false).cast_x);
     const ups_tensor *made = has_gelu(call) ? &call->saved[0] : &call->output;
     UPS_CPU(matmul)
-    (&product, device->threads, x, call->inputs[1].data, call->inputs[2].data, made->data,
+    (&product, ups_cpu_threads(device), x, call->inputs[1].data, call->inputs[2].data, made->data,
      has_gelu(call) ? call->output.data : NULL, workspace);
     return UPS_OK;
 }
@@ -169,19 +167,19 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     if (ups_present(&call->input_gradients[0])) {
         ups_matmul_shape product = input_product(call, s);
         UPS_CPU(matmul)
-        (&product, device->threads, dy.data, call->inputs[1].data, NULL, call->input_gradients[0].data, NULL,
+        (&product, ups_cpu_threads(device), dy.data, call->inputs[1].data, NULL, call->input_gradients[0].data, NULL,
          workspace);
     }
     if (ups_present(&call->input_gradients[1])) {
         ups_matmul_shape product = weight_product(call, s);
         const void *x = operand(device, &call->inputs[0], s.compute, workspace + l.cast_x);
         UPS_CPU(matmul)
-        (&product, device->threads, dy.data, x, NULL, call->input_gradients[1].data, NULL, workspace);
+        (&product, ups_cpu_threads(device), dy.data, x, NULL, call->input_gradients[1].data, NULL, workspace);
     }
     if (ups_present(&call->input_gradients[2]))
         bias_gradient(device, call, &unconverted, (float *)(workspace + l.partials));
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(linear) = {.prepare = prepare, .forward = forward, .backward = backward};
-const ups_kernel UPS_CPU(linear_gelu) = {.prepare = prepare, .forward = forward, .backward = backward};
+const ups_cpu_kernel UPS_CPU(linear) = {.workspace = workspace_bytes, .forward = forward, .backward = backward};
+const ups_cpu_kernel UPS_CPU(linear_gelu) = {.workspace = workspace_bytes, .forward = forward, .backward = backward};

@@ -43,10 +43,8 @@ static void difference_gradient(ups_device *device, const ups_op_call *call, int
 }
 
 /* A factor a sample, for backward. */
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
-    *workspace_bytes = (size_t)call->inputs[0].shape.size[0] * sizeof(float);
-    return UPS_OK;
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
+    return (size_t)call->inputs[0].shape.size[0] * sizeof(float);
 }
 
 static ups_status mse_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
@@ -124,7 +122,8 @@ static ups_status weighted_sum_backward(ups_device *device, const ups_op_call *c
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(loss_mse) = {.prepare = prepare, .forward = mse_forward, .backward = mse_backward};
-const ups_kernel UPS_CPU(loss_relative) = {
-    .prepare = prepare, .forward = relative_forward, .backward = relative_backward};
-const ups_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};
+const ups_cpu_kernel UPS_CPU(loss_mse) = {
+    .workspace = workspace_bytes, .forward = mse_forward, .backward = mse_backward};
+const ups_cpu_kernel UPS_CPU(loss_relative) = {
+    .workspace = workspace_bytes, .forward = relative_forward, .backward = relative_backward};
+const ups_cpu_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};

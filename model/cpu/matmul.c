@@ -163,7 +163,7 @@ static void write_rows(const ups_matmul_shape *s, int64_t rows, int64_t columns,
             for (int64_t j = 0; j < columns; j++) to[j] = accumulate ? to[j] + sums[j] : sums[j];
         } else {
             uint16_t *to = (uint16_t *)c + i * s->n;
-            for (int64_t j = 0; accumulate && j < columns; j++) sums[j] += ups_f32_of_half(s->result, to[j]);
+            if (accumulate) ups_row_add(s->result, to, sums, columns);
             ups_row_from_f32(s->result, sums, to, columns);
         }
     }

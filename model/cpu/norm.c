@@ -29,12 +29,10 @@ static inline float row_sum_of_squares(const float *x, float shift, int64_t n) {
 }
 
 /* Two scratch rows a thread, and the partial sums of gain and bias. */
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                          size_t *workspace_bytes, ups_error *error) {
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
     int64_t width = ups_shape_last(call->inputs[0].shape), rows = ups_shape_rows(call->inputs[0].shape);
-    int64_t floats = 4 * device->threads * width + (backward ? 2 * ups_row_blocks(rows) * width : 0);
-    *workspace_bytes = (size_t)floats * sizeof(float);
-    return UPS_OK;
+    int64_t floats = 4 * ups_cpu_threads(device) * width + (backward ? 2 * ups_row_blocks(rows) * width : 0);
+    return (size_t)floats * sizeof(float);
 }
 
 static inline float *thread_rows(const ups_op_call *call, int64_t width) {
@@ -114,7 +112,7 @@ static ups_status norm_backward(ups_device *device, const ups_op_call *call, boo
     const float *gain = call->inputs[1].data, *saved = call->saved[0].data;
     int64_t width = ups_shape_last(input->shape), rows = ups_shape_rows(input->shape);
     int64_t blocks = ups_row_blocks(rows);
-    float *partials = (float *)call->workspace + 4 * device->threads * width;
+    float *partials = (float *)call->workspace + 4 * ups_cpu_threads(device) * width;
     float *dgain = call->input_gradients[1].data, *dbias = centred ? call->input_gradients[2].data : NULL;
 #pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
@@ -157,6 +155,7 @@ static ups_status rms_norm_backward(ups_device *device, const ups_op_call *call,
     return norm_backward(device, call, false);
 }
 
-const ups_kernel UPS_CPU(layer_norm) = {
-    .prepare = prepare, .forward = layer_norm_forward, .backward = layer_norm_backward};
-const ups_kernel UPS_CPU(rms_norm) = {.prepare = prepare, .forward = rms_norm_forward, .backward = rms_norm_backward};
+const ups_cpu_kernel UPS_CPU(layer_norm) = {
+    .workspace = workspace_bytes, .forward = layer_norm_forward, .backward = layer_norm_backward};
+const ups_cpu_kernel UPS_CPU(rms_norm) = {
+    .workspace = workspace_bytes, .forward = rms_norm_forward, .backward = rms_norm_backward};

@@ -1,15 +1,17 @@
-/* AdamW in one pass over memory: values, moments, EMA and the compute copy of a stretch are read and written together,
+/* AdamW in one pass over memory: values, moments, EMA and the compute copy of a block are read and written together,
  * since this pass is bound by memory alone. */
 #include "model/cpu/vector.h"
 
-enum { STRETCH = 16384 /* elements; also the block of a sum of squares, so that it does not depend on the threads */ };
+enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
 
-static void adamw_stretch(const ups_adamw_call *call, int64_t start, int64_t n, float rate, float correction2) {
+static void adamw_piece(const ups_adamw_call *call, int64_t start, int64_t n) {
     float *restrict w = call->values + start, *restrict m = call->first_moment + start;
     float *restrict v = call->second_moment + start;
     const float *restrict g = call->gradients + start;
-    const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon, scale = call->gradient_scale;
-    const float keep = 1.0f - call->learning_rate * call->weight_decay;
+    const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon;
+    const float scale = call->update->result.gradient_scale, rate = call->update->result.rate;
+    const float correction2 = call->update->result.second_correction;
+    const float keep = 1.0f - call->update->input.learning_rate * call->weight_decay;
     for (int64_t i = 0; i < n; i++) {
         float d = g[i] * scale;
         float first = beta1 * m[i] + (1.0f - beta1) * d;
@@ -30,22 +32,22 @@ static void adamw_stretch(const ups_adamw_call *call, int64_t start, int64_t n, 
 }
 
 void UPS_CPU(adamw)(int threads, const ups_adamw_call *call) {
-    enum {
-        PIECE = 1024
-    }; /* what the second pass over w, for EMA and the compute copy, finds in the first-level cache */
-    float rate = (float)((double)call->learning_rate / (1.0 - pow((double)call->beta1, (double)call->step)));
-    float correction2 = (float)(1.0 / sqrt(1.0 - pow((double)call->beta2, (double)call->step)));
-    int64_t pieces = ups_div_up(call->count, PIECE);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t piece = 0; piece < pieces; piece++) {
-        int64_t start = piece * PIECE;
-        adamw_stretch(call, start, ups_min(PIECE, call->count - start), rate, correction2);
+    enum { PIECE = 1024 }; /* what the second pass over w, for EMA and the copy, finds in the first-level cache */
+    if (call->update->result.skipped) return;
+#pragma omp parallel num_threads(threads)
+    for (int32_t r = 0; r < call->range_count; r++) {
+        const ups_range range = call->ranges[r];
+#pragma omp for schedule(static) nowait
+        for (int64_t piece = 0; piece < ups_div_up(range.count, PIECE); piece++) {
+            int64_t start = piece * PIECE;
+            adamw_piece(call, range.offset + start, ups_min(PIECE, range.count - start));
+        }
     }
 }
 
 void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite) {
     enum { GROUP = 64 }; /* blocks whose sums are kept at once, to be added in order */
-    int64_t blocks = ups_div_up(count, STRETCH);
+    int64_t blocks = ups_div_up(count, BLOCK);
     *sum = 0.0;
     *non_finite = 0;
     for (int64_t group = 0; group < blocks; group += GROUP) {
@@ -53,8 +55,8 @@ void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double 
         int64_t bad[GROUP], n = ups_min(GROUP, blocks - group);
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (int64_t block = 0; block < n; block++) {
-            const float *from = x + (group + block) * STRETCH;
-            int64_t length = ups_min(STRETCH, count - (group + block) * STRETCH);
+            const float *from = x + (group + block) * BLOCK;
+            int64_t length = ups_min(BLOCK, count - (group + block) * BLOCK);
             double total = 0.0;
             int64_t wrong = 0;
 #pragma omp simd reduction(+ : total, wrong)
@@ -72,10 +74,10 @@ void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double 
 }
 
 void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count) {
-    int64_t stretches = ups_div_up(count, STRETCH);
+    int64_t blocks = ups_div_up(count, BLOCK);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t stretch = 0; stretch < stretches; stretch++) {
-        int64_t start = stretch * STRETCH;
-        ups_row_from_f32(dtype, from + start, to + start, ups_min(STRETCH, count - start));
+    for (int64_t block = 0; block < blocks; block++) {
+        int64_t start = block * BLOCK;
+        ups_row_from_f32(dtype, from + start, to + start, ups_min(BLOCK, count - start));
     }
 }

@@ -1,6 +1,7 @@
 /* From fields to tokens: patchify, gather_points, pool_tokens, fourier.
  *
- * Fields are of any float dtype, (B, points * C), channels first (C, points) or last (points, C). */
+ * Fields are float32, (B, points * C), channels first (C, points) or last (points, C). What is written to tokens or
+ * read from them by element is inlined once a dtype, so that its loops do not ask for it. */
 #include "model/cpu/vector.h"
 
 /* Element of a sample's field at `point`, channel `c`. */
@@ -8,17 +9,22 @@ static inline int64_t field_at(bool channels_first, int64_t points, int64_t chan
     return channels_first ? c * points + point : point * channels + c;
 }
 
-static inline float element(const ups_tensor *tensor, int64_t at) {
-    if (tensor->dtype == UPS_F32) return ((const float *)tensor->data)[at];
-    return ups_f32_of_half(tensor->dtype, ((const uint16_t *)tensor->data)[at]);
+static inline float element(const void *data, ups_dtype dtype, int64_t at) {
+    if (dtype == UPS_F32) return ((const float *)data)[at];
+    return ups_f32_of_half(dtype, ((const uint16_t *)data)[at]);
 }
 
-static inline void set_element(const ups_tensor *tensor, int64_t at, float value) {
-    if (tensor->dtype == UPS_F32)
-        ((float *)tensor->data)[at] = value;
+static inline void set_element(void *data, ups_dtype dtype, int64_t at, float value) {
+    if (dtype == UPS_F32)
+        ((float *)data)[at] = value;
     else
-        ((uint16_t *)tensor->data)[at] = ups_half_of_f32(tensor->dtype, value);
+        ((uint16_t *)data)[at] = ups_half_of_f32(dtype, value);
 }
+
+#define BY_DTYPE(dtype, run, ...)                                                                                      \
+    ((dtype) == UPS_F32    ? run(__VA_ARGS__, UPS_F32)                                                                 \
+     : (dtype) == UPS_BF16 ? run(__VA_ARGS__, UPS_BF16)                                                                \
+                           : run(__VA_ARGS__, UPS_F16))
 
 /* mean and 1/std of a channel; 0 and 1 where there are no statistics. */
 static inline float mean_of(const float *statistics, int64_t c) {
@@ -62,39 +68,41 @@ static inline int64_t line_of(const patches *p, const int64_t corner[3], int64_t
     return line * p->grid[2];
 }
 
-static ups_status patchify_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    const ups_op_attributes *a = call->attributes;
+static inline __attribute__((always_inline)) void patch_row(const ups_op_call *call, const patches *p, int64_t row,
+                                                            ups_dtype dtype) {
+    const bool channels_first = call->attributes->channels_first;
     const float *statistics = call->inputs[1].data;
-    patches p = patches_of(a);
-    int64_t batch = call->inputs[0].shape.size[0], width = p.patch_points * p.channels;
-    const ups_tensor fields = call->inputs[0], tokens = call->output;
-#pragma omp parallel for num_threads(ups_threads_for(device, batch *p.count *width)) schedule(static)
-    for (int64_t row = 0; row < batch * p.count; row++) {
-        int64_t field = row / p.count * p.points * p.channels, corner[3], out = row * width;
-        corner_of(&p, row % p.count, corner);
-        for (int64_t zy = 0; zy < p.patch[0] * p.patch[1]; zy++, out += p.patch[2] * p.channels) {
-            int64_t line = line_of(&p, corner, zy / p.patch[1], zy % p.patch[1]);
-            for (int64_t c = 0; c < p.channels; c++) {
-                float mean = mean_of(statistics, c), inverse_std = inverse_std_of(statistics, c);
-                int64_t from = field + field_at(a->channels_first, p.points, p.channels, line + corner[2], c);
-                int64_t step = a->channels_first ? 1 : p.channels, there = p.grid[2] - corner[2];
-                for (int64_t x = 0; x < p.patch[2]; x++) {
-                    float v = element(&fields, from + ups_min(x, there - 1) * step);
-                    set_element(&tokens, out + x * p.channels + c, (v - mean) * inverse_std);
-                }
+    const float *field = (const float *)call->inputs[0].data + row / p->count * p->points * p->channels;
+    void *const tokens = call->output.data;
+    int64_t corner[3], out = row * p->patch_points * p->channels;
+    corner_of(p, row % p->count, corner);
+    for (int64_t zy = 0; zy < p->patch[0] * p->patch[1]; zy++, out += p->patch[2] * p->channels) {
+        int64_t line = line_of(p, corner, zy / p->patch[1], zy % p->patch[1]);
+        for (int64_t c = 0; c < p->channels; c++) {
+            float mean = mean_of(statistics, c), inverse_std = inverse_std_of(statistics, c);
+            const float *from = field + field_at(channels_first, p->points, p->channels, line + corner[2], c);
+            int64_t step = channels_first ? 1 : p->channels, there = p->grid[2] - corner[2];
+            for (int64_t x = 0; x < p->patch[2]; x++) {
+                float v = from[ups_min(x, there - 1) * step];
+                set_element(tokens, dtype, out + x * p->channels + c, (v - mean) * inverse_std);
             }
         }
     }
+}
+
+static ups_status patchify_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    patches p = patches_of(call->attributes);
+    int64_t rows = call->inputs[0].shape.size[0] * p.count, width = p.patch_points * p.channels;
+#pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
+    for (int64_t row = 0; row < rows; row++) BY_DTYPE(call->output.dtype, patch_row, call, &p, row);
     return UPS_OK;
 }
 
 /* A sample's gradient is summed in float32 by one thread, since the points at the end of an axis stand in several
  * places. */
-static ups_status field_prepare(ups_device *device, const ups_op_call *call, bool backward, void **state,
-                                size_t *workspace_bytes, ups_error *error) {
+static size_t field_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
     int64_t size = ups_shape_elements(call->inputs[0].shape) / call->inputs[0].shape.size[0];
-    *workspace_bytes = backward ? (size_t)(device->threads * size) * sizeof(float) : 0;
-    return UPS_OK;
+    return backward ? (size_t)(ups_cpu_threads(device) * size) * sizeof(float) : 0;
 }
 
 static void write_field_gradient(const ups_op_call *call, int64_t sample, int64_t size, float *values) {
@@ -106,32 +114,38 @@ static void write_field_gradient(const ups_op_call *call, int64_t sample, int64_
     ups_row_write(gradient, sample * size, size, values, call->accumulate[0]);
 }
 
+static inline __attribute__((always_inline)) void sum_patches(const ups_op_call *call, const patches *p, int64_t sample,
+                                                              float *restrict sum, ups_dtype dtype) {
+    const bool channels_first = call->attributes->channels_first;
+    const float *statistics = call->inputs[1].data;
+    const void *const tokens = call->output_gradient.data;
+    int64_t from = sample * p->count * p->patch_points * p->channels;
+    for (int64_t cell = 0; cell < p->count; cell++) {
+        int64_t corner[3];
+        corner_of(p, cell, corner);
+        for (int64_t zy = 0; zy < p->patch[0] * p->patch[1]; zy++) {
+            int64_t line = line_of(p, corner, zy / p->patch[1], zy % p->patch[1]);
+            for (int64_t x = 0; x < p->patch[2]; x++, from += p->channels) {
+                int64_t point = line + ups_min(corner[2] + x, p->grid[2] - 1);
+                for (int64_t c = 0; c < p->channels; c++) {
+                    float d = element(tokens, dtype, from + c);
+                    sum[field_at(channels_first, p->points, p->channels, point, c)] +=
+                        d * inverse_std_of(statistics, c);
+                }
+            }
+        }
+    }
+}
+
 static ups_status patchify_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    const ups_op_attributes *a = call->attributes;
-    const float *statistics = call->inputs[1].data;
-    patches p = patches_of(a);
-    int64_t batch = call->input_gradients[0].shape.size[0], width = p.patch_points * p.channels;
-    int64_t size = p.points * p.channels;
+    patches p = patches_of(call->attributes);
+    int64_t batch = call->input_gradients[0].shape.size[0], size = p.points * p.channels;
 #pragma omp parallel for num_threads(ups_threads_for(device, batch *size)) schedule(static)
     for (int64_t sample = 0; sample < batch; sample++) {
         float *sum = (float *)call->workspace + omp_get_thread_num() * size;
         memset(sum, 0, (size_t)size * sizeof(float));
-        for (int64_t cell = 0; cell < p.count; cell++) {
-            int64_t corner[3], from = (sample * p.count + cell) * width;
-            corner_of(&p, cell, corner);
-            for (int64_t zy = 0; zy < p.patch[0] * p.patch[1]; zy++, from += p.patch[2] * p.channels) {
-                int64_t line = line_of(&p, corner, zy / p.patch[1], zy % p.patch[1]);
-                for (int64_t x = 0; x < p.patch[2]; x++) {
-                    int64_t point = line + ups_min(corner[2] + x, p.grid[2] - 1);
-                    for (int64_t c = 0; c < p.channels; c++) {
-                        float d = element(&call->output_gradient, from + x * p.channels + c);
-                        sum[field_at(a->channels_first, p.points, p.channels, point, c)] +=
-                            d * inverse_std_of(statistics, c);
-                    }
-                }
-            }
-        }
+        BY_DTYPE(call->output_gradient.dtype, sum_patches, call, &p, sample, sum);
         write_field_gradient(call, sample, size, sum);
     }
     return UPS_OK;
@@ -140,17 +154,16 @@ static ups_status patchify_backward(ups_device *device, const ups_op_call *call,
 static ups_status gather_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const ups_op_attributes *a = call->attributes;
     const int32_t *index = call->inputs[1].data;
-    const float *statistics = call->inputs[2].data;
+    const float *fields = call->inputs[0].data, *statistics = call->inputs[2].data;
+    float *values = call->output.data;
     int64_t batch = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / batch;
     int64_t queries = ups_shape_elements(call->inputs[1].shape), points = size / a->channels;
 #pragma omp parallel for num_threads(ups_threads_for(device, batch *queries * a->channels)) schedule(static)
     for (int64_t row = 0; row < batch * queries; row++) {
         int64_t sample = row / queries, point = index[row % queries];
         for (int64_t c = 0; c < a->channels; c++) {
-            float v =
-                element(&call->inputs[0], sample * size + field_at(a->channels_first, points, a->channels, point, c));
-            set_element(&call->output, row * a->channels + c,
-                        (v - mean_of(statistics, c)) * inverse_std_of(statistics, c));
+            float v = fields[sample * size + field_at(a->channels_first, points, a->channels, point, c)];
+            values[row * a->channels + c] = (v - mean_of(statistics, c)) * inverse_std_of(statistics, c);
         }
     }
     return UPS_OK;
@@ -160,7 +173,7 @@ static ups_status gather_backward(ups_device *device, const ups_op_call *call, u
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
     const ups_op_attributes *a = call->attributes;
     const int32_t *index = call->inputs[1].data;
-    const float *statistics = call->inputs[2].data;
+    const float *statistics = call->inputs[2].data, *dy = call->output_gradient.data;
     ups_shape shape = call->input_gradients[0].shape;
     int64_t batch = shape.size[0], size = ups_shape_elements(shape) / batch, points = size / a->channels;
     int64_t queries = ups_shape_elements(call->inputs[1].shape);
@@ -170,7 +183,7 @@ static ups_status gather_backward(ups_device *device, const ups_op_call *call, u
         memset(sum, 0, (size_t)size * sizeof(float));
         for (int64_t q = 0; q < queries; q++) {
             for (int64_t c = 0; c < a->channels; c++) {
-                float d = element(&call->output_gradient, (sample * queries + q) * a->channels + c);
+                float d = dy[(sample * queries + q) * a->channels + c];
                 sum[field_at(a->channels_first, points, a->channels, index[q], c)] += d * inverse_std_of(statistics, c);
             }
         }
@@ -237,19 +250,21 @@ static ups_status pool_backward(ups_device *device, const ups_op_call *call, ups
 /* Features of a point: its coordinates, then for each frequency the sines and then the cosines of all coordinates. */
 static ups_status fourier_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const float *coordinates = call->inputs[0].data;
+    const ups_dtype dtype = call->output.dtype;
+    void *const out = call->output.data;
     int64_t points = ups_shape_rows(call->inputs[0].shape), dims = ups_shape_last(call->inputs[0].shape);
     int64_t width = ups_shape_last(call->output.shape);
 #pragma omp parallel for num_threads(ups_threads_for(device, points *width)) schedule(static)
     for (int64_t point = 0; point < points; point++) {
         int64_t at = point * width;
-        for (int64_t d = 0; d < dims; d++) set_element(&call->output, at + d, coordinates[point * dims + d]);
+        for (int64_t d = 0; d < dims; d++) set_element(out, dtype, at + d, coordinates[point * dims + d]);
         at += dims;
         for (int f = 0; f < call->attributes->frequency_count; f++, at += 2 * dims) {
             for (int64_t d = 0; d < dims; d++) {
                 double turns = (double)call->attributes->frequencies[f] * (double)coordinates[point * dims + d];
                 double angle = 2.0 * M_PI * (turns - floor(turns)); /* exact for large frequencies too */
-                set_element(&call->output, at + d, (float)sin(angle));
-                set_element(&call->output, at + dims + d, (float)cos(angle));
+                set_element(out, dtype, at + d, (float)sin(angle));
+                set_element(out, dtype, at + dims + d, (float)cos(angle));
             }
         }
     }
@@ -260,9 +275,9 @@ static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_e
     return UPS_OK;
 }
 
-const ups_kernel UPS_CPU(patchify) = {
-    .prepare = field_prepare, .forward = patchify_forward, .backward = patchify_backward};
-const ups_kernel UPS_CPU(gather_points) = {
-    .prepare = field_prepare, .forward = gather_forward, .backward = gather_backward};
-const ups_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
-const ups_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};
+const ups_cpu_kernel UPS_CPU(patchify) = {
+    .workspace = field_workspace, .forward = patchify_forward, .backward = patchify_backward};
+const ups_cpu_kernel UPS_CPU(gather_points) = {
+    .workspace = field_workspace, .forward = gather_forward, .backward = gather_backward};
+const ups_cpu_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
+const ups_cpu_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};

@@ -77,12 +77,19 @@ static inline float ups_exp(float x) {
     return x < -87.3f ? 0.0f : p * power;
 }
 
-/* One element of a 16-bit dtype, UPS_BF16 or UPS_F16. */
+/* One element of a 16-bit dtype, UPS_BF16 or UPS_F16. Of FP16 by a call: in a loop its code would keep compilers from
+ * splitting the loop by dtype. */
 static inline float ups_f32_of_half(ups_dtype dtype, uint16_t half) {
-    return dtype == UPS_BF16 ? ups_f32_of_bf16(half) : ups_f32_of_f16(half);
+    float value;
+    if (dtype == UPS_BF16) return ups_f32_of_bf16(half);
+    ups_f16_to_f32(&half, &value, 1);
+    return value;
 }
 static inline uint16_t ups_half_of_f32(ups_dtype dtype, float value) {
-    return dtype == UPS_BF16 ? ups_bf16_of_f32(value) : ups_f16_of_f32(value);
+    uint16_t half;
+    if (dtype == UPS_BF16) return ups_bf16_of_f32(value);
+    ups_f32_to_f16(&value, &half, 1);
+    return half;
 }
 
 /* Rows of a 16-bit dtype. FP16 goes through base/half, which uses the processor's own conversions where it has any. */
@@ -107,6 +114,17 @@ static inline void ups_row_from_f32(ups_dtype dtype, const float *restrict from,
     }
 #endif
     for (; i < count; i++) to[i] = ups_bf16_of_f32(from[i]);
+}
+
+/* values += from. */
+static inline void ups_row_add(ups_dtype dtype, const uint16_t *restrict from, float *restrict values, int64_t count) {
+    for (int64_t start = 0; dtype == UPS_F16 && start < count; start += 64) {
+        float row[64];
+        int64_t n = count - start < 64 ? count - start : 64;
+        ups_f16_to_f32(from + start, row, (size_t)n);
+        for (int64_t i = 0; i < n; i++) values[start + i] += row[i];
+    }
+    for (int64_t i = 0; dtype == UPS_BF16 && i < count; i++) values[i] += ups_f32_of_bf16(from[i]);
 }
 
 /* The same past the caches, for what is written in bulk and not read at once. Ends with ups_stream_end. */
@@ -152,9 +170,7 @@ static inline void ups_row_write(const ups_tensor *tensor, int64_t offset, int64
         return; /* otherwise they are there already */
     }
     uint16_t *to = (uint16_t *)tensor->data + offset;
-    if (accumulate) {
-        for (int64_t i = 0; i < count; i++) values[i] += ups_f32_of_half(tensor->dtype, to[i]);
-    }
+    if (accumulate) ups_row_add(tensor->dtype, to, values, count);
     ups_row_from_f32(tensor->dtype, values, to, count);
 }
 
@@ -172,7 +188,7 @@ static inline int64_t ups_div_up(int64_t a, int64_t b) {
 
 /* Threads worth using for so many elements. */
 static inline int ups_threads_for(const ups_device *device, int64_t elements) {
-    return elements < UPS_SMALL ? 1 : device->threads;
+    return elements < UPS_SMALL ? 1 : ups_cpu_threads(device);
 }
 
 /* Rows [first, first + count) of block `block` when `rows` are cut into ups_row_blocks(rows) of nearly the same size:

@@ -40,7 +40,7 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
         FUZZ_CHECK(ups_device_open(&(ups_device_options){"cpu", 1}, &device, &error) == UPS_OK);
         weights = ups_parameters_create();
         ups_parameters_add(weights, "bias", 1, (int64_t[]){3}, (ups_init){UPS_INIT_ZEROS, 0, true});
-        FUZZ_CHECK(ups_parameters_allocate(weights, device, true, UPS_F32, 1, &error) == UPS_OK);
+        FUZZ_CHECK(ups_parameters_allocate(weights, device, true, UPS_F16, 1, &error) == UPS_OK);
         FUZZ_CHECK(ups_optimizer_create(&config, device, weights, &adamw, &error) == UPS_OK);
     }
     *parameters = weights;
@@ -50,8 +50,7 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
 static void read_latest(fuzz_input input) {
     ups_error error = {0};
     static const char *const names[] = {"one", "two"};
-    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names},
-                                .loss_scale = ups_loss_scale_begin(UPS_F16)};
+    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names}};
     int64_t batch_size;
     ups_parameters *parameters;
     ups_optimizer *optimizer;

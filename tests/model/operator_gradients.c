@@ -205,7 +205,11 @@ int main(int argc, char **argv) {
         snprintf(name, sizeof name, "target%d", k);
         upload_random(step, &all, graph, name, 4 + (uint32_t)k);
     }
-    check(ups_step_run(step, &(ups_step_run_options){.backward = true, .loss_scale = 1}, &error), &error);
+    ups_update_channel *channel;
+    check(ups_update_open(device, &channel, &error), &error);
+    check(ups_update_give(channel, &(ups_update_input){.share = 1}, &error), &error);
+    ups_step_run_options backward = {.backward = true, .update = ups_update_memory(channel)};
+    check(ups_step_run(step, &backward, &error), &error);
     for (int k = 0; k < s.steps; k++) {
         char name[32];
         snprintf(name, sizeof name, "state%d", k);
@@ -220,6 +224,7 @@ int main(int argc, char **argv) {
     ups_step_destroy(step);
     ups_graph_destroy(graph);
     ups_parameters_destroy(parameters);
+    ups_update_close(channel);
     ups_device_close(device);
     return 0;
 }

@@ -114,7 +114,7 @@ static void residual(const ups_reference *r, bool backward) {
     const int64_t *s = r->output_shape.size;
     const double *x = r->inputs[0], *f = r->inputs[1], *gate = r->inputs[2];
     for (int64_t b = 0; b < s[0]; b++) {
-        double keep = (double)ups_drop_path_keep(r->attributes, r->training, r->seed, r->step, b);
+        double keep = r->training ? (double)ups_drop_path_keep(r->attributes, r->seed, r->step, b) : 1;
         for (int64_t t = 0; t < s[1]; t++) {
             for (int64_t d = 0; d < s[2]; d++) {
                 int64_t at = (b * s[1] + t) * s[2] + d;

@@ -18,7 +18,7 @@
 static ups_device *device;
 
 static int open_device(void **state) {
-    return ups_device_open(&(ups_device_options){.name = "cpu", .threads = 2}, &device, NULL) != UPS_OK;
+    return ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &device, NULL) != UPS_OK;
 }
 
 static int close_device(void **state) {

@@ -34,6 +34,34 @@ static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F1
 enum { COMPUTES = sizeof computes / sizeof *computes };
 
 static ups_device *device;
+static ups_update_channel *channel; /* on it */
+
+enum { SEED = 11, ITEM = 5 };
+
+static void give(const ups_update_input *input) {
+    ups_error error;
+    assert_int_equal(ups_update_give(channel, input, &error), UPS_OK);
+}
+
+/* What stands in the update by now. */
+static ups_update take(void) {
+    ups_error error;
+    ups_update update;
+    assert_int_equal(ups_update_take(channel, &error), UPS_OK);
+    assert_int_equal(ups_update_read(channel, &update, &error), UPS_OK);
+    return update;
+}
+
+static ups_status open_device(const char *name, int threads, ups_error *error) {
+    UPS_TRY(ups_device_open(&(ups_device_options){.name = name, .threads = threads}, &device, error));
+    UPS_TRY(ups_update_open(device, &channel, error));
+    return ups_update_give(channel, &(ups_update_input){.seed = SEED, .item = ITEM}, error);
+}
+
+static void close_device(void) {
+    ups_update_close(channel);
+    ups_device_close(device);
+}
 
 /* A tensor on the device beside its values in float64. */
 typedef struct twin {
@@ -81,12 +109,13 @@ static void upload(twin *t) {
     }
     for (size_t i = 0; i < count; i++) t->values[i] = (double)single[i];
     assert_int_equal(device->class->upload(device, t->tensor.data, host, bytes, &error), UPS_OK);
+    assert_int_equal(device->class->synchronize(device, &error), UPS_OK);
     free(single);
     free(host);
 }
 
 static twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
-    twin t = {{NULL, dtype_of(o->kind, compute), o->shape}, NULL};
+    twin t = {{.dtype = dtype_of(o->kind, compute), .shape = o->shape}, NULL};
     if (o->kind == ABSENT) return (twin){0};
     size_t count = (size_t)ups_shape_elements(o->shape);
     t.tensor.data = device_memory(count * ups_dtype_size(t.tensor.dtype));
@@ -128,7 +157,7 @@ static void download(const ups_tensor *tensor, double *values) {
 typedef struct fixture {
     const op_case *c;
     ups_dtype compute;
-    const ups_kernel *kernel;
+    ups_kernel kernel;
     twin inputs[UPS_MAX_INPUTS], output, output_gradient, gradients[UPS_MAX_INPUTS];
     ups_op_call call;
     ups_reference reference;
@@ -141,12 +170,14 @@ static bool wants_gradient(const op_case *c, int input) {
 }
 
 static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
-    *f = (fixture){.c = c, .compute = compute, .kernel = device->class->kernel(c->kind)};
-    f->call = (ups_op_call){.attributes = &c->attributes, .input_count = c->input_count, .training = c->training};
-    f->call.seed = 11;
-    f->call.step = 5;
-    f->reference = (ups_reference){c->kind, &c->attributes, c->input_count, .training = c->training, .seed = 11};
-    f->reference.step = 5;
+    *f = (fixture){.c = c, .compute = compute};
+    f->call = (ups_op_call){.kind = c->kind,
+                            .attributes = &c->attributes,
+                            .input_count = c->input_count,
+                            .training = c->training,
+                            .update = ups_update_memory(channel)};
+    f->reference = (ups_reference){c->kind, &c->attributes, c->input_count, .training = c->training, .seed = SEED};
+    f->reference.step = ITEM;
     for (int i = 0; i < c->input_count; i++) {
         f->inputs[i] = twin_create(&c->inputs[i], compute, (uint32_t)i + 1);
         f->call.inputs[i] = f->inputs[i].tensor;
@@ -162,18 +193,16 @@ static void fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
     for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
         ups_dtype dtype = ups_op_describe(c->kind)->saved_like_output ? f->output.tensor.dtype : UPS_F32;
         size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * ups_dtype_size(dtype);
-        f->call.saved[i] = (ups_tensor){device_memory(bytes), dtype, c->saved[i]};
+        f->call.saved[i] = (ups_tensor){.data = device_memory(bytes), .dtype = dtype, .shape = c->saved[i]};
     }
-    if (!f->kernel->prepare) return;
     ups_op_call shapes = f->call;
     for (int i = 0; i < c->input_count; i++) shapes.inputs[i].data = NULL;
     shapes.output.data = NULL;
     for (int i = 0; i < UPS_MAX_SAVED; i++) shapes.saved[i].data = NULL;
-    size_t bytes = 0;
     ups_error error;
-    if (f->kernel->prepare(device, &shapes, true, &f->call.state, &bytes, &error) != UPS_OK)
-        fail_msg("%s", error.message);
-    f->workspace = f->call.workspace = device_memory(bytes);
+    if (device->class->kernel(device, &shapes, true, &f->kernel, &error) != UPS_OK) fail_msg("%s", error.message);
+    f->call.state = f->kernel.state;
+    f->workspace = f->call.workspace = device_memory(f->kernel.workspace_bytes);
 }
 
 static void fixture_destroy(fixture *f) {
@@ -186,13 +215,13 @@ static void fixture_destroy(fixture *f) {
     for (int i = 0; i < UPS_MAX_SAVED; i++) {
         if (f->c->saved[i].rank > 0) device->class->release(device, f->call.saved[i].data);
     }
-    if (f->kernel->release) f->kernel->release(device, f->call.state);
+    if (f->kernel.release) f->kernel.release(f->kernel.state);
     if (f->workspace) device->class->release(device, f->workspace);
 }
 
 static void run_forward(fixture *f) {
     ups_error error;
-    if (f->kernel->forward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
+    if (f->kernel.forward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
 }
 
 /* What backward is promised, and no more: the rest is absent. */
@@ -207,7 +236,7 @@ static void prepare_backward_call(fixture *f) {
 
 static void run_backward(fixture *f) {
     ups_error error;
-    if (f->kernel->backward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
+    if (f->kernel.backward(device, &f->call, &error) != UPS_OK) fail_msg("%s: %s", f->c->name, error.message);
 }
 
 static void compare(const fixture *f, const char *what, const double *expected, const ups_tensor *tensor) {
@@ -372,16 +401,24 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
     return all;
 }
 
+static void *results_on(int threads, const op_case *c, ups_dtype compute, size_t *total) {
+    const char *name = getenv("UPS_TEST_DEVICE");
+    ups_error error;
+    assert_int_equal(open_device(name ? name : "cpu", threads, &error), UPS_OK);
+    void *results = results_of(c, compute, total);
+    close_device();
+    return results;
+}
+
 static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
-    int before = device->threads;
+    ups_device *const before = device;
+    ups_update_channel *const before_channel = channel;
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) {
             ups_dtype compute = computes[k];
             size_t one_bytes, three_bytes;
-            device->threads = 1;
-            void *one = results_of(&op_cases[i], compute, &one_bytes);
-            device->threads = 3;
-            void *three = results_of(&op_cases[i], compute, &three_bytes);
+            void *one = results_on(1, &op_cases[i], compute, &one_bytes);
+            void *three = results_on(3, &op_cases[i], compute, &three_bytes);
             if (memcmp(one, three, one_bytes) != 0) {
                 fail_msg("%s, %s: one thread and three differ", op_cases[i].name, ups_dtype_name(compute));
             }
@@ -389,7 +426,8 @@ static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
             free(three);
         }
     }
-    device->threads = before;
+    device = before;
+    channel = before_channel;
 }
 
 static void check_adamw(ups_dtype compute) {
@@ -404,24 +442,38 @@ static void check_adamw(ups_dtype compute) {
     for (int i = 0; i < COUNT; i++) w[i] = ema[i] = (double)host[i];
     device->class->upload(device, buffers[0], host, sizeof host, &error);
     device->class->upload(device, buffers[4], host, sizeof host, &error);
+    const ups_range halves[] = {{0, COUNT / 2}, {COUNT / 2, COUNT - COUNT / 2}};
+    ups_range *ranges = device_memory(sizeof halves);
+    device->class->upload(device, ranges, halves, sizeof halves, &error);
+    /* Gradients that carry a loss scale of 2 are halved. */
+    assert_int_equal(ups_update_restore(channel, &(ups_update_state){.loss_scale = 2}, &error), UPS_OK);
     for (int64_t step = 1; step <= STEPS; step++) {
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1 + (uint32_t)step), 0.01f, host, COUNT);
         device->class->upload(device, buffers[1], host, sizeof host, &error);
-        ups_adamw_call call = {
-            .count = COUNT, .values = buffers[0], .gradients = buffers[1], .first_moment = buffers[2]};
+        ups_update *update = ups_update_memory(channel);
+        ups_adamw_call call = {.ranges = ranges,
+                               .range_count = 2,
+                               .values = buffers[0],
+                               .gradients = buffers[1],
+                               .first_moment = buffers[2],
+                               .update = update};
         call.second_moment = buffers[3];
         call.ema = buffers[4];
         call.compute = copy;
         call.compute_dtype = compute;
-        call.learning_rate = 1e-2f, call.beta1 = 0.9f, call.beta2 = 0.95f, call.epsilon = 1e-8f;
-        call.weight_decay = 0.1f, call.gradient_scale = 0.5f, call.ema_decay = 0.99f, call.step = step;
+        call.beta1 = 0.9f, call.beta2 = 0.95f, call.epsilon = 1e-8f;
+        call.weight_decay = 0.1f, call.ema_decay = 0.99f;
+        ups_update_input input = {.step = step - 1, .learning_rate = 1e-2f};
+        ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+        give(&input);
+        assert_int_equal(device->class->decide(device, &rules, update, &error), UPS_OK);
         assert_int_equal(device->class->adamw(device, &call, &error), UPS_OK);
         for (int i = 0; i < COUNT; i++) {
             double g = 0.5 * (double)host[i], b1 = (double)call.beta1, b2 = (double)call.beta2;
             m[i] = b1 * m[i] + (1 - b1) * g;
             v[i] = b2 * v[i] + (1 - b2) * g * g;
             double m_hat = m[i] / (1 - pow(b1, (double)step)), v_hat = v[i] / (1 - pow(b2, (double)step));
-            w[i] -= (double)call.learning_rate *
+            w[i] -= (double)input.learning_rate *
                     (m_hat / (sqrt(v_hat) + (double)call.epsilon) + (double)call.weight_decay * w[i]);
             ema[i] = (double)call.ema_decay * ema[i] + (1 - (double)call.ema_decay) * w[i];
         }
@@ -438,6 +490,8 @@ static void check_adamw(ups_dtype compute) {
     }
     for (int i = 0; i < 5; i++) device->class->release(device, buffers[i]);
     device->class->release(device, copy);
+    device->class->release(device, ranges);
+    assert_int_equal(ups_update_restore(channel, &(ups_update_state){.loss_scale = 1}, &error), UPS_OK);
 }
 
 static void adamw_follows_the_paper(void **state) {
@@ -445,22 +499,22 @@ static void adamw_follows_the_paper(void **state) {
     check_adamw(UPS_F16);
 }
 
-static void sum_of_squares_counts_what_is_not_finite(void **state) {
+static void the_norm_counts_what_is_not_finite(void **state) {
     enum { COUNT = 100003 };
     float *host = malloc(COUNT * sizeof *host), *x = device_memory(COUNT * sizeof *x);
-    double expected = 0.0, sum;
-    int64_t non_finite;
+    double expected = 0.0;
     ups_error error;
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 3.0f, host, COUNT);
     for (int i = 0; i < COUNT; i++) expected += (double)host[i] * (double)host[i];
     device->class->upload(device, x, host, COUNT * sizeof *x, &error);
-    assert_int_equal(device->class->sum_of_squares(device, x, COUNT, &sum, &non_finite, &error), UPS_OK);
-    assert_int_equal(non_finite, 0);
-    assert_true(fabs(sum - expected) < 1e-12 * expected);
+    assert_int_equal(device->class->norm(device, x, COUNT, ups_update_memory(channel), &error), UPS_OK);
+    ups_update_result found = take().result;
+    assert_int_equal(found.non_finite, 0);
+    assert_true(fabs(found.squared_norm - expected) < 1e-12 * expected);
     host[5] = NAN, host[70000] = -INFINITY, host[COUNT - 1] = INFINITY;
     device->class->upload(device, x, host, COUNT * sizeof *x, &error);
-    assert_int_equal(device->class->sum_of_squares(device, x, COUNT, &sum, &non_finite, &error), UPS_OK);
-    assert_int_equal(non_finite, 3);
+    assert_int_equal(device->class->norm(device, x, COUNT, ups_update_memory(channel), &error), UPS_OK);
+    assert_int_equal(take().result.non_finite, 3);
     device->class->release(device, x);
     free(host);
 }
@@ -526,15 +580,22 @@ static void measure(const op_case *c, ups_dtype compute) {
 static void measure_adamw(void) {
     enum { COUNT = 21400000 };
     ups_error error;
-    ups_adamw_call call = {.count = COUNT, .learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
-    call.weight_decay = 0.03f, call.gradient_scale = 1.0f;
+    const ups_range all = {0, COUNT};
+    ups_range *ranges = device_memory(sizeof all);
+    device->class->upload(device, ranges, &all, sizeof all, &error);
+    ups_adamw_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
+    ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+    call.weight_decay = 0.03f;
+    call.update = ups_update_memory(channel);
     float **buffers[] = {&call.values, &call.gradients, &call.first_moment, &call.second_moment};
     for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
     call.compute = device_memory(COUNT * sizeof *call.compute);
     call.compute_dtype = UPS_BF16;
     double best = 1e9;
-    for (call.step = 1; call.step < 10; call.step++) {
+    for (int64_t step = 0; step < 9; step++) {
+        give(&(ups_update_input){.step = step, .learning_rate = 1e-3f});
         double start = ups_now();
+        device->class->decide(device, &rules, ups_update_memory(channel), &error);
         device->class->adamw(device, &call, &error);
         device->class->synchronize(device, &error);
         best = fmin(best, ups_now() - start);
@@ -542,6 +603,7 @@ static void measure_adamw(void) {
     print_speed("adamw, 21.4 M", UPS_F32, "", best, 0.0, 30.0 * COUNT);
     for (int i = 0; i < 4; i++) device->class->release(device, *buffers[i]);
     device->class->release(device, call.compute);
+    device->class->release(device, ranges);
 }
 
 static int perf(const char *only) {
@@ -569,8 +631,7 @@ int main(int argc, char **argv) {
     const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
     if (!name && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
     if (argc > 1 && strcmp(argv[1], "kernels") == 0) cmocka_set_skip_filter("the_references_own_*");
-    if (ups_device_open(&(ups_device_options){.name = name ? name : "cpu", .threads = argc > 3 ? atoi(argv[3]) : 0},
-                        &device, &error) != UPS_OK) {
+    if (open_device(name ? name : "cpu", argc > 3 ? atoi(argv[3]) : 0, &error) != UPS_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
@@ -583,10 +644,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gradients_add_to_what_is_there_when_told_to),
         cmocka_unit_test(results_have_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(adamw_follows_the_paper),
-        cmocka_unit_test(sum_of_squares_counts_what_is_not_finite),
+        cmocka_unit_test(the_norm_counts_what_is_not_finite),
     };
     int result = argc > 1 && strcmp(argv[1], "perf") == 0 ? perf(argc > 2 ? argv[2] : NULL)
                                                           : cmocka_run_group_tests_name("ops", tests, NULL, NULL);
-    ups_device_close(device);
+    close_device();
     return result;
 }

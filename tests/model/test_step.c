@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "tests/base/skipping.h"
+#include "tests/model/on_device.h"
 
 /* Watches the C library's allocator by standing in front of it, for the whole process, libraries included. Sanitizers
  * bring their own. */
@@ -59,13 +60,16 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
 #endif
 
 static ups_device *device;
+static ups_update_channel *channel;
 static ups_checkpointing checkpointing; /* of the models that are built */
 
 static int open_device(void **state) {
-    return ups_device_open(&(ups_device_options){.name = "cpu", .threads = 2}, &device, NULL) != UPS_OK;
+    return ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &device, NULL) != UPS_OK ||
+           ups_update_open(device, &channel, NULL) != UPS_OK;
 }
 
 static int close_device(void **state) {
+    ups_update_close(channel);
     ups_device_close(device);
     return 0;
 }
@@ -100,12 +104,26 @@ static void end(model m) {
     ups_parameters_destroy(m.parameters);
 }
 
-static void run(const model *m, ups_step_run_options options) {
-    ups_error error;
-    ok(ups_step_run(m->step, &options, &error), &error);
+typedef struct settings {
+    bool training, backward, accumulate;
+    float share;
+    uint64_t item;
+} settings;
+
+static const settings train = {.training = true, .backward = true, .share = 1};
+
+static ups_status try_run(const model *m, settings how, ups_error *error) {
+    ups_update_input input = {.seed = 5, .item = how.item, .share = how.share};
+    ups_step_run_options options = {.training = how.training, .backward = how.backward, .accumulate = how.accumulate};
+    options.update = ups_update_memory(channel);
+    UPS_TRY(ups_update_give(channel, &input, error));
+    return ups_step_run(m->step, &options, error);
 }
 
-static const ups_step_run_options train = {.training = true, .backward = true, .loss_scale = 1, .seed = 5};
+static void run(const model *m, settings how) {
+    ups_error error;
+    ok(try_run(m, how, &error), &error);
+}
 
 static float loss_of(const model *m) {
     ups_error error;
@@ -127,6 +145,7 @@ static void upload_values(const model *m, const float *host) {
     size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(m->parameters);
     ok(device->class->upload(device, ups_parameters_values(m->parameters), host, bytes, &error), &error);
     ok(ups_parameters_refresh(m->parameters, &error), &error);
+    ok(device->class->synchronize(device, &error), &error); /* `host` is the caller's */
 }
 
 static void upload_random(const model *m, const char *name, uint32_t item) {
@@ -136,6 +155,7 @@ static void upload_random(const model *m, const char *name, uint32_t item) {
     float *values = malloc(sizeof *values * elements);
     ups_random_fill_normal(ups_random_stream(9, UPS_RANDOM_TEST, item), 1, values, elements);
     ok(ups_step_upload(m->step, input, values, sizeof *values * elements, &error), &error);
+    ok(ups_step_wait_uploaded(m->step, &error), &error);
     free(values);
 }
 
@@ -186,7 +206,7 @@ static void check_directions(model *m, const char *prefix, float size, double to
     float *values = download(ups_parameters_values(m->parameters), m->parameters);
     size_t elements = (size_t)ups_parameters_elements(m->parameters);
     float *direction = malloc(sizeof *direction * elements), *moved = malloc(sizeof *moved * elements);
-    ups_step_run_options forward = train;
+    settings forward = train;
     forward.backward = false;
     int checked = 0;
     for (int32_t i = 0; i < ups_parameters_count(m->parameters); i++) {
@@ -304,9 +324,9 @@ static void gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_
     size_t elements = (size_t)ups_parameters_elements(m.parameters);
     run(&m, train);
     float *once = download(ups_parameters_gradients(m.parameters), m.parameters);
-    ups_step_run_options options = train;
+    settings options = train;
     options.accumulate = true;
-    options.loss_scale = 3;
+    options.share = 3;
     run(&m, options);
     float *four = download(ups_parameters_gradients(m.parameters), m.parameters);
     options.accumulate = false;
@@ -344,8 +364,8 @@ static void a_step_run_again_gives_the_same_bits(void **state) {
     model m = operator_model(UPS_BF16, options, 6);
     run(&m, train);
     float first = loss_of(&m), *gradients = download(ups_parameters_gradients(m.parameters), m.parameters);
-    ups_step_run_options other = train;
-    other.step = 1;
+    settings other = train;
+    other.item = 1;
     run(&m, other);
     assert_true(loss_of(&m) != first); /* other branches were dropped */
     other = train;
@@ -448,6 +468,7 @@ static ups_weights copy_weights(const model *from, int64_t offset, int64_t count
     float *host = download(ups_parameters_values(from->parameters), from->parameters);
     ok(device->class->upload(device, weights.values, host + offset, sizeof *host * (size_t)count, &error), &error);
     ok(ups_weights_refresh(device, &weights, &error), &error);
+    ok(device->class->synchronize(device, &error), &error);
     free(host);
     return weights;
 }
@@ -455,7 +476,7 @@ static ups_weights copy_weights(const model *from, int64_t offset, int64_t count
 /* `averaged` lends its values: a run with them is a run of that model, and the way back is exact, too. */
 static void a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them(void **state) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
-    ups_step_run_options forward = train;
+    settings forward = train;
     forward.backward = false;
     for (int i = 0; i < 3; i++) {
         ups_error error;
@@ -475,13 +496,15 @@ static void a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_the
         ok(ups_step_bind(m.step, &average, &error), &error);
         run(&m, forward);
         assert_true(loss_of(&m) == loss_of(&other) && loss_of(&m) != own);
-        assert_int_equal(ups_step_run(m.step, &train, &error), UPS_ERR_ARGUMENT);
+        assert_int_equal(try_run(&m, train, &error), UPS_ERR_ARGUMENT);
         assert_non_null(strstr(error.message, "weights that have no gradients"));
         ok(ups_step_bind(m.step, &teacher, &error), &error);
         run(&m, train);
-        assert_memory_equal(teacher.gradients, expected, sizeof *expected * (size_t)elements);
-        assert_memory_equal(ups_parameters_gradients(m.parameters), own_gradients,
-                            sizeof *own_gradients * (size_t)elements);
+        float *taught = download(teacher.gradients, m.parameters);
+        float *kept = download(ups_parameters_gradients(m.parameters), m.parameters);
+        assert_memory_equal(taught, expected, sizeof *expected * (size_t)elements);
+        assert_memory_equal(kept, own_gradients, sizeof *own_gradients * (size_t)elements);
+        free(taught), free(kept);
         ok(ups_step_bind(m.step, ups_parameters_weights(m.parameters), &error), &error);
         run(&m, train);
         assert_true(loss_of(&m) == own);
@@ -512,8 +535,11 @@ static void a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another
     ok(ups_step_bind(m.step, &slice, &error), &error);
     run(&m, train);
     assert_true(loss_of(&m) == expected);
-    assert_memory_equal(slice.gradients, ups_parameters_gradients(m.parameters) + p->offset,
-                        sizeof(float) * (size_t)p->elements);
+    const size_t bytes = sizeof(float) * (size_t)p->elements;
+    float *sliced = read_device(device, slice.gradients, bytes);
+    float *whole = read_device(device, ups_parameters_gradients(m.parameters) + p->offset, bytes);
+    assert_memory_equal(sliced, whole, bytes);
+    free(sliced), free(whole);
     off.count--;
     assert_int_equal(ups_step_bind(m.step, &off, &error), UPS_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "'w' lies outside"));
@@ -530,6 +556,7 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
 #ifndef WATCHES_ALLOCATIONS
     skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");
 #else
+    if (strcmp(device->class->name, "cpu") != 0) skip_because("the test's own device allocates its queue");
     enum { STEPS = 10 };
     ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     for (int i = 0; i < 3; i++) {
@@ -561,7 +588,7 @@ static void the_memory_of_a_step_is_known_before_it_is_created(void **state) {
     ready(&m);
     taken = ups_step_memory(m.step);
     assert_memory_equal(&promised, &taken, sizeof taken);
-    assert_int_equal(taken.inputs, 2 * sizeof(float) * 4 * 16 * 32 + 64);
+    assert_int_equal(taken.inputs, (size_t)device->class->input_sets * (2 * sizeof(float) * 4 * 16 * 32 + 64));
     assert_int_equal(taken.parameters, 10 * (size_t)ups_parameters_elements(m.parameters));
     assert_true(taken.activations > 0 && taken.lower_bound <= taken.activations);
     end(m);
@@ -643,8 +670,10 @@ static void steps_that_cannot_be_are_refused_with_the_reason(void **state) {
     ups_value y = ups_gelu(m.graph, ups_graph_input(m.graph, "x", UPS_F32, UPS_SHAPE(2, 4)));
     ups_graph_keep(m.graph, y);
     ready(&m);
-    assert_int_equal(ups_step_run(m.step, &train, &error), UPS_ERR_ARGUMENT);
+    assert_int_equal(try_run(&m, train, &error), UPS_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "not differentiated"));
+    assert_int_equal(ups_step_run(m.step, &(ups_step_run_options){.training = true}, &error), UPS_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "needs an update"));
     end(m);
 }
 

@@ -283,13 +283,9 @@ def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch
 
 
 @pytest.mark.parametrize("name, write, said", [
-    ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"beta": [0.4, 0.4]}),
-    ("1D_Burgers_Sols_Nu0.01.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"nu": [0.01, 0.01]}),
-    ("ReacDiff_Nu0.5_Rho1.0.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {"nu": [0.5, 0.5], "rho": [1.0, 1.0]}),
-    ("nothing_here.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 1), {}), {}),
     ("2D_DarcyFlow_beta1.0_Train.hdf5", lambda f: write_darcy(f, smooth((2, 8, 8), 1), {}), {"beta": [0.1, 0.1]}),  # the attribute comes first
     ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1), {}), {"sim.Du": [0.001, 0.002], "sim.Dv": [0.005, 0.005]})])  # not the seed
-def test_parameters_come_from_attributes_and_from_the_files_name(scratch, name, write, said):
+def test_attributes_come_before_the_files_name_and_each_seed_has_its_own_parameters(scratch, name, write, said):
     path = os.path.join(scratch, name)
     with h5py.File(path, "w") as f:
         write(f)

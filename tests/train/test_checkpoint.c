@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "model/parameters.h"
 #include "tests/base/testing.h"
+#include "tests/model/on_device.h"
 #include "train/checkpoint.h"
 #include "train/stages/stage.h"
 
@@ -27,11 +28,7 @@ static void ok(ups_status status, const ups_error *error) {
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
 static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
     trained t = {.parameters = ups_parameters_create(),
-                 .state = {.seed = 5,
-                           .batch_size = 8,
-                           .score = NAN,
-                           .interval = {.tasks = 1, .task_names = names},
-                           .loss_scale = ups_loss_scale_begin(compute)}};
+                 .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
     ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     if (average) config.ema_decay = 0.5;
     ups_error error;
@@ -46,14 +43,20 @@ static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed
 /* Some optimizer steps, so that no buffer is what it was at the start. */
 static void advance(trained *t, int64_t steps) {
     ups_error error;
-    ups_optimizer_result result;
+    ups_update result;
     for (int64_t s = 0; s < steps; s++, t->state.step++) {
         for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
             const ups_parameter *p = ups_parameters_get(t->parameters, i);
+            float gradients[64];
             ups_random_fill_normal(ups_random_stream((uint64_t)i, UPS_RANDOM_TEST, (uint32_t)t->state.step), 1,
-                                   ups_parameters_gradients(t->parameters) + p->offset, (size_t)p->elements);
+                                   gradients, (size_t)p->elements);
+            write_device(device, ups_parameters_gradients(t->parameters) + p->offset, gradients,
+                         (size_t)p->elements * sizeof *gradients);
         }
-        ok(ups_optimizer_step(t->optimizer, t->state.step, 1000, &t->state.loss_scale, &result, &error), &error);
+        ups_update_input input = {.step = t->state.step, .share = 1};
+        ok(ups_optimizer_begin(t->optimizer, &input, 1000, &error), &error);
+        ok(ups_optimizer_step(t->optimizer, &error), &error);
+        ok(ups_optimizer_result(t->optimizer, &result, &error), &error);
         t->state.running_loss = 1.0 / (double)(3 + t->state.step);
     }
 }
@@ -72,17 +75,24 @@ static ups_status load(trained *t, ups_error *error) {
     return ups_checkpoint_load(scratch("run"), &t->state, t->parameters, t->optimizer, error);
 }
 
+static void assert_same_memory(const void *a, const void *b, size_t bytes) {
+    void *left = read_device(device, a, bytes), *right = read_device(device, b, bytes);
+    assert_memory_equal(left, right, bytes);
+    free(left), free(right);
+}
+
 static void assert_same(trained *a, trained *b) {
     size_t bytes = (size_t)ups_parameters_elements(a->parameters) * sizeof(float);
-    assert_memory_equal(ups_parameters_values(a->parameters), ups_parameters_values(b->parameters), bytes);
-    assert_memory_equal(ups_optimizer_first_moment(a->optimizer), ups_optimizer_first_moment(b->optimizer), bytes);
-    assert_memory_equal(ups_optimizer_second_moment(a->optimizer), ups_optimizer_second_moment(b->optimizer), bytes);
+    assert_same_memory(ups_parameters_values(a->parameters), ups_parameters_values(b->parameters), bytes);
+    assert_same_memory(ups_optimizer_first_moment(a->optimizer), ups_optimizer_first_moment(b->optimizer), bytes);
+    assert_same_memory(ups_optimizer_second_moment(a->optimizer), ups_optimizer_second_moment(b->optimizer), bytes);
     if (ups_optimizer_average(a->optimizer)) {
-        assert_memory_equal(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
+        assert_same_memory(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
     }
     const ups_weights *left = ups_parameters_weights(a->parameters), *right = ups_parameters_weights(b->parameters);
-    if (left->compute) assert_memory_equal(left->compute, right->compute, bytes / 2);
-    assert_memory_equal(&a->state.loss_scale, &b->state.loss_scale, sizeof a->state.loss_scale);
+    if (left->compute) assert_same_memory(left->compute, right->compute, bytes / 2);
+    ups_update_state scale = ups_optimizer_state(a->optimizer), other_scale = ups_optimizer_state(b->optimizer);
+    assert_memory_equal(&scale, &other_scale, sizeof scale);
     assert_int_equal(a->state.step, b->state.step);
     assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
@@ -97,7 +107,7 @@ static int empty(void **state) {
 
 static int open_device(void **state) {
     return make_scratch(state) != 0 ||
-           ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, NULL) != UPS_OK;
+           ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &device, NULL) != UPS_OK;
 }
 
 static int close_device(void **state) {
@@ -111,7 +121,9 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
         ups_error error;
         trained saved = make(4, kind & 1, computes[kind / 2], 1), loaded = make(4, kind & 1, computes[kind / 2], 2);
         advance(&saved, 3);
-        if (saved.state.loss_scale.scale > 0) saved.state.loss_scale = (ups_loss_scale){512, 17, 1};
+        assert_int_equal(ups_optimizer_scales_losses(saved.optimizer), computes[kind / 2] == UPS_F16);
+        ups_update_state scale = {.loss_scale = 512, .good_steps = 17, .skipped = 1};
+        if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &error), &error);
         if (kind & 1) saved.state.score = 0.1;
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
@@ -170,15 +182,15 @@ static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **s
 static void refuses(trained *t, ups_status status, const char *part) {
     ups_error error;
     size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof(float);
-    float *before = malloc(bytes);
-    memcpy(before, ups_parameters_values(t->parameters), bytes);
+    float *before = read_device(device, ups_parameters_values(t->parameters), bytes);
     ups_status found = load(t, &error);
     if (found != status)
         fail_msg("%s where %s was expected: %s", ups_status_name(found), ups_status_name(status), error.message);
     assert_contains(error.message, part);
     assert_contains(error.message, "run/");
-    assert_memory_equal(ups_parameters_values(t->parameters), before, bytes);
-    free(before);
+    float *after = read_device(device, ups_parameters_values(t->parameters), bytes);
+    assert_memory_equal(after, before, bytes);
+    free(before), free(after);
 }
 
 static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **state) {
@@ -390,8 +402,11 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
         ok(ups_parameters_load(read.parameters, path, true, &error), &error);
         size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
         const float *expected = average ? ups_optimizer_average(t.optimizer) : ups_parameters_values(t.parameters);
-        assert_memory_equal(ups_parameters_values(read.parameters), expected, bytes);
-        if (average) assert_memory_not_equal(expected, ups_parameters_values(t.parameters), bytes);
+        assert_same_memory(ups_parameters_values(read.parameters), expected, bytes);
+        float *exported = read_device(device, expected, bytes);
+        float *weights = read_device(device, ups_parameters_values(t.parameters), bytes);
+        if (average) assert_memory_not_equal(exported, weights, bytes);
+        free(exported), free(weights);
         end(&t);
         end(&read);
     }

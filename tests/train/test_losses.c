@@ -58,7 +58,7 @@ static void check_objective(int terms) {
     enum { BATCH = 3, WIDTH = 5 };
     ups_device *device = NULL;
     ups_error error;
-    assert_int_equal(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, &error), UPS_OK);
+    assert_int_equal(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &device, &error), UPS_OK);
     ups_parameters *parameters = ups_parameters_create();
     ups_graph *graph = ups_graph_create(parameters, UPS_F32);
     ups_objective objective = {0};
@@ -83,6 +83,7 @@ static void check_objective(int terms) {
         }
     }
     ups_objective_close(graph, &objective);
+    ups_value tasks = ups_graph_input(graph, "tasks", UPS_I32, UPS_SHAPE(BATCH));
     ups_graph_keep(graph, objective.total);
     ups_step *step = NULL;
     assert_int_equal(ups_parameters_allocate(parameters, device, false, UPS_F32, 0, &error), UPS_OK);
@@ -91,12 +92,26 @@ static void check_objective(int terms) {
     for (int i = 0; i < terms; i++) {
         assert_int_equal(ups_step_upload(step, inputs[i], values[i], sizeof values[i], &error), UPS_OK);
     }
-    assert_int_equal(ups_step_run(step, &(ups_step_run_options){.loss_scale = 1}, &error), UPS_OK);
-    float scratch_floats[BATCH], windows[BATCH], sum;
-    assert_int_equal(ups_objective_read(&objective, step, BATCH, scratch_floats, windows, &error), UPS_OK);
+    const int32_t task_of[BATCH] = {7, 0, 7}; /* the last window's task is the first one's */
+    assert_int_equal(ups_step_upload(step, tasks, task_of, sizeof task_of, &error), UPS_OK);
+    assert_int_equal(ups_step_run(step, &(ups_step_run_options){0}, &error), UPS_OK);
+    ups_update_channel *channel = NULL;
+    ups_update all;
+    float sum;
+    assert_int_equal(ups_update_open(device, &channel, &error), UPS_OK);
+    assert_int_equal(ups_update_give(channel, &(ups_update_input){0}, &error), UPS_OK);
+    ups_update *update = ups_update_memory(channel);
+    assert_int_equal(ups_objective_add_losses(&objective, step, device, BATCH, tasks, update, &error), UPS_OK);
+    assert_int_equal(ups_update_take(channel, &error), UPS_OK);
+    assert_int_equal(ups_update_read(channel, &all, &error), UPS_OK);
     assert_int_equal(ups_step_download(step, objective.total, &sum, sizeof sum, &error), UPS_OK);
-    for (int b = 0; b < BATCH; b++) assert_true(fabs((double)windows[b] - expected[b]) <= 1e-5 * expected[b]);
+    assert_true(fabs(all.result.loss[7] - expected[0] - expected[2]) <= 1e-5 * (expected[0] + expected[2]));
+    assert_true(fabs(all.result.loss[0] - expected[1]) <= 1e-5 * expected[1]);
+    assert_int_equal(all.result.windows[7], 2);
+    assert_int_equal(all.result.windows[0], 1);
+    assert_int_equal(all.result.bad_micro_batch, 0);
     assert_true(fabs((double)sum - total) <= 1e-5 * total);
+    ups_update_close(channel);
     ups_step_destroy(step);
     ups_graph_destroy(graph);
     ups_parameters_destroy(parameters);

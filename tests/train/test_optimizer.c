@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "tests/base/testing.h"
+#include "tests/model/on_device.h"
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
 
@@ -26,7 +27,7 @@ static void ok(ups_status status, const ups_error *error) {
 static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
     trained t = {.parameters = ups_parameters_create()};
     ups_error error;
-    ok(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &t.device, &error), &error);
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &error), &error);
     for (int i = 0; i < TENSORS; i++) {
         char name[] = "tensor0";
         name[6] += (char)i;
@@ -62,8 +63,32 @@ static float gradient_of(int64_t element, int64_t step, float size) {
 }
 
 static void put_gradients(const trained *t, int64_t step, float size) {
-    float *gradients = ups_parameters_gradients(t->parameters);
+    size_t bytes = (size_t)elements(t) * sizeof(float);
+    float *gradients = malloc(bytes);
     for (int64_t i = 0; i < elements(t); i++) gradients[i] = owner(t, i) ? gradient_of(i, step, size) : 0;
+    write_device(t->device, ups_parameters_gradients(t->parameters), gradients, bytes);
+    free(gradients);
+}
+
+/* One gradient of a parameter. */
+static void put_gradient(const trained *t, int32_t parameter, int64_t element, float value) {
+    float *there = ups_parameters_gradients(t->parameters) + ups_parameters_get(t->parameters, parameter)->offset;
+    write_device(t->device, there + element, &value, sizeof value);
+}
+
+static float *flat(const trained *t, const float *buffer) {
+    return read_device(t->device, buffer, (size_t)elements(t) * sizeof(float));
+}
+
+/* One step, read at once. */
+static ups_update step_now(const trained *t, int64_t step) {
+    ups_error error;
+    ups_update update;
+    ups_update_input input = {.step = step, .share = 1};
+    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &error), &error);
+    ok(ups_optimizer_step(t->optimizer, &error), &error);
+    ok(ups_optimizer_result(t->optimizer, &update, &error), &error);
+    return update;
 }
 
 static void near(const char *what, int64_t element, double found, double expected) {
@@ -73,19 +98,15 @@ static void near(const char *what, int64_t element, double found, double expecte
 }
 
 /* Steps the optimizer and the plain account side by side. */
-static const ups_loss_scale unscaled;
-
 static void check(ups_optimizer_config config, float gradient_size, ups_dtype compute) {
     trained t = begin(&config, compute);
     int64_t count = elements(&t);
     double *value = calloc((size_t)count, sizeof *value), *m = calloc((size_t)count, sizeof *m);
     double *v = calloc((size_t)count, sizeof *v), *average = calloc((size_t)count, sizeof *average);
-    const float *values = ups_parameters_values(t.parameters);
+    float *values = flat(&t, ups_parameters_values(t.parameters));
     for (int64_t i = 0; i < count; i++) value[i] = average[i] = (double)values[i];
     for (int64_t step = 0; step < STEPS; step++) {
-        ups_optimizer_result result;
-        ups_error error;
-        put_gradients(&t, step, gradient_size);
+        put_gradients(&t, step, gradient_size * ups_optimizer_state(t.optimizer).loss_scale);
         double squares = 0;
         for (int64_t i = 0; i < count; i++) {
             double g = owner(&t, i) ? (double)gradient_of(i, step, gradient_size) : 0;
@@ -105,19 +126,24 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
             value[i] -= rate * (m_hat / (sqrt(v_hat) + config.epsilon) + decay * value[i]);
             average[i] = config.ema_decay * average[i] + (1 - config.ema_decay) * value[i];
         }
-        ok(ups_optimizer_step(t.optimizer, step, STEPS, &unscaled, &result, &error), &error);
+        ups_update_result result = step_now(&t, step).result;
         assert_int_equal(result.non_finite, 0);
         near("the gradient norm", 0, result.gradient_norm, norm);
+        free(values);
+        values = flat(&t, ups_parameters_values(t.parameters));
+        float *first = flat(&t, ups_optimizer_first_moment(t.optimizer));
+        float *second = flat(&t, ups_optimizer_second_moment(t.optimizer));
+        float *ema = config.ema_decay > 0 ? flat(&t, ups_optimizer_average(t.optimizer)) : NULL;
         for (int64_t i = 0; i < count; i++) {
             near("the value", i, (double)values[i], value[i]);
-            near("the first moment", i, (double)ups_optimizer_first_moment(t.optimizer)[i], m[i]);
-            near("the second moment", i, (double)ups_optimizer_second_moment(t.optimizer)[i], v[i]);
-            if (config.ema_decay > 0) {
-                near("the average", i, (double)ups_optimizer_average(t.optimizer)[i], owner(&t, i) ? average[i] : 0);
-            }
+            near("the first moment", i, (double)first[i], m[i]);
+            near("the second moment", i, (double)second[i], v[i]);
+            if (ema) near("the average", i, (double)ema[i], owner(&t, i) ? average[i] : 0);
         }
+        free(first), free(second), free(ema);
     }
-    const uint16_t *copy = ups_parameters_weights(t.parameters)->compute;
+    const ups_weights *weights = ups_parameters_weights(t.parameters);
+    uint16_t *copy = weights->compute ? read_device(t.device, weights->compute, (size_t)count * sizeof *copy) : NULL;
     if (copy) {
         uint16_t *expected = calloc((size_t)count, sizeof *expected);
         (compute == UPS_F16 ? ups_f32_to_f16 : ups_f32_to_bf16)(values, expected, (size_t)count);
@@ -125,8 +151,9 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
         free(expected);
     }
     assert_int_equal(copy != NULL, compute != UPS_F32);
+    free(copy);
     if (config.ema_decay <= 0) assert_null(ups_optimizer_average(t.optimizer));
-    free(value), free(m), free(v), free(average);
+    free(value), free(m), free(v), free(average), free(values);
     end(&t);
 }
 
@@ -162,44 +189,14 @@ static void without_an_average_none_is_kept(void **state) {
     check(config, 0.1f, UPS_F32);
 }
 
-/* The third step is skipped: the scaled optimizer takes it for no update, the plain one never sees it. */
-static void scaled_gradients_give_the_bits_of_plain_ones_and_skipped_steps_are_no_updates(void **state) {
-    ups_optimizer_config config = usual;
-    config.clip = 1;
-    config.schedule = UPS_SCHEDULE_CONSTANT;
-    config.warmup_steps = 0;
-    trained plain = begin(&config, UPS_F32), scaled = begin(&config, UPS_F32);
-    ups_loss_scale scale = ups_loss_scale_begin(UPS_F16);
-    ups_optimizer_result expected, found;
-    ups_error error;
-    for (int64_t step = 0; step < STEPS; step++) {
-        bool skipped = step == 2;
-        put_gradients(&scaled, step, 3 * ups_loss_scale_factor(&scale));
-        if (skipped) ups_parameters_gradients(scaled.parameters)[0] = INFINITY;
-        ok(ups_optimizer_step(scaled.optimizer, step, STEPS, &scale, &found, &error), &error);
-        if (skipped) assert_true(ups_loss_scale_skip(&scale));
-        if (skipped) continue;
-        put_gradients(&plain, step, 3);
-        ok(ups_optimizer_step(plain.optimizer, step - scale.skipped, STEPS, &unscaled, &expected, &error), &error);
-        assert_true(found.gradient_norm == expected.gradient_norm);
-    }
-    assert_true(scale.scale == UPS_LOSS_SCALE_FIRST / 2 && scale.skipped == 1);
-    assert_memory_equal(ups_parameters_values(scaled.parameters), ups_parameters_values(plain.parameters),
-                        (size_t)elements(&plain) * sizeof(float));
-    end(&plain);
-    end(&scaled);
-}
-
 /* Without gradients nothing but decay moves a weight. */
 static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
-    ups_optimizer_result result;
-    ups_error error;
-    float *values = ups_parameters_values(t.parameters), *before = malloc((size_t)elements(&t) * sizeof *before);
-    memcpy(before, values, (size_t)elements(&t) * sizeof *before);
+    float *before = flat(&t, ups_parameters_values(t.parameters));
     put_gradients(&t, 0, 0);
-    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &unscaled, &result, &error), &error);
+    step_now(&t, 0);
+    float *values = flat(&t, ups_parameters_values(t.parameters));
     double rate = ups_schedule_rate(&config, 0, STEPS);
     for (int64_t i = 0; i < elements(&t); i++) {
         const ups_parameter *p = owner(&t, i);
@@ -208,25 +205,96 @@ static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
         else
             assert_true(values[i] == before[i]);
     }
+    free(before), free(values);
+    end(&t);
+}
+
+/* The weights and the first moment are what they were. */
+static void assert_untouched(const trained *t, const float *values) {
+    float *after = flat(t, ups_parameters_values(t->parameters));
+    float *moment = flat(t, ups_optimizer_first_moment(t->optimizer));
+    assert_memory_equal(after, values, (size_t)elements(t) * sizeof *after);
+    for (int64_t i = 0; i < elements(t); i++) assert_true(moment[i] == 0);
+    free(after), free(moment);
+}
+
+static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight(void **state) {
+    trained t = begin(&usual, UPS_F32);
+    float *before = flat(&t, ups_parameters_values(t.parameters));
+    put_gradients(&t, 0, 1);
+    put_gradient(&t, 0, 0, NAN);
+    put_gradient(&t, 4, 9, -INFINITY);
+    ups_update_result result = step_now(&t, 0).result;
+    assert_int_equal(result.non_finite, 2);
+    assert_true(result.failed && result.skipped);
+    assert_untouched(&t, before);
+    put_gradients(&t, 1, 1); /* issued before the failure was read */
+    assert_true(step_now(&t, 1).result.failed);
+    assert_untouched(&t, before);
     free(before);
     end(&t);
 }
 
-static void gradients_that_are_not_finite_are_counted_and_change_nothing(void **state) {
-    trained t = begin(&usual, UPS_F32);
-    ups_optimizer_result result;
+static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped(void **state) {
+    trained t = begin(&usual, UPS_F32), plain = begin(&usual, UPS_F32);
     ups_error error;
     size_t bytes = (size_t)elements(&t) * sizeof(float);
-    float *before = malloc(bytes);
-    memcpy(before, ups_parameters_values(t.parameters), bytes);
-    put_gradients(&t, 0, 1);
-    ups_parameters_gradients(t.parameters)[ups_parameters_get(t.parameters, 0)->offset] = NAN;
-    ups_parameters_gradients(t.parameters)[ups_parameters_get(t.parameters, 4)->offset + 9] = -INFINITY;
-    ok(ups_optimizer_step(t.optimizer, 0, STEPS, &unscaled, &result, &error), &error);
-    assert_int_equal(result.non_finite, 2);
-    assert_memory_equal(before, ups_parameters_values(t.parameters), bytes);
-    for (int64_t i = 0; i < elements(&t); i++) assert_true(ups_optimizer_first_moment(t.optimizer)[i] == 0);
-    free(before);
+    ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &error), &error);
+    const bool overflows[STEPS] = {false, true, false, false, true, false, false};
+    const float scales[STEPS + 1] = {8, 8, 4, 4, 8, 4, 4, 8};
+    int64_t taken = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        assert_true(ups_optimizer_state(t.optimizer).loss_scale == scales[step]);
+        put_gradients(&t, step, scales[step] * 0.1f);
+        if (overflows[step]) put_gradient(&t, 2, 1, INFINITY);
+        ups_update update = step_now(&t, step);
+        assert_int_equal(update.result.skipped, overflows[step]);
+        assert_false(update.result.failed);
+        assert_int_equal(update.state.skipped, step + 1 - (taken += !overflows[step]));
+    }
+    assert_true(ups_optimizer_state(t.optimizer).loss_scale == scales[STEPS]);
+    /* Powers of 2 change no bit; the learning rate is the step's, the bias corrections are of the steps taken. */
+    taken = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        if (overflows[step]) continue;
+        ups_update_state fixed = {.loss_scale = 1, .skipped = step - taken++};
+        ok(ups_optimizer_restore(plain.optimizer, &fixed, &error), &error);
+        put_gradients(&plain, step, 0.1f);
+        step_now(&plain, step);
+    }
+    float *scaled = flat(&t, ups_parameters_values(t.parameters));
+    float *unscaled = flat(&plain, ups_parameters_values(plain.parameters));
+    assert_memory_equal(scaled, unscaled, bytes);
+    free(scaled), free(unscaled);
+    end(&t);
+    end(&plain);
+}
+
+static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) {
+    trained t = begin(&usual, UPS_F16), bf16 = begin(&usual, UPS_BF16);
+    ups_error error;
+    assert_true(ups_optimizer_scales_losses(t.optimizer) && !ups_optimizer_scales_losses(bf16.optimizer));
+    assert_true(ups_optimizer_state(t.optimizer).loss_scale == UPS_LOSS_SCALE_FIRST);
+    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &error), &error);
+    for (int64_t step = 0; step < 3; step++) {
+        put_gradients(&t, step, 1);
+        assert_true(step_now(&t, step).state.loss_scale == UPS_LOSS_SCALE_MAXIMUM);
+    }
+    end(&t);
+    end(&bf16);
+}
+
+static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **state) {
+    trained t = begin(&usual, UPS_F32);
+    ups_error error;
+    ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &error), &error);
+    for (int64_t step = 0; step < 2; step++) {
+        put_gradients(&t, step, 1);
+        put_gradient(&t, 0, 0, NAN);
+        ups_update update = step_now(&t, step);
+        assert_true(update.result.skipped);
+        assert_int_equal(update.result.failed, step == 1); /* at a scale of 2 it shrinks, at 1 it cannot */
+    }
     end(&t);
 }
 
@@ -245,10 +313,12 @@ int main(void) {
         cmocka_unit_test(steps_are_those_of_adamw_with_its_average),
         cmocka_unit_test(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone),
         cmocka_unit_test(the_compute_copy_follows_the_values),
-        cmocka_unit_test(scaled_gradients_give_the_bits_of_plain_ones_and_skipped_steps_are_no_updates),
         cmocka_unit_test(without_an_average_none_is_kept),
         cmocka_unit_test(gains_and_biases_are_not_decayed_and_matrices_are),
-        cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_change_nothing),
+        cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight),
+        cmocka_unit_test(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped),
+        cmocka_unit_test(the_loss_scale_is_of_fp16_and_stays_below_its_maximum),
+        cmocka_unit_test(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure),
         cmocka_unit_test(its_memory_is_known_before_it_is_created),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,15 +112,15 @@ static ups_status watched_allocate(ups_device *device, size_t bytes, void **memo
 }
 
 /* The optimizer asks for the gradients' norm once a step. */
-static ups_status watched_sum(ups_device *device, const float *x, int64_t count, double *sum, int64_t *non_finite,
-                              ups_error *error) {
+static ups_status watched_norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
+                               ups_error *error) {
 #ifdef WATCHES_ALLOCATIONS
     watched.alive[watched.steps] = atomic_load(&alive);
     if (watched.steps == 0) atomic_store(&largest_asked, 0);
     watched.largest = atomic_load(&largest_asked);
 #endif
     watched.steps++;
-    return watched.real->sum_of_squares(device, x, count, sum, non_finite, error);
+    return watched.real->norm(device, gradients, count, update, error);
 }
 
 static void watch(ups_device *device) {
@@ -128,7 +128,7 @@ static void watch(ups_device *device) {
     watched.real = device->class;
     watched.class = *device->class;
     watched.class.allocate = watched_allocate;
-    watched.class.sum_of_squares = watched_sum;
+    watched.class.norm = watched_norm;
     device->class = &watched.class;
 }
 
@@ -255,6 +255,12 @@ static void run_watched(const char *precision, const char *override, ups_stage s
     print_message("    %s %s: promised %.2f MiB, taken %.2f MiB, off by %+.2f %%; %.2f MiB and %.2f MiB at most\n",
                   name, precision, planned / (1 << 20), (double)taken / (1 << 20), 100 * off,
                   (double)promised.total / (1 << 20), (double)most / (1 << 20));
+    if (strcmp(watched.real->name, "cpu") != 0) {
+        say_skipped("the memory that a stage takes", "the queue of the device '%s' is no part of the plan",
+                    watched.real->name);
+        ups_session_close(&session);
+        return;
+    }
     assert_true(fabs(off) <= 0.05);
     assert_true((double)most <= 1.05 * (double)promised.total);
     assert_true(watched.largest < SMALL);

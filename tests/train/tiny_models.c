@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "model/step.h"
 #include "tests/base/testing.h"
+#include "tests/model/on_device.h"
 #include "train/networks.h"
 #include "train/state.h"
 #include <hdf5.h>
@@ -162,9 +163,8 @@ static void write_random(ups_parameters *parameters, ups_device *device, char *p
         const ups_parameter *p = ups_parameters_get(parameters, i);
         float *values = malloc((size_t)p->elements * sizeof(float));
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)i), 0.3f, values, (size_t)p->elements);
-        check(device->class->upload(device, ups_parameters_values(parameters) + p->offset, values,
-                                    (size_t)p->elements * sizeof(float), &error),
-              &error);
+        write_device(device, ups_parameters_values(parameters) + p->offset, values,
+                     (size_t)p->elements * sizeof(float));
         free(values);
     }
     check(ups_parameters_save(parameters, path, &error), &error);
@@ -214,11 +214,12 @@ void tiny_models_close(tiny_models *models) {
 static void put(ups_step *step, ups_value input, const float *values, int64_t count) {
     ups_error error;
     check(ups_step_upload(step, input, values, (size_t)count * sizeof(float), &error), &error);
+    check(ups_step_wait_uploaded(step, &error), &error);
 }
 
 static void run_step(ups_step *step, ups_value output, float *values, int64_t count) {
     ups_error error;
-    check(ups_step_run(step, &(ups_step_run_options){.loss_scale = 1}, &error), &error);
+    check(ups_step_run(step, &(ups_step_run_options){0}, &error), &error);
     check(ups_step_download(step, output, values, (size_t)count * sizeof(float), &error), &error);
 }
 
@@ -272,7 +273,7 @@ void tiny_run_open(tiny_run *run) {
     snprintf(path, sizeof path, "%s/run.yaml", run->directory);
     snprintf(text, sizeof text, configuration, run->directory, run->directory);
     write_text(path, text);
-    ups_device_options options = {.name = "cpu", .threads = 1};
+    ups_device_options options = {.name = "auto", .threads = 1};
     check(ups_run_config_load(path, NULL, 0, &run->config, &error), &error);
     check(ups_device_open(&options, &run->device, &error), &error);
     check(ups_tasks_open(run->config, &run->tasks, &error), &error);

@@ -45,11 +45,15 @@ typedef struct bench {
     ups_step *step;
     ups_value z, target, dt;
     float *first_moment, *second_moment;
+    ups_range *all; /* parameters, in device memory */
+    ups_update_channel *channel;
 } bench;
 
 static void destroy(bench *b) {
     if (b->first_moment) b->device->class->release(b->device, b->first_moment);
     if (b->second_moment) b->device->class->release(b->device, b->second_moment);
+    if (b->all) b->device->class->release(b->device, b->all);
+    ups_update_close(b->channel);
     ups_step_destroy(b->step);
     if (b->graph) ups_graph_destroy(b->graph);
     if (b->parameters) ups_parameters_destroy(b->parameters);
@@ -62,6 +66,7 @@ static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *er
     if (!host) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a batch of latents");
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, stream), 1.0f, host, count);
     ups_status status = ups_step_upload(b->step, input, host, count * sizeof *host, error);
+    if (status == UPS_OK) status = ups_step_wait_uploaded(b->step, error);
     free(host);
     return status;
 }
@@ -85,6 +90,10 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
     UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->first_moment, error));
     UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->second_moment, error));
+    const ups_range all = {0, ups_parameters_elements(b->parameters)};
+    UPS_TRY(b->device->class->allocate(b->device, sizeof all, (void **)&b->all, error));
+    UPS_TRY(b->device->class->upload(b->device, b->all, &all, sizeof all, error));
+    UPS_TRY(ups_update_open(b->device, &b->channel, error)); /* waits: `all` was read */
     UPS_TRY(fill(b, b->z, 1, error));
     UPS_TRY(fill(b, b->target, 2, error));
     return fill(b, b->dt, 3, error);
@@ -92,29 +101,33 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
 
 /* Seconds of one whole step, and of its optimizer. */
 static ups_status run(bench *b, int64_t number, double *seconds, double *optimizer, ups_error *error) {
-    ups_step_run_options how = {.training = true, .backward = true, .loss_scale = 1.0f, .seed = 1};
-    how.step = (uint64_t)number;
-    ups_adamw_call update = {
-        .count = ups_parameters_elements(b->parameters),
+    ups_update *update = ups_update_memory(b->channel);
+    ups_step_run_options how = {.training = true, .backward = true, .update = update};
+    ups_update_input input = {.seed = 1, .item = (uint64_t)number, .step = number - 1, .share = 1};
+    input.learning_rate = 1e-3f;
+    ups_adamw_call call = {
+        .ranges = b->all,
+        .range_count = 1,
         .values = ups_parameters_values(b->parameters),
         .gradients = ups_parameters_gradients(b->parameters),
         .first_moment = b->first_moment,
         .second_moment = b->second_moment,
         .compute = ups_parameters_weights(b->parameters)->compute,
         .compute_dtype = ups_parameters_weights(b->parameters)->compute_dtype,
-        .learning_rate = 1e-3f,
         .beta1 = 0.9f,
         .beta2 = 0.999f,
         .epsilon = 1e-8f,
         .weight_decay = 0.03f,
-        .gradient_scale = 1.0f,
-        .step = number,
+        .update = update,
     };
+    ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+    UPS_TRY(ups_update_give(b->channel, &input, error));
     double start = ups_now();
     UPS_TRY(ups_step_run(b->step, &how, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     double middle = ups_now();
-    UPS_TRY(b->device->class->adamw(b->device, &update, error));
+    UPS_TRY(b->device->class->decide(b->device, &rules, update, error));
+    UPS_TRY(b->device->class->adamw(b->device, &call, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     *seconds = ups_now() - start;
     *optimizer = *seconds - (middle - start);
@@ -156,15 +169,16 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
     if (status == UPS_OK) {
         double median = ups_bench_median(seconds, steps);
         json_t *facts = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name,
-                                  "threads", b->device->threads, "dtype", ups_dtype_name(compute), "batch",
+                                  "threads", ups_device_threads(b->device), "dtype", ups_dtype_name(compute), "batch",
                                   (json_int_t)batch, "params", (json_int_t)ups_parameters_trainable(b->parameters),
                                   "activation_bytes", (json_int_t)ups_step_memory(b->step).activations, "ms_per_step",
                                   median * 1e3, "fastest_ms", seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
         if (!as_json) {
             printf(
                 "%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f MB of activations\n",
-                b->device->class->name, b->device->threads, ups_dtype_name(compute), (long long)batch, median * 1e3,
-                seconds[0] * 1e3, (double)batch / median, (double)ups_step_memory(b->step).activations * 1e-6);
+                b->device->class->name, ups_device_threads(b->device), ups_dtype_name(compute), (long long)batch,
+                median * 1e3, seconds[0] * 1e3, (double)batch / median,
+                (double)ups_step_memory(b->step).activations * 1e-6);
         }
         if (profile)
             json_object_set_new(facts, "profile", profile_of(b, steps, ups_bench_median(optimizer, steps), as_json));

@@ -286,7 +286,7 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
     report->cpu = ups_process_seconds() - used;
-    report->processors = session->device->threads;
+    report->processors = ups_device_threads(session->device);
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;

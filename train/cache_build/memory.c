@@ -35,8 +35,8 @@ static ups_status find_sizes(const ups_session *session, const ups_task *task, s
     size_t encoder = 0;
     UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
     encoder += latent_bytes(session, task);
-    *s = (sizes){.processors = session->device->threads,
-                 .shares = ups_frame_encoder_share(encoder, session->device->threads),
+    *s = (sizes){.processors = ups_device_threads(session->device),
+                 .shares = ups_frame_encoder_share(encoder, ups_device_threads(session->device)),
                  .encoder = encoder,
                  .options = ups_sequential_loader_options(session->config),
                  .load = {.frames = task->geometry.times,

@@ -57,7 +57,7 @@ static const char *object_to_cache(const char *text) {
 }
 
 static const char *object_to_core(const char *text) {
-    return ups_core_find(text) ? NULL : "is no core; `ups config keys model.operator.core` lists them";
+    return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
 }
 
 #define KEY(...) UPS_CONFIG_KEY(ups_run_config, __VA_ARGS__)

@@ -125,9 +125,9 @@ typedef struct ups_training_config {
     int64_t pairs_per_trajectory;
     int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
     int64_t validation_batches;
-    double memory_limit; /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
+    double memory_limit;             /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
     ups_checkpointing checkpointing; /* of activations */
-    double spike_factor; /* a loss this many times its running mean is reported; 0: never */
+    double spike_factor;             /* a loss this many times its running mean is reported; 0: never */
     ups_optimizer_config optimizer;
     ups_loss_config losses[UPS_MAX_LOSSES]; /* by the stage's own enumeration, below */
 } ups_training_config;

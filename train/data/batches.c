@@ -61,11 +61,12 @@ int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported) {
     return count;
 }
 
-void ups_batch_describe(const ups_batch *batch, const ups_loader_task *tasks, char *text, size_t bytes) {
+void ups_windows_describe(const ups_window *windows, int64_t count, const ups_loader_task *tasks, char *text,
+                          size_t bytes) {
     size_t used = 0;
     if (bytes) text[0] = '\0';
-    for (int64_t w = 0; w < batch->windows && used + 1 < bytes; w++) {
-        const ups_window *window = &batch->window[w];
+    for (int64_t w = 0; w < count && used + 1 < bytes; w++) {
+        const ups_window *window = &windows[w];
         ups_sample sample;
         ups_error error;
         if (ups_source_describe(tasks[window->task].source, window->sample, &sample, &error) != UPS_OK) continue;

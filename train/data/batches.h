@@ -20,7 +20,8 @@ ups_loader_options ups_sequential_loader_options(const ups_run_config *config);
  */
 int64_t ups_loader_report_bad(const ups_loader *loader, int64_t reported);
 
-/* "advection1d: tensor[7] frame 12, …": what a batch held, for messages. */
-void ups_batch_describe(const ups_batch *batch, const ups_loader_task *tasks, char *text, size_t bytes);
+/* "advection1d: tensor[7] frame 12, …": what a batch of windows held, for messages. */
+void ups_windows_describe(const ups_window *windows, int64_t count, const ups_loader_task *tasks, char *text,
+                          size_t bytes);
 
 #endif

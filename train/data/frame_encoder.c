@@ -72,7 +72,7 @@ static const task_encoder *encoder_of(const ups_frame_encoder *e, const ups_task
 static ups_status encode_block(const ups_frame_encoder *e, const task_encoder *of, const float *fields, float *latents,
                                ups_error *error) {
     const int64_t frames = block_frames(of->task);
-    ups_step_run_options options = {.loss_scale = 1};
+    ups_step_run_options options = {0};
     UPS_TRY(
         ups_step_upload(of->step, of->field, fields, (size_t)(frames * of->frame_elements) * sizeof *fields, error));
     UPS_TRY(ups_step_run(of->step, &options, error));

@@ -180,7 +180,7 @@ static ups_status upload(network *n, ups_value input, const float *host, int64_t
 
 static ups_status run(network *n, ups_error *error) {
     if (ups_cancel_requested()) return ups_fail(error, UPS_ERR_CANCELLED, "interrupted; nothing was written");
-    return ups_step_run(n->step, &(ups_step_run_options){.loss_scale = 1}, error);
+    return ups_step_run(n->step, &(ups_step_run_options){0}, error);
 }
 
 ups_status ups_surrogate_encode(ups_surrogate *s, const float *frames, int64_t count, float *latents,

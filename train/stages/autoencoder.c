@@ -14,11 +14,12 @@
 enum { FIELD, QUERY_INDEX, QUERY_COORDINATES };
 
 typedef struct autoencoder {
+    ups_device *device;
     const ups_run_config *config;
     const ups_tasks *tasks;
     int64_t queries;
-    float **coordinates; /* of all grid points, a task: (points, dims) */
-    int32_t *query_index;
+    float **coordinates;  /* of all grid points, a task: (points, dims) */
+    int32_t *query_index; /* a batch's, in host memory of the device's own, like the next */
     float *query_coordinates;
 } autoencoder;
 
@@ -92,9 +93,11 @@ static ups_loader_load load(const void *context, int index, ups_split split) {
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     autoencoder *a = context;
     a->coordinates = calloc((size_t)a->tasks->count, sizeof *a->coordinates);
-    a->query_index = malloc((size_t)a->queries * sizeof *a->query_index);
-    a->query_coordinates = malloc((size_t)(a->queries * UPS_MAX_GRID_DIMS) * sizeof *a->query_coordinates);
-    bool had = a->coordinates && a->query_index && a->query_coordinates;
+    size_t queries = (size_t)a->queries, coordinates = queries * UPS_MAX_GRID_DIMS * sizeof *a->query_coordinates;
+    UPS_TRY(
+        a->device->class->allocate_host(a->device, queries * sizeof *a->query_index, (void **)&a->query_index, error));
+    UPS_TRY(a->device->class->allocate_host(a->device, coordinates, (void **)&a->query_coordinates, error));
+    bool had = a->coordinates != NULL;
     for (int t = 0; had && t < a->tasks->count; t++) {
         const ups_task *task = &a->tasks->task[t];
         a->coordinates[t] = malloc((size_t)(ups_task_points(task) * task->geometry.dims) * sizeof(float));
@@ -150,8 +153,10 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 
 static ups_stage_description describe(autoencoder *a, const ups_stage_request *request) {
     const ups_autoencoder_config *config = &request->session->config->autoencoder;
-    *a =
-        (autoencoder){.config = request->session->config, .tasks = request->session->tasks, .queries = config->queries};
+    *a = (autoencoder){.device = request->session->device,
+                       .config = request->session->config,
+                       .tasks = request->session->tasks,
+                       .queries = config->queries};
     return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
                                    .training = &config->training,
                                    .one_task_per_batch = true,
@@ -168,8 +173,8 @@ static ups_stage_description describe(autoencoder *a, const ups_stage_request *r
 static void release(autoencoder *a) {
     for (int t = 0; a->coordinates && t < a->tasks->count; t++) free(a->coordinates[t]);
     free(a->coordinates);
-    free(a->query_index);
-    free(a->query_coordinates);
+    if (a->query_index) a->device->class->release_host(a->device, a->query_index);
+    if (a->query_coordinates) a->device->class->release_host(a->device, a->query_coordinates);
 }
 
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {

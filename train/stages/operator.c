@@ -21,7 +21,7 @@ typedef struct operator_stage {
     const ups_tasks *tasks;
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS]; /* frames of a task's windows */
-    float *dt, *condition, *one_hot;       /* a batch's */
+    float *dt, *condition, *one_hot;       /* a batch's, in host memory of the device's own */
     ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
     ups_encoder_pool *encoders; /* NULL where all latents are cached */
@@ -102,12 +102,13 @@ static ups_status measure_encoders(const void *context, size_t *bytes, ups_error
 
 static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     operator_stage *o = context;
-    size_t rows = (size_t)batch;
-    o->dt = calloc(rows, sizeof *o->dt);
-    o->condition = calloc(rows * (size_t)(o->options.parameter_count + 1), sizeof *o->condition);
-    o->one_hot = calloc(rows * (size_t)(o->options.task_count + 1), sizeof *o->one_hot);
-    if (o->dt && o->condition && o->one_hot) return UPS_OK;
-    return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its inputs");
+    ups_device *device = o->request->session->device;
+    const size_t row = (size_t)batch * sizeof(float);
+    size_t parameters = row * (size_t)(o->options.parameter_count + 1),
+           tasks = row * (size_t)(o->options.task_count + 1);
+    UPS_TRY(device->class->allocate_host(device, row, (void **)&o->dt, error));
+    UPS_TRY(device->class->allocate_host(device, parameters, (void **)&o->condition, error));
+    return device->class->allocate_host(device, tasks, (void **)&o->one_hot, error);
 }
 
 static ups_status find_samples(void *context, int index, ups_split split, ups_loader_task *entry, ups_error *error) {
@@ -238,9 +239,10 @@ static void release(operator_stage *o) {
         free(o->sources[s]);
     }
     ups_encoder_pool_close(o->encoders);
-    free(o->dt);
-    free(o->condition);
-    free(o->one_hot);
+    ups_device *device = o->request->session->device;
+    if (o->dt) device->class->release_host(device, o->dt);
+    if (o->condition) device->class->release_host(device, o->condition);
+    if (o->one_hot) device->class->release_host(device, o->one_hot);
 }
 
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {

@@ -12,6 +12,7 @@
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The tasks that have samples in a split, as the loader wants them. */
 typedef struct split_tasks {
@@ -35,8 +36,11 @@ typedef struct training {
     split_tasks train, validation;
     ups_stores stores; /* of the samples of both */
     ups_loader *loader;
-    const ups_batch *batch_in_hand;
-    float *windows, *scratch; /* (batch): objective of each window */
+    const ups_batch *batch_in_hand; /* whose upload may not have been read yet */
+    ups_step *uploading;            /* the step it goes to; NULL: none */
+    int32_t *window_tasks;          /* (batch): uploaded with it */
+    ups_window *windows;            /* of the micro-batches of two steps, for messages */
+    ups_update_channel *validated;  /* losses of a validation */
     ups_task_sampling *sampling;
     bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
@@ -60,6 +64,7 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
     made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
+    made->tasks = ups_graph_input(made->graph, "window_tasks", UPS_I32, UPS_SHAPE(t->batch));
     ups_graph_differentiate(made->graph, made->objective.total);
 }
 
@@ -69,6 +74,9 @@ static void free_split_tasks(split_tasks *list) {
 }
 
 static void end(training *t) {
+    ups_device *device = t->request->session->device;
+    ups_error after;
+    device->class->synchronize(device, &after); /* what was issued reads batches and tables */
     ups_loader_close(t->loader);
     ups_stores_close(&t->stores);
     ups_optimizer_destroy(t->optimizer);
@@ -80,8 +88,9 @@ static void end(training *t) {
     ups_parameters_destroy(t->parameters);
     free_split_tasks(&t->train);
     free_split_tasks(&t->validation);
+    ups_update_close(t->validated);
+    if (t->window_tasks) device->class->release_host(device, t->window_tasks);
     free(t->windows);
-    free(t->scratch);
     ups_task_sampling_destroy(t->sampling);
     json_decref(t->origin);
     json_decref(t->opening);
@@ -250,21 +259,48 @@ ups_status ups_stage_training_plan(const ups_stage_description *stage, const ups
 
 /* ---- batches --------------------------------------------------------------------------------------------------- */
 
+/* Until what was uploaded is the host's again. */
+static ups_status finish_upload(training *t, ups_error *error) {
+    if (t->uploading) UPS_TRY(ups_step_wait_uploaded(t->uploading, error));
+    t->uploading = NULL;
+    if (t->batch_in_hand) ups_loader_release(t->loader, t->batch_in_hand);
+    t->batch_in_hand = NULL;
+    return UPS_OK;
+}
+
+/* Issues a batch: its upload, the run, its losses. */
 static ups_status run_batch(training *t, const ups_batch *batch, const int *task_of, unsigned losses,
-                            const ups_stage_draw *draw, const ups_step_run_options *options, ups_loss_sums *sums,
+                            const ups_stage_draw *draw, const ups_step_run_options *options, ups_update *update,
                             ups_error *error) {
     int64_t kind = t->stage->kind(t->stage->context, task_of[batch->window[0].task]);
     ups_stage_graph *graph = find_graph(t, kind, losses);
+    for (int64_t b = 0; b < t->batch; b++) t->window_tasks[b] = (int32_t)task_of[batch->window[b].task];
+    t->uploading = graph->step;
     UPS_TRY(t->stage->upload(t->stage->context, graph, batch, task_of, draw, error));
+    UPS_TRY(
+        ups_step_upload(graph->step, graph->tasks, t->window_tasks, (size_t)t->batch * sizeof *t->window_tasks, error));
     UPS_TRY(ups_step_run(graph->step, options, error));
-    UPS_TRY(ups_objective_read(&graph->objective, graph->step, t->batch, t->scratch, t->windows, error));
-    for (int64_t b = 0; b < batch->windows; b++) {
-        int task = task_of[batch->window[b].task];
-        sums->sum[task] += (double)t->windows[b];
-        sums->count[task]++;
-    }
-    sums->windows += batch->windows;
-    return UPS_OK;
+    return ups_objective_add_losses(&graph->objective, graph->step, t->request->session->device, t->batch, graph->tasks,
+                                    update, error);
+}
+
+static void *allocate_slot(void *context, size_t bytes) {
+    ups_device *device = context;
+    ups_error error;
+    void *memory = NULL;
+    return device->class->allocate_host(device, bytes, &memory, &error) == UPS_OK ? memory : NULL;
+}
+
+static void release_slot(void *context, void *memory) {
+    ups_device *device = context;
+    device->class->release_host(device, memory);
+}
+
+/* Batches lie in host memory of the device's own. */
+static void use_host_memory(const training *t, ups_loader_options *options) {
+    options->allocate = allocate_slot;
+    options->release = release_slot;
+    options->allocator_context = t->request->session->device;
 }
 
 /* The loader's next batch; NULL at its end. */
@@ -279,49 +315,71 @@ static unsigned losses_due(void *context, int64_t step) {
     return ups_losses_due(t->stage->training->losses, step);
 }
 
-static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_loss_sums *sums, ups_error *error) {
-    training *t = context;
-    const char *name = ups_stage_name(t->stage->stage);
-    if (t->batch_in_hand) ups_loader_release(t->loader, t->batch_in_hand);
-    t->batch_in_hand = NULL;
-    UPS_TRY(next_batch(t, t->loader, &t->batch_in_hand, error));
-    if (!t->batch_in_hand) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", name);
-    int64_t item = micro->step * t->stage->training->accumulation + micro->index;
-    ups_stage_draw draw = {t->config->seed, item};
-    ups_step_run_options options = {.training = true,
-                                    .backward = true,
-                                    .accumulate = micro->accumulate,
-                                    .loss_scale = micro->loss_scale,
-                                    .seed = t->config->seed,
-                                    .step = (uint64_t)item};
-    return run_batch(t, t->batch_in_hand, t->train.task_of, losses_due(t, micro->step), &draw, &options, sums, error);
+/* Windows of a micro-batch, kept for messages until two steps later. */
+static ups_window *windows_of(const training *t, int64_t step, int64_t index) {
+    return t->windows + ((step % 2) * t->stage->training->accumulation + index) * t->batch;
 }
 
-static void describe_batch(void *context, char *text, size_t bytes) {
+static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_error *error) {
+    training *t = context;
+    UPS_TRY(finish_upload(t, error));
+    UPS_TRY(next_batch(t, t->loader, &t->batch_in_hand, error));
+    const ups_batch *batch = t->batch_in_hand;
+    if (!batch) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", ups_stage_name(t->stage->stage));
+    }
+    memcpy(windows_of(t, micro->step, micro->index), batch->window, (size_t)t->batch * sizeof *t->windows);
+    ups_stage_draw draw = {t->config->seed, micro->step * t->stage->training->accumulation + micro->index};
+    ups_step_run_options options = {
+        .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
+    return run_batch(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, &options, micro->update, error);
+}
+
+static void describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
     const training *t = context;
-    if (t->batch_in_hand) ups_batch_describe(t->batch_in_hand, t->train.entries, text, bytes);
+    ups_windows_describe(windows_of(t, step, index), t->batch, t->train.entries, text, bytes);
+}
+
+static ups_status validate_batches(training *t, ups_loader *loader, ups_error *error) {
+    ups_update *update = ups_update_memory(t->validated);
+    for (;;) {
+        const ups_batch *batch = NULL;
+        UPS_TRY(next_batch(t, loader, &batch, error));
+        if (!batch) return UPS_OK;
+        ups_stage_draw draw = {0, batch->index};
+        ups_step_run_options run = {0};
+        UPS_TRY(run_batch(t, batch, t->validation.task_of, t->masks[0], &draw, &run, update, error));
+        UPS_TRY(finish_upload(t, error));
+        ups_loader_release(loader, batch);
+    }
 }
 
 /* The objective of the first step's losses, on fixed windows of the validation split. */
 static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error) {
     training *t = context;
+    ups_device *device = t->request->session->device;
     if (t->validation.count == 0) return UPS_OK;
     ups_loader_options options =
         ups_validation_loader_options(t->config, t->stage->training, t->batch, t->validation.count);
+    use_host_memory(t, &options);
     ups_loader *loader = NULL;
+    ups_update all;
+    UPS_TRY(finish_upload(t, error));
+    UPS_TRY(ups_update_give(t->validated, &(ups_update_input){0}, error)); /* the first: results are cleared */
     UPS_TRY(ups_loader_open(&options, t->validation.entries, t->validation.count, &loader, error));
-    ups_status status = UPS_OK;
-    while (status == UPS_OK) {
-        const ups_batch *batch = NULL;
-        status = next_batch(t, loader, &batch, error);
-        if (status != UPS_OK || !batch) break;
-        ups_stage_draw draw = {0, batch->index};
-        ups_step_run_options run = {.loss_scale = 1};
-        status = run_batch(t, batch, t->validation.task_of, t->masks[0], &draw, &run, sums, error);
-        ups_loader_release(loader, batch);
-    }
+    ups_status status = validate_batches(t, loader, error);
+    ups_error after;
+    if (status != UPS_OK) device->class->synchronize(device, &after); /* the loader's batches may be read still */
     ups_loader_close(loader);
-    return status;
+    UPS_TRY(status);
+    UPS_TRY(ups_update_take(t->validated, error));
+    UPS_TRY(ups_update_read(t->validated, &all, error));
+    for (int task = 0; task < t->tasks->count; task++) {
+        sums->sum[task] += all.result.loss[task];
+        sums->count[task] += all.result.windows[task];
+        sums->windows += all.result.windows[task];
+    }
+    return UPS_OK;
 }
 
 /* ---- sampling -------------------------------------------------------------------------------------------------- */
@@ -386,11 +444,13 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
-    t->windows = calloc((size_t)t->batch, sizeof *t->windows);
-    t->scratch = calloc((size_t)t->batch, sizeof *t->scratch);
+    size_t rows = (size_t)t->batch;
+    t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
+    UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
+    UPS_TRY(ups_update_open(device, &t->validated, error));
     const ups_graph **graphs = list_graphs(t);
     ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);
-    ups_status status = t->windows && t->scratch && graphs && steps
+    ups_status status = t->windows && graphs && steps
                             ? ups_step_create_together(graphs, t->graph_count, device, steps, error)
                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int i = 0; i < t->graph_count && status == UPS_OK; i++) t->graphs[i].step = steps[i];
@@ -414,6 +474,7 @@ static ups_status go_on(training *t, ups_training_state *state, ups_error *error
 
 static ups_status open_loader(training *t, int64_t step, ups_error *error) {
     ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
+    use_host_memory(t, &options);
     options.one_task_per_batch = t->stage->one_task_per_batch;
     options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
     return ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error);
@@ -452,7 +513,6 @@ static ups_status train(training *t, ups_error *error) {
                                 .score = NAN,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
-                                .loss_scale = ups_loss_scale_begin(ups_run_compute(t->config)),
                                 .origin = t->origin,
                                 .sampling = t->sampling};
 

@@ -17,6 +17,7 @@ typedef struct ups_stage_graph {
     ups_graph *graph;
     ups_step *step; /* NULL while only a plan is wanted */
     ups_value inputs[UPS_STAGE_MAX_INPUTS];
+    ups_value tasks; /* (batch) int32: of each window, for the losses by task */
     ups_objective objective;
 } ups_stage_graph;
 
@@ -45,7 +46,8 @@ typedef struct ups_stage_description {
     ups_status (*prepare)(void *context, int64_t batch, ups_error *error);
     /* Where the task's samples of a split come from; `entry` has the name and the weight. No samples: count 0. */
     ups_status (*find_samples)(void *context, int task, ups_split split, ups_loader_task *entry, ups_error *error);
-    /* Puts a batch into the graph's inputs; task_of[window.task] is the task of a window. */
+    /* Puts a batch into the graph's inputs; task_of[window.task] is the task of a window. Earlier uploads were read:
+     * memory that is uploaded from may be filled again. */
     ups_status (*upload)(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
                          const ups_stage_draw *draw, ups_error *error);
     /* What the model belongs to (origin.h): a new reference. */

@@ -1,0 +1,52 @@
+/* The decisions of a training step. Compiled once, for any processor: they are a few operations, and their bits should
+ * not depend on the instruction set. */
+#include "model/cpu/device.h"
+
+#include <math.h>
+
+ups_status ups_cpu_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error) {
+    ups_update_result *result = &call->update->result;
+    bool finite = true;
+    for (int64_t window = 0; window < call->windows; window++) {
+        float loss = 0;
+        for (int term = 0; term < call->term_count; term++) loss += call->weights[term] * call->terms[term][window];
+        int32_t task = call->tasks[window];
+        result->loss[task] += (double)loss;
+        result->windows[task]++;
+        finite = finite && isfinite(result->loss[task]);
+    }
+    if (!finite && !result->bad_micro_batch) result->bad_micro_batch = call->update->input.micro_batch + 1;
+    return UPS_OK;
+}
+
+ups_status ups_cpu_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error) {
+    *gradient = update->state.loss_scale * update->input.share;
+    return UPS_OK;
+}
+
+ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error) {
+    ups_update_result *result = &update->result;
+    ups_update_state *state = &update->state;
+    const bool scaling = rules->growth_steps > 0, finite = !result->bad_micro_batch;
+    result->gradient_norm = sqrt(result->squared_norm) / (double)state->loss_scale;
+    result->skipped = result->non_finite > 0 || !finite || state->failed;
+    if (result->skipped && scaling && finite && !state->failed && state->loss_scale > UPS_LOSS_SCALE_MINIMUM) {
+        state->loss_scale /= 2;
+        state->good_steps = 0;
+        state->skipped++;
+        return UPS_OK;
+    }
+    result->failed = state->failed = result->skipped;
+    if (result->skipped) return UPS_OK;
+
+    const double norm = result->gradient_norm, taken = (double)(update->input.step + 1 - state->skipped);
+    double clip = rules->clip > 0 && norm > rules->clip ? rules->clip / norm : 1;
+    result->gradient_scale = (float)(clip / (double)state->loss_scale);
+    result->rate = (float)((double)update->input.learning_rate / (1.0 - pow((double)rules->beta1, taken)));
+    result->second_correction = (float)(1.0 / sqrt(1.0 - pow((double)rules->beta2, taken)));
+    if (scaling && ++state->good_steps >= rules->growth_steps) {
+        if (state->loss_scale < UPS_LOSS_SCALE_MAXIMUM) state->loss_scale *= 2;
+        state->good_steps = 0;
+    }
+    return UPS_OK;
+}

@@ -1,0 +1,89 @@
+/* The update: what the kernels of a training step read and write besides tensors, one small struct in device memory.
+ *
+ * The host gives it an input before each micro-batch and takes the result of an optimizer step when it has time,
+ * usually one step late. Clipping, skipping a step and loss scaling are decided on the device, so nothing inside a step
+ * waits for the host, and a step can be captured and replayed:
+ *
+ *   give → forward → add_losses → seed_backward → backward, for each micro-batch → norm → decide → adamw → take
+ */
+#ifndef UPS_MODEL_UPDATE_H
+#define UPS_MODEL_UPDATE_H
+
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ups_device;
+
+#define UPS_UPDATE_MAX_TASKS 256
+
+/* Written by the host before a micro-batch. */
+typedef struct ups_update_input {
+    uint64_t seed, item; /* random ops draw by these: the run's seed, and the micro-batch counted over the run */
+    int64_t step;        /* optimizer step, from 0 */
+    int64_t micro_batch; /* within that step, from 0 */
+    float share;         /* of the micro-batch in the step's gradient: 1 / accumulation */
+    float learning_rate; /* of the step */
+} ups_update_input;
+
+/* Of one optimizer step; cleared with the input of its first micro-batch. */
+typedef struct ups_update_result {
+    double loss[UPS_UPDATE_MAX_TASKS];     /* sums over windows by task */
+    int64_t windows[UPS_UPDATE_MAX_TASKS]; /* how many these were */
+    int64_t bad_micro_batch;               /* 1 + the first one whose loss is NaN or Inf; 0: none */
+    double squared_norm;                   /* of the gradients, which carry the loss scale */
+    int64_t non_finite;                    /* gradients that are NaN or Inf */
+    double gradient_norm;                  /* without the loss scale, before clipping */
+    bool skipped;                          /* the weights are what they were */
+    bool failed;                           /* skipped, and so is every later step: no loss scale would help */
+    float gradient_scale;                  /* clipping and loss scale: what AdamW multiplies gradients by */
+    float rate, second_correction;         /* AdamW's, bias correction included */
+} ups_update_result;
+
+/* Lives on from step to step. */
+typedef struct ups_update_state {
+    float loss_scale;
+    int64_t good_steps; /* since the loss scale changed */
+    int64_t skipped;    /* steps, for an overflow that a smaller loss scale avoids */
+    bool failed;
+} ups_update_state;
+
+typedef struct ups_update {
+    ups_update_input input;
+    ups_update_result result; /* behind the input: both are written at once */
+    ups_update_state state;
+} ups_update;
+
+/* How `decide` judges a step. With dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section 3.2) backward
+ * begins with a large number instead of 1, since small gradients would round to zero in fp16, and the optimizer divides
+ * by it. Scales are powers of two: scaling changes no bits but those of numbers that overflow or underflow. */
+typedef struct ups_update_rules {
+    double clip;          /* largest gradient norm; 0: none */
+    float beta1, beta2;   /* of AdamW, for its bias corrections */
+    int64_t growth_steps; /* good steps after which the loss scale doubles; 0: it is fixed, and an overflow a failure */
+} ups_update_rules;
+
+#define UPS_LOSS_SCALE_MINIMUM 1.0f
+#define UPS_LOSS_SCALE_MAXIMUM 0x1p24f
+
+/* The update in the memory of a device, and the host's ends: inputs on their way there, results on their way back. */
+typedef struct ups_update_channel ups_update_channel;
+
+/* The loss scale begins at 1, fixed. */
+ups_status ups_update_open(struct ups_device *device, ups_update_channel **channel, ups_error *error);
+void ups_update_close(ups_update_channel *channel); /* NULL is fine */
+
+ups_update *ups_update_memory(const ups_update_channel *channel); /* device memory */
+
+/* Replaces what lives on from step to step. Nothing that was given may be under way. */
+ups_status ups_update_restore(ups_update_channel *channel, const ups_update_state *state, ups_error *error);
+/* For what is issued from here on. Waits only where the device is several micro-batches behind. */
+ups_status ups_update_give(ups_update_channel *channel, const ups_update_input *input, ups_error *error);
+/* Sends the update back as it stands once all that was issued is done; at most UPS_UPDATE_TAKEN wait to be read. */
+ups_status ups_update_take(ups_update_channel *channel, ups_error *error);
+/* Waits for the oldest that was taken and not read yet. */
+ups_status ups_update_read(ups_update_channel *channel, ups_update *update, ups_error *error);
+
+#define UPS_UPDATE_TAKEN 2
+
+#endif
