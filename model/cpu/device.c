@@ -6,6 +6,7 @@
 #include "model/cpu/device.h"
 #include "base/arena.h"
 #include "base/system/cpu_features.h"
+#include "base/system/pages.h"
 #include "base/system/threads.h"
 #include "model/cpu/kernels.h"
 #include <pthread.h>
