@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #if defined(__x86_64__)
 static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
@@ -61,14 +62,17 @@ bool ups_cpu_bf16_is_fast(void) {
 /* Large memory lies on large pages where the kernel has them (Documentation/admin-guide/mm/transhuge.rst): products
  * read rows far apart, and a page table of small pages does not fit the processor's cache of it. */
 static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {
-    *memory = ups_pages_alloc(bytes);
+    enum { PAGE = 4096, LARGE_PAGE = 2 << 20 };
+    bool large = bytes >= 2 * (size_t)LARGE_PAGE;
+    *memory = ups_aligned_alloc(large ? LARGE_PAGE : PAGE, bytes ? bytes : 1);
     if (!*memory) return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory could not be had", (double)bytes * 1e-6);
+    if (large) madvise(*memory, bytes, MADV_HUGEPAGE); /* a wish: without it all works, slower */
     memset(*memory, 0, bytes);
     return UPS_OK;
 }
 
 static void release(ups_device *device, void *memory) {
-    ups_pages_free(memory);
+    ups_aligned_free(memory);
 }
 
 static ups_status allocate_host(ups_device *device, size_t bytes, void **memory, ups_error *error) {

@@ -1,5 +1,4 @@
 /* The table of solvers, and the reading of their parameters. A new solver is a file and a line in `solvers`. */
-#include "tools/solvers/solver.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/compressible/datagen.h"
@@ -8,6 +7,7 @@
 #include "tools/solvers/diffsorp1d.h"
 #include "tools/solvers/incompressible/datagen.h"
 #include "tools/solvers/reacdiff1d.h"
+#include "tools/solvers/solver.h"
 #include "tools/solvers/swe2d.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The compressible solver in time: stages, steps that are taken again more carefully, and viscosity by itself where it
  * is stiff. */
-#include "base/system/cancel.h"
 #include "tools/solvers/compressible/flow.h"
+#include "base/system/cancel.h"
 
 #include <math.h>
 #include <string.h>
