@@ -1,7 +1,8 @@
 #include "model/fuse.h"
 
-/* `first` makes a value that only `second` reads, as its input 0. The fused op has the inputs and attributes of the
- * first, the output of the second, and saves the value between them. */
+/* `first` makes a value that only `second` reads; `second` follows at once, in the same block, with no other input and
+ * nothing saved. The fused op has the inputs and attributes of the first, the output of the second, and saves the value
+ * between them. Pairs of which the second knows more need a wider rule in fuse(). */
 static const struct pattern {
     ups_op_kind first, second, fused;
 } patterns[] = {
@@ -26,6 +27,8 @@ static bool fuse(ups_graph *graph, const ups_node *first, ups_node *second) {
             continue;
         if (between->keep || between->dtype != out->dtype || first->block != second->block) return false;
         if (readers(graph, first->output) != 1) return false;
+        if (second->input_count != 1 || second->saved_count != 0 || first->saved_count == UPS_MAX_SAVED)
+            ups_graph_abort(graph, ups_op_name(pattern->fused), "the pattern would lose inputs or saved values");
         ups_value output = second->output;
         *second = *first;
         second->kind = pattern->fused;

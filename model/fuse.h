@@ -5,8 +5,9 @@
 
 #include "model/graph.h"
 
-/* Rewrites what fits a pattern; values keep their numbers. Bits of results do not change. What UPS_CHECKPOINTING_CHEAP
- * would recompute is not fused. Differentiating does this first; graphs that only run forward may ask for it. */
+/* Rewrites what fits a pattern; values keep their numbers. Bits of results do not change. With UPS_CHECKPOINTING_CHEAP
+ * nothing is fused: what the pairs keep is what it computes again. Differentiating does this first; graphs that only
+ * run forward may ask for it. */
 void ups_graph_fuse(ups_graph *graph);
 
 #endif

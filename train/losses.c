@@ -44,6 +44,7 @@ int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps
 }
 
 void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value term, double weight) {
+    if (objective->count == UPS_MAX_TERMS) ups_graph_abort(graph, "loss", "more than %d terms", UPS_MAX_TERMS);
     ups_graph_keep(graph, term);
     objective->term[objective->count] = term;
     objective->weight[objective->count++] = (float)weight;

@@ -2,17 +2,8 @@
 #ifndef UPS_MODEL_CPU_DEVICE_H
 #define UPS_MODEL_CPU_DEVICE_H
 
-#include "model/device.h"
+#include "model/cpu/host.h"
 #include <stdbool.h>
-
-typedef struct ups_cpu_device {
-    ups_device device;
-    int threads; /* that its kernels use */
-} ups_cpu_device;
-
-static inline int ups_cpu_threads(const ups_device *device) {
-    return ((const ups_cpu_device *)(const void *)device)->threads;
-}
 
 /* `threads` 0: one a processor that this process may use. Freed by ups_device_close. */
 ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error);

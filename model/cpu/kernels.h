@@ -10,7 +10,7 @@
 #ifndef UPS_MODEL_CPU_KERNELS_H
 #define UPS_MODEL_CPU_KERNELS_H
 
-#include "model/cpu/device.h"
+#include "model/cpu/host.h"
 
 #define UPS_CPU_JOIN_(variant, name) ups_cpu_##variant##_##name
 #define UPS_CPU_JOIN(variant, name) UPS_CPU_JOIN_(variant, name)

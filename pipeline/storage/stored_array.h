@@ -1,6 +1,6 @@
 /* An n-dimensional array as a file keeps it, and regions of it: which bytes a region needs (extents), and how those
- * bytes become the region's elements (decode). Knows chunks, filters and byte order, but no file format: `storage_hdf5`
- * fills the description in.
+ * bytes become the region's elements (decode). Knows chunks, filters and byte order, but no file format:
+ * pipeline/hdf5/map.c fills the description in.
  *
  * A region decodes into contiguous memory in the array's own axis order, or into strided memory, where several arrays
  * make up one field. Chunks are fetched whole (of those without filters, what the region needs) and placed one after

@@ -1,5 +1,6 @@
 /* The graph while it is built and differentiated: names, dtypes, which values need gradients, what is refused. */
 #include "model/differentiate.h"
+#include "model/fuse.h"
 #include "model/ops.h"
 
 #include <setjmp.h>
@@ -291,8 +292,27 @@ static void what_does_not_fit_ends_the_process_with_op_scope_and_reason(void **s
     expect_abort(twin_inputs, "add", "same value");
 }
 
+static void linear_and_gelu_become_one_op_unless_something_else_reads_between_them(void **state) {
+    for (int other = 0; other < 2; other++) {
+        ups_parameters *parameters = ups_parameters_create();
+        ups_graph *g = ups_graph_create(parameters, UPS_F32);
+        ups_value x = ups_graph_input(g, "x", UPS_F32, UPS_SHAPE(4, 8));
+        ups_value w = ups_graph_parameter(g, "w", UPS_SHAPE(8, 8), (ups_init){.kind = UPS_INIT_ONES});
+        ups_value up = ups_linear(g, x, w, UPS_NO_VALUE, false), y = ups_gelu(g, up);
+        if (other) y = ups_add(g, y, up);
+        int32_t before = g->node_count;
+        ups_graph_fuse(g);
+        assert_int_equal(g->node_count, other ? before : before - 1);
+        assert_int_equal(g->nodes[0].kind, other ? UPS_OP_LINEAR : UPS_OP_LINEAR_GELU);
+        assert_int_equal(ups_graph_info(g, y)->producer, g->node_count - 1);
+        ups_graph_destroy(g);
+        ups_parameters_destroy(parameters);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_and_gelu_become_one_op_unless_something_else_reads_between_them),
         cmocka_unit_test(a_parameter_built_twice_is_one_value),
         cmocka_unit_test(inputs_are_found_by_name),
         cmocka_unit_test(in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32),
