@@ -19,12 +19,12 @@ static const ups_command cache_commands[] = {
     {"verify", "read and check every byte of a cache", ups_cmd_cache_verify},
     {"export", "write a cache's latents as HDF5, NPY or portable Zarr", ups_cmd_cache_export},
     {"diff", "how two caches differ", ups_cmd_cache_diff},
-    {"list", "all caches below directories, with their sizes", ups_cmd_cache_list},
-    {"prune", "remove what dead builds left, and stale caches", ups_cmd_cache_prune},
+    {"list", "all caches below directories, with size and state", ups_cmd_cache_list},
+    {"prune", "list leftovers of killed builds and stale caches; --yes removes them", ups_cmd_cache_prune},
 };
 
 static int run_cache(int argc, char **argv) {
-    static const ups_command_group group = {"cache", "The latent cache: build it, look into it, check it.",
+    static const ups_command_group group = {"cache", "ups cache - the latent cache: builds it, looks into it, checks it",
                                             LIST(cache_commands), NULL};
     return ups_command_dispatch(&group, argc, argv);
 }
@@ -38,15 +38,15 @@ static const ups_command bench_commands[] = {
 };
 
 static int run_bench(int argc, char **argv) {
-    static const ups_command_group group = {"bench", "Measures one part of UPS alone.", LIST(bench_commands), NULL};
+    static const ups_command_group group = {"bench", "ups bench - measures one part of UPS alone", LIST(bench_commands), NULL};
     return ups_command_dispatch(&group, argc, argv);
 }
 
 static const ups_command commands[] = {
     {"data", "look into simulation files: inspect, dump", ups_cmd_data},
     {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
-    {"cache", "the latent cache: build, inspect, verify, compare", run_cache},
-    {"train", "train a run: autoencoder, cache, operator", ups_cmd_train},
+    {"cache", "the latent cache: build, inspect, verify, export, diff, list, prune", run_cache},
+    {"train", "train the models of a configuration: autoencoder, cache, operator", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
     {"config", "configurations: show, check, keys", ups_cmd_config},
@@ -59,7 +59,7 @@ const ups_command_group ups_commands = {
     "",
     "ups - the Universal Physics Stack: neural surrogates of partial differential equations, trained in a latent space",
     LIST(commands),
-    "Begin with 'ups doctor', then ./tools/quickstart; the manual is docs/ups.1.",
+    "Begin with 'ups doctor'. A run is the directory that a configuration names as `output`. The manual: man ups.",
 };
 
 int main(int argc, char **argv) {

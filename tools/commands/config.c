@@ -165,6 +165,6 @@ int ups_cmd_config(int argc, char **argv) {
         {"check", "whether it has mistakes", run_check},
         {"keys", "every key there is", run_keys},
     };
-    static const ups_command_group group = {"config", "Looks into configurations.", commands, 3, NULL};
+    static const ups_command_group group = {"config", "ups config - looks into configurations", commands, 3, NULL};
     return ups_command_dispatch(&group, argc, argv);
 }

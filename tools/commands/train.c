@@ -11,10 +11,10 @@
 
 enum { STAGE, RESUME, RESTART, SET, PLAN, OPTION_COUNT };
 static const char details[] =
-    "Stages that are finished are skipped; one that finished with fewer steps than it is to have now goes on. Ctrl-C "
-    "and SIGTERM write a checkpoint and exit; --resume then continues\n"
-    "with the same samples and the same numbers. Everything lies in the run's directory (output): state.json,\n"
-    "metrics.jsonl, checkpoints/, cache/, and the finished models as safetensors.\n"
+    "A run is the directory `output` of a configuration: state.json, metrics.jsonl, checkpoints/, cache/, and the\n"
+    "finished models as safetensors. Finished stages are skipped; where `steps` was raised since, a stage goes on to\n"
+    "the new number. Ctrl-C and SIGTERM write a checkpoint and exit. --resume then goes on with the same samples and\n"
+    "the same numbers; a run with a checkpoint is not continued, and not overwritten, without being told which.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
     "  ups train configs/reference_2task.yaml --plan\n"
@@ -143,7 +143,7 @@ int ups_cmd_train(int argc, char **argv) {
     const ups_option options[] = {
         [STAGE] = {"stage", 0, "S", stage_help},
         [RESUME] = {"resume", 'r', NULL, "goes on from the checkpoint of a stage that was stopped"},
-        [RESTART] = {"restart", 0, NULL, "begins the stages anew, finished ones too"},
+        [RESTART] = {"restart", 0, NULL, "starts over: finished stages, too"},
         [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
     };
