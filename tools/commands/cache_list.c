@@ -18,7 +18,7 @@ static const ups_option options[OPTION_COUNT] = {
 static const ups_usage usage = {
     "cache list",
     "[DIR]...",
-    "lists all latent caches below directories, with their sizes",
+    "lists all latent caches below directories, with size and state",
     options,
     OPTION_COUNT,
     "DIR defaults to the current directory. Sizes are of all files of a cache; ups cache inspect says what its latents "
