@@ -24,8 +24,8 @@ static const ups_command cache_commands[] = {
 };
 
 static int run_cache(int argc, char **argv) {
-    static const ups_command_group group = {"cache", "ups cache - the latent cache: builds it, looks into it, checks it",
-                                            LIST(cache_commands), NULL};
+    static const ups_command_group group = {
+        "cache", "ups cache - the latent cache: builds it, looks into it, checks it", LIST(cache_commands), NULL};
     return ups_command_dispatch(&group, argc, argv);
 }
 
@@ -38,7 +38,8 @@ static const ups_command bench_commands[] = {
 };
 
 static int run_bench(int argc, char **argv) {
-    static const ups_command_group group = {"bench", "ups bench - measures one part of UPS alone", LIST(bench_commands), NULL};
+    static const ups_command_group group = {"bench", "ups bench - measures one part of UPS alone", LIST(bench_commands),
+                                            NULL};
     return ups_command_dispatch(&group, argc, argv);
 }
 

@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "cache/inspect/find.h"
 #include "cache/store/source.h"
+#include "pipeline/convert.h"
 #include "pipeline/hdf5/driver.h"
 #include "pipeline/layouts/layouts.h"
-#include "pipeline/convert.h"
 #include "tools/libups/handles.h"
 
 #include <math.h>

@@ -141,9 +141,8 @@ static ups_status open_stores(ups_data_loader *loader, const ups_residency_need 
     for (int32_t k = 0; k < loader->task_count; k++) {
         ups_loader_task *task = &loader->tasks[k];
         uint64_t wanted = ups_residency_bytes(loader->residency, needs[k]);
-        ups_store_options options = {.residency = loader->residency,
-                                     .dtype = loader->options.dtype,
-                                     .max_bytes = wanted < room ? wanted : room};
+        ups_store_options options = {
+            .residency = loader->residency, .dtype = loader->options.dtype, .max_bytes = wanted < room ? wanted : room};
         UPS_TRY(ups_store_open(task->source, task->samples, task->sample_count, &options, &task->store, error));
         loader->kept += ups_store_look(task->store).bytes;
         room -= options.max_bytes;
