@@ -32,7 +32,7 @@ bool ups_queue_pop(ups_queue *queue, void *item);        /* waits while empty; f
 void ups_queue_close(ups_queue *queue);                  /* wakes all waiters; items already in can still be popped */
 
 double ups_now(void);             /* seconds on the monotonic clock */
-double ups_thread_seconds(void);  /* of a processor, used by the calling thread */
+double ups_thread_seconds(void);  /* CPU seconds of the calling thread */
 double ups_process_seconds(void); /* the same of the process: all threads, ended ones too */
 
 #endif

@@ -10,7 +10,7 @@
  * small domains, where a half has two bits, want more. */
 #define FEISTEL_ROUNDS 8
 
-/* A stretch of the run with fixed shares. Counts and turns are in units of blocks. */
+/* A phase of the run with fixed shares. Counts and turns are in units of blocks. */
 typedef struct phase {
     struct phase *before; /* NULL: the first, or released */
     int64_t first;        /* block */

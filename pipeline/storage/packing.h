@@ -1,6 +1,6 @@
 /* Numbers as files pack them: integers or floats of either byte order, perhaps scaled and shifted, with values that
  * mean "missing". Unpacked they are float32 or float64, and what is missing is NaN, so that whoever guards against
- * rubbish sees it.
+ * bad samples sees it.
  *
  * The rules are those of the CF conventions (§2.5.1 missing data, §8.1 packed data) and of the NetCDF User Guide
  * (attribute conventions): a stored value is first compared with the missing values and the valid range, then

@@ -1,4 +1,4 @@
-/* What the tests of this floor share: cmocka with what it wants included first, a directory of one's own, a look at
+/* What the tests of this layer share: cmocka with what it wants included first, a directory of one's own, a look at
  * standard error. */
 #ifndef UPS_TESTS_BASE_TESTING_H
 #define UPS_TESTS_BASE_TESTING_H

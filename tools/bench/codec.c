@@ -140,7 +140,7 @@ typedef struct contest {
     uint8_t **bytes;              /* (samples) encoded */
     size_t *lengths;
     double *used;                          /* one a thread: CPU seconds of this pass */
-    double encode_seconds, decode_seconds; /* of a processor: the best pass */
+    double encode_seconds, decode_seconds; /* CPU seconds of the best pass */
 } contest;
 
 static ups_status encode_one(void *context, int64_t sample, int thread, ups_error *error) {

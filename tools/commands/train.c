@@ -39,8 +39,8 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                       (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable, "parameters",
                       (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer, "activations",
                       (json_int_t)plan->activations, "activations_without_checkpointing",
-                      (json_int_t)plan->unchecked_activations, "inputs", (json_int_t)plan->inputs, "workspace",
-                      (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
+                      (json_int_t)plan->activations_without_checkpointing, "inputs", (json_int_t)plan->inputs,
+                      "workspace", (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
                       (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
                       (json_int_t)plan->resident, "encodes", (int)plan->encodes, "encoders", (json_int_t)plan->encoders,
                       "total", (json_int_t)plan->total));
@@ -70,10 +70,10 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
         bool large = plan->total >> 20 >= 100 * 1024;
         printf("  %-34s %10.1f %s\n", rows[i].what, large ? mib / 1024 : mib, large ? "GiB" : "MiB");
     }
-    if (plan->unchecked_activations > plan->activations) {
-        size_t saved = plan->unchecked_activations - plan->activations;
+    if (plan->activations_without_checkpointing > plan->activations) {
+        size_t saved = plan->activations_without_checkpointing - plan->activations;
         printf("  activation checkpointing saves %.1f MiB, %.0f %% of the activations\n", (double)saved / (1 << 20),
-               100.0 * (double)saved / (double)plan->unchecked_activations);
+               100.0 * (double)saved / (double)plan->activations_without_checkpointing);
     }
 }
 

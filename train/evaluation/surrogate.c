@@ -225,7 +225,7 @@ ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *st
     return UPS_OK;
 }
 
-/* Normalised values of one batch, at one stretch of points, to their place in physical units. */
+/* Normalised values of one batch, at one chunk of points, to their place in physical units. */
 static void place(const ups_surrogate *s, int64_t rows, int64_t first_point, int64_t point_count, int64_t points,
                   float *fields) {
     const ups_task *task = &s->tasks->task[s->task];
@@ -247,8 +247,8 @@ ups_status ups_surrogate_decode(ups_surrogate *s, const float *latents, int64_t 
     network *n = &s->decoder;
     const int64_t dims = s->tasks->task[s->task].geometry.dims, channels = s->tasks->task[s->task].geometry.channels;
     for (int64_t point = 0; point < points; point += s->points) {
-        int64_t stretch = clamp(points - point, s->points);
-        memcpy(s->coordinates_in, coordinates + point * dims, (size_t)(stretch * dims) * sizeof *coordinates);
+        int64_t chunk = clamp(points - point, s->points);
+        memcpy(s->coordinates_in, coordinates + point * dims, (size_t)(chunk * dims) * sizeof *coordinates);
         UPS_TRY(upload(n, s->coordinates, s->coordinates_in, s->points * dims, error));
         for (int64_t first = 0; first < count; first += n->batch) {
             int64_t rows = clamp(count - first, n->batch);
@@ -258,7 +258,7 @@ ups_status ups_surrogate_decode(ups_surrogate *s, const float *latents, int64_t 
             UPS_TRY(run(n, error));
             UPS_TRY(ups_step_download(n->step, s->decoded, s->values_out,
                                       (size_t)(n->batch * s->points * channels) * sizeof(float), error));
-            place(s, rows, point, stretch, points, fields + first * points * channels);
+            place(s, rows, point, chunk, points, fields + first * points * channels);
         }
     }
     return UPS_OK;

@@ -19,7 +19,7 @@ typedef struct ups_stage_plan {
     size_t parameters;  /* values, gradients and the compute copy */
     size_t optimizer;   /* moments and moving average */
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
-    size_t unchecked_activations; /* what they would take without activation checkpointing */
+    size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
     size_t workspace;
     size_t loader;           /* batches in flight */

@@ -202,7 +202,8 @@ typedef struct plan_request {
 } plan_request;
 
 /* What activations would take if none was computed again. */
-static ups_status measure_unchecked(const plan_request *wanted, int64_t batch, size_t *activations, ups_error *error) {
+static ups_status measure_without_checkpointing(const plan_request *wanted, int64_t batch, size_t *activations,
+                                                ups_error *error) {
     ups_stage_description stage = *wanted->stage;
     ups_training_config training_config = *stage.training;
     training_config.checkpointing = UPS_CHECKPOINTING_NONE;
@@ -233,7 +234,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
     }
     if (status == UPS_OK) {
-        plan->activations = plan->unchecked_activations = memory.activations;
+        plan->activations = plan->activations_without_checkpointing = memory.activations;
         plan->inputs = memory.inputs;
         plan->workspace = memory.workspace;
         plan->parameters = memory.parameters;
@@ -241,7 +242,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
         status = plan_residency(&t, plan, error);
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
-            status = measure_unchecked(wanted, batch, &plan->unchecked_activations, error);
+            status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
         const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
                                 plan->loader,     plan->validation, plan->resident,    plan->encoders};
