@@ -68,7 +68,7 @@ static ups_decoder_options decoder_of(const ups_run_config *config, const ups_ta
     return options;
 }
 
-ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks) {
+ups_operator_options ups_run_core(const ups_run_config *config) {
     const ups_core_config *core = &config->model.core;
     ups_operator_options options = ups_operator_defaults();
     options.tokens = config->model.tokens;
@@ -81,7 +81,12 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
     options.drop_path = (float)core->drop_path;
     options.qk_norm = core->qk_norm;
     options.update_norm = core->update_norm;
-    if (core->condition) {
+    return options;
+}
+
+ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks) {
+    ups_operator_options options = ups_run_core(config);
+    if (config->model.core.condition) {
         options.parameter_count = ups_tasks_parameter_count(tasks);
         options.task_count = tasks->count;
     }

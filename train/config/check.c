@@ -2,6 +2,7 @@
 
 #include "train/data/task_sampling.h"
 #include "train/losses.h"
+#include "train/networks.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +23,11 @@ static ups_status check_heads(const char *path, const char *key, const char *wid
                     (long long)heads, width_key, (long long)width);
 }
 
-static ups_status check_model(const char *path, const ups_model_config *model, ups_error *error) {
+static ups_status check_model(const char *path, const ups_run_config *config, ups_error *error) {
+    const ups_model_config *model = &config->model;
     const ups_encoder_config *encoder = &model->encoder;
-    UPS_TRY(check_heads(path, "model.operator", "hidden", model->core.hidden, model->core.heads, error));
+    ups_operator_options core = ups_run_core(config);
+    if (ups_operator_check(&core, error) != UPS_OK) return ups_fail_within(error, "%s: model", path);
     UPS_TRY(check_heads(path, "model.decoder", "hidden", model->decoder.hidden, model->decoder.heads, error));
     if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
         UPS_TRY(check_heads(path, "model.encoder", "width", encoder->width, encoder->heads, error));
@@ -150,5 +153,5 @@ ups_status ups_run_config_check(const char *path, const ups_run_config *config, 
         UPS_TRY(check_batch_size(path, ups_stage_name((ups_stage)s), training, error));
         UPS_TRY(check_losses(path, ups_stage_name((ups_stage)s), training, error));
     }
-    return check_model(path, &config->model, error);
+    return check_model(path, config, error);
 }
