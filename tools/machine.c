@@ -105,12 +105,15 @@ static void examine_vector_units(ups_findings *findings) {
         return;
     }
     if (ups_runs_x86_64_v4()) {
-        add(findings, group, "vector units", UPS_FINDING_OK, "AVX2, AVX-512");
+        add(findings, group, "vector units", UPS_FINDING_OK, "AVX2, AVX-512%s",
+            ups_runs_avx512_bf16() ? " with products of bf16" : "");
     } else {
         add(findings, group, "vector units", UPS_FINDING_OK, "AVX2; no AVX-512");
     }
     if (!amx_bf16_present()) {
-        add(findings, group, "AMX", UPS_FINDING_OK, "none: bf16 and fp16 training work, slower than f32");
+        add(findings, group, "AMX", UPS_FINDING_OK, "none: %s",
+            ups_multiplies_bf16_fast() ? "AVX-512 multiplies bf16 instead; fp16 is slower"
+                                       : "bf16 and fp16 training work, slower than f32");
     } else if (!amx_granted()) {
         const int cause = errno;
         advise(add(findings, group, "AMX", UPS_FINDING_NOTE, "the processor has AMX, the kernel refuses it: %s",

@@ -36,12 +36,15 @@ bool ups_precision_is_slow(ups_precision precision) {
 }
 
 void ups_precision_explain(ups_precision precision, char *text, size_t bytes) {
-    bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16, fp16 = precision == UPS_PRECISION_F16;
-    const char *why = fp16 && fast   ? "processors compute it in float32; bf16 would be faster"
-                      : fp16         ? "processors compute it in float32; f32 would be faster"
-                      : fast && half ? "AMX multiplies it"
-                      : fast         ? "AMX would multiply bf16 faster"
-                      : half         ? "there is no AMX to use here; f32 would be faster"
-                                     : "there is no AMX to use here; bf16 would be slower";
+    bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16;
+    const char *unit = strcmp(ups_cpu_instruction_set(), "amx") == 0 ? "AMX" : "AVX-512";
+    char why[120];
+    if (precision == UPS_PRECISION_F16)
+        snprintf(why, sizeof why, "processors compute it in float32; %s would be faster", fast ? "bf16" : "f32");
+    else if (fast)
+        snprintf(why, sizeof why, half ? "%s multiplies it" : "%s would multiply bf16 faster", unit);
+    else
+        snprintf(why, sizeof why, "nothing here multiplies bf16 faster; %s",
+                 half ? "f32 would be faster" : "bf16 would be slower");
     snprintf(text, bytes, "%s (%s)", ups_precision_name(precision), why);
 }

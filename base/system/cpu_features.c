@@ -32,12 +32,21 @@ bool ups_gathers_fast(void) {
     return ups_runs_x86_64_v3() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> AVX_VNNI_BIT & 1);
 }
 
-bool ups_runs_amx_bf16(void) {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16_BIT = 22, AMX_TILE_BIT = 24, AVX512_BF16_BIT = 5 };
+bool ups_runs_avx512_bf16(void) {
+    enum { AVX512_BF16_BIT = 5 };
     unsigned a, b, c, d;
-    if (!ups_runs_x86_64_v4() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    return ups_runs_x86_64_v4() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> AVX512_BF16_BIT & 1);
+}
+
+bool ups_multiplies_bf16_fast(void) {
+    return ups_runs_avx512_bf16() && __builtin_cpu_is("amd");
+}
+
+bool ups_runs_amx_bf16(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16_BIT = 22, AMX_TILE_BIT = 24 };
+    unsigned a, b, c, d;
+    if (!ups_runs_avx512_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     if (!(d >> AMX_BF16_BIT & 1) || !(d >> AMX_TILE_BIT & 1)) return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> AVX512_BF16_BIT & 1)) return false;
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 #else
@@ -50,6 +59,14 @@ bool ups_runs_x86_64_v4(void) {
 }
 
 bool ups_gathers_fast(void) {
+    return false;
+}
+
+bool ups_runs_avx512_bf16(void) {
+    return false;
+}
+
+bool ups_multiplies_bf16_fast(void) {
     return false;
 }
 

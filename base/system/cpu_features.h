@@ -9,6 +9,13 @@
 bool ups_runs_x86_64_v3(void); /* AVX2, BMI, F16C, FMA, LZCNT, MOVBE */
 bool ups_runs_x86_64_v4(void); /* and AVX-512 F, BW, CD, DQ, VL */
 
+/* The same and bf16 products of vectors (VDPBF16PS). */
+bool ups_runs_avx512_bf16(void);
+
+/* Whether a vector product of bf16 takes no longer than one of half as many float32: on AMD's processors that have it
+ * (from Zen 4 on), and on none of Intel's, which do one such instruction where they do two of float32. */
+bool ups_multiplies_bf16_fast(void);
+
 /* The same and bf16 products on AMX tiles. Asks the kernel for its permission, which AMX needs before first use (Linux,
  * Documentation/arch/x86/xstate.rst). */
 bool ups_runs_amx_bf16(void);

@@ -15,10 +15,12 @@
 #include <sys/mman.h>
 
 #if defined(__x86_64__)
-static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512, &ups_cpu_avx2, &ups_cpu_baseline};
+static const ups_cpu_variant *const variants[] = {&ups_cpu_amx, &ups_cpu_avx512_bf16, &ups_cpu_avx512, &ups_cpu_avx2,
+                                                  &ups_cpu_baseline};
 
 static bool runs_here(const ups_cpu_variant *variant) {
     if (variant == &ups_cpu_amx) return ups_runs_amx_bf16();
+    if (variant == &ups_cpu_avx512_bf16) return ups_runs_avx512_bf16();
     if (variant == &ups_cpu_avx512) return ups_runs_x86_64_v4();
     if (variant == &ups_cpu_avx2) return ups_runs_x86_64_v3();
     return true;
@@ -56,7 +58,8 @@ const char *ups_cpu_instruction_set(void) {
 }
 
 bool ups_cpu_bf16_is_fast(void) {
-    return strcmp(ups_cpu_instruction_set(), "amx") == 0;
+    const char *set = ups_cpu_instruction_set();
+    return strcmp(set, "amx") == 0 || (strcmp(set, "avx512_bf16") == 0 && ups_multiplies_bf16_fast());
 }
 
 /* Large memory lies on large pages where the kernel has them (Documentation/admin-guide/mm/transhuge.rst): products

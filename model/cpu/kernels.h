@@ -33,7 +33,7 @@ typedef struct ups_cpu_variant {
     void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 } ups_cpu_variant;
 
-extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups_cpu_amx;
+extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups_cpu_avx512_bf16, ups_cpu_amx;
 
 #ifdef UPS_CPU_VARIANT
 #define UPS_CPU_VARIANT_TEXT_(variant) #variant

@@ -4,8 +4,9 @@
  * along k follow each other within a group, so that C is still in the first-level cache when it is added to.
  *
  * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
- * it is transposed or of a 16-bit dtype. What is written in an unusual way (16 bits, incomplete vectors) takes a detour
- * through a small buffer. */
+ * it is transposed, or of a 16-bit dtype that is not multiplied as it is. Where bf16 is (product.h), what is called an
+ * element along k below is a pair of them. What is written in an unusual way (16 bits, incomplete vectors) takes a
+ * detour through a small buffer. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/gelu.h"
 #include "model/cpu/matmul_amx.h"
@@ -23,6 +24,8 @@ enum {
 };
 
 typedef struct layout {
+    bool pairs; /* of bf16 are multiplied */
+    int64_t k;  /* elements, or pairs */
     int64_t row_tiles, panels;
     int row_threads, column_threads; /* the grid */
     int64_t span, depth;             /* of k: packed together; in a block */
@@ -51,13 +54,23 @@ static void choose_grid(const ups_matmul_shape *s, int threads, layout *l) {
     }
 }
 
+static bool multiplies_pairs(const ups_matmul_shape *s) {
+#ifdef __AVX512BF16__
+    return s->operands == UPS_BF16;
+#else
+    return false;
+#endif
+}
+
 static layout layout_of(const ups_matmul_shape *s, int threads) {
     layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
-    l.pack_a = s->transpose_a || s->operands != UPS_F32;
+    l.pairs = multiplies_pairs(s);
+    l.k = l.pairs ? ups_div_up(s->k, 2) : s->k;
+    l.pack_a = s->transpose_a || (l.pairs ? s->k % 2 != 0 : s->operands != UPS_F32);
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
-    l.span = s->result == UPS_F32 ? ups_div_up(s->k, ups_div_up(s->k, l.pack_a ? TRANSPOSED_SPAN : SPAN)) : s->k;
-    l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : s->k;
+    l.span = s->result == UPS_F32 ? ups_div_up(l.k, ups_div_up(l.k, l.pack_a ? TRANSPOSED_SPAN : SPAN)) : l.k;
+    l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : l.k;
     int64_t fitting = A_ELEMENTS / (l.span * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
     l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));
     l.b_elements = ups_div_up(l.panels, l.column_threads) * l.span * UPS_TILE_COLUMNS;
@@ -73,7 +86,14 @@ typedef struct packed_matrix {
     ups_dtype dtype;
     int64_t extent, k; /* extent: rows of A, columns of B */
     bool fast_k;
+    bool pairs; /* of bf16 become elements, but lie apart or are odd in number */
 } packed_matrix;
+
+/* Pairs that lie together are moved as float32 are. */
+static packed_matrix matrix_of(const void *data, ups_dtype dtype, int64_t extent, int64_t k, bool fast_k, bool pairs) {
+    if (pairs && fast_k && k % 2 == 0) return (packed_matrix){data, UPS_F32, extent, k / 2, fast_k, false};
+    return (packed_matrix){data, dtype, extent, k, fast_k, pairs};
+}
 
 /* Of a 16-bit dtype: rows of the matrix are converted whole, then put in their places. */
 static void pack_halves(const packed_matrix *m, int64_t first, int64_t count, int64_t start, int64_t depth,
@@ -88,6 +108,28 @@ static void pack_halves(const packed_matrix *m, int64_t first, int64_t count, in
             int64_t n = ups_min(UPS_CHUNK, depth - l);
             ups_row_to_f32(m->dtype, from + (first + i) * m->k + start + l, row, n);
             for (int64_t j = 0; j < n; j++) to[(l + j) * width + i] = row[j];
+        }
+    }
+}
+
+/* Pairs of rows of the matrix, or of neighbours in a row; a zero where the last has none. */
+static void pack_pairs(const packed_matrix *m, int64_t first, int64_t count, int64_t start, int64_t depth,
+                       int64_t width, float *to) {
+    const uint16_t *from = (const uint16_t *)m->data;
+    int64_t along_k = m->fast_k ? 1 : m->extent, along_extent = m->fast_k ? m->k : 1;
+    for (int64_t l = 0; l < depth; l++) {
+        int64_t k = 2 * (start + l);
+        const uint16_t *low = from + first * along_extent + k * along_k, *high = low + along_k;
+        float *pairs = to + l * width;
+        if (k + 1 < m->k && along_extent == 1) {
+            __builtin_prefetch(low + 2 * ROWS_TOGETHER * m->extent);
+            __builtin_prefetch(high + 2 * ROWS_TOGETHER * m->extent);
+            for (int64_t i = 0; i < count; i++) ((uint32_t *)(void *)pairs)[i] = low[i] | (uint32_t)high[i] << 16;
+        } else {
+            for (int64_t i = 0; i < count; i++) {
+                uint32_t other = k + 1 < m->k ? high[i * along_extent] : 0, pair = low[i * along_extent] | other << 16;
+                memcpy(pairs + i, &pair, sizeof pair);
+            }
         }
     }
 }
@@ -128,6 +170,8 @@ static void pack_panel(const packed_matrix *m, int64_t first, int64_t count, int
                 for (int64_t i = 0; i < count; i++) to[l * width + i] = from[l * m->extent + i];
             }
         }
+    } else if (m->pairs) {
+        pack_pairs(m, first, count, start, depth, width, to);
     } else {
         pack_halves(m, first, count, start, depth, width, to);
     }
@@ -189,9 +233,14 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     int64_t vectors = ups_div_up(columns, UPS_VECTOR);
     bool plain = s->result == UPS_F32 && columns % UPS_VECTOR == 0;
     const float *packed_b = p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span;
+#ifdef __AVX512BF16__
+    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = p->layout->pairs ? ups_pair_tiles : ups_tiles;
+#else
+    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = ups_tiles;
+#endif
     float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS];
     ups_tile_call t = {.b_stride = UPS_TILE_COLUMNS, .c = sums, .c_stride = plain ? s->n : UPS_TILE_COLUMNS};
-    t.row_stride = p->packed_a ? 1 : s->k;
+    t.row_stride = p->packed_a ? 1 : p->layout->k;
     t.k_stride = p->packed_a ? UPS_TILE_ROWS : 1;
     for (int64_t start = 0; start < p->span; start += p->layout->depth) {
         bool begins = p->start + start == 0, accumulate = s->accumulate || !begins;
@@ -205,9 +254,9 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
             if (p->packed_a)
                 t.a = p->packed_a + ((tile - first) * p->span + start) * UPS_TILE_ROWS;
             else
-                t.a = (const float *)p->a.data + row * s->k + p->start + start;
+                t.a = (const float *)p->a.data + row * p->layout->k + p->start + start;
             if (plain) t.c = (float *)p->c + at;
-            ups_tiles[rows - 1][vectors - 1](&t);
+            tiles[rows - 1][vectors - 1](&t);
             if (!plain) {
                 char *c = (char *)p->c + (size_t)at * ups_dtype_size(s->result);
                 write_rows(s, rows, columns, sums, bias, accumulate, c);
@@ -232,13 +281,13 @@ static void multiply_part(part *p, int row, int column) {
     int64_t first = l->panels * column / l->column_threads, end = l->panels * (column + 1) / l->column_threads;
     if (row_first == row_end || first == end) return;
     p->first_panel = first;
-    for (p->start = 0; p->start < p->shape->k; p->start += l->span) {
-        p->span = ups_min(l->span, p->shape->k - p->start);
+    for (p->start = 0; p->start < l->k; p->start += l->span) {
+        p->span = ups_min(l->span, l->k - p->start);
         pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->span, p->packed_b);
         for (int64_t group = row_first; group < row_end; group += l->group) {
             int64_t group_end = ups_min(group + l->group, row_end);
             if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
-            bool last = p->start + p->span == p->shape->k;
+            bool last = p->start + p->span == l->k;
             for (int64_t panel = first; panel < end; panel++) {
                 multiply_panel(p, group, group_end, panel);
                 if (p->gelu && last) activate_panel(p, group, group_end, panel);
@@ -254,8 +303,8 @@ static void multiply(const ups_matmul_shape *s, int threads, const void *a, cons
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int thread = 0; thread < threads; thread++) {
         part p = {.shape = s, .layout = &l, .bias = bias, .c = c, .gelu = gelu};
-        p.a = (packed_matrix){a, s->operands, s->m, s->k, !s->transpose_a};
-        p.b = (packed_matrix){b, s->operands, s->n, s->k, s->transpose_b};
+        p.a = matrix_of(a, s->operands, s->m, s->k, !s->transpose_a, l.pairs);
+        p.b = matrix_of(b, s->operands, s->n, s->k, s->transpose_b, l.pairs);
         p.packed_b = scratch + thread * (l.b_elements + l.a_elements);
         p.packed_a = l.pack_a ? p.packed_b + l.b_elements : NULL;
         multiply_part(&p, thread / l.column_threads, thread % l.column_threads);

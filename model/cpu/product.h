@@ -4,7 +4,10 @@
  * A tile is UPS_TILE_ROWS rows by UPS_TILE_VECTORS vectors of the instruction set's own width. Each step along k loads
  * the vectors of B once and multiplies them by one element of A a row: 12 multiply-adds for 8 loads on AVX2, 24 for 11
  * on AVX-512, so that the multipliers are the limit and not the loads. An element of C is summed along k in order,
- * whatever tile it falls into: its bits do not depend on how a matrix is cut. */
+ * whatever tile it falls into: its bits do not depend on how a matrix is cut.
+ *
+ * Where the instruction set multiplies bf16 (VDPBF16PS), an element of A and B may also be a pair of them, (k, k + 1):
+ * 32 bits, as a float32 has. An instruction multiplies twice as many, and adds them to sums in float32. */
 #ifndef UPS_MODEL_CPU_PRODUCT_H
 #define UPS_MODEL_CPU_PRODUCT_H
 
@@ -24,7 +27,7 @@ enum { UPS_TILE_COLUMNS = UPS_VECTOR * UPS_TILE_VECTORS };
 /* One tile of C (+)= A B + bias?. A's element (i, l) is a[i * row_stride + l * k_stride]; B's row l lies at b + l *
  * b_stride. */
 typedef struct ups_tile_call {
-    int64_t k;
+    int64_t k; /* elements, or pairs */
     const float *a;
     int64_t row_stride, k_stride;
     const float *b;
@@ -35,7 +38,20 @@ typedef struct ups_tile_call {
     bool accumulate;
 } ups_tile_call;
 
-static inline __attribute__((always_inline)) void ups_tile_run(const int rows, const int vectors,
+/* sum + left * right */
+static inline __attribute__((always_inline)) f32v ups_tile_multiply(const bool pairs, f32v sum, const float *left,
+                                                                    f32v right) {
+#ifdef __AVX512BF16__
+    if (pairs) {
+        int32_t pair;
+        memcpy(&pair, left, sizeof pair);
+        return (f32v)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)right);
+    }
+#endif
+    return sum + *left * right;
+}
+
+static inline __attribute__((always_inline)) void ups_tile_run(const bool pairs, const int rows, const int vectors,
                                                                const ups_tile_call *t) {
     f32v sum[UPS_TILE_ROWS][UPS_TILE_VECTORS];
     const float *a[UPS_TILE_ROWS], *b = t->b, *const bias = t->bias;
@@ -53,8 +69,8 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
         for (int v = 0; v < vectors; v++) right[v] = f32v_load(b + v * UPS_VECTOR);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            const float left = a[i][l];
-            for (int v = 0; v < vectors; v++) sum[i][v] += left * right[v];
+            const float *left = a[i] + l;
+            for (int v = 0; v < vectors; v++) sum[i][v] = ups_tile_multiply(pairs, sum[i][v], left, right[v]);
         }
     }
 #pragma GCC unroll 8
@@ -68,50 +84,49 @@ static inline __attribute__((always_inline)) void ups_tile_run(const int rows, c
     }
 }
 
-/* A function for every size of tile, so that each keeps its sums in registers. */
-#define UPS_TILE_SIZE(rows, vectors)                                                                                   \
-    static void ups_tile_##rows##x##vectors(const ups_tile_call *call) {                                               \
-        ups_tile_run(rows, vectors, call);                                                                             \
-    }
+/* Every size of tile has a function, so that each keeps its sums in registers. */
 #if defined(__AVX512F__)
-#define UPS_TILE_SIZES(rows) UPS_TILE_SIZE(rows, 1) UPS_TILE_SIZE(rows, 2) UPS_TILE_SIZE(rows, 3)
-#define UPS_TILE_NAMES(rows)                                                                                           \
-    { ups_tile_##rows##x1, ups_tile_##rows##x2, ups_tile_##rows##x3 }
+#define UPS_TILES_OF(M, rows) M(rows, 1) M(rows, 2) M(rows, 3)
 #elif defined(__aarch64__)
-#define UPS_TILE_SIZES(rows) UPS_TILE_SIZE(rows, 1) UPS_TILE_SIZE(rows, 2) UPS_TILE_SIZE(rows, 3) UPS_TILE_SIZE(rows, 4)
-#define UPS_TILE_NAMES(rows)                                                                                           \
-    { ups_tile_##rows##x1, ups_tile_##rows##x2, ups_tile_##rows##x3, ups_tile_##rows##x4 }
+#define UPS_TILES_OF(M, rows) M(rows, 1) M(rows, 2) M(rows, 3) M(rows, 4)
 #else
-#define UPS_TILE_SIZES(rows) UPS_TILE_SIZE(rows, 1) UPS_TILE_SIZE(rows, 2)
-#define UPS_TILE_NAMES(rows)                                                                                           \
-    { ups_tile_##rows##x1, ups_tile_##rows##x2 }
+#define UPS_TILES_OF(M, rows) M(rows, 1) M(rows, 2)
 #endif
-UPS_TILE_SIZES(1)
-UPS_TILE_SIZES(2)
-UPS_TILE_SIZES(3)
-UPS_TILE_SIZES(4)
-#if defined(__AVX2__) || defined(__aarch64__)
-UPS_TILE_SIZES(5)
-UPS_TILE_SIZES(6)
-#endif
+#define UPS_TILES_OF_4(M) UPS_TILES_OF(M, 1) UPS_TILES_OF(M, 2) UPS_TILES_OF(M, 3) UPS_TILES_OF(M, 4)
 #if defined(__AVX512F__)
-UPS_TILE_SIZES(7)
-UPS_TILE_SIZES(8)
+#define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M) UPS_TILES_OF(M, 5) UPS_TILES_OF(M, 6) UPS_TILES_OF(M, 7) UPS_TILES_OF(M, 8)
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M) UPS_TILES_OF(M, 5) UPS_TILES_OF(M, 6)
+#else
+#define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M)
 #endif
 
-/* By rows - 1 and vectors - 1. */
-static void (*const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS])(const ups_tile_call *call) = {
-    UPS_TILE_NAMES(1), UPS_TILE_NAMES(2), UPS_TILE_NAMES(3), UPS_TILE_NAMES(4),
-#if defined(__AVX2__) || defined(__aarch64__)
-    UPS_TILE_NAMES(5), UPS_TILE_NAMES(6),
+#define UPS_TILE(rows, vectors)                                                                                        \
+    static void ups_tile_##rows##x##vectors(const ups_tile_call *call) {                                               \
+        ups_tile_run(false, rows, vectors, call);                                                                      \
+    }
+#define UPS_TILE_ENTRY(rows, vectors) [rows - 1][vectors - 1] = ups_tile_##rows##x##vectors,
+UPS_TILE_SIZES(UPS_TILE)
+
+typedef void ups_tile_function(const ups_tile_call *call);
+static ups_tile_function *const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] = {UPS_TILE_SIZES(UPS_TILE_ENTRY)};
+
+#ifdef __AVX512BF16__
+#define UPS_PAIR_TILE(rows, vectors)                                                                                   \
+    static void ups_pair_tile_##rows##x##vectors(const ups_tile_call *call) {                                          \
+        ups_tile_run(true, rows, vectors, call);                                                                       \
+    }
+#define UPS_PAIR_TILE_ENTRY(rows, vectors) [rows - 1][vectors - 1] = ups_pair_tile_##rows##x##vectors,
+UPS_TILE_SIZES(UPS_PAIR_TILE)
+static ups_tile_function *const ups_pair_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] = {UPS_TILE_SIZES(UPS_PAIR_TILE_ENTRY)};
+#undef UPS_PAIR_TILE
+#undef UPS_PAIR_TILE_ENTRY
 #endif
-#if defined(__AVX512F__)
-    UPS_TILE_NAMES(7), UPS_TILE_NAMES(8),
-#endif
-};
-#undef UPS_TILE_SIZE
+#undef UPS_TILES_OF
+#undef UPS_TILES_OF_4
 #undef UPS_TILE_SIZES
-#undef UPS_TILE_NAMES
+#undef UPS_TILE
+#undef UPS_TILE_ENTRY
 
 /* A product of matrices that lie in the cache: C (m, n) (+)= A (m, k) B (k, n), n a multiple of UPS_VECTOR. `panel`:
  * how far B's panels of UPS_TILE_COLUMNS columns lie apart; as much as they are wide, unless they were packed. */

@@ -618,7 +618,7 @@ static int perf(const char *only) {
 }
 
 static int not_run_here(const char *wanted) {
-    static const char *const known[] = {"amx", "avx512", "avx2", "baseline"};
+    static const char *const known[] = {"amx", "avx512_bf16", "avx512", "avx2", "baseline"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(wanted, known[i]) != 0) continue;
         printf("SKIPPED: kernels for %s do not run on this processor, or this kernel does not permit it\n", wanted);

@@ -1,6 +1,7 @@
 /* Configurations of runs: those in configs/ load; every kind of mistake is answered with the file, the line or key, and
  * what would be right. How YAML itself is checked is the business of base/'s tests; here it is the run's own schema. */
 #include "base/files.h"
+#include "base/system/cpu_features.h"
 #include "model/cpu/device.h"
 #include "tests/base/testing.h"
 #include "train/config/load.h"
@@ -218,7 +219,7 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
         {"tasks[0].patch=[4, 4, 4, 4]", {"tasks[0].patch", "4 numbers", "3"}},
         {"autoencoder.pairs_per_trajectory=3", {"autoencoder.batch_size", "16", "pairs_per_trajectory (3)"}},
         {"operator.pairs_per_trajectory=5", {"operator.batch_size", "multiple"}},
-        {"model.operator.heads=7", {"model.operator.heads", "7 heads", "384"}},
+        {"model.operator.heads=7", {"model: operator", "heads (7)", "384"}},
         {"model.decoder.heads=5", {"model.decoder.heads", "5 heads", "128"}},
         {"model: {encoder: {pooling: queries, width: 100}}\n", {"model.encoder.heads", "8 heads", "width = 100"}},
         {"model: {encoder: {depth: 1, width: 97}}\n", {"model.encoder.heads", "8 heads", "width = 97"}},
@@ -239,17 +240,22 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
 
 /* ---- precision -------------------------------------------------------------------------------------------------- */
 
-static void precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere(void **state) {
-    bool amx = strcmp(ups_cpu_instruction_set(), "amx") == 0;
-    char text[120];
-    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO), amx ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
+static void precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_elsewhere(void **state) {
+    const char *set = ups_cpu_instruction_set();
+    bool amx = strcmp(set, "amx") == 0, fast = amx || (strcmp(set, "avx512_bf16") == 0 && ups_multiplies_bf16_fast());
+    char text[160];
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO), fast ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
     assert_int_equal(ups_precision_resolve(UPS_PRECISION_F32), UPS_PRECISION_F32);
     assert_int_equal(ups_precision_resolve(UPS_PRECISION_BF16), UPS_PRECISION_BF16);
     ups_precision_explain(UPS_PRECISION_BF16, text, sizeof text);
-    assert_contains(text, amx ? "bf16 (AMX multiplies it" : "bf16 (there is no AMX to use here; f32 would be faster");
+    assert_contains(text, amx    ? "bf16 (AMX multiplies it"
+                          : fast ? "bf16 (AVX-512 multiplies it"
+                                 : "bf16 (nothing here multiplies bf16 faster; f32 would be faster");
+    ups_precision_explain(UPS_PRECISION_F32, text, sizeof text);
+    assert_contains(text, fast ? "would multiply bf16 faster" : "bf16 would be slower");
     ups_precision_explain(UPS_PRECISION_F16, text, sizeof text);
-    assert_contains(text,
-                    amx ? "float32; bf16 would be faster" : "fp16 (processors compute it in float32; f32 would be");
+    assert_contains(text, fast ? "fp16 (processors compute it in float32; bf16 would be faster"
+                               : "fp16 (processors compute it in float32; f32 would be");
     assert_int_equal(ups_precision_resolve(UPS_PRECISION_F16), UPS_PRECISION_F16);
     assert_int_equal(ups_precision_dtype(UPS_PRECISION_F16), UPS_F16);
     assert_true(ups_precision_is_slow(UPS_PRECISION_F16) && !ups_precision_is_slow(UPS_PRECISION_F32));
@@ -305,7 +311,7 @@ static void a_record_that_cannot_be_read_is_no_record(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere),
+        cmocka_unit_test(precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_elsewhere),
         cmocka_unit_test(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured),
         cmocka_unit_test(a_record_that_cannot_be_read_is_no_record),
         cmocka_unit_test(the_configurations_that_come_with_the_project_load),
