@@ -12,10 +12,11 @@
 
 /* ---- finding ---- */
 
-static bool has_file(const char *directory, const char *below) {
+static bool has_latents(const char *directory) {
     char *path = NULL;
-    if (asprintf(&path, "%s/%s", directory, below) < 0) return false;
-    bool there = ups_path_exists(path);
+    struct stat info;
+    if (asprintf(&path, "%s/" UPS_CACHE_LATENT, directory) < 0) return false;
+    bool there = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     free(path);
     return there;
 }
@@ -30,10 +31,6 @@ static bool says_it_is_ours(const char *directory) {
     json_decref(document);
     free(path);
     return ours;
-}
-
-static bool is_group(const char *directory) {
-    return has_file(directory, UPS_CACHE_LATENT "/zarr.json") || says_it_is_ours(directory);
 }
 
 static ups_status append(char ***list, int64_t *count, const char *path, ups_error *error) {
@@ -51,36 +48,53 @@ static int by_name(const FTSENT **a, const FTSENT **b) {
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-ups_status ups_cache_find(const char *directory, ups_found_paths *found, ups_error *error) {
+/* One step of the walk. */
+static ups_status visit(FTS *walk, FTSENT *entry, bool all, ups_found_paths *found, ups_error *error) {
+    bool top = entry->fts_level == FTS_ROOTLEVEL, is_directory = entry->fts_info == FTS_D;
+    bool unreadable = entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR;
+    if ((top || all) && unreadable) {
+        errno = entry->fts_errno;
+        return ups_fail_errno(error, "%s: cannot be read", entry->fts_path);
+    }
+    if (top && entry->fts_info == FTS_F)
+        return ups_fail(error, UPS_ERR_IO, "%s: is a file; a directory was expected", entry->fts_path);
+    if (entry->fts_info == FTS_DP) return UPS_OK;
+    if (!top && ups_partial_owner_of(entry->fts_name) != UPS_PARTIAL_NONE) {
+        fts_set(walk, entry, FTS_SKIP);
+        return append(&found->partial, &found->partial_count, entry->fts_path, error);
+    }
+    bool hidden = !top && entry->fts_name[0] == '.';
+    bool is_group = is_directory && !hidden && (has_latents(entry->fts_path) || says_it_is_ours(entry->fts_path));
+    if (is_directory && (hidden || (is_group && all))) fts_set(walk, entry, FTS_SKIP);
+    return is_group ? append(&found->path, &found->count, entry->fts_path, error) : UPS_OK;
+}
+
+static ups_status find(const char *directory, bool all, ups_found_paths *found, ups_error *error) {
     *found = (ups_found_paths){0};
     char *root = strdup(directory);
     if (!root) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
     char *paths[] = {root, NULL};
-    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_COMFOLLOW, by_name);
+    FTS *walk = fts_open(paths, FTS_NOCHDIR | (all ? FTS_LOGICAL : FTS_PHYSICAL | FTS_COMFOLLOW), by_name);
     ups_status status = walk ? UPS_OK : ups_fail_errno(error, "%s: cannot be read", root);
-    for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) {
-        bool top = entry->fts_level == FTS_ROOTLEVEL;
-        if (top && (entry->fts_info == FTS_NS || entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)) {
-            errno = entry->fts_errno;
-            status = ups_fail_errno(error, "%s: cannot be read", root);
-        } else if (top && entry->fts_info == FTS_F) {
-            status = ups_fail(error, UPS_ERR_IO, "%s: is a file; a directory was expected", root);
-        } else if (entry->fts_info == FTS_DP) {
-            continue;
-        } else if (!top && ups_partial_owner_of(entry->fts_name) != UPS_PARTIAL_NONE) {
-            status = append(&found->partial, &found->partial_count, entry->fts_path, error);
-            fts_set(walk, entry, FTS_SKIP);
-        } else if (entry->fts_info == FTS_D && !top && entry->fts_name[0] == '.') {
-            fts_set(walk, entry, FTS_SKIP);
-        } else if (entry->fts_info == FTS_D && is_group(entry->fts_path)) {
-            status = append(&found->path, &found->count, entry->fts_path, error);
-        }
-    }
+    for (FTSENT *entry; status == UPS_OK && (entry = fts_read(walk));) status = visit(walk, entry, all, found, error);
     if (walk) fts_close(walk);
+    if (status == UPS_OK && all && found->count == 0) {
+        status = ups_fail(error, UPS_ERR_FORMAT,
+                          "%s: no latent cache was found in it or in its directories (nothing holds an array `latent`)",
+                          root);
+    }
     free(root);
     if (status != UPS_OK) ups_found_paths_free(found);
     return status;
+}
+
+ups_status ups_cache_find(const char *directory, ups_found_paths *found, ups_error *error) {
+    return find(directory, false, found, error);
+}
+
+ups_status ups_cache_find_all(const char *directory, ups_found_paths *found, ups_error *error) {
+    return find(directory, true, found, error);
 }
 
 void ups_found_paths_free(ups_found_paths *found) {

@@ -14,10 +14,14 @@ typedef struct ups_found_paths {
     int64_t partial_count;
 } ups_found_paths;
 
-/* Every group at or below `directory`: what holds latent/zarr.json, or a zarr.json with attributes.ups. Symbolic links
- * are not followed; hidden directories and directories that cannot be read are passed over. None at all is no error;
- * UPS_ERR_IO when `directory` itself cannot be read. */
+/* Every group at or below `directory`: what holds a directory `latent`, whose document may be what is lost, or a
+ * zarr.json with attributes.ups. Hidden directories are passed over. Symbolic links are not followed, and directories
+ * that cannot be read are passed over. None at all is no error; UPS_ERR_IO when `directory` itself cannot be read. */
 ups_status ups_cache_find(const char *directory, ups_found_paths *found, ups_error *error);
+
+/* The same for who must not miss one: symbolic links are followed, what cannot be read is UPS_ERR_IO, and none at all
+ * UPS_ERR_FORMAT. Nothing within a group is looked at: temporary names there are not found. */
+ups_status ups_cache_find_all(const char *directory, ups_found_paths *found, ups_error *error);
 void ups_found_paths_free(ups_found_paths *found);
 
 typedef struct ups_directory_size {

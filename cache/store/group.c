@@ -3,7 +3,6 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "cache/store/document.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define MAX_DEPTH 2 /* cache / task / split */
 
 ups_status ups_cache_read_index(const ups_cache_group *group, int64_t shard, ups_chunk_place *places,
                                 ups_shard_facts *facts, ups_error *error) {
@@ -263,83 +260,4 @@ ups_status ups_cache_group_open(const char *directory, ups_cache_group **result,
     }
     *result = group;
     return UPS_OK;
-}
-
-void ups_cache_groups_free(char **paths, int64_t count) {
-    for (int64_t i = 0; i < count; i++) free(paths[i]);
-    free(paths);
-}
-
-/* A group of latents has the array `latent` in it; the cache's root and a task's directory do not. The array's document
- * may be what is lost. */
-static ups_status look_for_latents(const char *directory, bool *found, ups_error *error) {
-    char *path = NULL;
-    struct stat info;
-    if (asprintf(&path, "%s/%s", directory, UPS_CACHE_LATENT) < 0) {
-        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    }
-    ups_status status = UPS_OK;
-    *found = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    if (!*found && !ups_path_exists(path) && !ups_path_is_absent(path)) {
-        status = ups_fail_errno(error, "%s: cannot be looked into", directory);
-    }
-    free(path);
-    return status;
-}
-
-static ups_status find_below(const char *directory, int depth, char ***paths, int64_t *count, ups_error *error) {
-    bool is_group;
-    UPS_TRY(look_for_latents(directory, &is_group, error));
-    if (is_group) {
-        char **longer = realloc(*paths, (size_t)(*count + 1) * sizeof **paths);
-        char *copy = strdup(directory);
-        if (longer) *paths = longer;
-        if (!longer || !copy) {
-            free(copy);
-            return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-        }
-        (*paths)[(*count)++] = copy;
-        return UPS_OK;
-    }
-    if (depth == MAX_DEPTH) return UPS_OK;
-    struct dirent **entries;
-    int entry_count = scandir(directory, &entries, NULL, alphasort);
-    if (entry_count < 0) {
-        bool is_file = depth > 0 && ups_errno_is_absent(errno);
-        return is_file ? UPS_OK : ups_fail_errno(error, "%s: the directory cannot be read", directory);
-    }
-    ups_status status = UPS_OK;
-    for (int i = 0; i < entry_count; i++) {
-        char *below = NULL;
-        if (status == UPS_OK && entries[i]->d_name[0] != '.') {
-            status = asprintf(&below, "%s/%s", directory, entries[i]->d_name) < 0
-                         ? ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory)
-                         : find_below(below, depth + 1, paths, count, error);
-        }
-        free(below);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
-ups_status ups_cache_groups_find(const char *directory, char ***paths, int64_t *count, ups_error *error) {
-    *paths = NULL;
-    *count = 0;
-    char *trimmed = strdup(directory);
-    if (!trimmed) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory", directory);
-    for (size_t n = strlen(trimmed); n > 1 && trimmed[n - 1] == '/'; n--) trimmed[n - 1] = '\0';
-    ups_status status = find_below(trimmed, 0, paths, count, error);
-    if (status == UPS_OK && *count == 0) {
-        status = ups_fail(error, UPS_ERR_FORMAT,
-                          "%s: no latent cache was found in it or in its directories (nothing holds an array `latent`)",
-                          trimmed);
-    }
-    free(trimmed);
-    if (status != UPS_OK) {
-        ups_cache_groups_free(*paths, *count);
-        *paths = NULL;
-        *count = 0;
-    }
-    return status;
 }

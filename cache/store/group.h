@@ -51,9 +51,4 @@ bool ups_cache_is_exported(const ups_cache_group *group);
 ups_status ups_cache_read_statistics(const ups_cache_group *group, int64_t shard, ups_cache_statistics *rows,
                                      ups_error *error);
 
-/* Every group at or below `directory` (the directory itself, DIR/SPLIT, DIR/TASK/SPLIT), sorted by path; each path and
- * the list are freed by ups_cache_groups_free. UPS_ERR_FORMAT when there is none. */
-ups_status ups_cache_groups_find(const char *directory, char ***paths, int64_t *count, ups_error *error);
-void ups_cache_groups_free(char **paths, int64_t count);
-
 #endif

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/random.h"
 #include "base/system/threads.h"
+#include "cache/inspect/find.h"
 #include "cache/store/group.h"
 #include "cache/store/source.h"
 #include "train/cache_build/repair.h"
@@ -51,8 +52,7 @@ typedef struct attack {
     kept_tree tree, sibling;
     kept_group group[64];
     int groups;
-    char **path; /* (path_count) groups that were found, and what verify said of each */
-    int64_t path_count;
+    ups_found_paths found; /* groups, and what verify said of each */
     ups_verify_report report[64];
     ups_random stream;
     uint64_t draws;
@@ -289,10 +289,10 @@ static bool all_train(attack *a, bool keep, bool *wrong) {
 static int64_t examine(attack *a) {
     int64_t findings = 0;
     ups_error error;
-    must(ups_cache_groups_find(a->cache, &a->path, &a->path_count, &error), &error);
-    if (a->path_count < a->groups) findings++;
-    for (int64_t g = 0; g < a->path_count; g++) {
-        must(ups_cache_verify(a->path[g], a->pool, NULL, NULL, &a->report[g], &error), &error);
+    must(ups_cache_find_all(a->cache, &a->found, &error), &error);
+    if (a->found.count < a->groups) findings++;
+    for (int64_t g = 0; g < a->found.count; g++) {
+        must(ups_cache_verify(a->found.path[g], a->pool, NULL, NULL, &a->report[g], &error), &error);
         findings += a->report[g].finding_count;
     }
     return findings;
@@ -302,13 +302,13 @@ static int64_t examine(attack *a) {
 static void repair_all(attack *a, ups_error *failed) {
     ups_error error;
     failed->code = UPS_OK;
-    for (int64_t g = 0; g < a->path_count; g++) {
+    for (int64_t g = 0; g < a->found.count; g++) {
         ups_repair_report repaired = {0};
         if (a->report[g].finding_count == 0) {
             ups_verify_report_free(&a->report[g]);
             continue;
         }
-        if (ups_repair_group(&a->session, a->path[g], &a->report[g], a->pool, &repaired, &error) != UPS_OK) {
+        if (ups_repair_group(&a->session, a->found.path[g], &a->report[g], a->pool, &repaired, &error) != UPS_OK) {
             *failed = error;
         } else if (repaired.after.finding_count > 0) {
             ups_fail(failed, UPS_ERR_FORMAT, "still: %.900s", repaired.after.findings[0].message);
@@ -316,7 +316,7 @@ static void repair_all(attack *a, ups_error *failed) {
         ups_verify_report_free(&repaired.after);
         ups_verify_report_free(&a->report[g]);
     }
-    ups_cache_groups_free(a->path, a->path_count);
+    ups_found_paths_free(&a->found);
 }
 
 static int attack_once(attack *a) {

@@ -1,6 +1,7 @@
 /* `ups cache diff`: whether two caches hold the same latents, made by the same things, and where they part. */
 #include "base/progress.h"
 #include "cache/inspect/diff.h"
+#include "cache/inspect/find.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "train/metrics.h"
@@ -35,8 +36,7 @@ static const int64_t most_listed = 1000000, most_threads = 1024;
 
 typedef struct request {
     const char *directory[2];
-    char **group[2];
-    int64_t count[2];
+    ups_found_paths found[2];
     ups_diff_options options;
     json_t *result; /* array of pairs */
     bool json, differ;
@@ -175,8 +175,8 @@ static const char *tail_of(const char *path) {
 }
 
 static int64_t partner(const request *r, int side, const char *path) {
-    for (int64_t i = 0; i < r->count[side]; i++) {
-        if (strcmp(tail_of(r->group[side][i]), tail_of(path)) == 0) return i;
+    for (int64_t i = 0; i < r->found[side].count; i++) {
+        if (strcmp(tail_of(r->found[side].path[i]), tail_of(path)) == 0) return i;
     }
     return -1;
 }
@@ -191,16 +191,17 @@ static void tell_alone(request *r, int side, const char *path) {
 }
 
 static ups_status compare_all(request *r, ups_error *error) {
-    if (r->count[0] == 1 && r->count[1] == 1) return compare_pair(r, r->group[0][0], r->group[1][0], error);
-    for (int64_t i = 0; i < r->count[0]; i++) {
-        int64_t other = partner(r, 1, r->group[0][i]);
+    if (r->found[0].count == 1 && r->found[1].count == 1)
+        return compare_pair(r, r->found[0].path[0], r->found[1].path[0], error);
+    for (int64_t i = 0; i < r->found[0].count; i++) {
+        int64_t other = partner(r, 1, r->found[0].path[i]);
         if (other < 0)
-            tell_alone(r, 0, r->group[0][i]);
+            tell_alone(r, 0, r->found[0].path[i]);
         else
-            UPS_TRY(compare_pair(r, r->group[0][i], r->group[1][other], error));
+            UPS_TRY(compare_pair(r, r->found[0].path[i], r->found[1].path[other], error));
     }
-    for (int64_t i = 0; i < r->count[1]; i++) {
-        if (partner(r, 0, r->group[1][i]) < 0) tell_alone(r, 1, r->group[1][i]);
+    for (int64_t i = 0; i < r->found[1].count; i++) {
+        if (partner(r, 0, r->found[1].path[i]) < 0) tell_alone(r, 1, r->found[1].path[i]);
     }
     return UPS_OK;
 }
@@ -223,7 +224,7 @@ int ups_cmd_cache_diff(int argc, char **argv) {
     ups_status status = UPS_OK;
     for (int side = 0; side < 2 && status == UPS_OK; side++) {
         r.directory[side] = arguments.operands[side];
-        status = ups_cache_groups_find(r.directory[side], &r.group[side], &r.count[side], &error);
+        status = ups_cache_find_all(r.directory[side], &r.found[side], &error);
     }
     r.result = json_array();
     if (status == UPS_OK) status = compare_all(&r, &error);
@@ -233,7 +234,7 @@ int ups_cmd_cache_diff(int argc, char **argv) {
         json_decref(document);
     }
     json_decref(r.result);
-    for (int side = 0; side < 2; side++) ups_cache_groups_free(r.group[side], r.count[side]);
+    for (int side = 0; side < 2; side++) ups_found_paths_free(&r.found[side]);
     if (status == UPS_OK) return r.differ ? EXIT_DIFFERENT : UPS_EXIT_OK;
     int code = ups_command_fail(&arguments, &error);
     return code == UPS_EXIT_FAILURE ? EXIT_TROUBLE : code;

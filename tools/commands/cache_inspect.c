@@ -1,4 +1,5 @@
 /* `ups cache inspect`: what is in a cache, what it was made from, what it looks like. */
+#include "cache/inspect/find.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
@@ -382,29 +383,26 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
     wanted.directory = arguments.operands[0];
 
     ups_error error;
-    char **groups;
-    int64_t count;
-    if (ups_cache_groups_find(wanted.directory, &groups, &count, &error) != UPS_OK) {
-        return ups_command_fail(&arguments, &error);
-    }
+    ups_found_paths found;
+    if (ups_cache_find_all(wanted.directory, &found, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
     ups_status status;
     bool broken = false;
     json_t *result = NULL;
     if (!one) {
-        status = inspect_groups(&wanted, groups, count, arguments.json, &broken, &result, &error);
-    } else if (count > 1) {
+        status = inspect_groups(&wanted, found.path, found.count, arguments.json, &broken, &result, &error);
+    } else if (found.count > 1) {
         status =
             ups_fail(&error, UPS_ERR_ARGUMENT, "%s: holds %lld groups; --sample and --png look into one, such as %s",
-                     wanted.directory, (long long)count, groups[0]);
+                     wanted.directory, (long long)found.count, found.path[0]);
     } else {
-        status = inspect_sample(groups[0], wanted.sample < 0 ? 0 : wanted.sample, wanted.png, &result, &error);
-        if (status == UPS_OK && !arguments.json) print_sample(result, groups[0]);
+        status = inspect_sample(found.path[0], wanted.sample < 0 ? 0 : wanted.sample, wanted.png, &result, &error);
+        if (status == UPS_OK && !arguments.json) print_sample(result, found.path[0]);
     }
     if (status == UPS_OK && arguments.json) {
         ups_print_json(result, JSON_INDENT(2));
     }
     json_decref(result);
-    ups_cache_groups_free(groups, count);
+    ups_found_paths_free(&found);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     return broken ? UPS_EXIT_FAILURE : UPS_EXIT_OK;
 }

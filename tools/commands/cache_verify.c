@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "base/system/threads.h"
 #include "cache/build/leases.h"
+#include "cache/inspect/find.h"
 #include "cache/inspect/verify.h"
 #include "cache/store/group.h"
 #include "tools/command.h"
@@ -120,8 +121,8 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
  * anything is to be repaired. */
 static ups_status verify_all(verification *v, const char *operand, const char *const *overrides, size_t override_count,
                              bool repair, ups_error *error) {
-    char *config = NULL, *cache = NULL, **groups = NULL;
-    int64_t count = 0;
+    char *config = NULL, *cache = NULL;
+    ups_found_paths found = {0};
     struct stat info;
     bool is_config = stat(operand, &info) == 0 && S_ISREG(info.st_mode);
     ups_status status = UPS_OK;
@@ -131,9 +132,9 @@ static ups_status verify_all(verification *v, const char *operand, const char *c
         v->repairs = status == UPS_OK && repair;
         if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
     }
-    if (status == UPS_OK) status = ups_cache_groups_find(is_config && cache ? cache : operand, &groups, &count, error);
-    for (int64_t i = 0; i < count && status == UPS_OK; i++) status = verify_group(v, groups[i], error);
-    ups_cache_groups_free(groups, count);
+    if (status == UPS_OK) status = ups_cache_find_all(is_config && cache ? cache : operand, &found, error);
+    for (int64_t i = 0; i < found.count && status == UPS_OK; i++) status = verify_group(v, found.path[i], error);
+    ups_found_paths_free(&found);
     if (config) ups_session_close(&v->session);
     free(cache);
     free(config);
