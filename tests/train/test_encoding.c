@@ -214,7 +214,7 @@ static void exchange_value(float *value) {
     ups_error error;
     int64_t count = 0;
     ups_extent *extents = calloc((size_t)task->source->limits.extents, sizeof *extents);
-    ok(task->source->class->extents(task->source, task->samples[UPS_SPLIT_TRAIN][BAD_SAMPLE],
+    ok(task->source->class->extents(task->source, task->splits.samples[UPS_SPLIT_TRAIN][BAD_SAMPLE],
                                     (ups_frames){BAD_FRAME, 1}, extents, &count, &error),
        &error);
     float there;

@@ -116,11 +116,11 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
     direct_sums sums[UPS_FORECASTS] = {0};
     tiny_models *models = tiny_models_open(&run, task);
     float predicted[MOST_FRAMES * MOST_ELEMENTS], again[MOST_ELEMENTS], latents[LATENTS];
-    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
+    for (int64_t i = 0; i < t->splits.count[UPS_SPLIT_TEST]; i++) {
         ups_sample sample;
         ups_error error;
-        check(ups_source_describe(t->source, t->samples[UPS_SPLIT_TEST][i], &sample, &error), &error);
-        float *truth = tiny_truth(&run, task, t->samples[UPS_SPLIT_TEST][i]);
+        check(ups_source_describe(t->source, t->splits.samples[UPS_SPLIT_TEST][i], &sample, &error), &error);
+        float *truth = tiny_truth(&run, task, t->splits.samples[UPS_SPLIT_TEST][i]);
         int64_t steps = h->steps ? h->steps : evaluation->steps;
         for (int64_t start = 0; start + steps <= evaluation->steps; start += start_every) {
             if (h->steps == 0 && start > 0) break;
@@ -200,7 +200,7 @@ static void the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse(void **state) 
 static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
     const ups_task *t = &run.tasks->task[task];
     ups_rollout_request request = {
-        .samples = t->samples[UPS_SPLIT_TEST], .count = t->sample_count[UPS_SPLIT_TEST], .steps = steps};
+        .samples = t->splits.samples[UPS_SPLIT_TEST], .count = t->splits.count[UPS_SPLIT_TEST], .steps = steps};
     for (int a = 0; a < t->geometry.dims; a++) request.grid[a] = points;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){.points = 5, .states = 2});
     ups_rollouts rollouts;
@@ -220,7 +220,7 @@ static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
     assert_int_equal(rollouts.frames, 5);
     for (int64_t i = 0; i < rollouts.count; i++) {
         const ups_rollout *rollout = &rollouts.list[i];
-        float *truth = tiny_truth(&run, WAVE, t->samples[UPS_SPLIT_TEST][i]);
+        float *truth = tiny_truth(&run, WAVE, t->splits.samples[UPS_SPLIT_TEST][i]);
         predict(models, &rollout->sample, t->config->stride, truth, 16, 0, 4, predicted);
         for (int64_t k = 0; k < 5 * 16; k++) assert_near(rollout->prediction[k], predicted[k]);
         assert_memory_equal(rollout->truth, truth, 5 * 16 * sizeof(float));
@@ -266,7 +266,7 @@ static float poke_first_sample(float value) {
     const ups_task *t = &run.tasks->task[WAVE];
     float old;
     snprintf(path, sizeof path, "%s/wave.h5", run.directory);
-    hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][0], 3, 5}, one[3] = {1, 1, 1};
+    hsize_t start[3] = {(hsize_t)t->splits.samples[UPS_SPLIT_TEST][0], 3, 5}, one[3] = {1, 1, 1};
     hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
     hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, one, NULL);
     H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, one, NULL);
@@ -310,8 +310,8 @@ static void write_last_frames(const float *values, float *old) {
     hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
     hsize_t points = (hsize_t)ups_task_points(t), count[3] = {1, 1, points};
     hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &points, NULL);
-    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
-        hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
+    for (int64_t i = 0; i < t->splits.count[UPS_SPLIT_TEST]; i++) {
+        hsize_t start[3] = {(hsize_t)t->splits.samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
         H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
         if (old)
             assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old + i * (int64_t)points) >= 0);

@@ -83,14 +83,14 @@ static void every_sample_is_in_one_split_and_splits_are_in_order(void **state) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
     int seen[SAMPLES] = {0};
-    assert_int_equal(task->sample_count[UPS_SPLIT_TRAIN], 40);
-    assert_int_equal(task->sample_count[UPS_SPLIT_VALIDATION], 5);
-    assert_int_equal(task->sample_count[UPS_SPLIT_TEST], 5);
+    assert_int_equal(task->splits.count[UPS_SPLIT_TRAIN], 40);
+    assert_int_equal(task->splits.count[UPS_SPLIT_VALIDATION], 5);
+    assert_int_equal(task->splits.count[UPS_SPLIT_TEST], 5);
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        for (int64_t i = 0; i < task->sample_count[s]; i++) {
-            assert_in_range(task->samples[s][i], 0, SAMPLES - 1);
-            seen[task->samples[s][i]]++;
-            if (i > 0) assert_true(task->samples[s][i] > task->samples[s][i - 1]);
+        for (int64_t i = 0; i < task->splits.count[s]; i++) {
+            assert_in_range(task->splits.samples[s][i], 0, SAMPLES - 1);
+            seen[task->splits.samples[s][i]]++;
+            if (i > 0) assert_true(task->splits.samples[s][i] > task->splits.samples[s][i - 1]);
         }
     }
     for (int i = 0; i < SAMPLES; i++) assert_int_equal(seen[i], 1);
@@ -105,10 +105,10 @@ static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
     const ups_task *a = &alone.tasks->task[0], *b = &reseeded.tasks->task[0], *c = &second.tasks->task[1];
     const ups_task *d = &renamed.tasks->task[0];
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        size_t bytes = (size_t)a->sample_count[s] * sizeof(int64_t);
-        assert_memory_equal(a->samples[s], b->samples[s], bytes);
-        assert_memory_equal(a->samples[s], c->samples[s], bytes);
-        assert_memory_not_equal(a->samples[s], d->samples[s], bytes);
+        size_t bytes = (size_t)a->splits.count[s] * sizeof(int64_t);
+        assert_memory_equal(a->splits.samples[s], b->splits.samples[s], bytes);
+        assert_memory_equal(a->splits.samples[s], c->splits.samples[s], bytes);
+        assert_memory_not_equal(a->splits.samples[s], d->splits.samples[s], bytes);
     }
     close_tasks(&alone), close_tasks(&reseeded), close_tasks(&second), close_tasks(&renamed);
 }
@@ -121,21 +121,21 @@ static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one
         opened o = open_tasks(wave, override);
         const ups_task *task = &o.tasks->task[0];
         int64_t all = 0;
-        for (int s = 0; s < UPS_SPLIT_COUNT; s++) all += task->sample_count[s];
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) all += task->splits.count[s];
         assert_int_equal(all, count);
-        assert_true(task->sample_count[UPS_SPLIT_TRAIN] >= 1);
-        if (count > 2) assert_memory_equal(task->sample_count, expected[count - 1], sizeof expected[0]);
+        assert_true(task->splits.count[UPS_SPLIT_TRAIN] >= 1);
+        if (count > 2) assert_memory_equal(task->splits.count, expected[count - 1], sizeof expected[0]);
         close_tasks(&o);
     }
 }
 
 static void foreign_files_may_be_all_of_one_split(void **state) {
     opened o = open_tasks(wave, "data.split={train: 0, validation: 0, test: 1}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], SAMPLES);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TEST], SAMPLES);
     close_tasks(&o);
     o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], 0);
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TRAIN], 0);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
     ups_error error;
     assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_CONFIG);
     assert_contains(error.message, "task wave: its training split (data.split.train) holds no samples");
@@ -143,16 +143,16 @@ static void foreign_files_may_be_all_of_one_split(void **state) {
     generate("advection1d", "one.h5", 1, POINTS, FRAMES);
     const char *one = "  - name: wave\n    files: [one.h5]\n    patch: [4]\n";
     o = open_tasks(one, "data.split={train: 0, validation: 0, test: 1}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], 1);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TEST], 1);
     close_tasks(&o);
     o = open_tasks(one, "data.split={train: 0, validation: 1, test: 0}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], 1);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_VALIDATION], 1);
     close_tasks(&o);
 }
 
 static void splits_that_nobody_wants_are_empty(void **state) {
     opened o = open_tasks(wave, "data.split={train: 1, validation: 0, test: 0}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], SAMPLES);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TRAIN], SAMPLES);
     assert_int_equal(ups_task_held_out(&o.tasks->task[0]), UPS_SPLIT_VALIDATION);
     close_tasks(&o);
 }
@@ -171,14 +171,14 @@ static float *read_dataset(const char *file, const char *name, int64_t count) {
 /* Mean and deviation in two passes over the samples of the training split. */
 static void direct(const ups_task *task, const float *values, int64_t sample_values, double *mean, double *deviation) {
     double sum = 0, squares = 0;
-    int64_t count = task->sample_count[UPS_SPLIT_TRAIN] * sample_values;
-    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
-        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+    int64_t count = task->splits.count[UPS_SPLIT_TRAIN] * sample_values;
+    for (int64_t i = 0; i < task->splits.count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->splits.samples[UPS_SPLIT_TRAIN][i] * sample_values;
         for (int64_t k = 0; k < sample_values; k++) sum += (double)at[k];
     }
     *mean = sum / (double)count;
-    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
-        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+    for (int64_t i = 0; i < task->splits.count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->splits.samples[UPS_SPLIT_TRAIN][i] * sample_values;
         for (int64_t k = 0; k < sample_values; k++) squares += ((double)at[k] - *mean) * ((double)at[k] - *mean);
     }
     *deviation = sqrt(squares / (double)count);

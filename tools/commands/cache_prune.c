@@ -59,7 +59,7 @@ static bool is_stale(void *context, const char *directory, char reason[600]) {
         for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
             char *place = NULL;
             if (asprintf(&place, "%s/%s/%s", r->cache, task->name, ups_split_name((ups_split)s)) < 0) continue;
-            bool asked = task->sample_count[s] > 0 && same_place(place, directory);
+            bool asked = task->splits.count[s] > 0 && same_place(place, directory);
             free(place);
             if (!asked) continue;
             ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};

@@ -84,7 +84,7 @@ static ups_status find_grid(const ups_task *task, const rollout_request *request
 /* The trajectories' places in the split; free with free(). */
 static ups_status choose(const ups_task *task, ups_split split, const rollout_request *request, int64_t **ids,
                          int64_t *count, ups_error *error) {
-    const int64_t have = task->sample_count[split];
+    const int64_t have = task->splits.count[split];
     if (have == 0) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
                         ups_split_name(split));
@@ -186,7 +186,7 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     UPS_TRY(choose(task, split, request, &ids, &count, error));
     char *path = output_path(request->output, task->name, c->several);
     int64_t *samples = malloc((size_t)count * sizeof *samples);
-    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->samples[split][ids[i]];
+    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->splits.samples[split][ids[i]];
     ups_rollout_origin origin = {
         .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)

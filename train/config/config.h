@@ -34,9 +34,17 @@ typedef enum ups_data_residency {
     UPS_DATA_ENCODE
 } ups_data_residency;
 
+/* What is kept together when samples are split (train/data/splits.h). */
+typedef enum ups_split_by { UPS_SPLIT_BY_AUTO, UPS_SPLIT_BY_INDEX, UPS_SPLIT_BY_SAMPLE } ups_split_by;
+typedef enum ups_test_place { UPS_TEST_ANYWHERE, UPS_TEST_FIRST, UPS_TEST_LAST } ups_test_place;
+
 typedef struct ups_split_config {
-    double train, validation, test;
-} ups_split_config; /* fractions; test is what remains */
+    double train, validation;
+    char *test_share; /* as written: "0.1", "10%", "first 10%"; what it says stands in the next two */
+    double test;      /* shares; they sum up to 1 */
+    ups_test_place test_place;
+    ups_split_by by;
+} ups_split_config;
 
 /* How the strategy `difficulty` makes shares of validation losses: see train/data/task_sampling.h. */
 typedef struct ups_difficulty_config {
@@ -63,6 +71,8 @@ typedef struct ups_task_config {
     char *name;
     char **files; /* relative to data.root */
     unsigned file_count;
+    char **test_files; /* likewise: all of their samples are of the split `test` */
+    unsigned test_file_count;
     int64_t stride;      /* time stride of a step, in stored frames */
     int64_t max_samples; /* 0: all */
     double weight;       /* what its share is multiplied by; 0: 1 */

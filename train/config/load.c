@@ -22,6 +22,7 @@ static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
@@ -46,6 +47,30 @@ static const char *object_to_cache(const char *text) {
 
 static const char *object_to_core(const char *text) {
     return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
+}
+
+/* "0.1", "10%", "first 10%", "last 0.1". */
+static bool read_share(const char *text, double *share, ups_test_place *place) {
+    *place = strncmp(text, "first ", 6) == 0  ? UPS_TEST_FIRST
+             : strncmp(text, "last ", 5) == 0 ? UPS_TEST_LAST
+                                              : UPS_TEST_ANYWHERE;
+    if (*place != UPS_TEST_ANYWHERE) text = strchr(text, ' ') + 1;
+    char *end;
+    *share = strtod(text, &end);
+    if (end == text) return false;
+    if (*end == '%') {
+        *share /= 100;
+        end++;
+    }
+    return *end == '\0' && *share >= 0 && *share <= 1;
+}
+
+static const char *object_to_share(const char *text) {
+    double share;
+    ups_test_place place;
+    return read_share(text, &share, &place)
+               ? NULL
+               : "is no share between 0 and 1; 0.1, 10%, first 10% or last 10% were possible";
 }
 
 #define KEY(...) UPS_CONFIG_KEY(ups_run_config, __VA_ARGS__)
@@ -102,7 +127,13 @@ static const ups_config_key data_keys[] = {
     KEY(TEXT, "root", data.root, ".", 0, 0, "folder that the tasks' files lie in"),
     SUBSECTION("split", KEY(DOUBLE, "train", data.split.train, "0.8", 0, 1, "share of a task's samples trained on"),
                KEY(DOUBLE, "validation", data.split.validation, "0.1", 0, 1, "share that validation looks at"),
-               KEY(DOUBLE, "test", data.split.test, "0.1", 0, 1, "share kept for evaluation")),
+               KEY(TEXT, "test", data.split.test_share, "0.1", 0, 0,
+                   "share kept for evaluation, drawn at random: 0.1 or 10%; first 10% or last 10%: of each file",
+                   .objection = object_to_share),
+               KEY(CHOICE, "by", data.split.by, "auto", 0, 0,
+                   "what is split: sample (each by itself), index (sample i of all of a task's files together); auto: "
+                   "index where files hold equally many samples that begin alike",
+                   .choices = split_bys)),
     KEY(CHOICE, "io", data.io, "auto", 0, 0, "I/O engine; auto: io_uring, threads where it is refused",
         .choices = engines),
     KEY(INT32, "decode_threads", data.decode_threads, "0", 0, 4096, "threads that decode; 0: one a core"),
@@ -138,6 +169,9 @@ static const ups_config_key task_keys[] = {
     TASK_KEY(TEXT, "name", name, NULL, 1, 64, "what the task is called everywhere: letters, digits, _ and -"),
     TASK_KEY(TEXT, "files", files, NULL, 1, MANY, "its files, relative to data.root; * ? [ ] stand for many",
              LIST(ups_task_config, files, file_count, 1, 0)),
+    TASK_KEY(TEXT, "test_files", test_files, "[]", 1, MANY,
+             "further files, kept for evaluation whole; training and validation share out the others",
+             LIST(ups_task_config, test_files, test_file_count, 0, 0)),
     TASK_KEY(INT64, "stride", stride, "1", 1, MANY, "time stride of a step, in stored frames"),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
@@ -275,6 +309,8 @@ ups_status ups_run_config_load(const char *path, const char *const *overrides, s
                                ups_run_config **config, ups_error *error) {
     void *value = NULL;
     UPS_TRY(ups_config_load(path, &ups_run_schema, overrides, override_count, &value, error));
+    ups_run_config *made = value;
+    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
     ups_status status = ups_run_config_check(path, value, error);
     if (status != UPS_OK) {
         ups_run_config_free(value);

@@ -111,8 +111,8 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     const autoencoder *a = context;
     const ups_task *task = &a->tasks->task[index];
     entry->source = task->source;
-    entry->samples = task->samples[split];
-    entry->sample_count = task->sample_count[split];
+    entry->samples = task->splits.samples[split];
+    entry->sample_count = task->splits.count[split];
     entry->window = entry->stride = 1;
     return UPS_OK;
 }

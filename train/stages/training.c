@@ -148,7 +148,7 @@ static bool any_graph_is_partial(const training *t) {
 
 /* What loading the task's windows takes; without samples, nothing. */
 static bool find_load(const training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
-    if (t->tasks->task[task].sample_count[split] == 0) return false;
+    if (t->tasks->task[task].splits.count[split] == 0) return false;
     *load = t->stage->load(t->stage->context, task, split);
     load->kept = kept || load->limits.keep_decoded;
     return true;
@@ -180,7 +180,7 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
     ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
     for (int task = 0; task < t->tasks->count; task++) {
         for (int s = 0; s < 2; s++) {
-            uint64_t samples = (uint64_t)t->tasks->task[task].sample_count[splits[s]];
+            uint64_t samples = (uint64_t)t->tasks->task[task].splits.count[splits[s]];
             if (samples == 0) continue;
             ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
             bool encoded = load.limits.keep_decoded;
@@ -434,7 +434,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
     for (int task = 0; task < t->tasks->count; task++) {
         const ups_task *of = &t->tasks->task[task];
         ups_loader_task entry = {.name = of->name, .weight = of->config->weight};
-        if (of->sample_count[split] == 0) continue;
+        if (of->splits.count[split] == 0) continue;
         UPS_TRY(t->stage->find_samples(t->stage->context, task, split, &entry, error));
         if (entry.sample_count == 0 && split != UPS_SPLIT_TRAIN) continue;
         list->task_of[list->count] = task;
