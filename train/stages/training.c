@@ -201,6 +201,18 @@ typedef struct plan_request {
     const ups_stage_request *request;
 } plan_request;
 
+/* What the graphs take, for a training `t` that the caller ends. */
+static ups_status measure_graphs(training *t, const ups_stage_description *stage, const ups_stage_request *request,
+                                 int64_t batch, ups_plan_memory *memory, ups_error *error) {
+    UPS_TRY(begin(t, stage, request, batch, error));
+    const ups_graph **graphs = list_graphs(t);
+    ups_status status = graphs
+                            ? ups_step_measure_together(graphs, t->graph_count, request->session->device, memory, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(graphs);
+    return status;
+}
+
 /* What activations would take if none was computed again. */
 static ups_status measure_without_checkpointing(const plan_request *wanted, int64_t batch, size_t *activations,
                                                 ups_error *error) {
@@ -209,15 +221,9 @@ static ups_status measure_without_checkpointing(const plan_request *wanted, int6
     training_config.checkpointing = UPS_CHECKPOINTING_NONE;
     stage.training = &training_config;
     training t;
-    ups_status status = begin(&t, &stage, wanted->request, batch, error);
-    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
-    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory = {0};
-    if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
-    }
+    ups_status status = measure_graphs(&t, &stage, wanted->request, batch, &memory, error);
     *activations = memory.activations;
-    free(graphs);
     end(&t);
     return status;
 }
@@ -226,13 +232,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
     const plan_request *wanted = context;
     training t;
     *plan = (ups_stage_plan){.batch_size = batch};
-    ups_status status = begin(&t, wanted->stage, wanted->request, batch, error);
-    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
-    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory;
-    if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
-    }
+    ups_status status = measure_graphs(&t, wanted->stage, wanted->request, batch, &memory, error);
     if (status == UPS_OK) {
         plan->activations = plan->activations_without_checkpointing = memory.activations;
         plan->inputs = memory.inputs;
@@ -248,7 +249,6 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
                                 plan->loader,     plan->validation, plan->resident,    plan->encoders};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
     }
-    free(graphs);
     end(&t);
     return status;
 }
