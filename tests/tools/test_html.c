@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 static void text_is_escaped_and_markup_is_not(void **state) {
-    (void)state;
     ups_html html = {0};
     ups_html_markup(&html, "<b>%d</b>", 7);
     ups_html_text(&html, "<script>alert(\"x\" & 'y')</script>");
@@ -23,7 +22,6 @@ static void text_is_escaped_and_markup_is_not(void **state) {
 }
 
 static void what_is_no_utf8_or_a_control_character_is_replaced(void **state) {
-    (void)state;
     static const struct {
         const char *in, *out;
     } cases[] = {
@@ -43,7 +41,6 @@ static void what_is_no_utf8_or_a_control_character_is_replaced(void **state) {
 }
 
 static void numbers_that_are_not_finite_become_a_dash(void **state) {
-    (void)state;
     ups_html html = {0};
     ups_html_number(&html, 3, 1.23456);
     ups_html_number(&html, 3, NAN);
@@ -53,7 +50,6 @@ static void numbers_that_are_not_finite_become_a_dash(void **state) {
 }
 
 static void an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed(void **state) {
-    (void)state;
     const char *svg = "<?xml version=\"1.0\"?>\n<svg width=\"9pt\" viewBox=\"0 0 9 5\">"
                       "<g id=\"a\"/><use xlink:href=\"#a\" x=\"1\"/><path clip-path=\"url(#a)\" d=\"M 0 1 Z\"/></svg>";
     ups_html html = {0};
@@ -82,7 +78,6 @@ static int occurrences(const char *text, const char *what) {
 }
 
 static void outliers_are_found_and_the_farthest_are_named(void **state) {
-    (void)state;
     enum { COUNT = 200, FAR = 12 };
     double values[COUNT];
     for (int i = 0; i < COUNT; i++) values[i] = 4 + 0.01 * sin(i);
@@ -102,7 +97,6 @@ static void outliers_are_found_and_the_farthest_are_named(void **state) {
 }
 
 static void charts_of_any_values_hold_only_finite_numbers(void **state) {
-    (void)state;
     const double nothing[3] = {NAN, NAN, NAN}, same[3] = {5, 5, 5}, huge[3] = {-1e300, 0, 1e300}, one[1] = {2};
     const int64_t empty[4] = {0}, single[4] = {0, 9, 0, 0};
     const ups_chart_band flat = {1, 1, 1, 0};
@@ -123,7 +117,6 @@ static void charts_of_any_values_hold_only_finite_numbers(void **state) {
 }
 
 static void bars_are_as_high_as_their_share(void **state) {
-    (void)state;
     const int64_t counts[4] = {1, 10, 100, 0};
     ups_html html = {0};
     ups_chart_histogram(&html, counts, 4, 0, 4, "x", "d");
@@ -146,7 +139,6 @@ static void bars_are_as_high_as_their_share(void **state) {
 }
 
 static void an_embedded_figure_is_escaped_and_holds_its_field(void **state) {
-    (void)state;
     const float value = 1;
     const ups_field field = {.values = &value, .rows = 1, .columns = 1};
     const ups_plot plot = {.area = {60, 20, 50, 50}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
@@ -163,7 +155,6 @@ static void an_embedded_figure_is_escaped_and_holds_its_field(void **state) {
 }
 
 static void a_page_without_memory_is_not_published(void **state) {
-    (void)state;
     ups_error error;
     ups_html html = {.failure = "no memory"};
     assert_int_equal(ups_html_publish(&html, "/tmp/ups-no-such-page.html", &error), UPS_ERR_MEMORY);

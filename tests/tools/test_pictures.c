@@ -15,14 +15,12 @@ static char directory[] = "/tmp/ups-pictures-XXXXXX";
 static char path[64];
 
 static int make_directory(void **state) {
-    (void)state;
     if (!mkdtemp(directory)) return -1;
     snprintf(path, sizeof(path), "%s/picture.png", directory);
     return 0;
 }
 
 static int remove_directory(void **state) {
-    (void)state;
     unlink(path);
     return rmdir(directory); /* fails when something half-written was left behind */
 }
@@ -70,7 +68,6 @@ static ups_colour sequential(double share) {
 }
 
 static void a_published_figure_reads_back_pixel_by_pixel(void **state) {
-    (void)state;
     ups_figure figure;
     begin(&figure, 40, 30);
     ups_figure_colour(&figure, (ups_colour){10, 200, 30});
@@ -90,7 +87,6 @@ static void a_published_figure_reads_back_pixel_by_pixel(void **state) {
 }
 
 static void a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned(void **state) {
-    (void)state;
     const float values[6] = {0, 1, 2, 4, 6, 8}; /* two rows of three */
     const ups_field field = {.values = values, .rows = 2, .columns = 3, .row_stride = 3, .column_stride = 1};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -114,7 +110,6 @@ static void a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned(
 }
 
 static void a_field_follows_strides_and_what_is_subtracted(void **state) {
-    (void)state;
     float values[12], minus[12]; /* (row, column, channel): channel 1 of three */
     for (int i = 0; i < 12; i++) {
         values[i] = i % 3 == 1 ? (float)(i / 3 + 10) : 99.0f;
@@ -135,7 +130,6 @@ static void a_field_follows_strides_and_what_is_subtracted(void **state) {
 }
 
 static void values_finer_than_pixels_are_averaged(void **state) {
-    (void)state;
     enum { N = 64 * UPS_FIGURE_DENSITY };
     float *values = malloc(sizeof(float) * N * N);
     assert_non_null(values);
@@ -155,7 +149,6 @@ static void values_finer_than_pixels_are_averaged(void **state) {
 }
 
 static void missing_values_are_grey_and_do_not_spoil_the_scale(void **state) {
-    (void)state;
     const float values[4] = {0, NAN, INFINITY, 1};
     const ups_field field = {.values = values, .rows = 1, .columns = 4, .row_stride = 4, .column_stride = 1};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -175,7 +168,6 @@ static void missing_values_are_grey_and_do_not_spoil_the_scale(void **state) {
 }
 
 static void a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by(void **state) {
-    (void)state;
     const float nothing[2] = {NAN, INFINITY}, one[2] = {3, 3}, errors[2] = {-1, 3};
     ups_field field = {.values = nothing, .rows = 1, .columns = 2, .column_stride = 1};
     ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -193,7 +185,6 @@ static double lightness(ups_colour c) {
 }
 
 static void the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_ways(void **state) {
-    (void)state;
     for (int i = 1; i <= 100; i++) {
         const float before = (float)(i - 1) / 100, now = (float)i / 100;
         assert_true(lightness(ups_colour_of(UPS_COLOURS_SEQUENTIAL, now)) >
@@ -206,7 +197,6 @@ static void the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_
 }
 
 static void ticks_are_round_numbers_inside_the_axis(void **state) {
-    (void)state;
     double ticks[UPS_PLOT_TICKS];
     int count = ups_plot_ticks(&(ups_axis){.low = -0.13, .high = 1.07}, 5, ticks);
     const double expected[] = {0, 0.5, 1.0};
@@ -223,7 +213,6 @@ static void ticks_are_round_numbers_inside_the_axis(void **state) {
 }
 
 static void a_line_goes_through_its_points_and_leaves_a_gap_at_nan(void **state) {
-    (void)state;
     const double x[6] = {0, 1, 2, 3, 4, 5};
     const float y[6] = {0, 0, NAN, 0, 0, 0};
     const ups_plot plot = {
@@ -242,7 +231,6 @@ static void a_line_goes_through_its_points_and_leaves_a_gap_at_nan(void **state)
 }
 
 static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
-    (void)state;
     static const char *const texts[] = {"plain", "\xc3\xa9\xe2\x82\xac \xf0\x9f\x8c\x8a and on and on and on",
                                         "\xff\xfe\xc0", "\033[2J\r\n", "<&>\"'"};
     const ups_text_style style = {.size = 12, .room = 60};
@@ -270,7 +258,6 @@ static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
 }
 
 static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero(void **state) {
-    (void)state;
     const float truth[4] = {-8, 0, 4, 4}, prediction[4] = {0, 0, 4, 8}; /* (y, x), row 0 at the bottom */
     const ups_comparison_row row = {.prediction = prediction, .truth = truth};
     const ups_comparison comparison = {.title = "t",
@@ -299,7 +286,6 @@ static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_a
 }
 
 static void profiles_and_latents_are_whole_pictures(void **state) {
-    (void)state;
     enum { T = 12, X = 48 };
     float truth[T * X], prediction[T * X];
     double x[X];
@@ -340,7 +326,6 @@ static void profiles_and_latents_are_whole_pictures(void **state) {
 }
 
 static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path(void **state) {
-    (void)state;
     ups_error error = {0};
     ups_figure figure;
     begin(&figure, 10, 10);

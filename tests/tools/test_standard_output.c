@@ -40,7 +40,6 @@ static void print(int before, const char *text, char *got, size_t room) {
 }
 
 static void colours_and_characters_pass_wherever_a_piece_ends(void **state) {
-    (void)state;
     const char *text = "\033[31mred\033[0m \xe2\x80\xa6 \xf0\x9f\x8d\x8f end";
     char got[1000];
     for (int before = 200; before < 300; before++) {
@@ -50,7 +49,6 @@ static void colours_and_characters_pass_wherever_a_piece_ends(void **state) {
 }
 
 static void other_sequences_are_escaped_wherever_a_piece_ends(void **state) {
-    (void)state;
     char got[1000];
     for (int before = 240; before < 270; before++) {
         print(before, "\033[2J\033[35m\033[3", got, sizeof got);

@@ -2,7 +2,7 @@
  * and formulas of the test's own. */
 #include "base/progress.h"
 #include "model/parameters/safetensors.h"
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 #include "tiny_models.h"
 #include "train/data/origin.h"
 #include "train/evaluation/evaluate.h"
@@ -27,25 +27,19 @@ static int close_run(void **state) {
     return 0;
 }
 
-static void check(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 static ups_surrogate *open_surrogate(int task, ups_surrogate_sizes sizes) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
-    check(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
+    ok(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &failure));
     ups_surrogate_files_free(&files);
     return surrogate;
 }
 
 static ups_task_evaluation evaluate(int task) {
     ups_task_evaluation evaluation;
-    ups_error error;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){0});
-    check(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &error), &error);
+    ok(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &failure));
     ups_surrogate_close(surrogate);
     return evaluation;
 }
@@ -118,8 +112,7 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
     float predicted[MOST_FRAMES * MOST_ELEMENTS], again[MOST_ELEMENTS], latents[LATENTS];
     for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
         ups_sample sample;
-        ups_error error;
-        check(ups_source_describe(t->source, t->samples[UPS_SPLIT_TEST][i], &sample, &error), &error);
+        ok(ups_source_describe(t->source, t->samples[UPS_SPLIT_TEST][i], &sample, &failure));
         float *truth = tiny_truth(&run, task, t->samples[UPS_SPLIT_TEST][i]);
         int64_t steps = h->steps ? h->steps : evaluation->steps;
         for (int64_t start = 0; start + steps <= evaluation->steps; start += start_every) {
@@ -204,8 +197,7 @@ static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
     for (int a = 0; a < t->geometry.dims; a++) request.grid[a] = points;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){.points = 5, .states = 2});
     ups_rollouts rollouts;
-    ups_error error;
-    check(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &error), &error);
+    ok(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &failure));
     ups_surrogate_close(surrogate);
     return rollouts;
 }
@@ -283,10 +275,8 @@ static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configu
     float old = poke_first_sample(NAN);
     ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_sizes){0});
     ups_task_evaluation evaluation;
-    ups_error error;
-    assert_int_equal(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &error),
-                     UPS_ERR_NUMERIC);
-    assert_contains(error.message, "wave");
+    refused(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &failure),
+            UPS_ERR_NUMERIC, "wave");
     ups_surrogate_close(surrogate);
     run.config->data.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
     evaluation = evaluate(WAVE);
@@ -344,9 +334,7 @@ static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and
 
 static void expect_refusal(const char *checkpoint, ups_status expected, const char *part) {
     ups_surrogate_files files;
-    ups_error error;
-    assert_int_equal(ups_surrogate_find(run.config, checkpoint, &files, &error), expected);
-    assert_contains(error.message, part);
+    refused(ups_surrogate_find(run.config, checkpoint, &files, &failure), expected, part);
     assert_null(files.op);
 }
 
@@ -374,36 +362,33 @@ static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void 
 static void tell_origin(const char *model, const char *key, const char *text) {
     char path[300];
     ups_safetensors *file;
-    ups_error error;
     snprintf(path, sizeof path, "%s/%s", run.directory, model);
-    check(ups_safetensors_open(path, &file, &error), &error);
+    ok(ups_safetensors_open(path, &file, &failure));
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     if (key) ups_safetensors_writer_metadata(writer, key, text);
     for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
         const ups_safetensor *t = ups_safetensors_get(file, i);
         ups_safetensors_writer_declare(writer, t->name, t->dtype, t->rank, t->size);
     }
-    check(ups_safetensors_writer_begin(writer, path, &error), &error);
+    ok(ups_safetensors_writer_begin(writer, path, &failure));
     for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
         const ups_safetensor *t = ups_safetensors_get(file, i);
         void *bytes = malloc(t->bytes);
-        check(ups_safetensors_read(file, t, bytes, &error), &error);
-        check(ups_safetensors_writer_append(writer, bytes, t->bytes, &error), &error);
+        ok(ups_safetensors_read(file, t, bytes, &failure));
+        ok(ups_safetensors_writer_append(writer, bytes, t->bytes, &failure));
         free(bytes);
     }
-    check(ups_safetensors_writer_commit(writer, &error), &error);
+    ok(ups_safetensors_writer_commit(writer, &failure));
     ups_safetensors_close(file);
 }
 
 static void expect_stale(const char *part) {
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
-    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
-                                        &surrogate, &error),
-                     UPS_ERR_STALE);
-    assert_contains(error.message, part);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+                               &failure),
+            UPS_ERR_STALE, part);
     ups_surrogate_files_free(&files);
 }
 
@@ -429,8 +414,7 @@ static void models_that_tell_of_another_origin_are_refused_naming_what_differs(v
 
 static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **state) {
     ups_surrogate_files files;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     json_t *origin = ups_origin_operator(run.config, run.tasks, files.autoencoder_hash);
     const char *key;
     json_t *text;
@@ -455,7 +439,6 @@ static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **st
 static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
     char directory[300], path[330], model[300];
     ups_surrogate_files files;
-    ups_error error;
     snprintf(directory, sizeof directory, "%s/steps", run.directory);
     assert_int_equal(mkdir(directory, 0700), 0);
     snprintf(path, sizeof path, "%s/step-00000007.safetensors", directory);
@@ -464,7 +447,7 @@ static void a_training_checkpoint_is_found_through_its_latest_json(void **state)
     snprintf(path, sizeof path, "%s/latest.json", directory);
     write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
                      "\"file\": \"step-00000007.safetensors\"}\n");
-    check(ups_surrogate_find(run.config, directory, &files, &error), &error);
+    ok(ups_surrogate_find(run.config, directory, &files, &failure));
     assert_contains(files.op, "/steps/step-00000007.safetensors");
     assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
     ups_surrogate_files_free(&files);
@@ -476,14 +459,12 @@ static void a_training_checkpoint_is_found_through_its_latest_json(void **state)
 static void a_model_of_another_configuration_is_refused_naming_the_tensor(void **state) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     int64_t hidden = run.config->model.core.hidden;
     run.config->model.core.hidden = 24;
-    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
-                                        &surrogate, &error),
-                     UPS_ERR_FORMAT);
-    assert_contains(error.message, "operator.");
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+                               &failure),
+            UPS_ERR_FORMAT, "operator.");
     run.config->model.core.hidden = hidden;
     ups_surrogate_files_free(&files);
 }

@@ -1,32 +1,26 @@
 /* metrics.jsonl: one object a line, readable at any moment; a resumed run drops what it will do again and nothing
  * else. */
 #include "base/files.h"
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 #include "train/metrics.h"
 
 #include <math.h>
 
 #define LINE(stage, step) "{\"stage\":\"" stage "\",\"step\":" #step ",\"loss\":1}\n"
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 /* Opens a file of `text` as a run of stage `operator` that resumes at `step`, writes one line, and compares. */
 static void check(const char *text, int64_t step, const char *expected) {
     ups_metrics *metrics;
-    ups_error error;
     const char *path = scratch("metrics.jsonl");
     if (text)
         write_text(path, text);
     else
         unlink(path);
-    ok(ups_metrics_open(path, "operator", step, &metrics, &error), &error);
-    ok(ups_metrics_write(metrics, json_pack("{s:s, s:i, s:i}", "stage", "operator", "step", 100, "loss", 2), &error),
-       &error);
+    ok(ups_metrics_open(path, "operator", step, &metrics, &failure));
+    ok(ups_metrics_write(metrics, json_pack("{s:s, s:i, s:i}", "stage", "operator", "step", 100, "loss", 2), &failure));
     char *found;
     size_t length;
-    ok(ups_read_file(path, 1 << 20, &found, &length, &error), &error); /* before it is closed */
+    ok(ups_read_file(path, 1 << 20, &found, &length, &failure)); /* before it is closed */
     char *whole = NULL;
     assert_true(asprintf(&whole, "%s%s", expected, "{\"stage\":\"operator\",\"step\":100,\"loss\":2}\n") > 0);
     assert_string_equal(found, whole);
@@ -76,9 +70,8 @@ static void numbers_that_are_not_finite_are_written_as_null(void **state) {
 
 static void a_place_where_nothing_can_be_written_is_named(void **state) {
     ups_metrics *metrics = NULL;
-    ups_error error;
-    assert_int_equal(ups_metrics_open(scratch("nowhere/metrics.jsonl"), "operator", 0, &metrics, &error), UPS_ERR_IO);
-    assert_contains(error.message, "nowhere/metrics.jsonl");
+    refused(ups_metrics_open(scratch("nowhere/metrics.jsonl"), "operator", 0, &metrics, &failure), UPS_ERR_IO,
+            "nowhere/metrics.jsonl");
     assert_null(metrics);
 }
 

@@ -2,7 +2,7 @@
  * arXiv 1711.05101). */
 #include "base/half.h"
 #include "base/random.h"
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 #include "tests/model/on_device.h"
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
@@ -21,22 +21,17 @@ typedef struct trained {
     ups_optimizer *optimizer;
 } trained;
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
     trained t = {.parameters = ups_parameters_create()};
-    ups_error error;
-    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &error), &error);
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
     for (int i = 0; i < TENSORS; i++) {
         char name[] = "tensor0";
         name[6] += (char)i;
         ups_parameters_add(t.parameters, name, 1, &sizes[i],
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = undecayed[i]});
     }
-    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &error), &error);
-    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
     return t;
 }
 
@@ -83,12 +78,11 @@ static float *flat(const trained *t, const float *buffer) {
 
 /* One step, read at once. */
 static ups_update step_now(const trained *t, int64_t step) {
-    ups_error error;
     ups_update update;
     ups_update_input input = {.step = step, .share = 1};
-    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &error), &error);
-    ok(ups_optimizer_step(t->optimizer, &error), &error);
-    ok(ups_optimizer_result(t->optimizer, &update, &error), &error);
+    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &failure));
+    ok(ups_optimizer_step(t->optimizer, &failure));
+    ok(ups_optimizer_result(t->optimizer, &update, &failure));
     return update;
 }
 
@@ -238,9 +232,8 @@ static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later
 
 static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped(void **state) {
     trained t = begin(&usual, UPS_F32), plain = begin(&usual, UPS_F32);
-    ups_error error;
     size_t bytes = (size_t)elements(&t) * sizeof(float);
-    ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &failure));
     const bool overflows[STEPS] = {false, true, false, false, true, false, false};
     const float scales[STEPS + 1] = {8, 8, 4, 4, 8, 4, 4, 8};
     int64_t taken = 0;
@@ -259,7 +252,7 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
     for (int64_t step = 0; step < STEPS; step++) {
         if (overflows[step]) continue;
         ups_update_state fixed = {.loss_scale = 1, .skipped = step - taken++};
-        ok(ups_optimizer_restore(plain.optimizer, &fixed, &error), &error);
+        ok(ups_optimizer_restore(plain.optimizer, &fixed, &failure));
         put_gradients(&plain, step, 0.1f);
         step_now(&plain, step);
     }
@@ -273,10 +266,9 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
 
 static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) {
     trained t = begin(&usual, UPS_F16), bf16 = begin(&usual, UPS_BF16);
-    ups_error error;
     assert_true(ups_optimizer_scales_losses(t.optimizer) && !ups_optimizer_scales_losses(bf16.optimizer));
     assert_true(ups_optimizer_state(t.optimizer).loss_scale == UPS_LOSS_SCALE_FIRST);
-    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &failure));
     for (int64_t step = 0; step < 3; step++) {
         put_gradients(&t, step, 1);
         assert_true(step_now(&t, step).state.loss_scale == UPS_LOSS_SCALE_MAXIMUM);
@@ -287,8 +279,7 @@ static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) 
 
 static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **state) {
     trained t = begin(&usual, UPS_F32);
-    ups_error error;
-    ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &failure));
     for (int64_t step = 0; step < 2; step++) {
         put_gradients(&t, step, 1);
         put_gradient(&t, 0, 0, NAN);

@@ -2,7 +2,7 @@
  * what would be right. How YAML itself is checked is the business of base/'s tests; here it is the run's own schema. */
 #include "base/files.h"
 #include "model/cpu/device.h"
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 #include "train/config/load.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
@@ -17,10 +17,9 @@ static const char minimal[] = "tasks:\n"
 
 static ups_run_config *load(const char *text, const char *override) {
     ups_run_config *config = NULL;
-    ups_error error;
     write_text(scratch("run.yaml"), text);
-    if (ups_run_config_load(scratch("run.yaml"), &override, override ? 1 : 0, &config, &error) != UPS_OK) {
-        fail_msg("%s", error.message);
+    if (ups_run_config_load(scratch("run.yaml"), &override, override ? 1 : 0, &config, &failure) != UPS_OK) {
+        fail_msg("%s", failure.message);
     }
     return config;
 }
@@ -30,9 +29,8 @@ static void the_configurations_that_come_with_the_project_load(void **state) {
     for (int i = 0; i < 3; i++) {
         char path[500];
         ups_run_config *config = NULL;
-        ups_error error;
         snprintf(path, sizeof path, "%s/%s.yaml", UPS_CONFIGS, names[i]);
-        if (ups_run_config_load(path, NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+        ok(ups_run_config_load(path, NULL, 0, &config, &failure));
         assert_int_equal(config->task_count, 2);
         ups_run_config_free(config);
     }
@@ -72,10 +70,9 @@ static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **stat
 static void what_is_printed_loads_to_the_same(void **state) {
     ups_run_config *config = load(minimal, "operator.losses.rollout={weight: 0.5, every: 2, from: 7}");
     char *text = NULL, *again = NULL;
-    ups_error error;
-    assert_int_equal(ups_config_print(&ups_run_schema, config, &text, &error), UPS_OK);
+    ok(ups_config_print(&ups_run_schema, config, &text, &failure));
     ups_run_config *second = load(text, NULL);
-    assert_int_equal(ups_config_print(&ups_run_schema, second, &again, &error), UPS_OK);
+    ok(ups_config_print(&ups_run_schema, second, &again, &failure));
     assert_string_equal(text, again);
     assert_int_equal(second->op.training.losses[UPS_OPERATOR_ROLLOUT].from, 7);
     free(text);
@@ -96,15 +93,14 @@ static void told(const mistake *m) {
     bool override = !strchr(m->text, '\n');
     const char *overrides[] = {m->text};
     ups_run_config *config = NULL;
-    ups_error error = {.message = ""};
     snprintf(text, sizeof text, "%s%s", minimal, override ? "" : m->text);
     write_text(scratch("run.yaml"), text);
-    ups_status status = ups_run_config_load(scratch("run.yaml"), overrides, override ? 1 : 0, &config, &error);
+    ups_status status = ups_run_config_load(scratch("run.yaml"), overrides, override ? 1 : 0, &config, &failure);
     if (status != UPS_ERR_CONFIG) fail_msg("'%s' was answered with %s", m->text, ups_status_name(status));
     assert_null(config);
-    for (int i = 0; i < 3 && m->parts[i]; i++) assert_contains(error.message, m->parts[i]);
-    bool names_place = strstr(error.message, "run.yaml") || (override && strstr(error.message, "--set"));
-    if (!names_place) fail_msg("\"%s\" does not say where", error.message);
+    for (int i = 0; i < 3 && m->parts[i]; i++) assert_contains(failure.message, m->parts[i]);
+    bool names_place = strstr(failure.message, "run.yaml") || (override && strstr(failure.message, "--set"));
+    if (!names_place) fail_msg("\"%s\" does not say where", failure.message);
 }
 
 static void all_told(const mistake *list, size_t count) {
@@ -132,8 +128,7 @@ static void a_removed_key_may_say_what_happens_anyway(void **state) {
     snprintf(text, sizeof text, "%scache:\n  fill: false\n", minimal);
     write_text(scratch("run.yaml"), text);
     ups_run_config *config = NULL;
-    ups_error error;
-    if (ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+    ok(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &failure));
     ups_run_config_free(config);
 }
 
@@ -189,12 +184,9 @@ static void values_out_of_range_are_told_the_range(void **state) {
 /* As `told`, for whole documents. */
 static void document_told(const char *text, const char *part, const char *other) {
     ups_run_config *config = NULL;
-    ups_error error = {.message = ""};
     write_text(scratch("run.yaml"), text);
-    assert_int_equal(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error), UPS_ERR_CONFIG);
-    assert_contains(error.message, "run.yaml");
-    assert_contains(error.message, part);
-    assert_contains(error.message, other);
+    refused(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &failure), UPS_ERR_CONFIG, "run.yaml", part,
+            other);
 }
 
 static void keys_that_must_be_there_are_missed(void **state) {
@@ -258,9 +250,8 @@ static void precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere
 /* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */
 static ups_precision of_run(const char *precision, const char *record) {
     char text[600];
-    ups_error error = {.message = ""};
     ups_precision found = UPS_PRECISION_AUTO;
-    assert_int_equal(ups_make_directories(scratch("run"), &error), UPS_OK);
+    ok(ups_make_directories(scratch("run"), &failure));
     remove(scratch("run/config.yaml"));
     if (record) write_text(scratch("run/config.yaml"), record);
     snprintf(text, sizeof text, "precision=%s", precision);
@@ -269,11 +260,10 @@ static ups_precision of_run(const char *precision, const char *record) {
     const char *overrides[] = {text, output};
     ups_run_config *config = NULL;
     write_text(scratch("run.yaml"), minimal);
-    if (ups_run_config_load(scratch("run.yaml"), overrides, 2, &config, &error) != UPS_OK)
-        fail_msg("%s", error.message);
-    if (ups_precision_of_run(config, &found, &error) != UPS_OK) fail_msg("%s", error.message);
+    ok(ups_run_config_load(scratch("run.yaml"), overrides, 2, &config, &failure));
+    ok(ups_precision_of_run(config, &found, &failure));
     if (found != UPS_PRECISION_AUTO) { /* the same into the configuration itself */
-        assert_int_equal(ups_precision_of_run(config, &config->precision, &error), UPS_OK);
+        ok(ups_precision_of_run(config, &config->precision, &failure));
         assert_int_equal(config->precision, found);
     }
     ups_run_config_free(config);

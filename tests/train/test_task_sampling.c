@@ -1,6 +1,6 @@
 /* Shares of tasks during training: what difficulty makes of validation losses, when tasks enter, and that a checkpoint
  * brings all of it back. The order of draws that follows is the sampler's, which has tests of its own. */
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 #include "train/data/task_sampling.h"
 
 #include <math.h>
@@ -12,10 +12,6 @@ enum { LEAD = (UPS_SAMPLING_LEAD + ACCUMULATION - 1) / ACCUMULATION };
 static ups_task_config tasks[TASKS];
 static ups_run_config config;
 static const ups_training_config training = {.steps = 1000, .accumulation = ACCUMULATION, .validate_every = 10};
-
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
 
 static int set_up(void **state) {
     static char *const names[] = {"wave", "shock", "vortex"};
@@ -29,16 +25,14 @@ static int set_up(void **state) {
 static ups_task_sampling *make(void) {
     const ups_sampled_task sampled[TASKS] = {{&tasks[0], 100}, {&tasks[1], 400}, {&tasks[2], 1600}};
     ups_task_sampling *sampling = NULL;
-    ups_error error;
-    ok(ups_task_sampling_create(&config, &training, DRAWS, sampled, TASKS, &sampling, &error), &error);
+    ok(ups_task_sampling_create(&config, &training, DRAWS, sampled, TASKS, &sampling, &failure));
     return sampling;
 }
 
 /* The phase decided after a step, NULL for none. */
 static const ups_sampler_phase *after(ups_task_sampling *sampling, int64_t step, const double *losses) {
     const ups_sampler_phase *decided = NULL;
-    ups_error error;
-    ok(ups_task_sampling_advance(sampling, step, losses, &decided, &error), &error);
+    ok(ups_task_sampling_advance(sampling, step, losses, &decided, &failure));
     return decided;
 }
 
@@ -178,12 +172,11 @@ static void a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_de
     assert_true(expected > 30);
     for (int64_t stop = 0; stop < 300; stop += 7) {
         ups_task_sampling *stopped = make(), *resumed = make();
-        ups_error error;
         take(stopped, 1, stop);
         json_t *json = ups_task_sampling_to_json(stopped);
         char *text = json_dumps(json, JSON_INDENT(2)); /* as a file has it */
         json_t *read = json_loads(text, 0, NULL);
-        ok(ups_task_sampling_from_json(resumed, read, "latest.json", &error), &error);
+        ok(ups_task_sampling_from_json(resumed, read, "latest.json", &failure));
         take(resumed, stop + 1, 300);
         const ups_sampler_phase *phases = ups_task_sampling_phases(resumed, &count);
         assert_int_equal(count, expected);
@@ -202,12 +195,9 @@ static void a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_de
 
 static void refuses(const char *key, json_t *value, ups_status status, const char *part) {
     ups_task_sampling *from = make(), *to = make();
-    ups_error error;
     json_t *json = ups_task_sampling_to_json(from);
     json_object_set_new(json, key, value);
-    assert_int_equal(ups_task_sampling_from_json(to, json, "latest.json", &error), status);
-    assert_contains(error.message, "latest.json");
-    assert_contains(error.message, part);
+    refused(ups_task_sampling_from_json(to, json, "latest.json", &failure), status, "latest.json", part);
     json_decref(json);
     ups_task_sampling_destroy(from);
     ups_task_sampling_destroy(to);

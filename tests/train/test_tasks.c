@@ -2,7 +2,7 @@
  * directly; configurations that do not fit the files refused. Files come from our own solvers. */
 #include "base/files.h"
 #include "base/json.h"
-#include "tests/base/testing.h"
+#include "tests/model/calls.h"
 
 #include "model/parameters/safetensors.h"
 #include "tests/base/capture.h"
@@ -17,19 +17,14 @@
 
 enum { SAMPLES = 50, FRAMES = 6, POINTS = 16 };
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 static void generate(const char *solver, const char *name, int64_t samples, int64_t resolution, int64_t steps) {
-    ups_error error;
     ups_datagen_request request = {
         .solver = ups_solver_find(solver), .samples = samples, .threads = 1, .path = scratch(name), .replace = true};
     ups_solver_setup_begin(request.solver, &request.setup);
     request.setup.resolution = resolution;
     if (steps) request.setup.steps = steps;
     ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &error), &error);
+    ok(ups_datagen_run(&request, &result, &failure));
 }
 
 static int make_data(void **state) {
@@ -49,8 +44,7 @@ static ups_run_config *configure(const char *tasks, const char *override) {
              scratch_directory, tasks);
     write_text(scratch("tasks.yaml"), text);
     ups_run_config *config;
-    ups_error error;
-    ok(ups_run_config_load(scratch("tasks.yaml"), &override, override ? 1 : 0, &config, &error), &error);
+    ok(ups_run_config_load(scratch("tasks.yaml"), &override, override ? 1 : 0, &config, &failure));
     return config;
 }
 
@@ -61,8 +55,7 @@ typedef struct opened {
 
 static opened open_tasks(const char *tasks, const char *override) {
     opened o = {.config = configure(tasks, override)};
-    ups_error error;
-    ok(ups_tasks_open(o.config, &o.tasks, &error), &error);
+    ok(ups_tasks_open(o.config, &o.tasks, &failure));
     return o;
 }
 
@@ -136,9 +129,8 @@ static void foreign_files_may_be_all_of_one_split(void **state) {
     o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
     assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], 0);
     assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
-    ups_error error;
-    assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_CONFIG);
-    assert_contains(error.message, "task wave: its training split (data.split.train) holds no samples");
+    refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_CONFIG,
+            "task wave: its training split (data.split.train) holds no samples");
     close_tasks(&o);
     generate("advection1d", "one.h5", 1, POINTS, FRAMES);
     const char *one = "  - name: wave\n    files: [one.h5]\n    patch: [4]\n";
@@ -191,8 +183,7 @@ static void close_to(double found, double expected, double scale) {
 static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(void **state) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
-    ups_error error;
-    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
     float *values = read_dataset("wave.h5", "tensor", SAMPLES * FRAMES * POINTS);
     double mean, deviation;
     direct(task, values, FRAMES * POINTS, &mean, &deviation);
@@ -206,8 +197,7 @@ static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(
 static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(void **state) {
     opened o = open_tasks(darcy, "tasks[0].field_scale=[1, 3]");
     const ups_task *task = &o.tasks->task[0];
-    ups_error error;
-    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
     float *nu = read_dataset("darcy.h5", "nu", 12 * 256), *u = read_dataset("darcy.h5", "tensor", 12 * 256);
     float *frames = calloc(12 * 512, sizeof *frames); /* of the solution: zeros, then u */
     for (int64_t i = 0; i < 12; i++) memcpy(frames + i * 512 + 256, u + i * 256, 256 * sizeof *u);
@@ -224,20 +214,18 @@ static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(voi
 
 /* What the file says of the task `wave` is replaced, true or not. */
 static void keep_other_statistics(void) {
-    ups_error error;
     json_t *kept = NULL;
-    ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+    ok(ups_json_read(scratch("run/normalisation.json"), &kept, &failure));
     json_object_set_new(json_object_get(kept, "wave"), "statistics", json_pack("[f, f]", 0.25, 8.0));
-    ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+    ok(ups_json_publish(scratch("run/normalisation.json"), kept, &failure));
     json_decref(kept);
 }
 
 static void statistics_are_recalled_by_the_next_command(void **state) {
     opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
-    ups_error error;
-    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     keep_other_statistics();
-    ok(ups_tasks_normalise(second.config, second.tasks, &error), &error);
+    ok(ups_tasks_normalise(second.config, second.tasks, &failure));
     assert_true(second.tasks->task[0].statistics[0] == 0.25f && second.tasks->task[0].statistics[1] == 8);
     close_tasks(&first), close_tasks(&second);
 }
@@ -256,14 +244,13 @@ static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_dif
         char override[400];
         snprintf(override, sizeof override, changes[i].override, scratch_directory);
         opened first = open_tasks(wave, NULL);
-        ups_error error;
-        ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+        ok(ups_tasks_normalise(first.config, first.tasks, &failure));
         keep_other_statistics();
         opened changed = open_tasks(wave, override);
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &error);
+        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &failure);
         const char *said = capture_end(&caught);
-        ok(status, &error);
+        ok(status);
         assert_contains(said, "task wave");
         assert_contains(said, changes[i].said);
         assert_true(changed.tasks->task[0].statistics[1] != 8);
@@ -292,11 +279,10 @@ static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_flat("flat.h5", cases[i].value, cases[i].height);
         opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
-        ups_error error;
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(o.config, o.tasks, &error);
+        ups_status status = ups_tasks_normalise(o.config, o.tasks, &failure);
         const char *said = capture_end(&caught);
-        ok(status, &error);
+        ok(status);
         const float *statistics = o.tasks->task[0].statistics;
         if (cases[i].constant) {
             assert_contains(said, "task wave: field 0 (u) is ");
@@ -330,28 +316,24 @@ static const struct {
 
 static void statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field(void **state) {
     opened first = open_tasks(wave, NULL);
-    ups_error error;
-    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     close_tasks(&first);
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         json_t *kept = NULL;
-        ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+        ok(ups_json_read(scratch("run/normalisation.json"), &kept, &failure));
         json_t *changed = json_loads(implausible[i].statistics, JSON_DECODE_ANY, NULL);
         json_object_set_new(json_object_get(kept, "wave"), "statistics", changed);
-        ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+        ok(ups_json_publish(scratch("run/normalisation.json"), kept, &failure));
         json_decref(kept);
         opened o = open_tasks(wave, NULL);
-        assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_FORMAT);
-        assert_contains(error.message, "run/normalisation.json");
-        assert_contains(error.message, "wave");
-        if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(error.message, implausible[i].part);
-        assert_contains(error.message, "remove it");
+        refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_FORMAT, "run/normalisation.json", "wave");
+        if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(failure.message, implausible[i].part);
+        assert_contains(failure.message, "remove it");
         close_tasks(&o);
     }
 }
 
 static void a_model_that_tells_such_statistics_is_refused(void **state) {
-    ups_error error;
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         char told[100];
         bool list = implausible[i].statistics[0] == '[';
@@ -359,15 +341,12 @@ static void a_model_that_tells_such_statistics_is_refused(void **state) {
         ups_safetensors_writer *writer = ups_safetensors_writer_create();
         ups_safetensors_writer_metadata(writer, "wave.normalisation", told);
         ups_safetensors_writer_declare(writer, "encoder.none", UPS_F32, 1, (int64_t[]){1});
-        ok(ups_safetensors_writer_begin(writer, scratch("model.safetensors"), &error), &error);
-        ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
-        ok(ups_safetensors_writer_commit(writer, &error), &error);
+        ok(ups_safetensors_writer_begin(writer, scratch("model.safetensors"), &failure));
+        ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &failure));
+        ok(ups_safetensors_writer_commit(writer, &failure));
         opened o = open_tasks(wave, NULL);
-        assert_int_equal(ups_tasks_normalise_as_trained(o.config, o.tasks, scratch("model.safetensors"), &error),
-                         UPS_ERR_FORMAT);
-        assert_contains(error.message, "model.safetensors");
-        assert_contains(error.message, "wave");
-        assert_contains(error.message, implausible[i].part);
+        refused(ups_tasks_normalise_as_trained(o.config, o.tasks, scratch("model.safetensors"), &failure),
+                UPS_ERR_FORMAT, "model.safetensors", "wave", implausible[i].part);
         close_tasks(&o);
     }
 }
@@ -377,10 +356,7 @@ static void a_model_that_tells_such_statistics_is_refused(void **state) {
 static void refuses(const char *tasks, const char *override, ups_status status, const char *part, const char *other) {
     ups_run_config *config = configure(tasks, override);
     ups_tasks *opened_tasks = NULL;
-    ups_error error;
-    assert_int_equal(ups_tasks_open(config, &opened_tasks, &error), status);
-    assert_contains(error.message, part);
-    assert_contains(error.message, other);
+    refused(ups_tasks_open(config, &opened_tasks, &failure), status, part, other);
     assert_null(opened_tasks);
     ups_run_config_free(config);
 }
@@ -411,13 +387,12 @@ static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(voi
 
 /* Writes a file whose metadata tell what an operator was conditioned on. */
 static void tell_parameters(const char *list) {
-    ups_error error;
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     ups_safetensors_writer_metadata(writer, "wave.parameters", list);
     ups_safetensors_writer_declare(writer, "operator.none", UPS_F32, 1, (int64_t[]){1});
-    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &error), &error);
-    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
-    ok(ups_safetensors_writer_commit(writer, &error), &error);
+    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &failure));
+    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &failure));
+    ok(ups_safetensors_writer_commit(writer, &failure));
 }
 
 static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(void **state) {
@@ -425,20 +400,19 @@ static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(
     ups_source source = {.parameter_count = 2, .parameter_names = names};
     ups_task task = {.name = "wave", .source = &source};
     ups_tasks tasks = {.task = &task, .count = 1};
-    ups_error error;
     float out[3] = {9, 9, 9};
     tell_parameters("[\"Nu\",\"rho\",\"beta\"]");
     capture caught = capture_begin(0);
-    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error);
+    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure);
     const char *said = capture_end(&caught);
-    ok(status, &error);
+    ok(status);
     assert_contains(said, "task wave: the operator was trained with the parameter 'rho'");
     assert_int_equal(ups_tasks_parameter_count(&tasks), 3);
     ups_task_condition(&task, (const double[]){0.5, 0.25}, 3, out);
     assert_true(out[0] == 0.25f && out[1] == 0 && out[2] == 0.5f);
     tell_parameters("[\"nu\",3]");
-    assert_int_equal(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error), UPS_ERR_FORMAT);
-    assert_contains(error.message, "operator.safetensors: 'wave.parameters' is not a list of names");
+    refused(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure), UPS_ERR_FORMAT,
+            "operator.safetensors: 'wave.parameters' is not a list of names");
     free(task.condition);
 }
 
