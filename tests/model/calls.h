@@ -15,11 +15,10 @@ static _Thread_local ups_error failure; /* of this thread's last call that faile
 /* The call ends with `status`, and its message contains each of the texts that follow. */
 #define refused(call, status, ...)                                                                                     \
     do {                                                                                                               \
-        const char *const parts[] = {__VA_ARGS__};                                                                     \
+        const char *const wanted[] = {__VA_ARGS__};                                                                    \
         failure.message[0] = '\0';                                                                                     \
         assert_int_equal((call), (status));                                                                            \
-        for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)                                             \
-            assert_contains(failure.message, parts[part]);                                                             \
+        for (size_t n = 0; n < sizeof wanted / sizeof *wanted; n++) assert_contains(failure.message, wanted[n]);       \
     } while (0)
 
 #endif

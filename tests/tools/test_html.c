@@ -1,17 +1,9 @@
 /* Pages: whatever text says, it stays text; pictures are whole; numbers are numbers. */
 #include "base/files.h"
+#include "tests/base/testing.h"
 #include "tools/report/cache_charts.h"
 #include "tools/report/plot.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static void text_is_escaped_and_markup_is_not(void **state) {
     ups_html html = {0};
@@ -64,7 +56,7 @@ static void an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed(
                  "<g id=\"f%d-a\"/><use xlink:href=\"#f%d-a\" x=\"1\"/><path clip-path=\"url(#f%d-a)\" d=\"M 0 1 "
                  "Z\"/></svg>",
                  i, i, i);
-        assert_non_null(strstr(html.text, expected));
+        assert_contains(html.text, expected);
     }
     ups_html_svg(&html, "no svg", "chart", "d");
     assert_non_null(html.failure);

@@ -1,15 +1,8 @@
 /* Figures: the data's colours are where the data are, text stays within its room whatever it says, and a file is whole
  * or absent. */
+#include "tests/base/testing.h"
 #include "tools/report/pictures.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char directory[] = "/tmp/ups-pictures-XXXXXX";
 static char path[64];
@@ -330,7 +323,7 @@ static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path
     ups_figure figure;
     begin(&figure, 10, 10);
     assert_int_equal(ups_figure_publish(&figure, "/nonexistent/folder/p.png", &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "/nonexistent/folder"));
+    assert_contains(error.message, "/nonexistent/folder");
     unlink(path);
     begin(&figure, 1e5, 1e5); /* more than cairo's pixels */
     ups_figure_text(&figure, 5, 5, "nothing", &(ups_text_style){.size = 12, .room = 3});
@@ -340,7 +333,7 @@ static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     ups_plot_field(&figure, &plot, &field, &scale);
     assert_int_equal(ups_figure_publish(&figure, path, &error), UPS_ERR_MEMORY);
-    assert_non_null(strstr(error.message, path));
+    assert_contains(error.message, path);
     assert_int_equal(access(path, F_OK), -1);
 }
 

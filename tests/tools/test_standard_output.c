@@ -2,15 +2,8 @@
  * that a terminal would obey. */
 #include "tools/standard_output.h"
 
+#include "tests/base/testing.h"
 #include "tools/command.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     return 1; /* only what was written is looked at here */

@@ -1,8 +1,7 @@
 /* Latents that are encoded on the fly are those of the cache to the last bit, whoever reads them and however. */
 #include "cache/store/source.h"
 #include "pipeline/loader/loader.h"
-#include "tests/model/calls.h"
-#include "tools/solvers/datagen.h"
+#include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
@@ -41,21 +40,11 @@ static ups_session session;
 static ups_encoder_pool *pool;
 static ups_source *cached[TASKS], *encoded[TASKS]; /* of the training splits */
 
-static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = 15, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &failure));
-}
-
 /* Data, a trained encoder, its cache, and the sources of both kinds. */
 static int make_run(void **state) {
     if (make_scratch(state) != 0) return -1;
-    generate("advection1d", "advection.h5", 32, TIMES);
-    generate("darcy2d", "darcy.h5", 16, 0);
+    generate("advection1d", "advection.h5", 15, 32, TIMES);
+    generate("darcy2d", "darcy.h5", 15, 16, 0);
     char text[2048];
     snprintf(text, sizeof text, configuration, scratch_directory, scratch_directory);
     write_text(scratch("run.yaml"), text);

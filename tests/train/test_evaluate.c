@@ -18,13 +18,14 @@ static tiny_run run;
 
 static int open_run(void **state) {
     ups_progress_enable(false);
-    tiny_run_open(&run);
+    if (make_scratch(state) != 0) return -1;
+    tiny_run_open(&run, scratch_directory);
     return 0;
 }
 
 static int close_run(void **state) {
     tiny_run_close(&run);
-    return 0;
+    return remove_scratch(state);
 }
 
 static ups_surrogate *open_surrogate(int task, ups_surrogate_sizes sizes) {
@@ -252,22 +253,24 @@ static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void
     ups_rollouts_free(&rollouts);
 }
 
-/* Writes a number into the file of the wave's first held-out sample; returns what stood there. */
-static float poke_first_sample(float value) {
-    char path[300];
-    const ups_task *t = &run.tasks->task[WAVE];
-    float old;
-    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
-    hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][0], 3, 5}, one[3] = {1, 1, 1};
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
-    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, one, NULL);
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, one, NULL);
-    assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &old) >= 0);
-    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &value) >= 0);
+/* Puts numbers into the file of the wave, in the place of `old` (may be NULL). */
+static void exchange(const hsize_t start[3], const hsize_t count[3], const float *values, float *old) {
+    hid_t file = H5Fopen(scratch("wave.h5"), H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
+    hid_t space = H5Dget_space(set), memory = H5Screate_simple(3, count, NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
+    if (old) assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old) >= 0);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values) >= 0);
     H5Sclose(memory);
     H5Sclose(space);
     H5Dclose(set);
     H5Fclose(file);
+}
+
+/* One number of the wave's first held-out sample; returns what stood there. */
+static float poke_first_sample(float value) {
+    const hsize_t first = (hsize_t)run.tasks->task[WAVE].samples[UPS_SPLIT_TEST][0];
+    float old;
+    exchange((hsize_t[]){first, 3, 5}, (hsize_t[]){1, 1, 1}, &value, &old);
     return old;
 }
 
@@ -294,24 +297,12 @@ static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configu
 
 /* Replaces the last frame of every held-out wave; `old` (may be NULL) is what stood there. */
 static void write_last_frames(const float *values, float *old) {
-    char path[300];
     const ups_task *t = &run.tasks->task[WAVE];
-    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
-    hsize_t points = (hsize_t)ups_task_points(t), count[3] = {1, 1, points};
-    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &points, NULL);
+    const int64_t points = ups_task_points(t);
     for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
-        hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
-        if (old)
-            assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old + i * (int64_t)points) >= 0);
-        const float *from = values + i * (int64_t)points;
-        assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, from) >= 0);
+        const hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
+        exchange(start, (hsize_t[]){1, 1, (hsize_t)points}, values + i * points, old ? old + i * points : NULL);
     }
-    H5Sclose(memory);
-    H5Sclose(space);
-    H5Dclose(set);
-    H5Fclose(file);
 }
 
 static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others(void **state) {
@@ -339,30 +330,23 @@ static void expect_refusal(const char *checkpoint, ups_status expected, const ch
 }
 
 static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void **state) {
-    char path[300], moved[300];
-    snprintf(path, sizeof path, "%s/none.safetensors", run.directory);
-    expect_refusal(path, UPS_ERR_IO, "the checkpoint cannot be opened");
-    snprintf(path, sizeof path, "%s/empty", run.directory);
-    assert_int_equal(mkdir(path, 0700), 0);
-    expect_refusal(path, UPS_ERR_IO, "a directory without operator.safetensors");
-    snprintf(path, sizeof path, "%s/damaged.safetensors", run.directory);
-    write_text(path, "these are not tensors");
-    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
-    write_text(path, "\x02");
-    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
+    expect_refusal(scratch("none.safetensors"), UPS_ERR_IO, "the checkpoint cannot be opened");
+    assert_int_equal(mkdir(scratch("empty"), 0700), 0);
+    expect_refusal(scratch("empty"), UPS_ERR_IO, "a directory without operator.safetensors");
+    write_text(scratch("damaged.safetensors"), "these are not tensors");
+    expect_refusal(scratch("damaged.safetensors"), UPS_ERR_FORMAT, "damaged.safetensors");
+    write_text(scratch("damaged.safetensors"), "\x02");
+    expect_refusal(scratch("damaged.safetensors"), UPS_ERR_FORMAT, "damaged.safetensors");
 
-    snprintf(path, sizeof path, "%s/operator.safetensors", run.directory);
-    snprintf(moved, sizeof moved, "%s/empty/model.safetensors", run.directory);
-    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(rename(scratch("operator.safetensors"), scratch("empty/model.safetensors")), 0);
     expect_refusal(NULL, UPS_ERR_IO, "there is no trained operator yet; run `ups train`");
-    assert_int_equal(rename(moved, path), 0);
+    assert_int_equal(rename(scratch("empty/model.safetensors"), scratch("operator.safetensors")), 0);
 }
 
 /* Writes a model again with an entry in its header; NULL: without any. */
 static void tell_origin(const char *model, const char *key, const char *text) {
-    char path[300];
+    const char *path = scratch(model);
     ups_safetensors *file;
-    snprintf(path, sizeof path, "%s/%s", run.directory, model);
     ok(ups_safetensors_open(path, &file, &failure));
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     if (key) ups_safetensors_writer_metadata(writer, key, text);
@@ -437,23 +421,20 @@ static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **st
 }
 
 static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
-    char directory[300], path[330], model[300];
     ups_surrogate_files files;
-    snprintf(directory, sizeof directory, "%s/steps", run.directory);
-    assert_int_equal(mkdir(directory, 0700), 0);
-    snprintf(path, sizeof path, "%s/step-00000007.safetensors", directory);
-    snprintf(model, sizeof model, "%s/operator.safetensors", run.directory);
-    assert_int_equal(link(model, path), 0);
-    snprintf(path, sizeof path, "%s/latest.json", directory);
-    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
-                     "\"file\": \"step-00000007.safetensors\"}\n");
-    ok(ups_surrogate_find(run.config, directory, &files, &failure));
+    assert_int_equal(mkdir(scratch("steps"), 0700), 0);
+    assert_int_equal(link(scratch("operator.safetensors"), scratch("steps/step-00000007.safetensors")), 0);
+    write_text(scratch("steps/latest.json"),
+               "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+               "\"file\": \"step-00000007.safetensors\"}\n");
+    ok(ups_surrogate_find(run.config, scratch("steps"), &files, &failure));
     assert_contains(files.op, "/steps/step-00000007.safetensors");
     assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
     ups_surrogate_files_free(&files);
-    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
-                     "\"file\": \"../operator.safetensors\"}\n");
-    expect_refusal(directory, UPS_ERR_FORMAT, "must name a file beside it");
+    write_text(scratch("steps/latest.json"),
+               "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+               "\"file\": \"../operator.safetensors\"}\n");
+    expect_refusal(scratch("steps"), UPS_ERR_FORMAT, "must name a file beside it");
 }
 
 static void a_model_of_another_configuration_is_refused_naming_the_tensor(void **state) {

@@ -138,11 +138,16 @@ static ups_status run(pull *p, ups_error *error) {
     return ups_loop_run(&options, &stage, error);
 }
 
-static int count_lines(const char *part) {
-    char *text, *rest;
+static char *read_metrics(void) {
+    char *text;
     size_t length;
-    int count = 0;
     ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &failure));
+    return text;
+}
+
+static int count_lines(const char *part) {
+    char *text = read_metrics(), *rest;
+    int count = 0;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         count += strstr(line, part) != NULL;
     }
@@ -152,10 +157,8 @@ static int count_lines(const char *part) {
 
 /* metrics.jsonl without its rates, which are the clock's; a new array. */
 static json_t *logged(void) {
-    char *text, *rest;
-    size_t length;
+    char *text = read_metrics(), *rest;
     json_t *lines = json_array();
-    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &failure));
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *json = json_loads(line, 0, NULL);
         json_object_del(json, "samples_per_s");

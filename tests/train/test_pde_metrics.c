@@ -74,7 +74,6 @@ static ups_pde_metrics_strides pdebench_strides(const ups_pde_metrics_shape *sha
 }
 
 static void all_six_metrics_equal_pdebench_in_1d_2d_and_3d(void **state) {
-    (void)state;
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const golden *g = &cases[i];
         const int64_t size = grid_points(&g->shape) * g->shape.times * g->shape.channels;
@@ -104,7 +103,6 @@ static void all_six_metrics_equal_pdebench_in_1d_2d_and_3d(void **state) {
 }
 
 static void channels_first_and_channels_last_give_the_same_metrics(void **state) {
-    (void)state;
     const ups_pde_metrics_shape shape = {.dims = 2, .grid = {24, 26}, .channels = 3, .times = 2};
     const int64_t points = grid_points(&shape), size = points * shape.channels * shape.times;
     float *prediction = draw(100, size, 1.0), *target = draw(101, size, 1.0);
@@ -139,7 +137,6 @@ static void channels_first_and_channels_last_give_the_same_metrics(void **state)
 }
 
 static void a_perfect_prediction_scores_zero_everywhere(void **state) {
-    (void)state;
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {64}, .channels = 1, .times = 5};
     float *target = draw(102, 64 * 5, 1.0);
     ups_pde_metrics *metrics = create(&shape);
@@ -153,7 +150,6 @@ static void a_perfect_prediction_scores_zero_everywhere(void **state) {
 }
 
 static void a_single_wave_of_error_is_found_in_its_own_band(void **state) {
-    (void)state;
     enum { N = 64, WAVE = 6 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float prediction[N], target[N];
@@ -174,7 +170,6 @@ static void a_single_wave_of_error_is_found_in_its_own_band(void **state) {
 }
 
 static void a_window_of_frames_is_the_mean_of_its_frames(void **state) {
-    (void)state;
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {32}, .channels = 2, .times = 6};
     float *prediction = draw(103, 32 * 2 * 6, 1.0), *target = draw(104, 32 * 2 * 6, 1.0);
     ups_pde_metrics *metrics = create(&shape);
@@ -197,7 +192,6 @@ static void a_window_of_frames_is_the_mean_of_its_frames(void **state) {
 }
 
 static void targets_of_zero_are_left_out_of_nrmse_and_counted(void **state) {
-    (void)state;
     enum { N = 16 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 2};
     float prediction[2 * N], target[2 * N];
@@ -216,7 +210,6 @@ static void targets_of_zero_are_left_out_of_nrmse_and_counted(void **state) {
 }
 
 static void a_prediction_that_blew_up_is_not_scored_as_finite(void **state) {
-    (void)state;
     enum { N = 32 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float *target = draw(105, N, 1.0), *prediction = draw(106, N, 1.0);
@@ -234,7 +227,6 @@ static void a_prediction_that_blew_up_is_not_scored_as_finite(void **state) {
 }
 
 static void a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does(void **state) {
-    (void)state;
     enum { N = 16 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float *target = draw(107, N, 1.0), *prediction = draw(108, N, 1.0);
@@ -251,7 +243,6 @@ static void a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does(void **state
 }
 
 static void impossible_shapes_are_refused_with_a_sentence(void **state) {
-    (void)state;
     const ups_pde_metrics_shape wrong[] = {
         {.dims = 4, .grid = {8, 8, 8}, .channels = 1, .times = 1},
         {.dims = 2, .grid = {8, 0}, .channels = 1, .times = 1},

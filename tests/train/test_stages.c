@@ -4,8 +4,7 @@
  * Memory is what is alive on the heap, the C library's allocator being watched for the whole process, libraries
  * included. Optimizer steps are seen through a device that counts and passes on. */
 #include "base/files.h"
-#include "tests/model/calls.h"
-#include "tools/solvers/datagen.h"
+#include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
 #include "train/data/latents.h"
 #include "train/evaluation/evaluate.h"
@@ -179,20 +178,10 @@ static const char configuration[] = "output: %s/run\n"
                                     "    one_step: {weight: 1}\n"
                                     "    rollout: {weight: 1, every: 2}\n";
 
-static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = 40, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &failure));
-}
-
 static int make_data(void **state) {
     if (make_scratch(state) != 0) return -1;
-    generate("advection1d", "advection.h5", 128, 11);
-    generate("darcy2d", "darcy.h5", 32, 0);
+    generate("advection1d", "advection.h5", 40, 128, 11);
+    generate("darcy2d", "darcy.h5", 40, 32, 0);
     return 0;
 }
 
@@ -338,7 +327,7 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
     const double mib = 1.0 / 1024;
     ups_session session;
     size_t bytes, same;
-    generate("advection1d", "long.h5", 1024, 512); /* 2 MiB a trajectory */
+    generate("advection1d", "long.h5", 40, 1024, 512); /* 2 MiB a trajectory */
     const char *override = "tasks[0].files=[long.h5]";
     char text[4096];
     snprintf(text, sizeof text, configuration, scratch("long"), "auto", scratch_directory);
@@ -380,7 +369,7 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
     open_run("auto", NULL, &trained);
-    generate("advection1d", "fine.h5", 256, 16); /* more points, more frames */
+    generate("advection1d", "fine.h5", 40, 256, 16); /* more points, more frames */
     ok(try_run("auto", "tasks[0].files=[fine.h5]", &other, &failure));
     const ups_task *task = &other.tasks->task[0];
     assert_int_equal(task->geometry.grid[0], 256);

@@ -2,11 +2,10 @@
  * directly; configurations that do not fit the files refused. Files come from our own solvers. */
 #include "base/files.h"
 #include "base/json.h"
-#include "tests/model/calls.h"
+#include "tests/train/generate.h"
 
 #include "model/parameters/safetensors.h"
 #include "tests/base/capture.h"
-#include "tools/solvers/datagen.h"
 #include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/data/tasks.h"
@@ -16,16 +15,6 @@
 #include <sys/stat.h>
 
 enum { SAMPLES = 50, FRAMES = 6, POINTS = 16 };
-
-static void generate(const char *solver, const char *name, int64_t samples, int64_t resolution, int64_t steps) {
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = samples, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &failure));
-}
 
 static int make_data(void **state) {
     if (make_scratch(state) != 0) return -1;

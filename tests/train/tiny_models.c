@@ -253,17 +253,15 @@ void tiny_decode(tiny_models *m, const float *latents, float *field) {
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-void tiny_run_open(tiny_run *run) {
+void tiny_run_open(tiny_run *run, const char *directory) {
     char path[300], text[2000];
     *run = (tiny_run){0};
-    snprintf(run->directory, sizeof run->directory, "/tmp/ups-evaluate-XXXXXX");
-    assert_non_null(mkdtemp(run->directory));
-    snprintf(path, sizeof path, "%s/wave.h5", run->directory);
+    snprintf(path, sizeof path, "%s/wave.h5", directory);
     write_wave(path);
-    snprintf(path, sizeof path, "%s/darcy.h5", run->directory);
+    snprintf(path, sizeof path, "%s/darcy.h5", directory);
     write_darcy(path);
-    snprintf(path, sizeof path, "%s/run.yaml", run->directory);
-    snprintf(text, sizeof text, configuration, run->directory, run->directory);
+    snprintf(path, sizeof path, "%s/run.yaml", directory);
+    snprintf(text, sizeof text, configuration, directory, directory);
     write_text(path, text);
     ups_device_options options = {.name = "auto", .threads = 1};
     ok(ups_run_config_load(path, NULL, 0, &run->config, &failure));
@@ -274,10 +272,7 @@ void tiny_run_open(tiny_run *run) {
 }
 
 void tiny_run_close(tiny_run *run) {
-    char command[300];
     ups_tasks_close(run->tasks);
     ups_device_close(run->device);
     ups_run_config_free(run->config);
-    snprintf(command, sizeof command, "rm -rf '%s'", run->directory);
-    assert_int_equal(system(command), 0);
 }
