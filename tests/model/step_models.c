@@ -5,7 +5,7 @@
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
 #include "model/update_channel.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 
 ups_device *device;
 static ups_update_channel *channel;

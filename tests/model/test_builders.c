@@ -6,7 +6,7 @@
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
 #include "model/step.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 
 #include <math.h>
 
@@ -80,7 +80,7 @@ static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
     for (int i = 0; i < shape.rank; i++) assert_int_equal(shape.size[i], expected.size[i]);
 }
 
-static void the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth(void **state) {
+CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth) {
     model m = begin();
     ups_operator_options o = ups_operator_defaults();
     ok(ups_operator_check(&o, &failure));
@@ -151,7 +151,7 @@ static double effect_of_the_condition(const model *m, ups_value state) {
     return effect;
 }
 
-static void the_condition_starts_without_effect_and_learns_one(void **state) {
+CLAIM(the_condition_starts_without_effect_and_learns_one) {
     model m = begin();
     ups_value z = conditioned(&m, 1);
     assert_true(effect_of_the_condition(&m, z) == 0);
@@ -160,7 +160,7 @@ static void the_condition_starts_without_effect_and_learns_one(void **state) {
     end(m);
 }
 
-static void a_rollout_is_the_operator_applied_again_and_again(void **state) {
+CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
     model m = begin();
     ups_value last = conditioned(&m, 3);
     float *rolled = evaluate(&m, last, 1);
@@ -200,7 +200,7 @@ static ups_encoder_options small_encoder(void) {
     return o;
 }
 
-static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
+CLAIM(fields_of_one_two_and_three_axes_become_tokens) {
     const ups_field_shape fields[] = {
         {.task = "line", .dims = 1, .grid = {100}, .channels = 1, .periodic = true},
         {.task = "plane", .dims = 2, .grid = {20, 33}, .channels = 3, .channels_first = true},
@@ -232,7 +232,7 @@ static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
     }
 }
 
-static void tasks_share_the_trunk_and_have_stems_of_their_own(void **state) {
+CLAIM(tasks_share_the_trunk_and_have_stems_of_their_own) {
     model m = begin();
     ups_encoder_options o = small_encoder();
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 1};
@@ -255,7 +255,7 @@ static void tasks_share_the_trunk_and_have_stems_of_their_own(void **state) {
     end(m);
 }
 
-static void the_stem_starts_as_the_identity(void **state) {
+CLAIM(the_stem_starts_as_the_identity) {
     float *latents[2];
     for (int with = 0; with < 2; with++) {
         model m = begin();
@@ -278,7 +278,7 @@ static void the_stem_starts_as_the_identity(void **state) {
     free(latents[1]);
 }
 
-static void statistics_normalise_what_is_encoded(void **state) {
+CLAIM(statistics_normalise_what_is_encoded) {
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 2};
     const float statistics[] = {3, 2, -1, 0.25f};
     ups_encoder_options o = small_encoder();
@@ -302,7 +302,7 @@ static void statistics_normalise_what_is_encoded(void **state) {
     end(m);
 }
 
-static void token_coordinates_are_pooled_as_the_patches_are(void **state) {
+CLAIM(token_coordinates_are_pooled_as_the_patches_are) {
     ups_encoder_options o = small_encoder();
     o.tokens = 7;
     const ups_field_shape f = {.task = "a", .dims = 2, .grid = {24, 40}, .channels = 1};
@@ -344,7 +344,7 @@ static float *decoded(ups_parameters *parameters, const float *coordinates, int6
     return out;
 }
 
-static void a_point_is_decoded_the_same_whatever_else_is_asked(void **state) {
+CLAIM(a_point_is_decoded_the_same_whatever_else_is_asked) {
     float coordinates[QUERIES * 2];
     for (int i = 0; i < QUERIES * 2; i++) coordinates[i] = (float)(i * 7 % 18) / 18;
     for (int position = 0; position < 2; position++) {
@@ -361,7 +361,7 @@ static void a_point_is_decoded_the_same_whatever_else_is_asked(void **state) {
     }
 }
 
-static void decoders_of_one_and_two_axes_share_layers_and_heads(void **state) {
+CLAIM(decoders_of_one_and_two_axes_share_layers_and_heads) {
     ups_parameters *parameters = ups_parameters_create();
     model m = {.parameters = parameters, .graph = ups_graph_create(parameters, UPS_F32)};
     ups_decoder_options o = ups_decoder_defaults();
@@ -376,7 +376,7 @@ static void decoders_of_one_and_two_axes_share_layers_and_heads(void **state) {
     end(m);
 }
 
-static void options_that_cannot_be_are_sentences(void **state) {
+CLAIM(options_that_cannot_be_are_sentences) {
     ups_operator_options operator= ups_operator_defaults();
     operator.heads = 7;
     assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
@@ -398,18 +398,5 @@ static void options_that_cannot_be_are_sentences(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth),
-        cmocka_unit_test(the_condition_starts_without_effect_and_learns_one),
-        cmocka_unit_test(a_rollout_is_the_operator_applied_again_and_again),
-        cmocka_unit_test(fields_of_one_two_and_three_axes_become_tokens),
-        cmocka_unit_test(tasks_share_the_trunk_and_have_stems_of_their_own),
-        cmocka_unit_test(the_stem_starts_as_the_identity),
-        cmocka_unit_test(statistics_normalise_what_is_encoded),
-        cmocka_unit_test(token_coordinates_are_pooled_as_the_patches_are),
-        cmocka_unit_test(a_point_is_decoded_the_same_whatever_else_is_asked),
-        cmocka_unit_test(decoders_of_one_and_two_axes_share_layers_and_heads),
-        cmocka_unit_test(options_that_cannot_be_are_sentences),
-    };
-    return cmocka_run_group_tests_name("builders", tests, open_device, close_device);
+    return run_claims(open_device, close_device, NULL);
 }

@@ -3,7 +3,7 @@
 #include "model/devices/devices.h"
 #include "model/update_channel.h"
 #include "tests/model/async_device.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static void assert_all(const float *host, float value) {
     for (int i = 0; i < COUNT; i++) assert_true(host[i] == value);
 }
 
-static void host_memory_may_be_filled_again_once_an_event_after_its_upload_has_passed(void **state) {
+CLAIM(host_memory_may_be_filled_again_once_an_event_after_its_upload_has_passed) {
     const ups_device_class *class = device->class;
     float *x = memory(), *host = host_memory(), back[COUNT];
     ups_event *read = event();
@@ -64,7 +64,7 @@ static void host_memory_may_be_filled_again_once_an_event_after_its_upload_has_p
     class->event_destroy(device, read);
 }
 
-static void a_download_is_there_when_an_event_after_it_has_passed(void **state) {
+CLAIM(a_download_is_there_when_an_event_after_it_has_passed) {
     const ups_device_class *class = device->class;
     float *x = memory(), *y = memory(), *to = host_memory(), from[COUNT];
     ups_event *there = event();
@@ -85,7 +85,7 @@ static void a_download_is_there_when_an_event_after_it_has_passed(void **state) 
 }
 
 /* A batch after the other: brought in on the copy stream, taken on the compute stream. */
-static void the_streams_take_turns_where_events_say_so(void **state) {
+CLAIM(the_streams_take_turns_where_events_say_so) {
     const ups_device_class *class = device->class;
     float *staged = memory(), *taken[ROUNDS], *host = host_memory(), back[COUNT];
     ups_event *uploaded = event(), *consumed = event();
@@ -111,7 +111,7 @@ static void the_streams_take_turns_where_events_say_so(void **state) {
     class->event_destroy(device, consumed);
 }
 
-static void results_come_back_in_the_order_they_were_taken_in(void **state) {
+CLAIM(results_come_back_in_the_order_they_were_taken_in) {
     ups_update_channel *channel = NULL;
     ups_update update;
     ok(ups_update_open(device, &channel, &failure));
@@ -134,7 +134,7 @@ static void results_come_back_in_the_order_they_were_taken_in(void **state) {
 }
 
 /* The test's own device finds what others forgive. */
-static void the_late_device_takes_host_memory_and_refuses_what_is_not_its_own(void **state) {
+CLAIM(the_late_device_takes_host_memory_and_refuses_what_is_not_its_own) {
     ups_device *const before = device;
     ok(ups_device_open(&(ups_device_options){.name = "test-async", .threads = 1}, &device, &failure));
     const ups_device_class *class = device->class;
@@ -163,12 +163,5 @@ static void the_late_device_takes_host_memory_and_refuses_what_is_not_its_own(vo
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory_may_be_filled_again_once_an_event_after_its_upload_has_passed),
-        cmocka_unit_test(a_download_is_there_when_an_event_after_it_has_passed),
-        cmocka_unit_test(the_streams_take_turns_where_events_say_so),
-        cmocka_unit_test(results_come_back_in_the_order_they_were_taken_in),
-        cmocka_unit_test(the_late_device_takes_host_memory_and_refuses_what_is_not_its_own),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return run_claims(open_device, close_device, NULL);
 }

@@ -1,6 +1,6 @@
 /* Gradients of whole graphs on the CPU: those of the function that was built, whatever it is computed with. */
 #include "base/random.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static void check_directions(model *m, const char *prefix, float size, double to
     free(gradients);
 }
 
-static void gradients_of_a_tangled_graph_are_the_slopes_of_its_loss(void **state) {
+CLAIM(gradients_of_a_tangled_graph_are_the_slopes_of_its_loss) {
     model m = tangled_model(0);
     check_directions(&m, "", 1e-2f, 1e-2);
     end(m);
@@ -52,7 +52,7 @@ static void gradients_of_a_tangled_graph_are_the_slopes_of_its_loss(void **state
     end(m);
 }
 
-static void gradients_of_the_autoencoder_are_the_slopes_of_its_loss(void **state) {
+CLAIM(gradients_of_the_autoencoder_are_the_slopes_of_its_loss) {
     model m = autoencoder_model(UPS_POOL_MEAN);
     check_directions(&m, "", 3e-2f, 2e-2);
     end(m);
@@ -61,7 +61,7 @@ static void gradients_of_the_autoencoder_are_the_slopes_of_its_loss(void **state
     end(m);
 }
 
-static void gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss(void **state) {
+CLAIM(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss) {
     model m = tangled_model(0);
     size_t elements = (size_t)ups_parameters_elements(m.parameters);
     run(&m, train);
@@ -87,7 +87,7 @@ static void gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_
     end(m);
 }
 
-static void parameters_that_the_loss_does_not_touch_keep_their_gradients(void **state) {
+CLAIM(parameters_that_the_loss_does_not_touch_keep_their_gradients) {
     model m = tangled_model(0);
     const ups_parameter *unused = ups_parameters_get(m.parameters, ups_parameters_find(m.parameters, "unused"));
     float mark[7] = {1, 2, 3, 4, 5, 6, 7}, seen[7];
@@ -138,7 +138,7 @@ static model query_autoencoder(ups_dtype compute) {
 }
 
 /* Drop-path draws the same numbers again. */
-static void recomputed_activations_give_the_same_bits_in_less_memory(void **state) {
+CLAIM(recomputed_activations_give_the_same_bits_in_less_memory) {
     check_checkpointing(dropping_operator, UPS_F32);
     check_checkpointing(dropping_operator, UPS_BF16);
     check_checkpointing(query_autoencoder, UPS_F32);
@@ -165,19 +165,11 @@ static void check_reduced_gradients(ups_dtype compute, double loss_within, doubl
     end(f32);
 }
 
-static void gradients_of_reduced_precision_point_where_float32_gradients_do(void **state) {
+CLAIM(gradients_of_reduced_precision_point_where_float32_gradients_do) {
     check_reduced_gradients(UPS_BF16, 0.01, 0.999);
     check_reduced_gradients(UPS_F16, 0.001, 0.99999);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_a_tangled_graph_are_the_slopes_of_its_loss),
-        cmocka_unit_test(gradients_of_the_autoencoder_are_the_slopes_of_its_loss),
-        cmocka_unit_test(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss),
-        cmocka_unit_test(parameters_that_the_loss_does_not_touch_keep_their_gradients),
-        cmocka_unit_test(recomputed_activations_give_the_same_bits_in_less_memory),
-        cmocka_unit_test(gradients_of_reduced_precision_point_where_float32_gradients_do),
-    };
-    return cmocka_run_group_tests_name("gradients", tests, open_device, close_device);
+    return run_claims(open_device, close_device, NULL);
 }

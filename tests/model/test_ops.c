@@ -19,7 +19,7 @@
 #include "model/device.h"
 #include "model/devices/devices.h"
 #include "model/update_channel.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/op_cases.h"
 #include "tests/model/reference.h"
 #include <math.h>
@@ -280,25 +280,25 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
     fixture_destroy(&f);
 }
 
-static void every_op_computes_what_the_reference_does(void **state) {
+CLAIM(every_op_computes_what_the_reference_does) {
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_forward(&op_cases[i], computes[k]);
     }
 }
 
-static void every_gradient_is_that_of_the_reference(void **state) {
+CLAIM(every_gradient_is_that_of_the_reference) {
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], false);
     }
 }
 
-static void gradients_add_to_what_is_there_when_told_to(void **state) {
+CLAIM(gradients_add_to_what_is_there_when_told_to) {
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], true);
     }
 }
 
-static void every_kind_of_the_list_has_a_case(void **state) {
+CLAIM(every_kind_of_the_list_has_a_case) {
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         bool found = false;
         for (int i = 0; i < op_case_count; i++) found |= (int)op_cases[i].kind == kind;
@@ -320,7 +320,7 @@ static double finite_difference(const ups_reference *r, int input, int64_t eleme
     return (sums[1] - sums[0]) / (2.0 * h);
 }
 
-static void the_references_own_gradients_agree_with_finite_differences(void **state) {
+CLAIM(the_references_own_gradients_agree_with_finite_differences) {
     enum { ELEMENTS = 4 };
     for (int c = 0; c < op_case_count; c++) {
         fixture f;
@@ -395,7 +395,7 @@ static void *results_on(int threads, const op_case *c, ups_dtype compute, size_t
     return results;
 }
 
-static void results_have_the_same_bits_on_any_number_of_threads(void **state) {
+CLAIM(results_have_the_same_bits_on_any_number_of_threads) {
     ups_device *const before = device;
     ups_update_channel *const before_channel = channel;
     for (int i = 0; i < op_case_count; i++) {
@@ -478,12 +478,12 @@ static void check_adamw(ups_dtype compute) {
     ok(ups_update_restore(channel, &(ups_update_state){.loss_scale = 1}, &failure));
 }
 
-static void adamw_follows_the_paper(void **state) {
+CLAIM(adamw_follows_the_paper) {
     check_adamw(UPS_BF16);
     check_adamw(UPS_F16);
 }
 
-static void the_norm_counts_what_is_not_finite(void **state) {
+CLAIM(the_norm_counts_what_is_not_finite) {
     enum { COUNT = 100003 };
     float *host = malloc(COUNT * sizeof *host), *x = device_memory(COUNT * sizeof *x);
     double expected = 0.0;
@@ -616,18 +616,8 @@ int main(int argc, char **argv) {
         return 1;
     }
     printf("device %s, kernels for %s\n", name ? name : "cpu", ups_cpu_instruction_set());
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_the_list_has_a_case),
-        cmocka_unit_test(the_references_own_gradients_agree_with_finite_differences),
-        cmocka_unit_test(every_op_computes_what_the_reference_does),
-        cmocka_unit_test(every_gradient_is_that_of_the_reference),
-        cmocka_unit_test(gradients_add_to_what_is_there_when_told_to),
-        cmocka_unit_test(results_have_the_same_bits_on_any_number_of_threads),
-        cmocka_unit_test(adamw_follows_the_paper),
-        cmocka_unit_test(the_norm_counts_what_is_not_finite),
-    };
-    int result = argc > 1 && strcmp(argv[1], "perf") == 0 ? perf(argc > 2 ? argv[2] : NULL)
-                                                          : cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+    int result =
+        argc > 1 && strcmp(argv[1], "perf") == 0 ? perf(argc > 2 ? argv[2] : NULL) : run_claims(NULL, NULL, NULL);
     close_device();
     return result;
 }

@@ -6,7 +6,7 @@
 #include "model/devices/devices.h"
 #include "model/parameters/parameters.h"
 #include "model/parameters/safetensors.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -52,7 +52,7 @@ static void accepts(const char *header, size_t data) {
     ups_safetensors_close(file);
 }
 
-static void malformed_headers_are_refused_with_the_reason(void **state) {
+CLAIM(malformed_headers_are_refused_with_the_reason) {
     refuses("", 0, "not JSON");
     refuses("{", 0, "not JSON");
     refuses("[]", 0, "not a JSON object");
@@ -87,7 +87,7 @@ static void malformed_headers_are_refused_with_the_reason(void **state) {
     refuses("{\"__metadata__\":{\"step\":3}}", 0, "'step' is not text");
 }
 
-static void what_the_format_allows_is_accepted(void **state) {
+CLAIM(what_the_format_allows_is_accepted) {
     accepts("{}", 0);
     accepts("{}      ", 0);
     accepts("{\"__metadata__\":{\"format\":\"pt\"}}", 0);
@@ -98,7 +98,7 @@ static void what_the_format_allows_is_accepted(void **state) {
             12);
 }
 
-static void files_that_are_no_safetensors_are_refused_before_memory_is_asked_for(void **state) {
+CLAIM(files_that_are_no_safetensors_are_refused_before_memory_is_asked_for) {
     ups_safetensors *file;
     const char *path = scratch("short");
     ok(ups_publish_bytes(path, "1234", 4, &failure));
@@ -111,7 +111,7 @@ static void files_that_are_no_safetensors_are_refused_before_memory_is_asked_for
     assert_int_equal(ups_safetensors_open(scratch_directory, &file, &failure), UPS_ERR_IO);
 }
 
-static void tensors_come_back_as_they_were_written(void **state) {
+CLAIM(tensors_come_back_as_they_were_written) {
     const float a[] = {1, 2, 3, 4, 5, 6};
     const uint16_t b[] = {7, 8, 9};
     const char *path = scratch("two.safetensors");
@@ -146,7 +146,7 @@ static void tensors_come_back_as_they_were_written(void **state) {
     ups_safetensors_close(file);
 }
 
-static void an_unfinished_file_never_appears(void **state) {
+CLAIM(an_unfinished_file_never_appears) {
     const char *path = scratch("unfinished.safetensors");
     float value = 1;
     for (int k = 0; k < 2; k++) {
@@ -182,7 +182,7 @@ static float *values_of(ups_parameters *parameters) {
     return host;
 }
 
-static void parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named(void **state) {
+CLAIM(parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named) {
     ups_parameters *p = make_parameters(1, 4, false), *larger = make_parameters(1, 4, true),
                    *other = make_parameters(2, 4, false);
     assert_int_equal(ups_parameters_count(p), 3);
@@ -208,7 +208,7 @@ static void parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named
     ups_parameters_destroy(p);
 }
 
-static void parameters_are_loaded_as_saved_the_bf16_copy_too(void **state) {
+CLAIM(parameters_are_loaded_as_saved_the_bf16_copy_too) {
     const char *path = scratch("saved.safetensors");
     ups_parameters *a = make_parameters(1, 4, false), *b = make_parameters(2, 4, false);
     ok(ups_parameters_save(a, path, &failure));
@@ -235,7 +235,7 @@ static void refuses_to_load(ups_parameters *parameters, const char *path, bool s
     free(before);
 }
 
-static void files_of_another_model_are_refused_and_change_nothing(void **state) {
+CLAIM(files_of_another_model_are_refused_and_change_nothing) {
     const char *path = scratch("model.safetensors");
     ups_parameters *plain = make_parameters(1, 4, false), *extra = make_parameters(2, 4, true),
                    *wide = make_parameters(3, 6, false);
@@ -255,7 +255,7 @@ static void files_of_another_model_are_refused_and_change_nothing(void **state) 
     ups_parameters_destroy(plain);
 }
 
-static void weights_that_are_not_finite_are_refused_naming_the_tensor_and_change_nothing(void **state) {
+CLAIM(weights_that_are_not_finite_are_refused_naming_the_tensor_and_change_nothing) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     const char *path = scratch("diverged.safetensors");
     ups_parameters *sound = make_parameters(1, 4, false), *diverged = make_parameters(2, 4, false);
@@ -280,7 +280,7 @@ static void weights_that_are_not_finite_are_refused_naming_the_tensor_and_change
 }
 
 /* Truncations are found for certain; flips in the data are not the format's business, but nothing may crash. */
-static void truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused(void **state) {
+CLAIM(truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused) {
     const char *path = scratch("damaged.safetensors");
     ups_parameters *p = make_parameters(1, 4, false);
     ok(ups_parameters_save(p, path, &failure));
@@ -313,7 +313,7 @@ static void truncated_and_damaged_files_never_crash_and_truncated_ones_are_refus
     ups_parameters_destroy(p);
 }
 
-static void one_file_holds_several_buffers_and_a_part_of_the_names(void **state) {
+CLAIM(one_file_holds_several_buffers_and_a_part_of_the_names) {
     const char *path = scratch("checkpoint.safetensors");
     ups_parameters *p = make_parameters(1, 4, false);
     float *host = values_of(p);
@@ -352,26 +352,12 @@ static void one_file_holds_several_buffers_and_a_part_of_the_names(void **state)
     ups_parameters_destroy(p);
 }
 
-static void saving_where_one_may_not_write_says_so_and_leaves_nothing(void **state) {
+CLAIM(saving_where_one_may_not_write_says_so_and_leaves_nothing) {
     ups_parameters *p = make_parameters(1, 4, false);
     refused(ups_parameters_save(p, "/proc/nowhere/model.safetensors", &failure), UPS_ERR_IO, "/proc/nowhere");
     ups_parameters_destroy(p);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(malformed_headers_are_refused_with_the_reason),
-        cmocka_unit_test(what_the_format_allows_is_accepted),
-        cmocka_unit_test(files_that_are_no_safetensors_are_refused_before_memory_is_asked_for),
-        cmocka_unit_test(tensors_come_back_as_they_were_written),
-        cmocka_unit_test(an_unfinished_file_never_appears),
-        cmocka_unit_test(parameters_lie_in_reverse_order_padded_with_zeros_and_start_as_named),
-        cmocka_unit_test(parameters_are_loaded_as_saved_the_bf16_copy_too),
-        cmocka_unit_test(files_of_another_model_are_refused_and_change_nothing),
-        cmocka_unit_test(weights_that_are_not_finite_are_refused_naming_the_tensor_and_change_nothing),
-        cmocka_unit_test(truncated_and_damaged_files_never_crash_and_truncated_ones_are_refused),
-        cmocka_unit_test(one_file_holds_several_buffers_and_a_part_of_the_names),
-        cmocka_unit_test(saving_where_one_may_not_write_says_so_and_leaves_nothing),
-    };
-    return cmocka_run_group_tests_name("safetensors", tests, setup, teardown);
+    return run_claims(setup, teardown, NULL);
 }

@@ -1,7 +1,7 @@
 /* Steps on the CPU: run options mean what they say, weights may be bound, memory is what was promised, and nothing is
  * allocated once training runs. */
 #include "model/differentiate.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
 }
 #endif
 
-static void a_step_run_again_gives_the_same_bits(void **state) {
+CLAIM(a_step_run_again_gives_the_same_bits) {
     ups_operator_options options = small_operator();
     options.drop_path = 0.5f;
     model m = operator_model(UPS_BF16, options, 6);
@@ -80,7 +80,7 @@ static ups_weights copy_weights(const model *from, int64_t offset, int64_t count
 }
 
 /* `averaged` lends its values: a run with them is a run of that model, and the way back is exact, too. */
-static void a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them(void **state) {
+CLAIM(a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     settings forward = train;
     forward.backward = false;
@@ -120,7 +120,7 @@ static void a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_the
     }
 }
 
-static void a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another(void **state) {
+CLAIM(a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another) {
     model m = begin(UPS_BF16);
     ups_value x = ups_graph_input(m.graph, "x", UPS_F32, UPS_SHAPE(2, 4));
     ups_parameters_add(m.parameters, "elsewhere", 1, (int64_t[]){100}, (ups_init){.kind = UPS_INIT_ONES});
@@ -153,7 +153,7 @@ static void a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another
     end(m);
 }
 
-static void nothing_is_allocated_after_the_first_step(void **state) {
+CLAIM(nothing_is_allocated_after_the_first_step) {
 #ifndef WATCHES_ALLOCATIONS
     skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");
 #else
@@ -174,7 +174,7 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
 #endif
 }
 
-static void the_memory_of_a_step_is_known_before_it_is_created(void **state) {
+CLAIM(the_memory_of_a_step_is_known_before_it_is_created) {
     model m = operator_graph(UPS_BF16, small_operator(), 4);
     ups_plan_memory promised, taken;
     ok(ups_step_measure(m.graph, device, &promised, &failure));
@@ -195,7 +195,7 @@ static float run_again(model m, ups_step *step) {
     return loss_of(&m);
 }
 
-static void steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone(void **state) {
+CLAIM(steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone) {
     ups_operator_options deeper = small_operator();
     deeper.depth = 5;
     model one = operator_model(UPS_BF16, small_operator(), 6), other = operator_model(UPS_BF16, deeper, 4);
@@ -221,7 +221,7 @@ static void steps_made_together_share_the_largest_arena_and_give_the_bits_they_g
     end(other);
 }
 
-static void values_that_are_not_kept_cannot_be_read(void **state) {
+CLAIM(values_that_are_not_kept_cannot_be_read) {
     model m = tangled_model(0);
     float host[72];
     ups_value first = m.graph->nodes[0].output;
@@ -235,7 +235,7 @@ static void values_that_are_not_kept_cannot_be_read(void **state) {
     end(m);
 }
 
-static void steps_that_cannot_be_are_refused_with_the_reason(void **state) {
+CLAIM(steps_that_cannot_be_are_refused_with_the_reason) {
     ups_step *step;
     model m = begin(UPS_BF16);
     ups_graph *g = m.graph;
@@ -260,7 +260,7 @@ static void steps_that_cannot_be_are_refused_with_the_reason(void **state) {
     end(m);
 }
 
-static void a_profile_has_time_in_the_ops_that_ran_and_in_no_others(void **state) {
+CLAIM(a_profile_has_time_in_the_ops_that_ran_and_in_no_others) {
     model m = operator_model(UPS_F32, small_operator(), 2);
     ups_step_profile_enable(m.step, true);
     run(&m, train);
@@ -272,16 +272,5 @@ static void a_profile_has_time_in_the_ops_that_ran_and_in_no_others(void **state
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_run_again_gives_the_same_bits),
-        cmocka_unit_test(a_step_bound_to_other_weights_gives_the_bits_of_a_model_that_has_them),
-        cmocka_unit_test(a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another),
-        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
-        cmocka_unit_test(the_memory_of_a_step_is_known_before_it_is_created),
-        cmocka_unit_test(steps_made_together_share_the_largest_arena_and_give_the_bits_they_give_alone),
-        cmocka_unit_test(values_that_are_not_kept_cannot_be_read),
-        cmocka_unit_test(steps_that_cannot_be_are_refused_with_the_reason),
-        cmocka_unit_test(a_profile_has_time_in_the_ops_that_ran_and_in_no_others),
-    };
-    return cmocka_run_group_tests_name("step", tests, open_device, close_device);
+    return run_claims(open_device, close_device, NULL);
 }

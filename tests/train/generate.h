@@ -2,7 +2,7 @@
 #ifndef UPS_TESTS_TRAIN_GENERATE_H
 #define UPS_TESTS_TRAIN_GENERATE_H
 
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tools/solvers/datagen.h"
 
 /* `steps` 0: as many as the solver makes unasked. The file comes into the scratch directory. */

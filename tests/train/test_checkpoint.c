@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "model/devices/devices.h"
 #include "model/parameters/parameters.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/checkpoint.h"
 #include "train/stages/stage.h"
@@ -110,7 +110,7 @@ static int close_device(void **state) {
     return remove_scratch(state);
 }
 
-static void a_checkpoint_comes_back_bit_for_bit(void **state) {
+CLAIM(a_checkpoint_comes_back_bit_for_bit) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     for (int kind = 0; kind < 6; kind++) {
         trained saved = make(4, kind & 1, computes[kind / 2], 1), loaded = make(4, kind & 1, computes[kind / 2], 2);
@@ -135,7 +135,7 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
     }
 }
 
-static void only_the_latest_checkpoint_is_kept(void **state) {
+CLAIM(only_the_latest_checkpoint_is_kept) {
     trained t = make(4, false, UPS_F32, 1);
     for (int i = 0; i < 3; i++) {
         advance(&t, 1);
@@ -146,14 +146,14 @@ static void only_the_latest_checkpoint_is_kept(void **state) {
     end(&t);
 }
 
-static void where_there_is_none_the_file_looked_for_is_named(void **state) {
+CLAIM(where_there_is_none_the_file_looked_for_is_named) {
     trained t = make(4, false, UPS_F32, 1);
     refused(load(&t, &failure), UPS_ERR_IO, "run/latest.json");
     end(&t);
 }
 
 /* A writer that died before latest.json was replaced. */
-static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **state) {
+CLAIM(a_file_that_latest_does_not_name_is_passed_over_and_cleared) {
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     advance(&saved, 1);
     ok(save(&saved, &failure));
@@ -182,7 +182,7 @@ static void refuses(trained *t, ups_status status, const char *part) {
     free(before), free(after);
 }
 
-static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **state) {
+CLAIM(a_checkpoint_cut_anywhere_is_refused_and_changes_nothing) {
     trained saved = make(4, true, UPS_F32, 1), t = make(4, true, UPS_F32, 2);
     advance(&saved, 1);
     ok(save(&saved, &failure));
@@ -202,7 +202,7 @@ static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **stat
     end(&t);
 }
 
-static void a_checkpoint_of_another_model_is_refused(void **state) {
+CLAIM(a_checkpoint_of_another_model_is_refused) {
     trained saved = make(4, false, UPS_F32, 1), wider = make(6, false, UPS_F32, 2),
             averaged = make(4, true, UPS_F32, 3);
     advance(&saved, 1);
@@ -218,7 +218,7 @@ static void a_checkpoint_of_another_model_is_refused(void **state) {
     end(&averaged);
 }
 
-static void a_checkpoint_of_another_seed_is_refused(void **state) {
+CLAIM(a_checkpoint_of_another_seed_is_refused) {
     trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
     ok(save(&saved, &failure));
     other.state.seed = 6;
@@ -227,7 +227,7 @@ static void a_checkpoint_of_another_seed_is_refused(void **state) {
     end(&other);
 }
 
-static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state) {
+CLAIM(a_latest_file_that_is_not_what_it_should_be_is_refused) {
     static const struct {
         const char *text, *part;
     } cases[] = {
@@ -245,7 +245,7 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
 }
 
 /* Each with one value changed (NULL: taken away). The sentence names file, key and value, and what to do. */
-static void a_state_that_no_run_can_have_left_is_refused(void **state) {
+CLAIM(a_state_that_no_run_can_have_left_is_refused) {
     static const struct {
         const char *key, *value, *part;
     } cases[] = {
@@ -313,7 +313,7 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
     end(&t);
 }
 
-static void weights_of_another_step_under_the_name_of_this_one_are_refused(void **state) {
+CLAIM(weights_of_another_step_under_the_name_of_this_one_are_refused) {
     trained t = make(4, false, UPS_F32, 1);
     char earlier[300], later[300];
     advance(&t, 1);
@@ -328,7 +328,7 @@ static void weights_of_another_step_under_the_name_of_this_one_are_refused(void 
     end(&t);
 }
 
-static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not(void **state) {
+CLAIM(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not) {
     ups_precision told = UPS_PRECISION_AUTO;
     trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
     ok(ups_checkpoint_precision(scratch("run"), &told, &failure));
@@ -350,7 +350,7 @@ static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none
     end(&other);
 }
 
-static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **state) {
+CLAIM(a_checkpoint_that_cannot_be_written_leaves_the_one_before) {
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2), later = make(4, false, UPS_F32, 3);
     advance(&saved, 1);
     advance(&later, 2);
@@ -373,7 +373,7 @@ static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **sta
     end(&later);
 }
 
-static void the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise(void **state) {
+CLAIM(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise) {
     for (int average = 0; average < 2; average++) {
         trained t = make(4, average, false, 1), read = make(4, false, UPS_F32, 2);
         advance(&t, 3);
@@ -392,7 +392,7 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
     }
 }
 
-static void a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not(void **state) {
+CLAIM(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not) {
     json_t *ours = json_pack("{s:s}", "autoencoder", "aaaa"), *theirs = json_pack("{s:s}", "autoencoder", "bbbb");
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     loaded.state.origin = ours;
@@ -416,7 +416,7 @@ static ups_status plan_batch(void *context, int64_t batch_size, ups_stage_plan *
     return UPS_OK;
 }
 
-static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on(void **state) {
+CLAIM(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on) {
     ups_run_config config = {.output = (char *)scratch("batches")};
     config.op.training = (ups_training_config){.pairs_per_trajectory = 1, .memory_limit = 0.0625}; /* 64 MiB */
     char directory[512];
@@ -442,23 +442,5 @@ static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_checkpoint_comes_back_bit_for_bit, empty),
-        cmocka_unit_test_teardown(only_the_latest_checkpoint_is_kept, empty),
-        cmocka_unit_test_teardown(where_there_is_none_the_file_looked_for_is_named, empty),
-        cmocka_unit_test_teardown(a_file_that_latest_does_not_name_is_passed_over_and_cleared, empty),
-        cmocka_unit_test_teardown(a_checkpoint_cut_anywhere_is_refused_and_changes_nothing, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_model_is_refused, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
-        cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
-        cmocka_unit_test_teardown(a_state_that_no_run_can_have_left_is_refused, empty),
-        cmocka_unit_test_teardown(weights_of_another_step_under_the_name_of_this_one_are_refused, empty),
-        cmocka_unit_test_teardown(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not, empty),
-        cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not, empty),
-        cmocka_unit_test_teardown(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on, empty),
-        cmocka_unit_test_teardown(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise,
-                                  empty),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return run_claims(open_device, close_device, empty);
 }

@@ -72,7 +72,7 @@ static int remove_run(void **state) {
 
 /* ---- single reads ---------------------------------------------------------------------------------------------- */
 
-static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void **state) {
+CLAIM(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit) {
     static const ups_frames windows[] = {{0, 1}, {0, TIMES}, {3, 2}, {7, 2}, {5, 12}, {12, 9}, {15, 3}, {19, 2}};
     const size_t frame = 8 * 16 * sizeof(uint16_t);
     uint8_t *expected = malloc(TIMES * frame), *found = malloc(TIMES * frame);
@@ -98,7 +98,7 @@ static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void
 }
 
 /* A file may claim times that no memory holds; latents may be larger than the fields, whose sizes were checked. */
-static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
+CLAIM(latents_that_no_memory_holds_have_no_small_limits) {
     ups_task task = session.tasks->task[0];
     for (int64_t times = INT64_C(1) << 48; times <= INT64_C(1) << 60; times *= 2) {
         task.geometry.times = times;
@@ -108,7 +108,7 @@ static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
 }
 
 /* What the loader makes room for by the limits of a window is enough for each. */
-static void no_window_reads_more_than_the_limits_of_its_length_say(void **state) {
+CLAIM(no_window_reads_more_than_the_limits_of_its_length_say) {
     for (int64_t frames = 1; frames <= TIMES; frames++) {
         ups_source_limits limits = ups_source_window_limits(encoded[0], frames);
         ups_extent *extents = calloc((size_t)encoded[0]->limits.extents, sizeof *extents);
@@ -171,7 +171,7 @@ static float *load(ups_source *const sources[TASKS], const loading *how, int64_t
     return all;
 }
 
-static void loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine(void **state) {
+CLAIM(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine) {
     static const loading ways[] = {{1, UPS_IO_AUTO, 1, 1, false},    {3, UPS_IO_AUTO, 1, 1, false},
                                    {3, UPS_IO_THREADS, 1, 3, false}, {3, UPS_IO_AUTO, 2, 2, false},
                                    {1, UPS_IO_THREADS, 1, 1, true},  {3, UPS_IO_AUTO, 2, 3, true}};
@@ -237,7 +237,7 @@ static bool loader_skips(int64_t frames) {
     return skipped;
 }
 
-static void a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it(void **state) {
+CLAIM(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it) {
     float value = NAN;
     assert_int_equal(frames_with_nan((ups_frames){0, TIMES}), 0);
     assert_false(loader_skips(BAD_FRAME + 1));
@@ -285,7 +285,7 @@ static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
 }
 
 /* A run that goes on from a checkpoint reads first, and then whole, what the run before it had read. */
-static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on(void **state) {
+CLAIM(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on) {
     int64_t expected[DRAWN * DRAWN_BATCH][2], found[DRAWN * DRAWN_BATCH][2];
     float value = NAN;
     exchange_value(&value);
@@ -308,13 +308,5 @@ static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
-        cmocka_unit_test(latents_that_no_memory_holds_have_no_small_limits),
-        cmocka_unit_test(no_window_reads_more_than_the_limits_of_its_length_say),
-        cmocka_unit_test(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine),
-        cmocka_unit_test(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it),
-        cmocka_unit_test(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on),
-    };
-    return cmocka_run_group_tests(tests, make_run, remove_run);
+    return run_claims(make_run, remove_run, NULL);
 }

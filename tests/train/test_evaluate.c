@@ -2,7 +2,7 @@
  * and formulas of the test's own. */
 #include "base/progress.h"
 #include "model/parameters/safetensors.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tiny_models.h"
 #include "train/data/origin.h"
 #include "train/evaluation/evaluate.h"
@@ -138,7 +138,7 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
 
 /* ---- claims ---------------------------------------------------------------------------------------------------- */
 
-static void errors_of_model_persistence_and_reconstruction_equal_direct_computation(void **state) {
+CLAIM(errors_of_model_persistence_and_reconstruction_equal_direct_computation) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.steps, 4); /* nine stored frames, every other one */
     assert_int_equal(evaluation.trajectories, 3);
@@ -151,7 +151,7 @@ static void errors_of_model_persistence_and_reconstruction_equal_direct_computat
     ups_task_evaluation_free(&evaluation);
 }
 
-static void fields_stored_channels_first_are_scored_field_by_field(void **state) {
+CLAIM(fields_stored_channels_first_are_scored_field_by_field) {
     ups_task_evaluation evaluation = evaluate(DARCY);
     compare_horizon(&evaluation, 0, DARCY, 0);
     compare_horizon(&evaluation, 0, DARCY, 1);
@@ -159,7 +159,7 @@ static void fields_stored_channels_first_are_scored_field_by_field(void **state)
     ups_task_evaluation_free(&evaluation);
 }
 
-static void a_field_that_never_changes_is_left_out_of_the_summary(void **state) {
+CLAIM(a_field_that_never_changes_is_left_out_of_the_summary) {
     ups_task_evaluation evaluation = evaluate(DARCY);
     assert_false(evaluation.solution[0]);
     assert_true(evaluation.solution[1]);
@@ -170,7 +170,7 @@ static void a_field_that_never_changes_is_left_out_of_the_summary(void **state) 
     ups_task_evaluation_free(&evaluation);
 }
 
-static void a_horizon_beyond_the_data_has_no_windows(void **state) {
+CLAIM(a_horizon_beyond_the_data_has_no_windows) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.horizons[2].steps, 50);
     assert_int_equal(evaluation.horizons[2].windows, 0);
@@ -182,7 +182,7 @@ static void a_horizon_beyond_the_data_has_no_windows(void **state) {
     ups_task_evaluation_free(&evaluation);
 }
 
-static void the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse(void **state) {
+CLAIM(the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     const ups_horizon_evaluation *whole = &evaluation.horizons[3];
     double mean = 0;
@@ -204,7 +204,7 @@ static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
 }
 
 /* Batches of five points and two states: neither divides what there is to do. */
-static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
+CLAIM(a_rollout_in_small_batches_equals_direct_computation) {
     ups_rollouts rollouts = roll_out(WAVE, 0, 0);
     const ups_task *t = &run.tasks->task[WAVE];
     tiny_models *models = tiny_models_open(&run, WAVE);
@@ -224,7 +224,7 @@ static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
 }
 
 /* Cell i of n and cell 3i + 1 of 3n have the same centre. */
-static void a_rollout_at_three_times_the_resolution_passes_through_the_same_points(void **state) {
+CLAIM(a_rollout_at_three_times_the_resolution_passes_through_the_same_points) {
     ups_rollouts coarse = roll_out(DARCY, 1, 0), fine = roll_out(DARCY, 1, 24);
     assert_null(fine.list[0].truth);
     assert_true(isnan(fine.list[0].nrmse[1]));
@@ -243,7 +243,7 @@ static void a_rollout_at_three_times_the_resolution_passes_through_the_same_poin
     ups_rollouts_free(&fine);
 }
 
-static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void **state) {
+CLAIM(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval) {
     ups_rollouts rollouts = roll_out(WAVE, 6, 0);
     const double *time = rollouts.list[0].time;
     assert_int_equal(rollouts.frames, 7);
@@ -274,7 +274,7 @@ static float poke_first_sample(float value) {
     return old;
 }
 
-static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured(void **state) {
+CLAIM(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured) {
     float old = poke_first_sample(NAN);
     ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_sizes){0});
     ups_task_evaluation evaluation;
@@ -305,7 +305,7 @@ static void write_last_frames(const float *values, float *old) {
     }
 }
 
-static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others(void **state) {
+CLAIM(frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others) {
     const float zeros[3 * MOST_ELEMENTS] = {0};
     float old[3 * MOST_ELEMENTS];
     write_last_frames(zeros, old);
@@ -329,7 +329,7 @@ static void expect_refusal(const char *checkpoint, ups_status expected, const ch
     assert_null(files.op);
 }
 
-static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void **state) {
+CLAIM(models_that_are_missing_or_damaged_are_refused_with_a_sentence) {
     expect_refusal(scratch("none.safetensors"), UPS_ERR_IO, "the checkpoint cannot be opened");
     assert_int_equal(mkdir(scratch("empty"), 0700), 0);
     expect_refusal(scratch("empty"), UPS_ERR_IO, "a directory without operator.safetensors");
@@ -376,7 +376,7 @@ static void expect_stale(const char *part) {
     ups_surrogate_files_free(&files);
 }
 
-static void models_that_tell_of_another_origin_are_refused_naming_what_differs(void **state) {
+CLAIM(models_that_tell_of_another_origin_are_refused_naming_what_differs) {
     tell_origin("operator.safetensors", "autoencoder", "0123456789abcdef0123456789abcdef");
     expect_stale("operator.safetensors: the model was trained with another autoencoder");
     tell_origin("operator.safetensors", "operator", "{\"heads\":4}"); /* shapes are those of two heads, too */
@@ -396,7 +396,7 @@ static void models_that_tell_of_another_origin_are_refused_naming_what_differs(v
     tell_origin("autoencoder.safetensors", NULL, NULL);
 }
 
-static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **state) {
+CLAIM(an_operator_of_this_autoencoder_and_configuration_is_taken) {
     ups_surrogate_files files;
     ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     json_t *origin = ups_origin_operator(run.config, run.tasks, files.autoencoder_hash);
@@ -420,7 +420,7 @@ static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **st
     ups_surrogate_files_free(&files);
 }
 
-static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
+CLAIM(a_training_checkpoint_is_found_through_its_latest_json) {
     ups_surrogate_files files;
     assert_int_equal(mkdir(scratch("steps"), 0700), 0);
     assert_int_equal(link(scratch("operator.safetensors"), scratch("steps/step-00000007.safetensors")), 0);
@@ -437,7 +437,7 @@ static void a_training_checkpoint_is_found_through_its_latest_json(void **state)
     expect_refusal(scratch("steps"), UPS_ERR_FORMAT, "must name a file beside it");
 }
 
-static void a_model_of_another_configuration_is_refused_naming_the_tensor(void **state) {
+CLAIM(a_model_of_another_configuration_is_refused_naming_the_tensor) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
     ok(ups_surrogate_find(run.config, NULL, &files, &failure));
@@ -451,22 +451,5 @@ static void a_model_of_another_configuration_is_refused_naming_the_tensor(void *
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_of_model_persistence_and_reconstruction_equal_direct_computation),
-        cmocka_unit_test(fields_stored_channels_first_are_scored_field_by_field),
-        cmocka_unit_test(a_field_that_never_changes_is_left_out_of_the_summary),
-        cmocka_unit_test(a_horizon_beyond_the_data_has_no_windows),
-        cmocka_unit_test(the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse),
-        cmocka_unit_test(a_rollout_in_small_batches_equals_direct_computation),
-        cmocka_unit_test(a_rollout_at_three_times_the_resolution_passes_through_the_same_points),
-        cmocka_unit_test(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval),
-        cmocka_unit_test(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured),
-        cmocka_unit_test(frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others),
-        cmocka_unit_test(models_that_are_missing_or_damaged_are_refused_with_a_sentence),
-        cmocka_unit_test(models_that_tell_of_another_origin_are_refused_naming_what_differs),
-        cmocka_unit_test(an_operator_of_this_autoencoder_and_configuration_is_taken),
-        cmocka_unit_test(a_training_checkpoint_is_found_through_its_latest_json),
-        cmocka_unit_test(a_model_of_another_configuration_is_refused_naming_the_tensor),
-    };
-    return cmocka_run_group_tests(tests, open_run, close_run);
+    return run_claims(open_run, close_run, NULL);
 }

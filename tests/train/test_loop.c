@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "base/system/cancel.h"
 #include "model/parameters/parameters.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 
 #include "model/devices/devices.h"
 #include "tests/base/capture.h"
@@ -186,7 +186,7 @@ static int forget(void **state) {
     return system(command);
 }
 
-static void micro_batches_come_in_order_and_share_one_step(void **state) {
+CLAIM(micro_batches_come_in_order_and_share_one_step) {
     pull *p = begin(4);
     p->training.accumulation = 3;
     ok(run(p, &failure));
@@ -199,7 +199,7 @@ static void micro_batches_come_in_order_and_share_one_step(void **state) {
     end(p);
 }
 
-static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights(void **state) {
+CLAIM(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights) {
     pull *one = begin(6), *several = begin(6);
     one->training.accumulation = several->training.accumulation = 2;
     several->zero_gradients = true;
@@ -211,7 +211,7 @@ static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_sa
     end(several);
 }
 
-static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end(void **state) {
+CLAIM(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end) {
     pull *p = begin(25);
     p->training.validate_every = 8;
     p->training.checkpoint_every = 100;
@@ -224,7 +224,7 @@ static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the
     end(p);
 }
 
-static void tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score(void **state) {
+CLAIM(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score) {
     pull *p = begin(2), *none = begin(2);
     ok(run(p, &failure));
     assert_int_equal(count_lines("\"validation\":{\"even\":0.5},\"score\":0.5"), 1);
@@ -236,7 +236,7 @@ static void tasks_without_validation_windows_are_left_out_and_a_validation_of_no
     end(none);
 }
 
-static void zero_means_only_at_the_end(void **state) {
+CLAIM(zero_means_only_at_the_end) {
     pull *p = begin(25);
     ok(run(p, &failure));
     assert_int_equal(p->validations, 1);
@@ -272,13 +272,13 @@ static void stops_at_17(pull *p, const char *what) {
     end(p);
 }
 
-static void a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples(void **state) {
+CLAIM(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples) {
     pull *p = begin(25);
     p->bad_loss_at = 17;
     stops_at_17(p, "loss is not finite");
 }
 
-static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight(void **state) {
+CLAIM(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight) {
     pull *p = begin(25);
     p->bad_gradient_at = 17;
     stops_at_17(p, "gradient is not finite");
@@ -289,7 +289,7 @@ static void scale_losses(pull *p, float first) {
     if (first > 0) ok(ups_optimizer_scale_losses(p->optimizer, first, UPS_LOSS_SCALE_GOOD_STEPS, &failure));
 }
 
-static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+CLAIM(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits) {
     pull *plain = begin(40), *p = begin(40);
     scale_losses(p, 0x1p20f);
     ok(run(plain, &failure));
@@ -323,7 +323,7 @@ static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **
 }
 
 /* However often the scale is halved: the gradient itself is at fault. */
-static void in_fp16_a_gradient_that_never_is_finite_stops_the_run(void **state) {
+CLAIM(in_fp16_a_gradient_that_never_is_finite_stops_the_run) {
     pull *p = begin(40);
     scale_losses(p, 8);
     const float large = 1e6f;
@@ -333,7 +333,7 @@ static void in_fp16_a_gradient_that_never_is_finite_stops_the_run(void **state) 
     end(p);
 }
 
-static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
+CLAIM(a_loss_that_spikes_is_reported_with_its_samples) {
     pull *p = begin(140);
     p->training.spike_factor = 10;
     p->spike_at = 120;
@@ -382,13 +382,13 @@ static void check_resuming(void **state, float scale) {
     end(whole);
 }
 
-static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+CLAIM(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines) {
     check_resuming(state, 0);
     check_resuming(state, 0x1p20f); /* fp16, that skips its first steps */
 }
 
 /* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */
-static void a_run_given_more_steps_averages_whole_intervals(void **state) {
+CLAIM(a_run_given_more_steps_averages_whole_intervals) {
     pull *whole = begin(40), *first = begin(33), *more = begin(40);
     hold_rate(whole), hold_rate(first), hold_rate(more);
     ok(run(whole, &failure));
@@ -409,22 +409,5 @@ static void a_run_given_more_steps_averages_whole_intervals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(micro_batches_come_in_order_and_share_one_step, forget),
-        cmocka_unit_test_teardown(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights,
-                                  forget),
-        cmocka_unit_test_teardown(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end, forget),
-        cmocka_unit_test_teardown(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score,
-                                  forget),
-        cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
-        cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
-        cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
-        cmocka_unit_test_teardown(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits, forget),
-        cmocka_unit_test_teardown(in_fp16_a_gradient_that_never_is_finite_stops_the_run, forget),
-        cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
-        cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines,
-                                  forget),
-        cmocka_unit_test_teardown(a_run_given_more_steps_averages_whole_intervals, forget),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return run_claims(open_device, close_device, forget);
 }

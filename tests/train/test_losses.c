@@ -1,7 +1,7 @@
 /* Which losses are taken at which step, and that an objective is the weighted sum of its terms. */
 #include "model/devices/devices.h"
 #include "model/update_channel.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "train/losses.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static void set(ups_loss_config a, ups_loss_config b, ups_loss_config c) {
     losses[0] = a, losses[1] = b, losses[2] = c;
 }
 
-static void a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight(void **state) {
+CLAIM(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){0.5, 3, 4}, (ups_loss_config){0, 1, 0});
     for (int64_t step = 0; step < 30; step++) {
         unsigned expected = 1u | (step >= 4 && step % 3 == 0 ? 2u : 0u);
@@ -32,7 +32,7 @@ static int count_masks(int64_t steps, unsigned *masks) {
     return found;
 }
 
-static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void **state) {
+CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
     unsigned found[8], expected[8];
     for (int64_t every = 1; every <= 4; every++) {
         for (int64_t from = 0; from <= 40; from += 5) {
@@ -46,7 +46,7 @@ static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void 
     }
 }
 
-static void a_run_of_nine_quadrillion_steps_is_looked_through_at_once(void **state) {
+CLAIM(a_run_of_nine_quadrillion_steps_is_looked_through_at_once) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
     unsigned masks[8];
     assert_int_equal(ups_losses_masks(losses, INT64_C(9000000000000000), masks), 2);
@@ -119,7 +119,7 @@ static void check_objective(int terms) {
     ups_device_close(device);
 }
 
-static void an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window(void **state) {
+CLAIM(an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window) {
     check_objective(1);
     check_objective(3);
     check_objective(UPS_MAX_INPUTS);
@@ -128,11 +128,5 @@ static void an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_wi
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight),
-        cmocka_unit_test(the_sets_of_losses_that_occur_are_those_of_every_step_in_order),
-        cmocka_unit_test(a_run_of_nine_quadrillion_steps_is_looked_through_at_once),
-        cmocka_unit_test(an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * arXiv 1711.05101). */
 #include "base/half.h"
 #include "base/random.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
@@ -162,30 +162,30 @@ static const ups_optimizer_config usual = {.learning_rate = 0.01,
                                            .warmup_steps = 2,
                                            .final_fraction = 0.1};
 
-static void steps_are_those_of_adamw_with_its_average(void **state) {
+CLAIM(steps_are_those_of_adamw_with_its_average) {
     check(usual, 0.1f, UPS_F32);
 }
 
-static void gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone(void **state) {
+CLAIM(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone) {
     ups_optimizer_config config = usual;
     config.clip = 1;
     check(config, 3, UPS_F32);     /* norm of about 70 */
     check(config, 0.01f, UPS_F32); /* of about 0.2 */
 }
 
-static void the_compute_copy_follows_the_values(void **state) {
+CLAIM(the_compute_copy_follows_the_values) {
     check(usual, 0.1f, UPS_BF16);
     check(usual, 0.1f, UPS_F16);
 }
 
-static void without_an_average_none_is_kept(void **state) {
+CLAIM(without_an_average_none_is_kept) {
     ups_optimizer_config config = usual;
     config.ema_decay = 0;
     check(config, 0.1f, UPS_F32);
 }
 
 /* Without gradients nothing but decay moves a weight. */
-static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
+CLAIM(gains_and_biases_are_not_decayed_and_matrices_are) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
@@ -213,7 +213,7 @@ static void assert_untouched(const trained *t, const float *values) {
     free(after), free(moment);
 }
 
-static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight(void **state) {
+CLAIM(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight) {
     trained t = begin(&usual, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
     put_gradients(&t, 0, 1);
@@ -230,7 +230,7 @@ static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later
     end(&t);
 }
 
-static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped(void **state) {
+CLAIM(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped) {
     trained t = begin(&usual, UPS_F32), plain = begin(&usual, UPS_F32);
     size_t bytes = (size_t)elements(&t) * sizeof(float);
     ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &failure));
@@ -264,7 +264,7 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
     end(&plain);
 }
 
-static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) {
+CLAIM(the_loss_scale_is_of_fp16_and_stays_below_its_maximum) {
     trained t = begin(&usual, UPS_F16), bf16 = begin(&usual, UPS_BF16);
     assert_true(ups_optimizer_scales_losses(t.optimizer) && !ups_optimizer_scales_losses(bf16.optimizer));
     assert_true(ups_optimizer_state(t.optimizer).loss_scale == UPS_LOSS_SCALE_FIRST);
@@ -277,7 +277,7 @@ static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) 
     end(&bf16);
 }
 
-static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **state) {
+CLAIM(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure) {
     trained t = begin(&usual, UPS_F32);
     ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &failure));
     for (int64_t step = 0; step < 2; step++) {
@@ -290,7 +290,7 @@ static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **s
     end(&t);
 }
 
-static void its_memory_is_known_before_it_is_created(void **state) {
+CLAIM(its_memory_is_known_before_it_is_created) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
@@ -301,17 +301,5 @@ static void its_memory_is_known_before_it_is_created(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_those_of_adamw_with_its_average),
-        cmocka_unit_test(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone),
-        cmocka_unit_test(the_compute_copy_follows_the_values),
-        cmocka_unit_test(without_an_average_none_is_kept),
-        cmocka_unit_test(gains_and_biases_are_not_decayed_and_matrices_are),
-        cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight),
-        cmocka_unit_test(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped),
-        cmocka_unit_test(the_loss_scale_is_of_fp16_and_stays_below_its_maximum),
-        cmocka_unit_test(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure),
-        cmocka_unit_test(its_memory_is_known_before_it_is_created),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

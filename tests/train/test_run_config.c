@@ -2,7 +2,7 @@
  * what would be right. How YAML itself is checked is the business of base/'s tests; here it is the run's own schema. */
 #include "base/files.h"
 #include "model/cpu/device.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "train/config/load.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
@@ -24,7 +24,7 @@ static ups_run_config *load(const char *text, const char *override) {
     return config;
 }
 
-static void the_configurations_that_come_with_the_project_load(void **state) {
+CLAIM(the_configurations_that_come_with_the_project_load) {
     static const char *const names[] = {"quickstart", "reference_2task", "pdebench_seedgroups"};
     for (int i = 0; i < 3; i++) {
         char path[500];
@@ -36,7 +36,7 @@ static void the_configurations_that_come_with_the_project_load(void **state) {
     }
 }
 
-static void what_is_left_out_has_its_default(void **state) {
+CLAIM(what_is_left_out_has_its_default) {
     ups_run_config *config = load(minimal, NULL);
     assert_int_equal(config->task_count, 2);
     assert_int_equal(config->seed, 42);
@@ -56,7 +56,7 @@ static void what_is_left_out_has_its_default(void **state) {
     ups_run_config_free(config);
 }
 
-static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **state) {
+CLAIM(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere) {
     ups_run_config *config = load(minimal, "operator.batch_size=auto");
     assert_int_equal(config->op.training.batch_size, 0);
     ups_run_config_free(config);
@@ -67,7 +67,7 @@ static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **stat
     ups_run_config_free(config);
 }
 
-static void what_is_printed_loads_to_the_same(void **state) {
+CLAIM(what_is_printed_loads_to_the_same) {
     ups_run_config *config = load(minimal, "operator.losses.rollout={weight: 0.5, every: 2, from: 7}");
     char *text = NULL, *again = NULL;
     ok(ups_config_print(&ups_run_schema, config, &text, &failure));
@@ -108,7 +108,7 @@ static void all_told(const mistake *list, size_t count) {
 }
 #define ALL_TOLD(list) all_told(list, sizeof(list) / sizeof(list)[0])
 
-static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **state) {
+CLAIM(keys_that_do_not_exist_are_told_with_line_and_the_nearest) {
     static const mistake list[] = {
         {"modle:\n  tokens: 3\n", {"run.yaml:6", "modle", "model"}},
         {"model:\n  tokns: 3\n", {"run.yaml:7", "model.tokns", "tokens"}},
@@ -123,7 +123,7 @@ static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **sta
 }
 
 /* A run of before wrote all its keys into config.yaml. */
-static void a_removed_key_may_say_what_happens_anyway(void **state) {
+CLAIM(a_removed_key_may_say_what_happens_anyway) {
     char text[1024];
     snprintf(text, sizeof text, "%scache:\n  fill: false\n", minimal);
     write_text(scratch("run.yaml"), text);
@@ -132,7 +132,7 @@ static void a_removed_key_may_say_what_happens_anyway(void **state) {
     ups_run_config_free(config);
 }
 
-static void values_of_another_type_are_told_with_what_belongs_there(void **state) {
+CLAIM(values_of_another_type_are_told_with_what_belongs_there) {
     static const mistake list[] = {
         {"model:\n  tokens: many\n", {"run.yaml:7", "model.tokens", "number"}},
         {"model:\n  tokens: 1.5\n", {"run.yaml:7", "model.tokens"}},
@@ -155,7 +155,7 @@ static void values_of_another_type_are_told_with_what_belongs_there(void **state
     ALL_TOLD(list);
 }
 
-static void values_out_of_range_are_told_the_range(void **state) {
+CLAIM(values_out_of_range_are_told_the_range) {
     static const mistake list[] = {
         {"model:\n  tokens: 0\n", {"run.yaml:7", "model.tokens", "1"}},
         {"model.dim=100000", {"model.dim", "65536"}},
@@ -189,7 +189,7 @@ static void document_told(const char *text, const char *part, const char *other)
             other);
 }
 
-static void keys_that_must_be_there_are_missed(void **state) {
+CLAIM(keys_that_must_be_there_are_missed) {
     document_told("seed: 1\n", "tasks", "missing");
     document_told("tasks: []\n", "tasks", "");
     document_told("tasks:\n  - files: [a.h5]\n", "name", "missing");
@@ -199,7 +199,7 @@ static void keys_that_must_be_there_are_missed(void **state) {
     document_told("", "run.yaml", "");
 }
 
-static void what_no_single_key_can_say_is_checked_too(void **state) {
+CLAIM(what_no_single_key_can_say_is_checked_too) {
     static const mistake list[] = {
         {"stages: [operator, operator]\n", {"stages", "'operator'", "twice"}},
         {"stages: [operator, autoencoder]\n", {"stages", "'autoencoder'", "the order is autoencoder, cache, operator"}},
@@ -231,7 +231,7 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
 
 /* ---- precision -------------------------------------------------------------------------------------------------- */
 
-static void precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere(void **state) {
+CLAIM(precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere) {
     bool amx = strcmp(ups_cpu_instruction_set(), "amx") == 0;
     char text[120];
     assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO), amx ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
@@ -270,7 +270,7 @@ static ups_precision of_run(const char *precision, const char *record) {
     return found;
 }
 
-static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured(void **state) {
+CLAIM(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured) {
     ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO);
     char bf16[600], f32[600], fp16[600], open[600];
     snprintf(fp16, sizeof fp16, "%sprecision: fp16\n", minimal);
@@ -288,26 +288,11 @@ static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_co
 }
 
 /* With a warning: the checkpoint tells it, too. */
-static void a_record_that_cannot_be_read_is_no_record(void **state) {
+CLAIM(a_record_that_cannot_be_read_is_no_record) {
     assert_int_equal(of_run("auto", "precision: bf17\n"), ups_precision_resolve(UPS_PRECISION_AUTO));
     assert_int_equal(of_run("f32", "precision: bf17\n"), UPS_PRECISION_F32);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(precision_auto_is_bf16_where_the_processor_has_amx_and_f32_elsewhere),
-        cmocka_unit_test(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured),
-        cmocka_unit_test(a_record_that_cannot_be_read_is_no_record),
-        cmocka_unit_test(the_configurations_that_come_with_the_project_load),
-        cmocka_unit_test(what_is_left_out_has_its_default),
-        cmocka_unit_test(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere),
-        cmocka_unit_test(what_is_printed_loads_to_the_same),
-        cmocka_unit_test(keys_that_do_not_exist_are_told_with_line_and_the_nearest),
-        cmocka_unit_test(a_removed_key_may_say_what_happens_anyway),
-        cmocka_unit_test(values_of_another_type_are_told_with_what_belongs_there),
-        cmocka_unit_test(values_out_of_range_are_told_the_range),
-        cmocka_unit_test(keys_that_must_be_there_are_missed),
-        cmocka_unit_test(what_no_single_key_can_say_is_checked_too),
-    };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return run_claims(make_scratch, remove_scratch, NULL);
 }

@@ -1,7 +1,7 @@
 /* The lock of a run's directory: one holder at a time, whoever is refused is told who has it, and nobody has it once
  * the holder is gone, however it went. */
 #include "base/files.h"
-#include "tests/model/calls.h"
+#include "tests/model/claims.h"
 #include "train/run_lock.h"
 
 #include <signal.h>
@@ -28,7 +28,7 @@ static pid_t holder(const char *directory) {
     return child;
 }
 
-static void a_second_process_is_refused_and_told_which_one_and_where(void **state) {
+CLAIM(a_second_process_is_refused_and_told_which_one_and_where) {
     ups_run_lock *lock = NULL;
     char host[256], process[64];
     pid_t first = holder(scratch("run"));
@@ -45,7 +45,7 @@ static void a_second_process_is_refused_and_told_which_one_and_where(void **stat
     ups_run_lock_release(lock);
 }
 
-static void a_lock_that_is_released_can_be_taken_again_and_leaves_nothing(void **state) {
+CLAIM(a_lock_that_is_released_can_be_taken_again_and_leaves_nothing) {
     ups_run_lock *lock = NULL;
     for (int i = 0; i < 2; i++) {
         ok(ups_run_lock_take(scratch("again"), &lock, &failure));
@@ -59,7 +59,7 @@ static void a_lock_that_is_released_can_be_taken_again_and_leaves_nothing(void *
     assert_false(ups_path_exists(scratch("again/lock")));
 }
 
-static void other_directories_have_locks_of_their_own(void **state) {
+CLAIM(other_directories_have_locks_of_their_own) {
     ups_run_lock *one = NULL, *other = NULL;
     ok(ups_run_lock_take(scratch("one"), &one, &failure));
     ok(ups_run_lock_take(scratch("other"), &other, &failure));
@@ -69,10 +69,5 @@ static void other_directories_have_locks_of_their_own(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_second_process_is_refused_and_told_which_one_and_where),
-        cmocka_unit_test(a_lock_that_is_released_can_be_taken_again_and_leaves_nothing),
-        cmocka_unit_test(other_directories_have_locks_of_their_own),
-    };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return run_claims(make_scratch, remove_scratch, NULL);
 }

@@ -260,7 +260,7 @@ static void build_cache(const char *precision) {
     ups_session_close(&session);
 }
 
-static void every_stage_builds_on_stages_before_it_and_plans_where_it_trains(void **state) {
+CLAIM(every_stage_builds_on_stages_before_it_and_plans_where_it_trains) {
     ups_session session;
     open_run("f32", NULL, &session);
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
@@ -277,15 +277,15 @@ static void check_all(const char *precision) {
     run_watched(precision, NULL, UPS_STAGE_OPERATOR);
 }
 
-static void without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included(void **state) {
-    run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
-}
-
-static void in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+CLAIM(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step) {
     check_all("f32");
 }
 
-static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+CLAIM(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included) {
+    run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
+}
+
+CLAIM(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step) {
     check_all("bf16");
 }
 
@@ -323,7 +323,7 @@ static char *read_latents(ups_session *session, size_t *bytes) {
     return all;
 }
 
-static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **state) {
+CLAIM(a_cache_is_built_within_the_memory_it_may_take_or_not_at_all) {
     const double mib = 1.0 / 1024;
     ups_session session;
     size_t bytes, same;
@@ -362,8 +362,7 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
 
 /* ---- models in use ---------------------------------------------------------------------------------------------- */
 
-static void
-a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with(void **state) {
+CLAIM(a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with) {
     ups_session trained, other;
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
@@ -389,22 +388,12 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
     ups_session_close(&trained);
 }
 
-static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
+CLAIM(files_of_another_pde_do_not_fit_a_trained_model) {
     ups_session session;
     refused(try_run("auto", "tasks[0].files=[darcy.h5]", &session, &failure), UPS_ERR_STALE, "task advection",
             "trained on 1 fields, these files have 2");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_stage_builds_on_stages_before_it_and_plans_where_it_trains),
-        cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
-        cmocka_unit_test(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included),
-        cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
-        cmocka_unit_test(a_cache_is_built_within_the_memory_it_may_take_or_not_at_all),
-        cmocka_unit_test(
-            a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with),
-        cmocka_unit_test(files_of_another_pde_do_not_fit_a_trained_model),
-    };
-    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+    return run_claims(make_data, remove_scratch, NULL);
 }

@@ -61,7 +61,7 @@ static int forget_run(void **state) {
 
 /* ---- splits ----------------------------------------------------------------------------------------------------- */
 
-static void every_sample_is_in_one_split_and_splits_are_in_order(void **state) {
+CLAIM(every_sample_is_in_one_split_and_splits_are_in_order) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
     int seen[SAMPLES] = {0};
@@ -79,7 +79,7 @@ static void every_sample_is_in_one_split_and_splits_are_in_order(void **state) {
     close_tasks(&o);
 }
 
-static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
+CLAIM(a_split_depends_on_the_tasks_name_and_nothing_else) {
     char both[400];
     snprintf(both, sizeof both, "%s%s", darcy, wave);
     opened alone = open_tasks(wave, NULL), reseeded = open_tasks(wave, "seed=77"), second = open_tasks(both, NULL);
@@ -95,7 +95,7 @@ static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
     close_tasks(&alone), close_tasks(&reseeded), close_tasks(&second), close_tasks(&renamed);
 }
 
-static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can(void **state) {
+CLAIM(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can) {
     static const int64_t expected[][UPS_SPLIT_COUNT] = {{1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {2, 1, 1}};
     for (int count = 1; count <= 4; count++) {
         char override[40];
@@ -111,7 +111,7 @@ static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one
     }
 }
 
-static void foreign_files_may_be_all_of_one_split(void **state) {
+CLAIM(foreign_files_may_be_all_of_one_split) {
     opened o = open_tasks(wave, "data.split={train: 0, validation: 0, test: 1}");
     assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], SAMPLES);
     close_tasks(&o);
@@ -131,7 +131,7 @@ static void foreign_files_may_be_all_of_one_split(void **state) {
     close_tasks(&o);
 }
 
-static void splits_that_nobody_wants_are_empty(void **state) {
+CLAIM(splits_that_nobody_wants_are_empty) {
     opened o = open_tasks(wave, "data.split={train: 1, validation: 0, test: 0}");
     assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], SAMPLES);
     assert_int_equal(ups_task_held_out(&o.tasks->task[0]), UPS_SPLIT_VALIDATION);
@@ -169,7 +169,7 @@ static void close_to(double found, double expected, double scale) {
     if (!(fabs(found - expected) <= 1e-6 * scale)) fail_msg("%.9g where %.9g was expected", found, expected);
 }
 
-static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(void **state) {
+CLAIM(fields_are_normalised_by_mean_and_deviation_over_the_training_split) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
     ok(ups_tasks_normalise(o.config, o.tasks, &failure));
@@ -183,7 +183,7 @@ static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(
 }
 
 /* Darcy's layout: two channels, (ν, 0) then (ν, u). */
-static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(void **state) {
+CLAIM(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own) {
     opened o = open_tasks(darcy, "tasks[0].field_scale=[1, 3]");
     const ups_task *task = &o.tasks->task[0];
     ok(ups_tasks_normalise(o.config, o.tasks, &failure));
@@ -210,7 +210,7 @@ static void keep_other_statistics(void) {
     json_decref(kept);
 }
 
-static void statistics_are_recalled_by_the_next_command(void **state) {
+CLAIM(statistics_are_recalled_by_the_next_command) {
     opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
     ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     keep_other_statistics();
@@ -219,7 +219,7 @@ static void statistics_are_recalled_by_the_next_command(void **state) {
     close_tasks(&first), close_tasks(&second);
 }
 
-static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs(void **state) {
+CLAIM(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs) {
     static const struct {
         const char *override, *said;
     } changes[] = {{"tasks[0].max_samples=20", "another number of samples"},
@@ -260,7 +260,7 @@ static void write_flat(const char *file, float value, float height) {
     free(values);
 }
 
-static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised(void **state) {
+CLAIM(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised) {
     static const struct {
         float value, height;
         bool constant;
@@ -303,7 +303,7 @@ static const struct {
     {"\"none\"", ""},
 };
 
-static void statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field(void **state) {
+CLAIM(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field) {
     opened first = open_tasks(wave, NULL);
     ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     close_tasks(&first);
@@ -322,7 +322,7 @@ static void statistics_that_can_normalise_nothing_are_refused_naming_file_task_a
     }
 }
 
-static void a_model_that_tells_such_statistics_is_refused(void **state) {
+CLAIM(a_model_that_tells_such_statistics_is_refused) {
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         char told[100];
         bool list = implausible[i].statistics[0] == '[';
@@ -350,7 +350,7 @@ static void refuses(const char *tasks, const char *override, ups_status status, 
     ups_run_config_free(config);
 }
 
-static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task(void **state) {
+CLAIM(configurations_that_do_not_fit_the_files_are_refused_naming_the_task) {
     refuses(wave, "tasks[0].patch=[4, 4]", UPS_ERR_CONFIG, "task wave", "1 grid ax");
     refuses(wave, "tasks[0].patch=[1024]", UPS_ERR_CONFIG, "task wave", "patches of 1024 points on a grid axis of ");
     refuses(darcy, "tasks[0].patch=[4, 4, 4]", UPS_ERR_CONFIG, "task darcy", "2 grid ax");
@@ -360,14 +360,14 @@ static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task
     refuses(wave, "tasks[0].files=[absent.h5]", UPS_ERR_IO, "task wave", "absent.h5");
 }
 
-static void a_patch_may_have_a_length_along_each_axis(void **state) {
+CLAIM(a_patch_may_have_a_length_along_each_axis) {
     opened o = open_tasks(darcy, "tasks[0].patch=[2, 8]");
     assert_int_equal(o.tasks->task[0].patch[0], 2);
     assert_int_equal(o.tasks->task[0].patch[1], 8);
     close_tasks(&o);
 }
 
-static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(void **state) {
+CLAIM(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero) {
     float out[4] = {9, 9, 9, 9};
     ups_source source = {.parameter_count = 2};
     ups_task_condition(&(ups_task){.source = &source}, (const double[]){0.5, NAN}, 4, out);
@@ -384,7 +384,7 @@ static void tell_parameters(const char *list) {
     ok(ups_safetensors_writer_commit(writer, &failure));
 }
 
-static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(void **state) {
+CLAIM(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file) {
     const char *const names[] = {"beta", "nu"};
     ups_source source = {.parameter_count = 2, .parameter_names = names};
     ups_task task = {.name = "wave", .source = &source};
@@ -406,25 +406,5 @@ static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_is_in_one_split_and_splits_are_in_order),
-        cmocka_unit_test(a_split_depends_on_the_tasks_name_and_nothing_else),
-        cmocka_unit_test(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can),
-        cmocka_unit_test(splits_that_nobody_wants_are_empty),
-        cmocka_unit_test(foreign_files_may_be_all_of_one_split),
-        cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
-        cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
-        cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command, forget_run),
-        cmocka_unit_test_teardown(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs, forget_run),
-        cmocka_unit_test_teardown(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised,
-                                  forget_run),
-        cmocka_unit_test_teardown(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field,
-                                  forget_run),
-        cmocka_unit_test_teardown(a_model_that_tells_such_statistics_is_refused, forget_run),
-        cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
-        cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
-        cmocka_unit_test(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file),
-        cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),
-    };
-    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+    return run_claims(make_data, remove_scratch, forget_run);
 }
