@@ -1,41 +1,11 @@
 /* The builders: sizes, names, what is shared, and what must hold of the functions they build. */
 #include "base/random.h"
-#include "model/devices/devices.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
-#include "model/nets/encoder.h"
-#include "model/nets/operator.h"
-#include "model/step.h"
 #include "tests/model/claims.h"
+#include "tests/model/step_models.h"
 
 #include <math.h>
-
-static ups_device *device;
-
-static int open_device(void **state) {
-    return ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &device, NULL) != UPS_OK;
-}
-
-static int close_device(void **state) {
-    ups_device_close(device);
-    return 0;
-}
-
-typedef struct model {
-    ups_parameters *parameters;
-    ups_graph *graph;
-} model;
-
-static model begin(void) {
-    model m = {.parameters = ups_parameters_create()};
-    m.graph = ups_graph_create(m.parameters, UPS_F32);
-    return m;
-}
-
-static void end(model m) {
-    ups_graph_destroy(m.graph);
-    ups_parameters_destroy(m.parameters);
-}
 
 /* Runs the graph once on random inputs (drawn by name, so the same for every graph) and returns a kept value. */
 static float *evaluate(const model *m, ups_value kept, uint32_t draw) {
@@ -81,7 +51,7 @@ static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
 }
 
 CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth) {
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_operator_options o = ups_operator_defaults();
     ok(ups_operator_check(&o, &failure));
     ups_operator_build(m.graph, &o, input(&m, "z", UPS_SHAPE(8, 128, 128)), input(&m, "dt", UPS_SHAPE(8, 1)),
@@ -104,7 +74,7 @@ CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_
     end(m);
 }
 
-static ups_operator_options small_operator(void) {
+static ups_operator_options tiny_operator(void) {
     ups_operator_options o = ups_operator_defaults();
     o.tokens = 12;
     o.dim = 16;
@@ -116,7 +86,7 @@ static ups_operator_options small_operator(void) {
 }
 
 static ups_value conditioned(model *m, int steps) {
-    ups_operator_options o = small_operator();
+    ups_operator_options o = tiny_operator();
     ups_value states[4];
     ups_operator_rollout(m->graph, &o, input(m, "z", UPS_SHAPE(3, 12, 16)), input(m, "dt", UPS_SHAPE(3, 1)),
                          input(m, "parameters", UPS_SHAPE(3, 3)), input(m, "task", UPS_SHAPE(3, 2)), steps, states);
@@ -152,7 +122,7 @@ static double effect_of_the_condition(const model *m, ups_value state) {
 }
 
 CLAIM(the_condition_starts_without_effect_and_learns_one) {
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value z = conditioned(&m, 1);
     assert_true(effect_of_the_condition(&m, z) == 0);
     randomise(&m, "operator.condition.output.weight");
@@ -161,7 +131,7 @@ CLAIM(the_condition_starts_without_effect_and_learns_one) {
 }
 
 CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value last = conditioned(&m, 3);
     float *rolled = evaluate(&m, last, 1);
 
@@ -219,7 +189,7 @@ CLAIM(fields_of_one_two_and_three_axes_become_tokens) {
         ok(ups_encoder_check(&o, &failure));
         assert_int_equal(ups_encoder_patches(&o, f), patches[i % 3]);
         int64_t points = f->grid[0] * (f->dims > 1 ? f->grid[1] : 1) * (f->dims > 2 ? f->grid[2] : 1);
-        model m = begin();
+        model m = begin(UPS_F32);
         ups_value field = input(&m, "field", UPS_SHAPE(2, points * f->channels));
         ups_value z = ups_encoder_build(m.graph, &o, f, field, UPS_NO_VALUE);
         ups_graph_keep(m.graph, z);
@@ -233,7 +203,7 @@ CLAIM(fields_of_one_two_and_three_axes_become_tokens) {
 }
 
 CLAIM(tasks_share_the_trunk_and_have_stems_of_their_own) {
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_encoder_options o = small_encoder();
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 1};
     ups_encoder_build(m.graph, &o, &f, input(&m, "a", UPS_SHAPE(2, 64)), UPS_NO_VALUE);
@@ -258,7 +228,7 @@ CLAIM(tasks_share_the_trunk_and_have_stems_of_their_own) {
 CLAIM(the_stem_starts_as_the_identity) {
     float *latents[2];
     for (int with = 0; with < 2; with++) {
-        model m = begin();
+        model m = begin(UPS_F32);
         ups_encoder_options o = small_encoder();
         if (!with) o.stem_width = 0;
         ups_field_shape f = {.task = "a", .dims = 2, .grid = {16, 16}, .channels = 2};
@@ -282,7 +252,7 @@ CLAIM(statistics_normalise_what_is_encoded) {
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 2};
     const float statistics[] = {3, 2, -1, 0.25f};
     ups_encoder_options o = small_encoder();
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value field = input(&m, "field", UPS_SHAPE(1, 128));
     ups_value norms = ups_graph_constant(m.graph, "norms", UPS_F32, UPS_SHAPE(2, 2), statistics);
     ups_value raw = ups_encoder_build(m.graph, &o, &f, field, norms);
@@ -312,7 +282,7 @@ CLAIM(token_coordinates_are_pooled_as_the_patches_are) {
     assert_true(fabsf(centres[0] - 1.0f / 6) < 1e-6f && fabsf(centres[1] - 0.1f) < 1e-6f &&
                 fabsf(centres[3] - 0.3f) < 1e-6f);
     ups_encoder_token_coordinates(&o, &f, tokens);
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value at = ups_graph_constant(m.graph, "at", UPS_F32, UPS_SHAPE(1, 15, 2), centres);
     ups_value pooled = ups_pool_tokens(m.graph, at, 7);
     ups_graph_keep(m.graph, pooled);

@@ -254,6 +254,14 @@ static void check_forward(const op_case *c, ups_dtype compute) {
     fixture_destroy(&f);
 }
 
+/* A gradient for input `i`: that of a parameter is float32 whatever its copy for compute is. */
+static void give_gradient(fixture *f, int i, uint32_t stream) {
+    operand o = f->c->inputs[i];
+    if ((ups_op_describe(f->c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
+    f->gradients[i] = twin_create(&o, f->compute, stream);
+    f->call.input_gradients[i] = f->gradients[i].tensor;
+}
+
 static void check_backward(const op_case *c, ups_dtype compute, bool accumulate) {
     fixture f;
     fixture_create(&f, c, compute);
@@ -261,13 +269,10 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
     prepare_backward_call(&f);
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
-        operand o = c->inputs[i];
-        /* The gradient of a parameter is float32 whatever its copy for compute is. */
-        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
-        f.gradients[i] = twin_create(&o, compute, 200 + (uint32_t)i);
-        f.call.input_gradients[i] = f.gradients[i].tensor;
+        give_gradient(&f, i, 200 + (uint32_t)i);
         f.call.accumulate[i] = accumulate;
-        if (!accumulate) memset(f.gradients[i].values, 0, (size_t)ups_shape_elements(o.shape) * sizeof(double));
+        if (!accumulate)
+            memset(f.gradients[i].values, 0, (size_t)ups_shape_elements(c->inputs[i].shape) * sizeof(double));
         f.reference.input_gradients[i] = f.gradients[i].values;
     }
     run_backward(&f);
@@ -548,10 +553,7 @@ static void measure(const op_case *c, ups_dtype compute) {
     bytes = bytes_of(&f.call.output_gradient);
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
-        operand o = c->inputs[i];
-        if ((ups_op_describe(c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
-        f.gradients[i] = twin_create(&o, compute, 200);
-        f.call.input_gradients[i] = f.gradients[i].tensor;
+        give_gradient(&f, i, 200);
         bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
     }
     double factor = c->kind == UPS_OP_ATTENTION ? 2.5 : 2.0;
