@@ -126,7 +126,7 @@ def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(runs):
 
 def test_a_plan_counts_encoders(runs):
     def plan(*options):
-        return json.loads(runs.must("train", runs.yaml, "--plan", "--json", *options).stdout)["operator"]
+        return runs.told("train", runs.yaml, "--plan", *options)["operator"]
 
     assert not plan()["encodes"]  # the cache stage comes before
     assert plan("--stage", "operator")["encodes"]
@@ -177,7 +177,7 @@ def test_a_stale_cache_is_not_read(runs):
 # ---- what scripts are told ----
 
 def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
-    groups = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    groups = runs.told("cache", "build", runs.yaml)
     assert [(of["task"], of["split"]) for of in groups] \
         == [(task, split) for task in ("advection", "darcy") for split in ("train", "validation", "test")]
     for of in groups:
@@ -200,7 +200,7 @@ def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
         assert len(tenths) <= 10 and all(rate > 0 for rate in tenths)
         assert (len(tenths) > 0) == (of["encoded"] >= 10)
         assert sum(of["encoded"] / 10 / rate for rate in tenths) <= of["seconds"]
-    again = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    again = runs.told("cache", "build", runs.yaml)
     for of, before in zip(again, groups):
         assert (of["encoded"], of["stored_bytes"]) == (0, before["stored_bytes"])
         assert "stages" not in of  # nothing took any time

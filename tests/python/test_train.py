@@ -92,9 +92,9 @@ def test_fp16_skips_steps_that_overflow_says_so_and_resumes_exactly(runs):
 
 def test_auto_is_decided_once_said_and_recorded(runs):
     config = runs.config("automatic", CONFIG.replace("precision: f32", "precision: auto"))
-    shown = json.loads(runs.must("config", "show", config, "--json").stdout)
+    shown = runs.told("config", "show", config)
     here = shown["resolved"]["precision"]
-    assert here == json.loads(runs.must("doctor", "--json").stdout)["precision"]
+    assert here == runs.told("doctor")["precision"]
     assert f"precision: auto # here {here} (" in runs.must("config", "show", config).stdout
     done = runs.must("train", config, "--set", "autoencoder.steps=20", "--set", "operator.steps=20")
     assert done.stderr.count(f"precision: {here} (") == 1, done.stderr
@@ -130,12 +130,12 @@ def test_a_run_goes_on_in_the_precision_it_began_in_and_another_one_is_refused(r
     old = Path(record).read_text().replace("precision: f32", "precision: bf16")
     Path(record).write_text(old)
     refuse("f32", "bf16")
-    plan = lambda *options: json.loads(runs.must("train", config, "--plan", "--json", *options).stdout)["operator"]["parameters"]
+    plan = lambda *options: runs.told("train", config, "--plan", *options)["operator"]["parameters"]
     assert plan() == plan("--set", "precision=bf16")  # of the run
     assert plan() > plan("--set", "precision=f32")
     told = runs.must(*command[:-1], "autoencoder.steps=50").stderr  # auto: in bf16, on any processor
     assert "precision: bf16 (" in told
-    if json.loads(runs.must("doctor", "--json").stdout)["precision"] == "f32":
+    if runs.told("doctor")["precision"] == "f32":
         assert "f32 would be faster); the run began in it" in told
 
 
@@ -200,7 +200,7 @@ def test_a_second_training_in_the_same_directory_is_refused(runs):
 
 
 def test_a_script_is_told_what_is_finished(runs):
-    told = json.loads(runs.must("train", runs.path("f32.yaml"), "--json").stdout)
+    told = runs.told("train", runs.path("f32.yaml"))
     assert told["output"] == runs.path("f32")
     state = json.loads(Path(runs.path("f32", "state.json")).read_text())
     assert set(told["stages"]) == {"autoencoder", "cache", "operator"}
@@ -261,7 +261,7 @@ def test_an_operator_without_its_autoencoder_or_cache_says_what_to_run(runs):
 
 def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(runs):
     config = runs.config("planned")
-    plan = json.loads(runs.must("train", config, "--plan", "--json").stdout)
+    plan = runs.told("train", config, "--plan")
     assert set(plan) == {"autoencoder", "operator"}
     for stage in plan.values():
         parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident", "encoders")
@@ -278,11 +278,10 @@ def test_batch_size_auto_takes_what_fits_the_limit_and_says_so_when_nothing_does
     config = runs.config("auto")
     totals = []
     for limit in (0.01, 0.04):
-        plan = json.loads(runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set", "operator.batch_size=auto",
-                                    "--set", f"operator.memory_limit={limit}").stdout)["operator"]
+        plan = runs.told("train", config, "--plan", "--stage", "operator", "--set", "operator.batch_size=auto",
+                         "--set", f"operator.memory_limit={limit}")["operator"]
         assert plan["total"] - plan["resident"] <= limit * 2**30
-        larger = json.loads(runs.must("train", config, "--plan", "--json", "--stage", "operator", "--set",
-                                      f"operator.batch_size={plan['batch_size'] + 1}").stdout)["operator"]
+        larger = runs.told("train", config, "--plan", "--stage", "operator", "--set", f"operator.batch_size={plan['batch_size'] + 1}")["operator"]
         assert larger["total"] > limit * 2**30
         totals.append(plan["batch_size"])
     assert totals[0] < totals[1]

@@ -89,7 +89,7 @@ class Runs:
         Path(path).write_text(text.format(**{"output": self.path(name), "data": self.data, **replaced}))
         return path
 
-    run, must = staticmethod(commands.ups), staticmethod(commands.must)
+    run, must, told = map(staticmethod, (commands.ups, commands.must, commands.told))
 
     def fresh(self):
         """A name that no other run has."""

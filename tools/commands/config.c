@@ -28,18 +28,13 @@ static void print_json(json_t *document) {
     json_decref(document);
 }
 
-/* The operands after --set options; NULL when the command ends here, with *exit_code. */
-static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments,
-                          size_t *override_count, int *exit_code) {
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+/* Reads the options; false when the command ends here. */
+static bool begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments) {
     ups_arguments_begin(arguments, usage, argc, argv);
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
-        if (option == SET) overrides[(*override_count)++] = arguments->value;
+        if (option == SET) ups_arguments_override(arguments);
     }
-    if (!arguments->stop) return overrides;
-    free(overrides);
-    *exit_code = ups_arguments_end(arguments);
-    return NULL;
+    return !arguments->stop;
 }
 
 /* What `auto` means here and now stands beside it, as a comment. */
@@ -63,15 +58,14 @@ static int run_show(int argc, char **argv) {
     ups_arguments arguments;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
-    if (!overrides) return exit_code;
+    if (!begin(&usage, argc, argv, &arguments)) return ups_arguments_end(&arguments);
     ups_run_config *config = NULL;
     ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
         exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
-    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
+    } else if (ups_run_config_load(arguments.operands[0], arguments.overrides, arguments.override_count, &config,
+                                   &error) != UPS_OK ||
                ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
@@ -84,7 +78,6 @@ static int run_show(int argc, char **argv) {
     }
     free(text);
     ups_run_config_free(config);
-    free(overrides);
     return exit_code;
 }
 
@@ -94,16 +87,14 @@ static int run_check(int argc, char **argv) {
                                     options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
-    if (!overrides) return exit_code;
+    if (!begin(&usage, argc, argv, &arguments)) return ups_arguments_end(&arguments);
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
         const char *path = arguments.operands[i];
         ups_run_config *config = NULL;
         ups_error error;
-        if (ups_run_config_load(path, overrides, override_count, &config, &error) != UPS_OK) {
+        if (ups_run_config_load(path, arguments.overrides, arguments.override_count, &config, &error) != UPS_OK) {
             if (list) {
                 json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
                 exit_code = UPS_EXIT_FAILURE;
@@ -120,7 +111,6 @@ static int run_check(int argc, char **argv) {
         ups_run_config_free(config);
     }
     if (list) print_json(list);
-    free(overrides);
     return exit_code;
 }
 

@@ -199,14 +199,12 @@ int ups_cmd_eval(int argc, char **argv) {
     ups_error error;
     eval_request request = {0};
     int split = UPS_SPLIT_COUNT, exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
         if (option == SPLIT) ups_arguments_choice(&arguments, splits, &split);
         if (option == OUTPUT) request.output = arguments.value;
-        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {
         exit_code = ups_arguments_end(&arguments);
@@ -216,12 +214,12 @@ int ups_cmd_eval(int argc, char **argv) {
         request.split = (ups_split)split;
         request.json = arguments.json;
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
+                                             false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);
     }
-    free(overrides);
     return exit_code;
 }

@@ -247,8 +247,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
 }
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, rollout_request *request, const char **overrides,
-                      size_t *override_count, int *exit_code) {
+static bool read_line(ups_arguments *arguments, rollout_request *request, int *exit_code) {
     static const char *const splits[] = {"train", "validation", "test", NULL};
     enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
     int split = UPS_SPLIT_COUNT;
@@ -264,7 +263,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, const 
         if (option == OUTPUT) request->output = arguments->value;
         if (option == PNG) request->png = arguments->value;
         if (option == CHECKPOINT) request->checkpoint = arguments->value;
-        if (option == SET) overrides[(*override_count)++] = arguments->value;
+        if (option == SET) ups_arguments_override(arguments);
     }
     request->split = (ups_split)split;
     request->json = arguments->json;
@@ -294,17 +293,15 @@ int ups_cmd_rollout(int argc, char **argv) {
     ups_error error;
     rollout_request request;
     int exit_code;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
+    if (read_line(&arguments, &request, &exit_code)) {
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
+                                             false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);
     }
-    free(overrides);
     return exit_code;
 }

@@ -152,15 +152,13 @@ int ups_cmd_train(int argc, char **argv) {
     ups_error error;
     ups_stages_wanted wanted = {.stage = -1};
     bool plan = false;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == STAGE) ups_arguments_choice(&arguments, stages, &wanted.stage);
         if (option == RESUME) wanted.resume = true;
         if (option == RESTART) wanted.restart = true;
         if (option == PLAN) plan = true;
-        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
     }
     int exit_code = UPS_EXIT_OK;
     if (arguments.stop) {
@@ -171,7 +169,8 @@ int ups_cmd_train(int argc, char **argv) {
         exit_code = ups_command_usage_error(&arguments, "--resume and --restart exclude each other");
     } else {
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
+                                             false, &session, &error);
         if (status == UPS_OK && plan)
             status = plan_stages(&session, &wanted, arguments.json, &error);
         else if (status == UPS_OK)
@@ -180,6 +179,5 @@ int ups_cmd_train(int argc, char **argv) {
         if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
         ups_session_close(&session);
     }
-    free(overrides);
     return exit_code;
 }
