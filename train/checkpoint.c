@@ -11,20 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_BUFFERS = 4, FORMAT = 1, FILE_NAME = 64 };
+enum { MOST_BUFFERS = 1 + UPS_OPTIMIZER_MAX_BUFFERS, FORMAT = 1, FILE_NAME = 64 };
 
 #define STEP_KEY "checkpoint.step" /* in the tensors' metadata */
 
 /* The flat buffers that a run has, each a family of tensors with its prefix. */
 static int find_buffers(ups_parameters *parameters, ups_optimizer *optimizer, ups_parameter_buffer out[MOST_BUFFERS]) {
-    int count = 0;
-    out[count++] = (ups_parameter_buffer){"", ups_parameters_values(parameters)};
-    out[count++] = (ups_parameter_buffer){"adamw.first_moment.", ups_optimizer_first_moment(optimizer)};
-    out[count++] = (ups_parameter_buffer){"adamw.second_moment.", ups_optimizer_second_moment(optimizer)};
-    if (ups_optimizer_average(optimizer)) {
-        out[count++] = (ups_parameter_buffer){"ema.", ups_optimizer_average(optimizer)};
-    }
-    return count;
+    out[0] = (ups_parameter_buffer){"", ups_parameters_values(parameters)};
+    return 1 + ups_optimizer_buffers(optimizer, out + 1);
 }
 
 static char *latest_path(const char *directory) {

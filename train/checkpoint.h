@@ -1,6 +1,6 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
- *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
+ *   DIR/step-00001000.safetensors   weights by name; what the optimizer keeps (optimizer.h) beside them
  *   DIR/latest.json                 step, seed, batch size, precision, loss scale, sampling, the losses since the last
  * line of the metrics, and which file: published after the file, so that it always names a whole one
  *

@@ -440,13 +440,12 @@ static void check_adamw(ups_dtype compute) {
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1 + (uint32_t)step), 0.01f, host, COUNT);
         device->class->upload(device, buffers[1], host, sizeof host, &failure);
         ups_update *update = ups_update_memory(channel);
-        ups_adamw_call call = {.ranges = ranges,
-                               .range_count = 2,
-                               .values = buffers[0],
-                               .gradients = buffers[1],
-                               .first_moment = buffers[2],
-                               .update = update};
-        call.second_moment = buffers[3];
+        ups_optimizer_call call = {.ranges = ranges,
+                                   .range_count = 2,
+                                   .values = buffers[0],
+                                   .gradients = buffers[1],
+                                   .moments = {buffers[2], buffers[3]},
+                                   .update = update};
         call.ema = buffers[4];
         call.compute = copy;
         call.compute_dtype = compute;
@@ -456,7 +455,7 @@ static void check_adamw(ups_dtype compute) {
         ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
         give(&input);
         ok(device->class->decide(device, &rules, update, &failure));
-        ok(device->class->adamw(device, &call, &failure));
+        ok(device->class->optimize(device, &call, &failure));
         for (int i = 0; i < COUNT; i++) {
             double g = 0.5 * (double)host[i], b1 = (double)call.beta1, b2 = (double)call.beta2;
             m[i] = b1 * m[i] + (1 - b1) * g;
@@ -566,11 +565,11 @@ static void measure_adamw(void) {
     const ups_range all = {0, COUNT};
     ups_range *ranges = device_memory(sizeof all);
     device->class->upload(device, ranges, &all, sizeof all, &failure);
-    ups_adamw_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
+    ups_optimizer_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
     ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
     call.weight_decay = 0.03f;
     call.update = ups_update_memory(channel);
-    float **buffers[] = {&call.values, &call.gradients, &call.first_moment, &call.second_moment};
+    float **buffers[] = {&call.values, &call.gradients, &call.moments[0], &call.moments[1]};
     for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
     call.compute = device_memory(COUNT * sizeof *call.compute);
     call.compute_dtype = UPS_BF16;
@@ -579,7 +578,7 @@ static void measure_adamw(void) {
         give(&(ups_update_input){.step = step, .learning_rate = 1e-3f});
         double start = ups_now();
         device->class->decide(device, &rules, ups_update_memory(channel), &failure);
-        device->class->adamw(device, &call, &failure);
+        device->class->optimize(device, &call, &failure);
         device->class->synchronize(device, &failure);
         best = fmin(best, ups_now() - start);
     }

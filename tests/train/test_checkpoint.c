@@ -79,10 +79,12 @@ static void assert_same_memory(const void *a, const void *b, size_t bytes) {
 static void assert_same(trained *a, trained *b) {
     size_t bytes = (size_t)ups_parameters_elements(a->parameters) * sizeof(float);
     assert_same_memory(ups_parameters_values(a->parameters), ups_parameters_values(b->parameters), bytes);
-    assert_same_memory(ups_optimizer_first_moment(a->optimizer), ups_optimizer_first_moment(b->optimizer), bytes);
-    assert_same_memory(ups_optimizer_second_moment(a->optimizer), ups_optimizer_second_moment(b->optimizer), bytes);
-    if (ups_optimizer_average(a->optimizer)) {
-        assert_same_memory(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
+    ups_parameter_buffer kept[2][UPS_OPTIMIZER_MAX_BUFFERS];
+    int count = ups_optimizer_buffers(a->optimizer, kept[0]);
+    assert_int_equal(ups_optimizer_buffers(b->optimizer, kept[1]), count);
+    for (int i = 0; i < count; i++) {
+        assert_string_equal(kept[0][i].prefix, kept[1][i].prefix);
+        assert_same_memory(kept[0][i].values, kept[1][i].values, bytes);
     }
     const ups_weights *left = ups_parameters_weights(a->parameters), *right = ups_parameters_weights(b->parameters);
     if (left->compute) assert_same_memory(left->compute, right->compute, bytes / 2);

@@ -126,8 +126,9 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
         near("the gradient norm", 0, result.gradient_norm, norm);
         free(values);
         values = flat(&t, ups_parameters_values(t.parameters));
-        float *first = flat(&t, ups_optimizer_first_moment(t.optimizer));
-        float *second = flat(&t, ups_optimizer_second_moment(t.optimizer));
+        ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+        ups_optimizer_buffers(t.optimizer, kept);
+        float *first = flat(&t, kept[0].values), *second = flat(&t, kept[1].values);
         float *ema = config.ema_decay > 0 ? flat(&t, ups_optimizer_average(t.optimizer)) : NULL;
         for (int64_t i = 0; i < count; i++) {
             near("the value", i, (double)values[i], value[i]);
@@ -207,7 +208,9 @@ CLAIM(gains_and_biases_are_not_decayed_and_matrices_are) {
 /* The weights and the first moment are what they were. */
 static void assert_untouched(const trained *t, const float *values) {
     float *after = flat(t, ups_parameters_values(t->parameters));
-    float *moment = flat(t, ups_optimizer_first_moment(t->optimizer));
+    ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+    ups_optimizer_buffers(t->optimizer, kept);
+    float *moment = flat(t, kept[0].values);
     assert_memory_equal(after, values, (size_t)elements(t) * sizeof *after);
     for (int64_t i = 0; i < elements(t); i++) assert_true(moment[i] == 0);
     free(after), free(moment);

@@ -217,7 +217,7 @@ static const ups_config_key model_keys[] = {
         KEY(TEXT, "core", model.core.name, "stack", 0, 0, "what changes tokens: stack (transformer blocks)",
             .objection = object_to_core),
         KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
-        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "transformer blocks"),
+        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "blocks of the core"),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
