@@ -3,11 +3,7 @@
 #include "base/system/numa.h"
 #include "tests/base/testing.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static void write_list(const char *directory, const char *name, const char *text) {
     char path[600];

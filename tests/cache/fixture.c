@@ -3,17 +3,10 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "base/system/threads.h"
+#include "tests/base/testing.h"
 
 #include <fts.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define MOST 4096 /* samples or times of any fixture */
 

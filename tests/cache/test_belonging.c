@@ -7,21 +7,11 @@
 #include "cache/store/group.h"
 #include "cache/store/source.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "tests/base/skipping.h"
 
 #define SAMPLES 10
 #define TIMES 20

@@ -5,14 +5,7 @@
 #include "cache/codec/chunk.h"
 #include "cache/codec/codec.h"
 #include "fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/base/testing.h"
 
 /* Blocks of several series, an odd number of frames, a last block of its own size. */
 static void trajectories_of_many_blocks_come_back(void **state) {

@@ -7,20 +7,12 @@
 #include "cache/store/document.h"
 #include "cache/store/group.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 95, TIMES = 18, TOKENS = 4, DIM = 24, PER_SHARD = 4, PROCESSES = 4, USUAL_KILLS = 20 };
 

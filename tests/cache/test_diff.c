@@ -1,14 +1,8 @@
 /* What differs between two caches is found and named; what does not count is not counted. */
 #include "cache/inspect/diff.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 7, TIMES = 9, TOKENS = 3, DIM = 8, PER_SHARD = 3 };
 
@@ -72,7 +66,6 @@ static void finish(pair *p, ups_cache_difference *difference) {
 }
 
 static void the_same_latents_in_other_codecs_and_shards_are_the_same(void **state) {
-    (void)state;
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
     p.a = made(p.directory, "a", &d, 0, -1);
@@ -86,7 +79,6 @@ static void the_same_latents_in_other_codecs_and_shards_are_the_same(void **stat
 }
 
 static void one_value_in_one_sample_is_found_with_its_place_and_size(void **state) {
-    (void)state;
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
     p.a = made(p.directory, "a", &d, 0, -1);
@@ -110,7 +102,6 @@ static void one_value_in_one_sample_is_found_with_its_place_and_size(void **stat
 }
 
 static void samples_are_matched_by_their_place_in_the_source(void **state) {
-    (void)state;
     static const int64_t shuffled[] = {9, 4, 2, 0};
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
@@ -131,7 +122,6 @@ static void samples_are_matched_by_their_place_in_the_source(void **state) {
 }
 
 static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
-    (void)state;
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
     p.a = made(p.directory, "a", &d, 0, -1);
@@ -150,7 +140,6 @@ static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
 }
 
 static void other_shapes_times_and_parameters_are_told_apart(void **state) {
-    (void)state;
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
     p.a = made(p.directory, "a", &d, 0, -1);
@@ -172,7 +161,6 @@ static void other_shapes_times_and_parameters_are_told_apart(void **state) {
 }
 
 static void what_is_found_does_not_depend_on_threads(void **state) {
-    (void)state;
     enum { MANY = 150, FEWER = 140, SHIFT = 20 }; /* more than are compared at once */
     pair p = {.directory = fixture_directory()};
     ups_cache_description d = fixture_description(MANY, TIMES, TOKENS, DIM, 40);

@@ -4,16 +4,9 @@
 #include "cache/store/reader.h"
 #include "cache/store/statistics.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 6, TIMES = 60, TOKENS = 8, DIM = 16, COUNT = TIMES * TOKENS * DIM };
 

@@ -4,18 +4,10 @@
 #include "cache/inspect/verify.h"
 #include "cache/store/group.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { FEW = 11, MANY = 19, TIMES = 18, TOKENS = 4, DIM = 24, PER_SHARD = 4, FILES = 2 };
 
@@ -205,7 +197,7 @@ static void a_cache_that_is_being_built_is_not_extended(void **state) {
     build_or_fail(f->few, &many);
 }
 
-/* ---- mending ---------------------------------------------------------------------------------------------------- */
+/* ---- mending ---- */
 
 static void broken_shards_are_built_again_and_nothing_else(void **state) {
     fixture *f = *state;

@@ -4,21 +4,13 @@
 #include "base/system/threads.h"
 #include "cache/build/leases.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static const ups_leases_timing quick = {.heartbeat = 0.05, .timeout = 0.4};
 

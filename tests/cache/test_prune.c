@@ -3,17 +3,10 @@
 #include "cache/inspect/find.h"
 #include "cache/inspect/prune.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static const double day = 86400;
 
@@ -93,7 +86,6 @@ static ups_prune_list found_below(const char *directory, const ups_prune_options
 static const ups_prune_options after_a_week = {.incomplete_age = 7 * 86400.0};
 
 static void a_finished_cache_and_a_young_build_are_left_alone(void **state) {
-    (void)state;
     char *root = fixture_directory(), *a = fixture_join(root, "a"), *b = fixture_join(root, "b");
     char *done = finished(a), *begun = unfinished(b);
     make_group_old(done, 400 * day);
@@ -108,7 +100,6 @@ static void a_finished_cache_and_a_young_build_are_left_alone(void **state) {
 }
 
 static void an_old_unfinished_build_is_found_and_removed_whole(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *group = unfinished(root);
     make_group_old(group, 8 * day);
@@ -127,7 +118,6 @@ static void an_old_unfinished_build_is_found_and_removed_whole(void **state) {
 }
 
 static void a_group_that_holds_anything_else_is_kept(void **state) {
-    (void)state;
     static const char *const foreign[] = {"notes.txt", "latent/c/0/0/0/thesis.tex", "latent/extra", "time/c/0.bak"};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         ups_error error;
@@ -156,7 +146,6 @@ static void a_group_that_holds_anything_else_is_kept(void **state) {
 }
 
 static void a_group_that_is_being_built_is_kept(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *group = unfinished(root);
     ups_cache_description d = fixture_description(4, 5, 2, 4, 2);
@@ -194,7 +183,6 @@ static void leave_partial(const char *path, bool whole_directory) {
 }
 
 static void only_old_temporary_files_of_the_dead_go(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *path = fixture_join(root, "latents.h5"), *store = fixture_join(root, "out.zarr");
     char *like = fixture_join(root, ".my.ups-partial-notes"); /* looks alike, is not ours */
@@ -236,7 +224,6 @@ static bool always_stale(void *context, const char *directory, char reason[600])
 }
 
 static void what_is_called_stale_is_found_and_only_that(void **state) {
-    (void)state;
     char *root = fixture_directory(), *a = fixture_join(root, "a"), *b = fixture_join(root, "b");
     char *stale = finished(a), *good = finished(b);
     ups_prune_options options = {.incomplete_age = 7 * day, .stale = always_stale, .context = stale};
@@ -253,7 +240,6 @@ static void what_is_called_stale_is_found_and_only_that(void **state) {
 }
 
 static void groups_are_found_at_any_depth_and_links_are_not_followed(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *deep = fixture_join(root, "x/y/z"), *link = fixture_join(root, "x/loop");
     char *group = finished(deep);

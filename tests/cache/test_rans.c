@@ -3,17 +3,7 @@
 #include "base/random.h"
 #include "base/system/cpu_features.h"
 #include "cache/codec/codec.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/base/skipping.h"
+#include "tests/base/testing.h"
 
 static const int64_t shapes[][2] = {{1, 1},   {1, 64},   {2, 64},    {2, 16384}, {15, 65},  {16, 63},   {16, 64},
                                     {17, 64}, {17, 130}, {101, 192}, {201, 320}, {37, 999}, {600, 1000}};

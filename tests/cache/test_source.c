@@ -5,17 +5,10 @@
 #include "cache/store/group.h"
 #include "cache/store/source.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define SAMPLES 11
 #define TIMES 20

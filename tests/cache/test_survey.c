@@ -1,14 +1,8 @@
 /* What is told of a cache without decoding it, and what is measured of its latents, is what was put in. */
 #include "cache/inspect/survey.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 7, TIMES = 11, TOKENS = 3, DIM = 6, PER_SHARD = 3, EACH = TIMES * TOKENS * DIM };
 
@@ -45,7 +39,6 @@ static ups_cache_group *build(const char *root, int64_t until) {
 }
 
 static void a_survey_counts_what_is_there_skipped_and_missing(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory();
     ups_cache_group *group = build(root, 5); /* one shard of three is whole */
@@ -68,7 +61,6 @@ static void a_survey_counts_what_is_there_skipped_and_missing(void **state) {
 }
 
 static void measured_channels_are_those_put_in_and_the_constant_one_is_dead(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory();
     ups_cache_group *group = build(root, SAMPLES);

@@ -5,17 +5,9 @@
 #include "cache/inspect/verify.h"
 #include "cache/store/shard.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define SAMPLES 10
 #define PER_SHARD 4

@@ -3,21 +3,14 @@
 #include "base/random.h"
 #include "cache/store/group.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define SAMPLES 23
 #define TIMES 18

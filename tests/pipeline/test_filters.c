@@ -1,14 +1,8 @@
 /* Filters undone: against vectors that h5py wrote, against the definition written plainly, and against damage. */
 #include "base/random.h"
 #include "pipeline/storage/filters.h"
+#include "tests/base/testing.h"
 #include <libdeflate.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { GUARD = 0xa5 };
 

@@ -1,12 +1,4 @@
 /* The I/O engines' claims, each for the ring and for threads, through the page cache and around it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,12 +11,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/files.h"
 #include "pipeline/io/io.h"
-#include "tests/base/skipping.h"
+#include "tests/base/testing.h"
 
 #define FILES 3
 #define FILE_BYTES 300001 /* no multiple of anything */
@@ -35,7 +26,6 @@ static const char *names[FILES];
 static uint8_t *contents[FILES];
 
 static int make_files(void **state) {
-    (void)state;
     if (!mkdtemp(directory)) return -1;
     srand(5);
     for (int f = 0; f < FILES; f++) {
@@ -49,7 +39,6 @@ static int make_files(void **state) {
 }
 
 static int remove_files(void **state) {
-    (void)state;
     for (int f = 0; f < FILES; f++) {
         unlink(paths[f]);
         free(contents[f]);
@@ -295,7 +284,6 @@ static int read_without_io_uring(void) {
 }
 
 static void where_io_uring_is_refused_auto_reads_with_threads(void **state) {
-    (void)state;
     pid_t child = fork();
     if (child == 0) _exit(read_without_io_uring());
     int status = 0;
@@ -306,7 +294,6 @@ static void where_io_uring_is_refused_auto_reads_with_threads(void **state) {
 }
 
 static void a_missing_file_is_named(void **state) {
-    (void)state;
     const char *files[] = {names[0], "no-such-file.h5"};
     ups_io *io = NULL;
     ups_error error = {0};
@@ -317,7 +304,6 @@ static void a_missing_file_is_named(void **state) {
 }
 
 static void more_files_than_the_soft_limit_of_descriptors_open(void **state) {
-    (void)state;
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     enum { MANY = 300 };
@@ -468,7 +454,6 @@ static int read_many_in_child(many *m) {
 }
 
 static void more_files_than_may_be_open_are_read_by_a_few_descriptors(void **state) {
-    (void)state;
     many *m = calloc(1, sizeof *m);
     uint8_t bytes[MANY_BYTES];
     for (int f = 0; f < MANY_FILES; f++) {
@@ -488,7 +473,6 @@ static void more_files_than_may_be_open_are_read_by_a_few_descriptors(void **sta
 }
 
 static void a_pipe_is_refused_by_name_at_once(void **state) {
-    (void)state;
     char path[90];
     snprintf(path, sizeof path, "%s/pipe", directory);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -505,7 +489,6 @@ static void a_pipe_is_refused_by_name_at_once(void **state) {
 }
 
 static void engines_have_names(void **state) {
-    (void)state;
     ups_io_engine engine;
     assert_true(ups_io_engine_parse("threads", &engine));
     assert_int_equal(engine, UPS_IO_THREADS);
@@ -514,7 +497,6 @@ static void engines_have_names(void **state) {
 }
 
 static void the_room_for_an_extent_is_never_less_than_the_extent_takes(void **state) {
-    (void)state;
     assert_int_equal(ups_io_room(0), 2 * UPS_IO_ALIGNMENT);
     assert_int_equal(ups_io_room(4097), 4 * UPS_IO_ALIGNMENT);
     const uint64_t largest = UINT64_MAX - UPS_IO_ALIGNMENT + 1;

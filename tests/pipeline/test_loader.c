@@ -1,18 +1,10 @@
 /* The loader's claims, over sources whose every byte is known. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "loader_fixture.h"
-#include "tests/base/skipping.h"
+#include "tests/base/testing.h"
 
 /* Counts allocations: the linker sends every call of the libraries under test through here (see CMakeLists.txt). */
 static atomic_long allocations;
@@ -66,7 +58,6 @@ static void what_is_chosen_to_read_is_io_uring(void **state) {
 }
 
 static void every_window_holds_the_frames_it_names(void **state) {
-    (void)state;
     const ups_dtype types[][2] = {{UPS_F32, UPS_F32}, {UPS_F64, UPS_F32}, {UPS_F16, UPS_F32}, {UPS_F16, UPS_F16}};
     const int64_t shapes[][3] = {{0, 1, 1}, {1, 1, 1}, {2, 1, 1}, {2, 3, 1},
                                  {5, 2, 4}, {2, 1, 8}, {0, 1, 2}}; /* window, stride, per draw */
@@ -92,7 +83,6 @@ static void every_window_holds_the_frames_it_names(void **state) {
 }
 
 static void a_source_without_extents_is_read_by_its_own_decode(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.without_extents = true;
     ups_source *source = plain_source(&plain);
@@ -102,7 +92,6 @@ static void a_source_without_extents_is_read_by_its_own_decode(void **state) {
 }
 
 static void a_queue_shorter_than_one_samples_extents_still_reads_it(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.chunk_frames = 1;
     plain.elements = 6000; /* chunks in reverse order and too far apart to merge */
@@ -117,7 +106,6 @@ static void a_queue_shorter_than_one_samples_extents_still_reads_it(void **state
 }
 
 static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     const int64_t split[] = {9, 2, 4, 0, 12, 7, 1};
     ups_loader_task tasks[] = {{.name = "a", .source = source, .samples = split, .sample_count = 7},
@@ -151,7 +139,6 @@ static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
 }
 
 static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     int64_t alone[480][2], together[480][2];
     ups_loader_options options = pairs;
@@ -173,7 +160,6 @@ static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
 }
 
 static void resuming_at_a_batch_goes_on_with_the_same_windows(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     int64_t whole[80][2], resumed[80][2];
     record_order(pairs, source, whole);
@@ -188,7 +174,6 @@ static void resuming_at_a_batch_goes_on_with_the_same_windows(void **state) {
 }
 
 static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
-    (void)state;
     plain_options other = ordinary;
     other.name = "other";
     other.elements = 100;
@@ -225,7 +210,6 @@ static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
 }
 
 static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_task tasks[] = {{.name = "pairs", .source = source},
                                {.name = "strided", .source = source, .window = 4, .stride = 3}};
@@ -250,7 +234,6 @@ static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
 }
 
 static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
-    (void)state;
     ups_loader_options options = pairs;
     options.batch = 256;
     ups_loader_load load = {.frames = 1 << 20, .stride = 1, .frame_elements = INT64_C(1) << 36, .dtype = UPS_F32};
@@ -259,7 +242,6 @@ static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
 }
 
 static void several_batches_can_be_held_and_released_in_any_order(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_options options = pairs;
     options.slots = 3;
@@ -280,7 +262,6 @@ static void several_batches_can_be_held_and_released_in_any_order(void **state) 
 }
 
 static void nothing_is_allocated_after_the_first_batch(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int way = 0; way < 2; way++) {
         ups_loader_options options = pairs;
@@ -317,7 +298,6 @@ static void give(void *context, void *memory) {
 }
 
 static void slot_memory_comes_from_the_given_allocator(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     counted count = {0};
     ups_loader_options options = pairs;
@@ -343,7 +323,6 @@ static void assert_refused(const ups_loader_options *options, const ups_source *
 }
 
 static void options_that_cannot_work_are_refused_with_a_sentence(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_options options = pairs;
     options.windows_per_draw = 3;

@@ -1,19 +1,9 @@
 /* What the loader does with data that are bad, damaged or gone, and with readers and files that fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <unistd.h>
 
 #include "loader_fixture.h"
+#include "tests/base/testing.h"
 
 static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.bad_sample = 9;
     plain.bad_frame = 5;
@@ -43,7 +33,6 @@ static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **stat
 }
 
 static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.bad_sample = 9;
     plain.bad_frame = 5;
@@ -74,7 +63,6 @@ static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads
 }
 
 static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.bad_sample = 7;
     plain.bad_onward = true;
@@ -99,7 +87,6 @@ static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as
 }
 
 static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.samples = 1;
     plain.bad_sample = 0;
@@ -118,7 +105,6 @@ static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void
 }
 
 static void a_truncated_file_is_named_after_the_batches_before_it(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     assert_int_equal(truncate(source->files[1], 45000), 0); /* samples 1 and 3 remain whole, 5 is cut */
     ups_loader_options options = pairs;
@@ -141,7 +127,6 @@ static void a_truncated_file_is_named_after_the_batches_before_it(void **state) 
 }
 
 static void a_sample_that_cannot_be_decoded_is_named(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.undecodable = 3;
     ups_source *source = plain_source(&plain);
@@ -159,7 +144,6 @@ static void a_sample_that_cannot_be_decoded_is_named(void **state) {
 
 /* Bad samples of several tasks, each drawn many times, and some with the numbers of others. */
 static void each_of_many_bad_samples_is_reported_once(void **state) {
-    (void)state;
     enum { SAMPLES = 900, FIRST_BAD = 300, TASKS = 2 };
     plain_options plain = ordinary;
     plain.samples = SAMPLES;
@@ -191,7 +175,6 @@ static void each_of_many_bad_samples_is_reported_once(void **state) {
 
 /* What a damaged file may claim: sizes whose sums and products do not fit into 64 bits. */
 static void sizes_that_no_memory_holds_end_in_a_sentence(void **state) {
-    (void)state;
     static const struct {
         ups_source_limits limits;
         const char *said;
@@ -224,7 +207,6 @@ static void sizes_that_no_memory_holds_end_in_a_sentence(void **state) {
 }
 
 static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.undecodable = 11;
     ups_source *source = plain_source(&plain);

@@ -1,23 +1,15 @@
 /* Reads that fail, stutter or come back short, and files that change while they are read: each ends in a sentence or in
  * the right samples, never in a hang or a wrong value. Faults come through the engine's own seam for tests, so that
  * both engines and the decode threads' own reads meet them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "loader_fixture.h"
+#include "tests/base/testing.h"
 
 #define HANG_SECONDS 600
 
@@ -96,13 +88,11 @@ static void check_all_right(const ups_loader_options *options, const ups_source 
 }
 
 static void interrupted_and_postponed_reads_are_tried_again(void **state) {
-    (void)state;
     for_each_way(check_all_right, (faults){.at = -1, .storm = EINTR});
     for_each_way(check_all_right, (faults){.at = -1, .storm = EAGAIN});
 }
 
 static void short_reads_are_completed(void **state) {
-    (void)state;
     for_each_way(check_all_right, (faults){.at = -1, .shortened = true});
 }
 
@@ -118,7 +108,6 @@ static void check_named(const ups_loader_options *options, const ups_source *sou
 }
 
 static void a_disk_error_at_any_read_is_named_and_ends_the_run(void **state) {
-    (void)state;
     for (int64_t at = 0; at < 12; at += 5) for_each_way(check_named, (faults){.at = at, .error = EIO});
 }
 
@@ -138,7 +127,6 @@ static int64_t refuse_all(void *context, const ups_extent *read, int64_t outcome
 }
 
 static void a_disk_that_is_never_ready_is_given_up(void **state) {
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         plain_options plain = way_data(way);
         ups_source *source = plain_source(&plain);
@@ -177,18 +165,15 @@ static void check_change(bool truncated) {
 }
 
 static void a_file_truncated_while_it_is_read_is_said_and_not_served(void **state) {
-    (void)state;
     check_change(true);
 }
 
 static void a_file_written_to_while_it_is_read_is_said_and_not_served(void **state) {
-    (void)state;
     check_change(false);
 }
 
 /* A place in a store that could not be filled is left for another. */
 static void a_failed_read_leaves_nothing_in_a_store(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int ram = 0; ram < 2; ram++) {
         ups_store_options kept = {.residency = ram ? UPS_RESIDENCY_RAM : UPS_RESIDENCY_RAM_COMPRESSED,

@@ -1,20 +1,11 @@
 /* Samples that stay in memory: the same windows as from disk, without the disk, within the memory given. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/files.h"
 #include "base/system/memory_limit.h"
 #include "loader_fixture.h"
+#include "tests/base/testing.h"
 
 static const ups_residency kinds[] = {UPS_RESIDENCY_RAM_COMPRESSED, UPS_RESIDENCY_RAM};
 
@@ -35,7 +26,6 @@ static ups_loader_statistics run_kept(const ups_loader_options *options, const u
 }
 
 static void samples_kept_in_memory_give_the_windows_that_the_disk_gives(void **state) {
-    (void)state;
     const ups_dtype types[][2] = {{UPS_F32, UPS_F32}, {UPS_F64, UPS_F32}, {UPS_F16, UPS_F32}, {UPS_F16, UPS_F16}};
     const int64_t shapes[][3] = {{0, 1, 1}, {1, 1, 1}, {2, 3, 1}, {5, 2, 4}, {0, 1, 2}}; /* window, stride, per draw */
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -64,7 +54,6 @@ static void samples_kept_in_memory_give_the_windows_that_the_disk_gives(void **s
 }
 
 static void order_does_not_depend_on_residency(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     int64_t streamed[80][2];
     record_order(pairs, source, streamed);
@@ -84,7 +73,6 @@ static void order_does_not_depend_on_residency(void **state) {
 }
 
 static void what_was_read_once_is_not_read_again_also_by_another_loader(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int k = 0; k < 2; k++) {
         ups_store *store = open_store(source, kinds[k], UPS_F32, UINT64_MAX);
@@ -107,7 +95,6 @@ static void what_was_read_once_is_not_read_again_also_by_another_loader(void **s
 }
 
 static void windows_of_decoded_trajectories_are_handed_out_where_they_lie(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_store *store = open_store(source, UPS_RESIDENCY_RAM, UPS_F32, UINT64_MAX);
     ups_loader_options options = pairs;
@@ -134,7 +121,6 @@ static void windows_of_decoded_trajectories_are_handed_out_where_they_lie(void *
 }
 
 static void a_store_keeps_what_fits_and_the_rest_is_streamed(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int k = 0; k < 2; k++) {
         ups_residency_need need;
@@ -161,7 +147,6 @@ static void a_store_keeps_what_fits_and_the_rest_is_streamed(void **state) {
 
 /* Its finite windows are served, the others skipped as they are from disk. */
 static void a_trajectory_with_a_nan_is_not_kept_decoded(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.bad_sample = 9;
     plain.bad_frame = 5;
@@ -197,7 +182,6 @@ static void a_trajectory_with_a_nan_is_not_kept_decoded(void **state) {
 }
 
 static void what_a_closed_loader_left_half_done_the_next_one_does(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int k = 0; k < 2; k++) {
         ups_store *store = open_store(source, kinds[k], UPS_F32, UINT64_MAX);
@@ -219,7 +203,6 @@ static void what_a_closed_loader_left_half_done_the_next_one_does(void **state) 
 }
 
 static void a_source_that_reads_by_itself_can_be_kept_decoded_only(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.without_extents = true;
     ups_source *source = plain_source(&plain);
@@ -234,7 +217,6 @@ static void a_source_that_reads_by_itself_can_be_kept_decoded_only(void **state)
 }
 
 static void a_store_of_another_type_is_refused(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.dtype = UPS_F16;
     ups_source *source = plain_source(&plain);
@@ -250,7 +232,6 @@ static void a_store_of_another_type_is_refused(void **state) {
 }
 
 static void auto_takes_the_fastest_residency_that_fits(void **state) {
-    (void)state;
     ups_residency_need need = {.decoded = 1000, .stored = 300};
     assert_int_equal(ups_residency_choose(UPS_RESIDENCY_AUTO, need, 1000), UPS_RESIDENCY_RAM);
     assert_int_equal(ups_residency_choose(UPS_RESIDENCY_AUTO, need, 999), UPS_RESIDENCY_RAM_COMPRESSED);
@@ -265,7 +246,7 @@ static void auto_takes_the_fastest_residency_that_fits(void **state) {
     assert_false(ups_residency_parse("disk", &residency));
 }
 
-/* ---- free memory ----------------------------------------------------------------------------------------------- */
+/* ---- free memory ---- */
 
 static char machine[] = "ups-test-machine-XXXXXX";
 
@@ -285,7 +266,6 @@ static ups_status list_absurd(const ups_source *source, int64_t index, ups_frame
 }
 
 static void sizes_beyond_all_memory_are_streamed_and_never_kept_in_little(void **state) {
-    (void)state;
     static const ups_source_class absurd = {.kind = "test.absurd", .describe = describe_absurd, .extents = list_absurd};
     const ups_source source = {.class = &absurd, .count = 2, .limits = {.extents = 1}};
     ups_residency_need need;
@@ -316,7 +296,6 @@ static void put(const char *path, const char *text) {
 }
 
 static void free_memory_is_what_the_tightest_limit_above_leaves(void **state) {
-    (void)state;
     assert_non_null(mkdtemp(machine));
     assert_true(ups_memory_free_below(machine) == 0);
     put("proc/meminfo", "MemTotal:       1000 kB\nMemAvailable:    800 kB\n");

@@ -10,10 +10,8 @@
 #include "pipeline/netcdf/storage.h"
 #include <errno.h>
 #include <math.h>
-#include <unistd.h>
 
-/* ---- a file, written byte by byte ---------------------------------------------------------------------------------
- */
+/* ---- a file, written byte by byte ---- */
 
 typedef struct written {
     uint8_t bytes[4096];
@@ -120,8 +118,7 @@ static ups_status parse(const uint8_t *bytes, size_t length, uint64_t file_bytes
     return status;
 }
 
-/* ---- headers ------------------------------------------------------------------------------------------------------
- */
+/* ---- headers ---- */
 
 static const int versions[] = {1, 2, 5};
 
@@ -210,8 +207,7 @@ static void absurd_counts_are_refused_before_memory_is_asked_for(void **state) {
     }
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 static void write_bytes(const char *path, const uint8_t *bytes, size_t length) {
     FILE *file = fopen(path, "wb");
@@ -356,8 +352,7 @@ static void a_file_cut_anywhere_is_an_error(void **state) {
     }
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 /* A stored element as a double, by the plainest way. */
 static double stored_value(ups_number number, const uint8_t *at) {

@@ -10,8 +10,7 @@
 
 enum { TIMES = 7, ROWS = 3, POINTS = 5 };
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static void put_text(hid_t object, const char *name, const char *text) {
     hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
@@ -117,9 +116,6 @@ static void write_file(const char *path) {
     put_number(file, "beta", 0.125);
     H5Fclose(file);
 }
-
-/* ---- tests --------------------------------------------------------------------------------------------------------
- */
 
 static void dimension_scales_give_axes_and_shorter_variables_end_in_nan(void **state) {
     ups_source *source;

@@ -1,17 +1,9 @@
 /* The compressible solver against exact solutions: Riemann's problem, entropy waves, the isentropic vortex, viscous
  * decay of shear and sound; and what it must keep: sums, symmetry, positivity. Orders and errors are printed. */
+#include "tests/base/testing.h"
 #include "tools/solvers/compressible/compressible.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* State at a place: density, velocities, pressure in the solver's order. */
 typedef void (*flow_function)(const double at[3], double time, double values[UPS_COMPRESSIBLE_VARIABLES]);

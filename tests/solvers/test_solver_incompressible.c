@@ -1,20 +1,12 @@
 /* The incompressible solver against Taylor and Green's vortices, a forced flow between walls that is known, and a bell
  * that is carried and spreads; its transforms and line solvers; and what it must keep. Orders and errors are printed.
  */
+#include "tests/base/testing.h"
 #include "tools/solvers/incompressible/fourier.h"
 #include "tools/solvers/incompressible/incompressible.h"
 #include "tools/solvers/incompressible/lines.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static double scatter(uint32_t *seed) {
     *seed = *seed * 1664525u + 1013904223u;

@@ -1,16 +1,9 @@
 /* Burgers' solver against solutions known by other means: characteristics, Cole–Hopf, shocks, the heat equation. */
+#include "tests/base/testing.h"
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef double (*profile_function)(double x);
 

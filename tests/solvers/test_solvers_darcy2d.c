@@ -1,16 +1,10 @@
 /* Darcy's solver: order against manufactured solutions; residual, flux balance and a direct solution on rough
  * coefficients. */
+#include "tests/base/testing.h"
 #include "tools/solvers/darcy2d.h"
 #include "tools/solvers/gaussian_field.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static double *doubles(size_t count) {
     double *made = calloc(count, sizeof *made);

@@ -5,8 +5,6 @@
 #include "tests/base/testing.h"
 #include "tools/solvers/datagen.h"
 
-#include <unistd.h>
-
 static int make_directory(void **state) {
     ups_progress_enable(false);
     ups_cancel_reset();

@@ -4,7 +4,6 @@
 #include "tools/solvers/diffreact2d.h"
 
 #include <math.h>
-#include <stdint.h>
 
 /* a' = m00 a + m01 b - cubic a³ - k, b' = m10 a + m11 b by the classical Runge–Kutta scheme in steps so small that the
  * result is exact but for rounding. */

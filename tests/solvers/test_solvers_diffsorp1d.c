@@ -3,7 +3,6 @@
 #include "tools/solvers/diffsorp1d.h"
 
 #include <math.h>
-#include <stdint.h>
 
 typedef double (*start_function)(const ups_sorption *medium, double x);
 
@@ -64,8 +63,7 @@ static void without_sorption_an_eigenfunction_decays_at_second_order(void **stat
     assert_true(fine < 1e-4);
 }
 
-/* ---- another scheme: R(u) u_t = D u_xx as it stands, on nodes with the walls among them, explicit fourth order ----
- */
+/* ---- another scheme: R(u) u_t = D u_xx as it stands, on nodes with the walls among them, explicit fourth order ---- */
 
 static void slope_of(int64_t n, const ups_sorption *medium, const double *u, double *slope) {
     const double dx = 1.0 / (double)n;

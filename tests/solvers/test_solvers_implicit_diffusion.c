@@ -1,14 +1,8 @@
 /* Implicit diffusion against cosines, which the heat equation only damps. */
+#include "tests/base/testing.h"
 #include "tools/solvers/implicit_diffusion.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static double centre(int64_t i, int64_t cells) {
     return ((double)i + 0.5) / (double)cells;

@@ -3,7 +3,6 @@
 #include "tools/solvers/reacdiff1d.h"
 
 #include <math.h>
-#include <stdint.h>
 
 static double centre(int64_t i, int64_t cells) {
     return ((double)i + 0.5) / (double)cells;

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static int make_directory(void **state) {
     ups_progress_enable(false);

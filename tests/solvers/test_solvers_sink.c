@@ -1,16 +1,9 @@
 /* Frames become float32 values in the file's order, in bounded pieces; what is wrong with them is said. */
 #include "base/system/cancel.h"
+#include "tests/base/testing.h"
 #include "tools/solvers/writer/sink.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* velocity (times, cells, cells, 2), force (cells, cells, 2), t (times): an incompressible file's arrays. */
 enum { TIMES = 7, CELLS = 200, COUNT = CELLS * CELLS, VELOCITY = 0, FORCE = 1, CLOCK = 2 };

@@ -3,7 +3,6 @@
 #include "tools/solvers/swe2d.h"
 
 #include <math.h>
-#include <stdint.h>
 
 static double *new_state(int64_t nx, int64_t ny) {
     return calloc((size_t)(3 * nx * ny), sizeof(double));
