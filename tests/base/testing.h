@@ -99,9 +99,10 @@ static inline int count_entries(const char *directory, const char *part) {
 /* `call` fails with this status, and the sentence that it leaves in `error` says `part`. */
 #define assert_fails(call, status, error, part)                                                                        \
     do {                                                                                                               \
-        const int outcome = (int)(call);                                                                               \
-        if (outcome != (int)(status))                                                                                  \
-            fail_msg("%s gives %d, not %s: %s", #call, outcome, #status, outcome ? (error).message : "no error");      \
+        const int status_of_call = (int)(call);                                                                        \
+        if (status_of_call != (int)(status))                                                                           \
+            fail_msg("%s gives %d, not %s: %s", #call, status_of_call, #status,                                        \
+                     status_of_call ? (error).message : "no error");                                                   \
         assert_contains((error).message, (part));                                                                      \
     } while (0)
 

@@ -55,7 +55,6 @@ static void memory_and_descriptors_stay_as_they_are_over_very_many_batches(void 
     assert_int_equal(files[0], files[1]);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 int main(void) {

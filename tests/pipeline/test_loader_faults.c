@@ -30,7 +30,7 @@ static void cut(const char *path) {
 }
 
 /* As somebody who saves another version of it over the old one. */
-static void write_over(const char *path) {
+static void save_over(const char *path) {
     int fd = open(path, O_WRONLY);
     if (fd < 0 || pwrite(fd, "!", 1, 5000) != 1) abort();
     close(fd);
@@ -40,7 +40,7 @@ static int64_t interfere(void *context, const ups_extent *read, int64_t outcome)
     faults *f = context;
     int64_t number = atomic_fetch_add(&f->reads, 1);
     if (number == f->at && f->truncated) cut(f->truncated);
-    if (number == f->at && f->touched) write_over(f->touched);
+    if (number == f->at && f->touched) save_over(f->touched);
     if (number == f->at && f->error) return -f->error;
     if (f->storm && number % 3 != 2) return -f->storm;
     if (f->shortened && outcome > 1) return 1 + (number * 7919) % (outcome - 1);
@@ -77,7 +77,6 @@ static void for_each_way(void (*check)(const ups_loader_options *options, const 
         check(&options, source, &plain, &f);
         alarm(0);
         ups_source_close(source);
-        plain_remove_files(&plain);
     }
 }
 
@@ -101,9 +100,9 @@ static void check_named(const ups_loader_options *options, const ups_source *sou
     ups_loader *loader = open_one(options, source);
     ups_error error = {0};
     assert_in_range(run_to_failure(loader, UPS_ERR_IO, &error), 0, 9);
-    assert_non_null(strstr(error.message, "task ordinary, sample 00"));
-    assert_non_null(strstr(error.message, "could not be read: Input/output error"));
-    assert_non_null(strstr(error.message, "ordinary-"));
+    assert_contains(error.message, "task ordinary, sample 00");
+    assert_contains(error.message, "could not be read: Input/output error");
+    assert_contains(error.message, "ordinary-");
     ups_loader_close(loader);
 }
 
@@ -111,18 +110,7 @@ static void a_disk_error_at_any_read_is_named_and_ends_the_run(void **state) {
     for (int64_t at = 0; at < 12; at += 5) for_each_way(check_named, (faults){.at = at, .error = EIO});
 }
 
-static void check_not_hanging(const ups_loader_options *options, const ups_source *source, const plain_options *plain,
-                              faults *f) {
-    ups_loader_options endless = *options;
-    ups_loader *loader = open_one(&endless, source);
-    ups_error error = {0};
-    run_to_failure(loader, UPS_ERR_IO, &error);
-    assert_non_null(strstr(error.message, "could not be read"));
-    ups_loader_close(loader);
-}
-
 static int64_t refuse_all(void *context, const ups_extent *read, int64_t outcome) {
-    (void)context;
     return -EAGAIN;
 }
 
@@ -133,10 +121,13 @@ static void a_disk_that_is_never_ready_is_given_up(void **state) {
         ups_loader_options options = way_options(way, NULL);
         options.fault = refuse_all;
         alarm(HANG_SECONDS);
-        check_not_hanging(&options, source, &plain, NULL);
+        ups_loader *loader = open_one(&options, source);
+        ups_error error = {0};
+        run_to_failure(loader, UPS_ERR_IO, &error);
+        assert_contains(error.message, "could not be read");
+        ups_loader_close(loader);
         alarm(0);
         ups_source_close(source);
-        plain_remove_files(&plain);
     }
 }
 
@@ -156,11 +147,9 @@ static void check_change(bool truncated) {
             alarm(HANG_SECONDS);
             run_to_failure(loader, UPS_ERR_STALE, &error);
             alarm(0);
-            if (!strstr(error.message, "ordinary-1.bin: was changed while it was being read"))
-                fail_msg("%s", error.message);
+            assert_contains(error.message, "ordinary-1.bin: was changed while it was being read");
             ups_loader_close(loader);
             ups_source_close(source);
-            plain_remove_files(&plain);
         }
 }
 
@@ -200,7 +189,6 @@ static void a_failed_read_leaves_nothing_in_a_store(void **state) {
         ups_store_close(store);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 int main(void) {

@@ -203,7 +203,7 @@ static void memory_that_cannot_be_had_is_said_and_nothing_leaks(void **state) {
     ups_error error = {0};
     assert_int_equal(ups_ring_create(&options, 0, &ring, &error), UPS_ERR_MEMORY);
     assert_null(ring);
-    assert_non_null(strstr(error.message, "4 batches of 1.0 MiB"));
+    assert_contains(error.message, "4 batches of 1.0 MiB");
 }
 
 int main(void) {

@@ -303,8 +303,8 @@ static void damage_has_the_same_status_whether_or_not_a_message_is_wanted(void *
     float out[2];
     int64_t used;
     ups_error error = {0};
-    assert_int_equal(ups_array_decode(&array, &all, &piece, 1, NULL, out, &used, &error), UPS_ERR_CHECKSUM);
-    assert_non_null(strstr(error.message, "chunk (0) of dataset 'data', 12 bytes at offset 0"));
+    assert_fails(ups_array_decode(&array, &all, &piece, 1, NULL, out, &used, &error), UPS_ERR_CHECKSUM, error,
+                 "chunk (0) of dataset 'data', 12 bytes at offset 0");
     assert_int_equal(ups_array_decode(&array, &all, &piece, 1, NULL, out, &used, NULL), UPS_ERR_CHECKSUM);
 }
 

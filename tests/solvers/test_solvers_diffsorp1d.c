@@ -63,7 +63,8 @@ static void without_sorption_an_eigenfunction_decays_at_second_order(void **stat
     assert_true(fine < 1e-4);
 }
 
-/* ---- another scheme: R(u) u_t = D u_xx as it stands, on nodes with the walls among them, explicit fourth order ---- */
+/* ---- another scheme: R(u) u_t = D u_xx as it stands, on nodes with the walls among them, explicit fourth order ----
+ */
 
 static void slope_of(int64_t n, const ups_sorption *medium, const double *u, double *slope) {
     const double dx = 1.0 / (double)n;

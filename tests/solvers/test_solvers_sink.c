@@ -91,7 +91,7 @@ static void a_value_that_is_no_float_is_told_with_its_array_and_frame(void **sta
         }
         if (status == UPS_OK) status = ups_sink_end(sink, &error);
         assert_int_equal(status, UPS_ERR_NUMERIC);
-        assert_non_null(strstr(error.message, "density, frame 2"));
+        assert_contains(error.message, "density, frame 2");
         ups_sink_destroy(sink);
     }
 }
