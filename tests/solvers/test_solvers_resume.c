@@ -1,30 +1,12 @@
 /* `ups datagen` interrupted: killed at any moment it goes on from the samples it has and ends with the same bytes. */
 #include "base/files.h"
-#include "base/progress.h"
 #include "base/random.h"
-#include "base/system/cancel.h"
 #include "base/system/threads.h"
-#include "tests/base/testing.h"
+#include "tests/solvers/datagen_directory.h"
 #include "tools/solvers/datagen.h"
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-
-static int make_directory(void **state) {
-    ups_progress_enable(false);
-    ups_cancel_reset();
-    return make_scratch(state);
-}
-
-static int remove_directory(void **state) {
-    ups_cancel_reset();
-    return remove_scratch(state);
-}
-
-static int entries(void) {
-    return count_entries(scratch_directory, "") - 2; /* without . and .. */
-}
 
 /* Samples of some milliseconds each, half a second in all. */
 static ups_datagen_request request_for(const char *solver, const char *path, int threads) {
@@ -173,8 +155,7 @@ static void interrupt(const ups_datagen_request *request) {
     atomic_store(&cancel_after, ENOUGH);
     const ups_status status = ups_datagen_run(&interrupted, &result, &error);
     ups_cancel_reset();
-    assert_int_equal(status, UPS_ERR_CANCELLED);
-    assert_contains(error.message, "the same command continues, --restart begins again");
+    assert_fails(status, UPS_ERR_CANCELLED, error, "the same command continues, --restart begins again");
 }
 
 static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(void **state) {
@@ -279,19 +260,14 @@ static void two_processes_do_not_make_one_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(killed_after_its_file_has_its_name_it_has_made_it, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(killed_at_any_moment_it_ends_with_the_same_bytes, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on,
-                                        make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(other_settings_do_not_continue_a_run, make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(a_torn_journal_is_believed_as_far_as_it_holds, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(a_run_whose_data_is_gone_begins_again, make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(data_that_is_damaged_is_refused_and_restart_makes_it_anew, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(two_processes_do_not_make_one_file, make_directory, remove_directory),
+        in_a_directory(killed_after_its_file_has_its_name_it_has_made_it),
+        in_a_directory(killed_at_any_moment_it_ends_with_the_same_bytes),
+        in_a_directory(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on),
+        in_a_directory(other_settings_do_not_continue_a_run),
+        in_a_directory(a_torn_journal_is_believed_as_far_as_it_holds),
+        in_a_directory(a_run_whose_data_is_gone_begins_again),
+        in_a_directory(data_that_is_damaged_is_refused_and_restart_makes_it_anew),
+        in_a_directory(two_processes_do_not_make_one_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
