@@ -188,13 +188,7 @@ static void what_cannot_be_read_is_a_sentence(void **state) {
 static void a_changed_byte_is_a_checksum_error(void **state) {
     char shard[500];
     snprintf(shard, sizeof shard, "%s/latent/c/1/0/0/0", cache_path);
-    FILE *file = fopen(shard, "r+b");
-    assert_non_null(file);
-    fseek(file, 100, SEEK_SET);
-    int byte = fgetc(file);
-    fseek(file, 100, SEEK_SET);
-    fputc(byte ^ 1, file);
-    fclose(file);
+    flip_bit(shard, 100, 0);
     ups_data *data = open_data(cache_path);
     static ups_f16 values[COUNT];
     ups_data_error error;

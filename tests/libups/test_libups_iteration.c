@@ -360,15 +360,8 @@ static void batches_lie_in_the_callers_memory(void **state) {
 
 static void a_damaged_sample_ends_the_run_and_is_named_again_and_again(void **state) {
     ups_cache_description description = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
-    ups_error trouble;
-    assert_int_equal(fixture_build(scratch("damaged"), &description, 1, &trouble), UPS_OK);
-    FILE *file = fopen(scratch("damaged/waves/train/latent/c/1/0/0/0"), "r+b");
-    assert_non_null(file);
-    fseek(file, 60, SEEK_SET);
-    int byte = fgetc(file);
-    fseek(file, 60, SEEK_SET);
-    fputc(byte ^ 1, file);
-    fclose(file);
+    fixture_must_build(scratch("damaged"), &description, 1);
+    flip_bit(scratch("damaged/waves/train/latent/c/1/0/0/0"), 60, 0);
     ups_data *data;
     assert_int_equal(ups_data_open(scratch("damaged/waves/train"), &data, NULL), UPS_DATA_OK);
     ups_data_loader_options options = pairs();
