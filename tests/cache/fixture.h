@@ -28,8 +28,7 @@ ups_cache_writer *fixture_writer(const char *directory, const ups_cache_descript
 void fixture_put(ups_cache_writer *writer, const ups_cache_description *description, int64_t sample);
 void fixture_finish(ups_cache_writer *writer); /* and closes */
 
-/* The group waves/train of a cache, which the test closes; and what verify finds in a group: good until the next call.
- */
+/* The group waves/train of a cache, to be closed; and what verify finds in a group, good until the next call. */
 ups_cache_group *fixture_group(const char *directory);
 const ups_verify_report *fixture_verify(const char *group);
 
