@@ -333,6 +333,16 @@ ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *er
     return status;
 }
 
+ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error) {
+    *step = -1;
+    if (!ups_checkpoint_exists(directory)) return UPS_OK;
+    record r;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK) *step = r.step;
+    close_record(&r);
+    return status;
+}
+
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error) {
     *batch_size = 0;
     if (!ups_checkpoint_exists(directory)) return UPS_OK;

@@ -46,6 +46,9 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
 /* Path of the latest checkpoint's tensors. */
 ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error); /* free with free() */
 
+/* The step of the latest checkpoint; −1 where there is none. */
+ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error);
+
 /* What `batch_size: auto` was found to be when this checkpoint was saved; 0 where there is none. */
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error);
 
