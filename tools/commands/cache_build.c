@@ -15,7 +15,7 @@ static const ups_option options[] = {
 };
 static const ups_usage usage = {
     "cache build",
-    "CONFIG",
+    "CONFIG|RUN",
     "encodes raw fields into the latent cache with the run's trained encoder",
     options,
     2,
@@ -105,8 +105,9 @@ int ups_cmd_cache_build(int argc, char **argv) {
         if (option == RESTART) restart = true;
     }
     if (arguments.stop || arguments.operand_count != 1) {
-        exit_code = arguments.stop ? ups_arguments_end(&arguments)
-                                   : ups_command_usage_error(&arguments, "one CONFIG was expected");
+        exit_code = arguments.stop
+                        ? ups_arguments_end(&arguments)
+                        : ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
         free(overrides);
         return exit_code;
     }

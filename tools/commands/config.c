@@ -57,9 +57,12 @@ static void print_commented(const char *text, ups_precision configured, ups_prec
 }
 
 static int run_show(int argc, char **argv) {
-    static const ups_usage usage = {
-        "config show", "CONFIG", "prints the configuration as it will run",
-        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
+    static const ups_usage usage = {"config show",
+                                    "CONFIG|RUN",
+                                    "prints the configuration as it will run",
+                                    options,
+                                    1,
+                                    "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
     ups_arguments arguments;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
@@ -70,7 +73,7 @@ static int run_show(int argc, char **argv) {
     ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
                ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
@@ -132,6 +135,7 @@ static void print_key(void *context, const char *path, const char *expected, con
         json_object_set_new(entry, "expected", json_string(expected));
         json_object_set_new(entry, "default", key->default_value ? json_string(key->default_value) : json_null());
         json_object_set_new(entry, "required", json_boolean(ups_config_is_required(key)));
+        json_object_set_new(entry, "neutral", json_boolean(key->neutral));
         json_object_set_new(entry, "help", json_string(key->help ? key->help : ""));
         json_array_append_new(list, entry);
         return;
@@ -139,7 +143,8 @@ static void print_key(void *context, const char *path, const char *expected, con
     if (!key->help) return; /* sections */
     bool required = ups_config_is_required(key);
     printf("%-44s %s\n", path, key->help);
-    printf("%-44s   %s; %s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value);
+    printf("%-44s   %s; %s%s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value,
+           key->neutral ? "; no result depends on it" : "");
 }
 
 static int run_keys(int argc, char **argv) {

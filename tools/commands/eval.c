@@ -18,7 +18,7 @@ static const ups_option options[OPTION_COUNT] = {
 };
 static const ups_usage usage = {
     "eval",
-    "CONFIG",
+    "CONFIG|RUN",
     "measures the trained operator on held-out trajectories, by PDEBench's metrics",
     options,
     OPTION_COUNT,
@@ -211,7 +211,7 @@ int ups_cmd_eval(int argc, char **argv) {
     if (arguments.stop) {
         exit_code = ups_arguments_end(&arguments);
     } else if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else {
         request.split = (ups_split)split;
         request.json = arguments.json;

@@ -27,7 +27,7 @@ static const ups_option options[OPTION_COUNT] = {
 };
 static const ups_usage usage = {
     "rollout",
-    "CONFIG -o OUT.h5",
+    "CONFIG|RUN -o OUT.h5",
     "predicts held-out trajectories from their first frame, at any resolution",
     options,
     OPTION_COUNT,
@@ -274,7 +274,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, const 
         return false;
     }
     if (arguments->operand_count != 1) {
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG was expected");
+        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (!request->output) {
         *exit_code = ups_command_usage_error(arguments, "where to? Name the file to write with -o OUT.h5");
     } else if (request->sample >= 0 && request->samples > 0) {

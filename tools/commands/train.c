@@ -203,7 +203,7 @@ static bool describe_stage(const ups_train_report *report, ups_stage stage, char
     else if (step >= 0)
         snprintf(text, bytes, "stopped at step %lld of %lld", (long long)step, (long long)training->steps);
     else
-        snprintf(text, bytes, "%s", report->progress.begun & 1u << stage ? "begun" : "not begun");
+        snprintf(text, bytes, "%s", report->progress.built & 1u << stage ? "begun" : "not begun");
     return !state->finished;
 }
 

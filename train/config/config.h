@@ -195,9 +195,9 @@ typedef struct ups_run_config {
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);
 
-/* The configuration of the run that a directory of its cache lies in: config.yaml there or up to three directories
- * above, from a task's split to the run. Free with free(); NULL when there is none. */
-char *ups_run_config_find(const char *directory);
+/* The run that a directory of its cache lies in, by its config.yaml: the directory itself or one up to three above,
+ * from a task's split to the run. Free with free(); NULL when there is none. */
+char *ups_run_find(const char *directory);
 
 /* Path of a file of the run: "output/…"; the caller frees with free(). */
 char *ups_run_path(const ups_run_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -120,7 +120,8 @@ static const ups_config_key data_keys[] = {
     KEY(DOUBLE, "residency_memory", data.residency_memory, "0", 0, 1e6,
         "GiB that samples may stay in; 0: a quarter of what is free", .neutral = true),
     KEY(CHOICE, "on_bad_sample", data.on_bad_sample, "stop", 0, 0,
-        "a sample with NaN or Inf: stop with a sentence, or skip and record it", .choices = bad_samples),
+        "a sample with NaN or Inf: stop with a sentence, or skip and record it", .choices = bad_samples,
+        .neutral = true),
     KEY(CHOICE, "sampling", data.strategy, "balanced", 0, 0,
         "how tasks share the draws: by samples (proportional), equally (balanced), by samples^(1/temperature), or by "
         "validation loss (difficulty)",
@@ -224,7 +225,8 @@ static const ups_config_key cache_keys[] = {
      .help = "training no longer fills the cache, since building it first was faster; remove "
              "the line, and run `ups cache build` where a cache is wanted"},
     KEY(CHOICE, "on_bad_sample", cache.on_bad_sample, "stop", 0, 0,
-        "a latent that is not finite or overflows FP16: stop, or skip and record it", .choices = bad_samples),
+        "a latent that is not finite or overflows FP16: stop, or skip and record it", .choices = bad_samples,
+        .neutral = true),
     KEY(DOUBLE, "memory_limit", cache.memory_limit, "0", 0, 1e6,
         "GiB that building it may plan for; 0: half of what is free", .neutral = true),
     {.name = NULL}};
@@ -303,10 +305,11 @@ static ups_status load_run(const char *directory, const char *const *overrides, 
     if (!all || !place || asprintf(&path, "%s/config.yaml", directory) < 0) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", directory);
     } else if (ups_path_is_absent(path)) {
-        status = ups_fail(error, UPS_ERR_CONFIG,
-                          "%s: holds no run: there is no config.yaml in it; name the directory of a run, or a "
-                          "configuration",
-                          directory);
+        status = ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: is a directory that holds no run (there is no config.yaml in it); name the directory of a run, "
+            "or a configuration",
+            directory);
     } else {
         all[0] = place;
         for (size_t i = 0; i < override_count; i++) all[i + 1] = overrides[i];

@@ -62,7 +62,8 @@ ups_status ups_run_look(const ups_run_config *config, ups_run_progress *progress
         UPS_TRY(status);
         if (progress->step[s] >= 0) progress->begun |= 1u << s;
     }
-    if (ups_encode_has_begun(config)) progress->begun |= 1u << UPS_STAGE_CACHE;
+    progress->built = progress->begun;
+    if (ups_encode_has_begun(config)) progress->built |= 1u << UPS_STAGE_CACHE;
     return UPS_OK;
 }
 

@@ -18,7 +18,8 @@ ups_status ups_run_config_publish(const ups_run_config *config, const char *dire
 typedef struct ups_run_progress {
     ups_run_state state;
     int64_t step[UPS_STAGE_COUNT]; /* of the checkpoint that is there; −1: none */
-    unsigned begun;                /* a mask: finished, a checkpoint is there, or a part of the cache is */
+    unsigned begun;                /* a mask: finished, or a checkpoint is there */
+    unsigned built;                /* the same, and the cache, where a part of it is there */
 } ups_run_progress;
 ups_status ups_run_look(const ups_run_config *config, ups_run_progress *progress, ups_error *error);
 

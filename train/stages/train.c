@@ -93,7 +93,7 @@ static ups_status fail_refused(const decision *d, ups_error *error) {
         if (refused->list[i].raises_steps) raised |= bit(refused->list[i].stage);
     }
     if (steps_alone && !d->request->extend) {
-        unsigned again = dependants(raised) & d->progress.begun;
+        unsigned again = dependants(raised) & d->progress.built;
         int used =
             snprintf(extend, sizeof extend, "--extend (%s goes on to that many steps", name_stages(raised, names));
         snprintf(extend + used, sizeof extend - (size_t)used, "%s%s%s)", again ? "; " : "",
@@ -138,6 +138,15 @@ static ups_status tell_ignored(const decision *d, ups_error *error) {
                 d->request->operand, first->key, first->run, first->now, more);
     ups_run_differences_free(&differences);
     return UPS_OK;
+}
+
+/* `batch_size: auto` of a stage that stays is what the run has. */
+static void keep_batches(decision *d, unsigned stays) {
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        ups_training_config *given = (ups_training_config *)ups_run_training(d->given, (ups_stage)s);
+        if (given && given->batch_size == 0 && stays & d->progress.begun & 1u << s)
+            given->batch_size = ups_run_training(d->own, (ups_stage)s)->batch_size;
+    }
 }
 
 static void tell_taken(const decision *d) {
@@ -217,7 +226,7 @@ static ups_status add_dependants(decision *d, ups_error *error) {
         d->redo |= built_on & possible;
         built_on &= ~possible;
     }
-    unsigned left = built_on & d->progress.begun;
+    unsigned left = built_on & d->progress.built;
     if (left == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT, "%s: %s %s built on %s and would no longer fit; %s", d->given->output,
                     name_stages(left, others), left & (left - 1) ? "are" : "is", name_stages(d->redo, stages),
@@ -231,6 +240,7 @@ static ups_status restart_run(decision *d, ups_error *error) {
     d->redo = d->request->stage < 0 ? configured(d->given) : bit((ups_stage)d->request->stage);
     UPS_TRY(add_dependants(d, error));
     d->staged = d->fresh = d->resume = true;
+    keep_batches(d, ~d->redo);
     return refuse_blocked(d, &d->differences, d->redo, true, error);
 }
 
@@ -277,6 +287,7 @@ static ups_status extend_run(decision *d, ups_error *error) {
                 ups_stage_name((ups_stage)s), (long long)d->progress.step[s], steps, steps);
     }
     unsigned again = d->redo & ~d->go_on;
+    keep_batches(d, ~again);
     if (again)
         ups_log(UPS_LOG_INFO, "%s, built on %s, %s done again; until then the run stays as it is",
                 name_stages(again, others), name_stages(d->go_on, stages), again & (again - 1) ? "are" : "is");
@@ -316,6 +327,7 @@ static ups_status fork_run(decision *d, ups_error *error) {
             again |= difference->of_stage ? from_on(difference->stage) : from_on((ups_stage)0);
     }
     bool same_cache = strcmp(d->config->cache.directory, own->cache.directory) == 0;
+    keep_batches(d, ~again);
     if (same_cache) d->config->cache.directory = (char *)"";
     d->config->output = (char *)d->request->fork;
     ups_run_seed seed = {.from = own,
@@ -324,7 +336,7 @@ static ups_status fork_run(decision *d, ups_error *error) {
                          .output = d->config->output,
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
-                         .cache = same_cache && d->progress.begun & ~again & bit(UPS_STAGE_CACHE)};
+                         .cache = same_cache && d->progress.built & ~again & bit(UPS_STAGE_CACHE)};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (again & 1u << s) seed.state.stage[s] = (ups_stage_state){0};
         if (!(d->progress.begun & 1u << s)) continue;
@@ -425,6 +437,7 @@ static ups_status decide(decision *d, ups_error *error) {
     if (request->resume) return resume_run(d, error);
     UPS_TRY(refuse_blocked(d, &d->differences, 0, true, error));
     tell_taken(d);
+    keep_batches(d, ~0u);
     d->config = d->given;
     return UPS_OK;
 }
@@ -484,6 +497,20 @@ static int single(unsigned stages) {
     return -1;
 }
 
+/* A beginning that failed at once, at what will be no better the next time, leaves nothing that could be gone on with.
+ */
+static bool came_to_nothing(const decision *d, const ups_run_config *staged, ups_status status) {
+    ups_run_progress progress;
+    ups_error error;
+    if (!d->fresh || status == UPS_OK || status == UPS_ERR_CANCELLED || status == UPS_ERR_IO) return false;
+    if (ups_run_look(staged, &progress, &error) != UPS_OK) return false;
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        int64_t before = d->go_on & 1u << s ? d->progress.step[s] : -1;
+        if (d->redo & 1u << s && (progress.state.stage[s].finished || progress.step[s] > before)) return false;
+    }
+    return true;
+}
+
 static ups_status train_staged(decision *d, ups_error *error) {
     ups_session session;
     ups_run_lock *lock = NULL;
@@ -504,6 +531,11 @@ static ups_status train_staged(decision *d, ups_error *error) {
         if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
         session.config = NULL;
         ups_session_close(&session);
+        ups_error after;
+        if (came_to_nothing(d, &staged, status)) {
+            ups_remove_tree_at_once(next, &after);
+            if (ups_path_exists(next_cache)) ups_remove_tree_at_once(next_cache, &after);
+        }
     }
     if (status == UPS_OK) status = ups_run_replace(output, error);
     ups_run_lock_release(lock);
