@@ -4,15 +4,17 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "train/config/load.h"
+#include "train/config/paths.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SET };
+enum { SET, WITHOUT_PATHS };
 static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [WITHOUT_PATHS] = {"without-paths", 0, NULL, "leaves out whether files and folders are there"},
 };
 
 /* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
@@ -30,11 +32,12 @@ static void print_json(json_t *document) {
 
 /* The operands after --set options; NULL when the command ends here, with *exit_code. */
 static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments,
-                          size_t *override_count, int *exit_code) {
+                          size_t *override_count, bool *without_paths, int *exit_code) {
     const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(arguments, usage, argc, argv);
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == SET) overrides[(*override_count)++] = arguments->value;
+        if (option == WITHOUT_PATHS) *without_paths = true;
     }
     if (!arguments->stop) return overrides;
     free(overrides);
@@ -67,7 +70,8 @@ static int run_show(int argc, char **argv) {
     ups_error error;
     int exit_code = UPS_EXIT_OK;
     size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    bool without_paths = false;
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &without_paths, &exit_code);
     if (!overrides) return exit_code;
     ups_run_config *config = NULL;
     ups_precision precision = UPS_PRECISION_AUTO;
@@ -93,12 +97,20 @@ static int run_show(int argc, char **argv) {
 
 /* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
-    static const ups_usage usage = {"config check", "CONFIG...", "says whether configurations have mistakes",
-                                    options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
+    static const ups_usage usage = {
+        "config check",
+        "CONFIG...",
+        "says whether configurations have mistakes",
+        options,
+        2,
+        "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
+        "be folders or such as can be made. A configuration for another machine is checked with --without-paths.\n"
+        "\nExample:\n  ups config check configs/*.yaml --without-paths\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
     size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
+    bool without_paths = false;
+    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &without_paths, &exit_code);
     if (!overrides) return exit_code;
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
@@ -106,7 +118,9 @@ static int run_check(int argc, char **argv) {
         const char *path = arguments.operands[i];
         ups_run_config *config = NULL;
         ups_error error;
-        if (ups_run_config_load(path, overrides, override_count, &config, &error) != UPS_OK) {
+        ups_status status = ups_run_config_load(path, overrides, override_count, &config, &error);
+        if (status == UPS_OK && !without_paths) status = ups_run_config_check_paths(path, config, &error);
+        if (status != UPS_OK) {
             if (list) {
                 json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
                 exit_code = UPS_EXIT_FAILURE;
