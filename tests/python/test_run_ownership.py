@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import h5py
 import pytest
 from safetensors.numpy import load_file
 
@@ -174,6 +175,29 @@ def test_a_directory_alone_is_told_of_and_nothing_happens(runs, trained):
     told = runs.must("train", runs.path("told")).stdout
     assert re.search(r"autoencoder +stopped at step \d+ of 2000; would be trained\n +cache +not begun; would be trained", told), told
     assert tree(folder) == before
+
+
+# ---- where outputs come from
+
+def test_outputs_tell_the_run_that_trained_beside_the_command(runs, trained, scratch):
+    folder = runs.path("trained")
+    own, state = Path(folder, "config.yaml").read_text(), json.loads(Path(folder, "state.json").read_text())
+    option = ("--set", "evaluation.max_samples=1")
+    told = json.loads(runs.must("eval", trained, *option, "--json", "-o", os.path.join(scratch, "e.json")).stdout)
+    assert told["training"] == {"run": folder, "config": own, "stages": state}
+    assert "max_samples: 1\n" in told["command"]["config"] and "max_samples: 64\n" in own
+    assert "autoencoder_training" not in told
+    runs.must("rollout", trained, *option, "--task", "darcy", "-o", os.path.join(scratch, "r.h5"))
+    with h5py.File(os.path.join(scratch, "r.h5")) as file:
+        assert (file.attrs["ups.training_run"], file.attrs["ups.training_config"]) == (folder, own)
+        assert "max_samples: 1\n" in file.attrs["ups.config"]
+    # Models of other places: a checkpoint of the run, and a file that lies in none.
+    told = json.loads(runs.must("eval", folder, "-c", os.path.join(folder, "checkpoints/operator"), "--json", "-o",
+                                os.path.join(scratch, "e.json")).stdout)
+    assert told["training"]["run"] == folder
+    shutil.copy(os.path.join(folder, "operator.safetensors"), scratch)
+    told = json.loads(runs.must("eval", folder, "-c", scratch, "--json", "-o", os.path.join(scratch, "e.json")).stdout)
+    assert told["training"] is None and told["autoencoder_training"]["run"] == folder
 
 
 # ---- more steps

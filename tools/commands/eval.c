@@ -3,7 +3,9 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "train/config/load.h"
 #include "train/evaluation/evaluate.h"
+#include "train/run/provenance.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -167,6 +169,27 @@ static ups_status publish(const ups_run_config *config, const eval_request *requ
     return status;
 }
 
+/* "training": the run that trained the operator, "autoencoder_training": the autoencoder's, where it is another one;
+ * "command": the configuration of this one. */
+static ups_status add_provenance(const ups_session *session, const ups_surrogate_files *files, json_t *result,
+                                 ups_error *error) {
+    json_t *operator_run = NULL, *autoencoder_run = NULL;
+    char *config = NULL;
+    ups_status status = ups_run_provenance(files->op, &operator_run, error);
+    if (status == UPS_OK) status = ups_run_provenance(files->autoencoder, &autoencoder_run, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) {
+        json_object_set(result, "training", operator_run);
+        if (!json_equal(operator_run, autoencoder_run))
+            json_object_set(result, "autoencoder_training", autoencoder_run);
+        json_object_set_new(result, "command", json_pack("{s:s}", "config", config));
+    }
+    json_decref(operator_run);
+    json_decref(autoencoder_run);
+    free(config);
+    return status;
+}
+
 static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
@@ -180,7 +203,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
     json_t *result =
         json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "autoencoder", "file", files.autoencoder, "xxh3",
                   files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash, "tasks", tasks);
-    status = result ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    status = result ? add_provenance(session, &files, result, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
         status = evaluate_task(session, t, &files, request, tasks, error);
     }

@@ -6,6 +6,7 @@
 #include "tools/rollout_file.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
+#include "train/run/provenance.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -155,6 +156,7 @@ typedef struct rollout_context {
     const rollout_request *request;
     const ups_surrogate_files *files;
     const char *config; /* as YAML */
+    const json_t *training;
     bool several;
 } rollout_context;
 
@@ -187,8 +189,11 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     char *path = output_path(request->output, task->name, c->several);
     int64_t *samples = malloc((size_t)count * sizeof *samples);
     for (int64_t i = 0; samples && i < count; i++) samples[i] = task->samples[split][ids[i]];
-    ups_rollout_origin origin = {
-        .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
+    ups_rollout_origin origin = {.config = c->config,
+                                 .training = c->training,
+                                 .split = ups_split_name(split),
+                                 .files = c->files,
+                                 .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
@@ -224,14 +229,16 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
-    json_t *report = json_array();
+    json_t *report = json_array(), *training = NULL;
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
     if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) status = ups_run_provenance(files.op, &training, error);
     rollout_context context = {.session = session,
                                .request = request,
                                .files = &files,
                                .config = config,
+                               .training = training,
                                .several = !request->task && session->tasks->count > 1};
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
         if (request->task && strcmp(session->tasks->task[t].name, request->task) != 0) continue;
@@ -241,6 +248,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
         ups_print_json(report, JSON_INDENT(2));
     }
     json_decref(report);
+    json_decref(training);
     free(config);
     ups_surrogate_files_free(&files);
     return status;
