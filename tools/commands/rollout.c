@@ -23,7 +23,9 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
-    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [CHECKPOINT] =
+        {"checkpoint", 'c', "C",
+         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {

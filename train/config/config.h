@@ -126,6 +126,8 @@ typedef struct ups_training_config {
     int64_t pairs_per_trajectory;
     int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
     int64_t validation_batches;
+    int64_t patience; /* validations without a better score after which the stage ends; 0: it runs to its last step */
+    double min_delta; /* by how much a score has to be lower to be better */
     double memory_limit;             /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
     ups_checkpointing checkpointing; /* of activations */
     double spike_factor;             /* a loss this many times its running mean is reported; 0: never */
@@ -141,6 +143,7 @@ enum {
 typedef struct ups_autoencoder_config {
     ups_training_config training;
     int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
+    double gate;     /* nRMSE of held-out fields read back above which the run stops; 0: it goes on whatever it is */
 } ups_autoencoder_config;
 
 enum {
@@ -175,6 +178,10 @@ typedef struct ups_device_config {
     int32_t threads;
 } ups_device_config;
 
+typedef struct ups_checkpoint_config {
+    int64_t keep; /* of a stage */
+} ups_checkpoint_config;
+
 typedef struct ups_run_config {
     char *output; /* the run's directory */
     uint64_t seed;
@@ -189,6 +196,7 @@ typedef struct ups_run_config {
     ups_autoencoder_config autoencoder;
     ups_cache_config cache;
     ups_operator_stage_config op;
+    ups_checkpoint_config checkpoint;
     ups_evaluation_config evaluation;
 } ups_run_config;
 

@@ -88,6 +88,10 @@ static const char *object_to_core(const char *text) {
         KEY(INT64, "log_every", at.log_every, "50", 1, MANY, "steps between lines in metrics.jsonl", .neutral = true), \
         KEY(INT64, "validation_batches", at.validation_batches, "16", 1, MANY,                                         \
             "batches a validation takes from each task"),                                                              \
+        KEY(INT64, "patience", at.patience, "0", 0, MANY,                                                              \
+            "validations in a row without a better score after which the stage ends; 0: never"),                       \
+        KEY(DOUBLE, "min_delta", at.min_delta, "0", 0, 1e6,                                                            \
+            "by how much a validation's score has to be lower to be better"),                                          \
         KEY(DOUBLE, "memory_limit", at.memory_limit, "0", 0, 1e6,                                                      \
             "GiB that batch_size: auto may plan for; 0: half of what is free", .neutral = true),                       \
         KEY(CHOICE, "activation_checkpointing", at.checkpointing, "none", 0, 0,                                        \
@@ -201,6 +205,9 @@ static const ups_config_key model_keys[] = {
 static const ups_config_key autoencoder_keys[] = {
     TRAINING(autoencoder.training, "5000", "16", "0.002"),
     KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
+    KEY(DOUBLE, "gate", autoencoder.gate, "0.2", 0, 1e6,
+        "the run stops where held-out fields, encoded and decoded, have a larger nRMSE in any task; 0: never",
+        .neutral = true),
     SUBSECTION("losses",
                LOSS("inverse_decoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_DECODING], "1",
                     "decode(encode(field)) against the field, mean squared"),
@@ -262,6 +269,8 @@ static const ups_config_key run_keys[] = {
     {.name = "autoencoder", .type = UPS_CONFIG_SECTION, .keys = autoencoder_keys},
     {.name = "cache", .type = UPS_CONFIG_SECTION, .keys = cache_keys},
     {.name = "operator", .type = UPS_CONFIG_SECTION, .keys = operator_keys},
+    SUBSECTION("checkpoint", KEY(INT64, "keep", checkpoint.keep, "1", 1, 1e6,
+                                 "checkpoints of a stage that are kept, beside the best weights", .neutral = true)),
     SUBSECTION("evaluation",
                KEY(INT64, "horizons", evaluation.horizons, "[1, 10, 0]", 0, 1e9,
                    "steps ahead to report; 0: the whole trajectory", .neutral = true,

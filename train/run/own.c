@@ -113,6 +113,16 @@ static bool leaves_open(const ups_config_difference *difference) {
     return open && strcmp(difference->second, "auto") == 0;
 }
 
+/* More steps, or more patience; 0 is patience without end. */
+static bool is_longer(const ups_run_difference *made) {
+    char steps[64], patience[64];
+    long long run = strtoll(made->run, NULL, 10), now = strtoll(made->now, NULL, 10);
+    snprintf(steps, sizeof steps, "%s.steps", ups_stage_name(made->stage));
+    snprintf(patience, sizeof patience, "%s.patience", ups_stage_name(made->stage));
+    if (strcmp(made->key, steps) == 0) return now > run;
+    return strcmp(made->key, patience) == 0 && run > 0 && (now > run || now == 0);
+}
+
 static void note(void *context, const ups_config_difference *difference) {
     comparison *c = context;
     if (c->failed || leaves_open(difference)) return;
@@ -131,9 +141,7 @@ static void note(void *context, const ups_config_difference *difference) {
     made->stage = stage_of(difference->path, &made->of_stage);
     c->failed = !made->key || !made->run || !made->now || !made->assignment;
     if (c->failed) return;
-    char steps[64];
-    snprintf(steps, sizeof steps, "%s.steps", ups_stage_name(made->stage));
-    made->raises_steps = strcmp(made->key, steps) == 0 && strtoll(made->now, NULL, 10) > strtoll(made->run, NULL, 10);
+    made->lengthens = made->of_stage && is_longer(made);
 }
 
 ups_status ups_run_compare(const ups_run_config *run, const ups_run_config *now, ups_run_differences *differences,

@@ -26,11 +26,11 @@ ups_status ups_run_look(const ups_run_config *config, ups_run_progress *progress
 /* A value of the run's own configuration that is not the same in the one that a command was given. */
 typedef struct ups_run_difference {
     char *key, *run, *now;
-    char *assignment;  /* "KEY=VALUE" that makes the run's own the same as the other */
-    bool neutral;      /* no result depends on it */
-    bool of_stage;     /* of the section of `stage`; otherwise of all stages, and `stage` is the first one */
-    ups_stage stage;   /* the first whose results depend on it */
-    bool raises_steps; /* the key is STAGE.steps, and there are more of them now */
+    char *assignment; /* "KEY=VALUE" that makes the run's own the same as the other */
+    bool neutral;     /* no result depends on it */
+    bool of_stage;    /* of the section of `stage`; otherwise of all stages, and `stage` is the first one */
+    ups_stage stage;  /* the first whose results depend on it */
+    bool lengthens;   /* STAGE.steps or STAGE.patience, and it is more now */
 } ups_run_difference;
 typedef struct ups_run_differences {
     ups_run_difference *list;

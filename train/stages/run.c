@@ -24,11 +24,6 @@ bool ups_stages_include(const ups_stages_wanted *wanted, const ups_run_config *c
     return wanted->only == 0 || wanted->only & 1u << config->stages[i];
 }
 
-static int64_t steps_of(const stages_run *r, ups_stage stage) {
-    const ups_training_config *training = ups_run_training(r->config, stage);
-    return training ? training->steps : 0;
-}
-
 /* Whether this command has nothing to do for the stage. */
 static bool is_done(const stages_run *r, ups_stage stage) {
     return ups_run_training(r->config, stage) && r->state.stage[stage].finished;
@@ -94,12 +89,14 @@ static ups_status settle_precision(stages_run *r, ups_stage stage, bool resume, 
 
 static ups_status record(stages_run *r, ups_stage stage, ups_error *error) {
     ups_stage_state *entry = &r->state.stage[stage];
-    *entry = (ups_stage_state){.finished = true, .steps = steps_of(r, stage)};
+    *entry = (ups_stage_state){.finished = true};
     if (ups_run_training(r->config, stage)) {
-        char *path = ups_run_model_path(r->config, stage);
-        ups_status status =
-            path ? ups_file_hash(path, entry->weights, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        char *path = ups_run_model_path(r->config, stage), *checkpoints = checkpoints_of(r, stage, error);
+        ups_status status = path && checkpoints ? ups_file_hash(path, entry->weights, error)
+                                                : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        if (status == UPS_OK) status = ups_checkpoint_step(checkpoints, &entry->steps, error); /* it may end early */
         free(path);
+        free(checkpoints);
         UPS_TRY(status);
     }
     return ups_run_state_publish(r->config, &r->state, error);
@@ -110,6 +107,7 @@ static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
     if (ups_run_training(r->config, stage)) UPS_TRY(check_checkpoint(r, stage, error));
     UPS_TRY(settle_precision(r, stage, request.resume, error));
     UPS_TRY(ups_stages[stage]->run(&request, error));
+    if (ups_stages[stage]->accept) UPS_TRY(ups_stages[stage]->accept(&request, error));
     return record(r, stage, error);
 }
 

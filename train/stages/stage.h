@@ -39,6 +39,8 @@ typedef struct ups_stage_class {
     ups_status (*plan)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
     /* To the end. UPS_ERR_CANCELLED leaves what the same command goes on from. */
     ups_status (*run)(const ups_stage_request *request, ups_error *error);
+    /* Whether what it made is good enough for the stages built on it: UPS_ERR_NUMERIC says what to try. May be NULL. */
+    ups_status (*accept)(const ups_stage_request *request, ups_error *error);
     /* Why this configuration does without the stage unless it is asked for by name; NULL where it does not. The
      * function may be NULL. */
     const char *(*needless)(const ups_run_config *config);

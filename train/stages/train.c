@@ -89,8 +89,8 @@ static ups_status fail_refused(const decision *d, ups_error *error) {
     unsigned raised = 0;
     bool steps_alone = true;
     for (size_t i = 0; i < refused->count; i++) {
-        steps_alone = steps_alone && refused->list[i].raises_steps;
-        if (refused->list[i].raises_steps) raised |= bit(refused->list[i].stage);
+        steps_alone = steps_alone && refused->list[i].lengthens;
+        if (refused->list[i].lengthens) raised |= bit(refused->list[i].stage);
     }
     if (steps_alone && !d->request->extend) {
         unsigned again = dependants(raised) & d->progress.built;
@@ -114,7 +114,7 @@ static ups_status refuse_blocked(decision *d, ups_run_differences *differences, 
                                  ups_error *error) {
     for (size_t i = 0; i < differences->count; i++) {
         ups_run_difference *difference = &differences->list[i];
-        if (!is_blocked(d, difference, redone) || (!steps_too && difference->raises_steps)) continue;
+        if (!is_blocked(d, difference, redone) || (!steps_too && difference->lengthens)) continue;
         UPS_TRY(move_difference(difference, &d->report->refused, error));
     }
     return d->report->refused.count > 0 ? fail_refused(d, error) : UPS_OK;
@@ -261,7 +261,7 @@ static ups_status extend_run(decision *d, ups_error *error) {
     d->config = d->given;
     for (size_t i = 0; i < d->differences.count; i++) {
         const ups_run_difference *difference = &d->differences.list[i];
-        if (difference->raises_steps && d->progress.begun & bit(difference->stage)) d->go_on |= bit(difference->stage);
+        if (difference->lengthens && d->progress.begun & bit(difference->stage)) d->go_on |= bit(difference->stage);
     }
     if (d->request->stage >= 0 && d->go_on & ~bit((ups_stage)d->request->stage)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "--extend --stage %s: more steps are given for %s",

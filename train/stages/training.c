@@ -537,6 +537,7 @@ static ups_status train(training *t, ups_error *error) {
     ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
                                 .seed = t->config->seed,
                                 .score = NAN,
+                                .keep = t->config->checkpoint.keep,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
                                 .origin = t->origin,
