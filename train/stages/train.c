@@ -295,10 +295,18 @@ static ups_status extend_run(decision *d, ups_error *error) {
     return UPS_OK;
 }
 
+/* What the new run's config.yaml tells: where some of the run stays, `precision: auto` is what that began in. */
+static ups_run_config with_precision(const decision *d, unsigned again) {
+    ups_run_config told = *d->config;
+    if (told.precision == UPS_PRECISION_AUTO && d->progress.begun & ~again) told.precision = d->own->precision;
+    return told;
+}
+
 /* RUN/next, with all of the run that stays. What an earlier one left of its cache goes. */
 static ups_status seed_next(const decision *d, const char *next, const char *next_cache, ups_error *error) {
+    ups_run_config told = with_precision(d, d->redo & ~d->go_on);
     ups_run_seed seed = {.from = d->own,
-                         .config = d->config,
+                         .config = &told,
                          .directory = next,
                          .output = d->given->output,
                          .cache_directory = d->config->cache.directory,
@@ -330,8 +338,9 @@ static ups_status fork_run(decision *d, ups_error *error) {
     keep_batches(d, ~again);
     if (same_cache) d->config->cache.directory = (char *)"";
     d->config->output = (char *)d->request->fork;
+    ups_run_config told = with_precision(d, again);
     ups_run_seed seed = {.from = own,
-                         .config = d->config,
+                         .config = &told,
                          .directory = d->config->output,
                          .output = d->config->output,
                          .cache_directory = d->config->cache.directory,
