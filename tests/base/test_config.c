@@ -205,7 +205,8 @@ static void what_is_printed_shows_defaults_and_loads_to_the_same(void **state) {
                               "  stages: [autoencoder, operator]\n"
                               "diffusion:\n"
                               "  steps: 8\n"
-                              "  schedule: cosine\n");
+                              "  schedule: cosine\n"
+                              "folder: /nowhere\n");
     sample_config *again = must_load(text, NULL);
     assert_true(again->train.learning_rate == c->train.learning_rate && again->tasks[1].weight == c->tasks[1].weight);
     assert_int_equal(ups_config_print(&sample_schema, again, &second, &error), UPS_OK);

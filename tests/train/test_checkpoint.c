@@ -129,7 +129,7 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
         ups_update_state scale = {.loss_scale = 512, .good_steps = 17, .skipped = 1};
         if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &error), &error);
         if (kind & 1) saved.state.score = 0.1;
-        if (kind & 1) saved.state.best = (ups_best_score){.step = 2, .score = 0.1, .task = {1.0 / 3}, .stale = 4};
+        if (kind & 1) saved.state.best = (ups_best_score){.step = 2, .score = 0.1, .task = {1.0 / 3}, .stale = 1};
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
