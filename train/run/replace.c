@@ -218,9 +218,25 @@ static ups_status move_documents(const caches *c, ups_error *error) {
     return UPS_OK;
 }
 
+/* What a command that was killed here before left under temporary names. */
+static ups_status clear(const char *directory, ups_error *error) {
+    return ups_path_exists(directory) ? ups_remove_partials(directory, error) : UPS_OK;
+}
+
+static ups_status clear_cache(const caches *c, ups_error *error) {
+    ups_status status = clear(c->old, error);
+    for (unsigned t = 0; t < c->config->task_count && status == UPS_OK; t++) {
+        char *task = within(c->old, c->config->tasks[t].name);
+        status = task ? clear(task, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        free(task);
+    }
+    return status;
+}
+
 static ups_status move_cache(const char *replacing, const char *output, json_t *groups, ups_error *error) {
     caches c;
     ups_status status = find_caches(replacing, output, &c, error);
+    if (status == UPS_OK) status = clear_cache(&c, error);
     if (status == UPS_OK) status = each_group(&c, move_group, groups, error);
     if (status == UPS_OK) status = move_documents(&c, error);
     if (status == UPS_OK && ups_path_exists(c.new)) status = ups_remove_tree_at_once(c.new, error);
@@ -249,6 +265,10 @@ static ups_status settle(const char *output, const char *replacing, ups_error *e
     unsigned stages;
     json_t *redo;
     ups_status status = read_redo(replacing, &stages, &redo, error);
+    char *checkpoints = within(output, "checkpoints");
+    if (status == UPS_OK && !checkpoints) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = clear(checkpoints, error);
+    free(checkpoints);
     for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
         if (!(stages & 1u << s)) continue;
         status = s == UPS_STAGE_CACHE ? move_cache(replacing, output, json_object_get(redo, "groups"), error)
