@@ -30,7 +30,7 @@ CHANGED = [
     ("autoencoder.accumulation", "1"), ("autoencoder.optimizer.learning_rate", "0.001"), ("autoencoder.validate_every", "20"),
     ("cache.max_abs_error", "0.01"), ("cache.codec", "portable"), ("cache.samples_per_shard", "3"), ("operator.steps", "61"),
     ("operator.batch_size", "2"), ("operator.losses.rollout.weight", "0.5"), ("operator.optimizer.schedule", "constant")]
-NEUTRAL = ["device.threads=2", "data.io=threads", "data.decode_threads=2", "data.queue_depth=9", "data.slots=3", "data.residency=stream",
+NEUTRAL = ["device.threads=2", "device.name=cpu", "data.io=threads", "data.decode_threads=2", "data.queue_depth=9", "data.slots=3", "data.residency=stream",
            "data.residency_memory=1", "data.on_bad_sample=skip", "autoencoder.log_every=7", "autoencoder.checkpoint_every=20", "operator.memory_limit=2",
            "operator.activation_checkpointing=block", "operator.spike_factor=5", "cache.memory_limit=1", "evaluation.horizons=[1]",
            "evaluation.max_samples=2", "stages=[autoencoder, operator]"]
@@ -335,6 +335,20 @@ def test_what_was_stopped_is_gone_on_with_or_given_up_and_nothing_else(sandbox):
     shutil.rmtree(os.path.join(sandbox.run, "next"))
     ups("train", sandbox.run, "--resume")
     assert models(sandbox.run) == sandbox.old
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"stages": []}', '{"stages": ["operators"]}', '{"stages": [3]}', '{"stages": 3}'])
+def test_a_damaged_list_of_what_is_done_again_is_named(runs, trained, text):
+    _, folder = runs.copy("trained")
+    os.mkdir(os.path.join(folder, "next"))
+    shutil.copy(os.path.join(folder, "config.yaml"), os.path.join(folder, "next"))
+    Path(folder, "next", "redo.json").write_text(text)
+    before = tree(folder)
+    one_sentence(runs.run("train", folder, "--resume"), re.escape(os.path.join(folder, "next", "redo.json")))
+    assert tree(folder) == before
+    os.rename(os.path.join(folder, "next"), os.path.join(folder, "replacing"))
+    one_sentence(runs.run("eval", folder), re.escape(os.path.join(folder, "replacing", "redo.json")))
+    assert models(folder) == {name: of for name, of in before.items() if name in models(folder)}
 
 
 # ---- anew, and forks

@@ -258,7 +258,7 @@ static const ups_config_key run_keys[] = {
         "a run goes on in what it began in",
         .choices = precisions),
     SUBSECTION(
-        "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda"),
+        "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),
         KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
