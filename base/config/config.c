@@ -147,7 +147,11 @@ static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
 static const char *folder_of(const reader *r, bool override) {
     char *folder = ups_arena_strdup(r->arena, r->document), resolved[PATH_MAX];
     char *slash = strrchr(folder, '/');
-    bool piped = strncmp(folder, "/dev/", 5) == 0 || strncmp(folder, "/proc/", 6) == 0;
+    static const char *const pipes[] = {"/dev/fd/", "/dev/stdin", "/proc/"};
+    bool piped = false;
+    for (size_t i = 0; i < sizeof pipes / sizeof *pipes; i++) {
+        piped = piped || strncmp(folder, pipes[i], strlen(pipes[i])) == 0;
+    }
     if (slash) slash[slash == folder ? 1 : 0] = '\0';
     if (!realpath(slash && !override && !piped ? folder : ".", resolved)) return ".";
     return ups_arena_strdup(r->arena, resolved);

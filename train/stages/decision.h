@@ -3,7 +3,27 @@
 #ifndef UPS_TRAIN_STAGES_DECISION_H
 #define UPS_TRAIN_STAGES_DECISION_H
 
-#include "train/stages/train.h"
+#include "train/run/own.h"
+#include <stddef.h>
+
+typedef struct ups_train_request {
+    const char *operand; /* a configuration, or the directory of a run */
+    const char *const *overrides;
+    size_t override_count;
+    int stage;        /* this one alone; −1: all of the configuration's */
+    bool resume;      /* what was stopped goes on, with the run's own configuration */
+    bool restart;     /* begins anew: finished stages, too */
+    bool extend;      /* stages get the steps that are given now */
+    const char *fork; /* the directory of a new run that starts from this one's weights; NULL: none */
+} ups_train_request;
+
+typedef struct ups_train_report {
+    ups_run_config *config;      /* of the run; NULL where it did not come so far */
+    ups_run_differences refused; /* why it is refused: values that differ and that results depend on */
+    bool only_told;              /* a run's directory alone: nothing was done */
+    ups_run_progress progress;   /* of the run, where only that is told */
+    unsigned redone;             /* the same: stages that are being done again, and were stopped (a mask) */
+} ups_train_report;
 
 typedef struct ups_train_decision {
     const ups_train_request *request;
