@@ -7,6 +7,7 @@
 #include "base/edit_distance.h"
 #include "base/files.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,9 @@ enum { SHOWN_CHARACTERS = 60 };                        /* of a wrong value, in m
 
 typedef struct reader {
     const ups_config_schema *schema;
-    ups_arena *arena;  /* of the document */
-    ups_arena *values; /* of the struct and all that it points to */
+    const char *document; /* its file */
+    ups_arena *arena;     /* of the document */
+    ups_arena *values;    /* of the struct and all that it points to */
     ups_error *error;
 } reader;
 
@@ -28,14 +30,19 @@ typedef struct spot {
     bool item; /* one of the key's list */
 } spot;
 
+static const char set_prefix[] = "--set "; /* of where a node of an override stands */
+
+static bool is_override(const ups_yaml *node) {
+    return strncmp(node->where, set_prefix, sizeof set_prefix - 1) == 0;
+}
+
 /* "configs/x.yaml:12: train.lr", or "--set train.lr=fast" alone where that already names the key. */
 static const char *place_of(const reader *r, const spot *s) {
-    static const char prefix[] = "--set ";
     const char *where = s->node->where;
     size_t length = strlen(s->path);
     if (length == 0) return where;
-    if (strncmp(where, prefix, sizeof prefix - 1) == 0) {
-        const char *set = where + sizeof prefix - 1;
+    if (is_override(s->node)) {
+        const char *set = where + sizeof set_prefix - 1;
         if (strncmp(set, s->path, length) == 0 && set[length] == '=') return where;
     }
     return ups_arena_printf(r->arena, "%s: %s", where, s->path);
@@ -135,6 +142,36 @@ static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
     return wrong(r, s, ups_arena_printf(r->arena, "%s is not one of the choices%s", found(r, s->node), hint));
 }
 
+/* The folder that a document's paths begin at, absolute and without links. What comes through a pipe lies nowhere: its
+ * paths begin at the working directory, as those of overrides do. */
+static const char *folder_of(const reader *r, bool override) {
+    char *folder = ups_arena_strdup(r->arena, r->document), resolved[PATH_MAX];
+    char *slash = strrchr(folder, '/');
+    static const char *const pipes[] = {"/dev/fd/", "/dev/stdin", "/proc/"};
+    bool piped = false;
+    for (size_t i = 0; i < sizeof pipes / sizeof *pipes; i++) {
+        piped = piped || strncmp(folder, pipes[i], strlen(pipes[i])) == 0;
+    }
+    if (slash) slash[slash == folder ? 1 : 0] = '\0';
+    if (!realpath(slash && !override && !piped ? folder : ".", resolved)) return ".";
+    return ups_arena_strdup(r->arena, resolved);
+}
+
+/* An absolute path. Steps up at its beginning are taken at once: the folder that they begin at has no links. */
+static char *absolute_path(const reader *r, const spot *s) {
+    const char *text = s->node->text;
+    if (text[0] == '/') return ups_arena_strdup(r->values, text);
+    char *folder = ups_arena_strdup(r->arena, folder_of(r, is_override(s->node)));
+    while (text[0] == '.' && (text[1] == '/' || text[1] == '\0' || (text[1] == '.' && (text[2] == '/' || !text[2])))) {
+        char *last = text[1] == '.' ? strrchr(folder, '/') : NULL;
+        if (last) last[last == folder ? 1 : 0] = '\0';
+        text += text[1] == '.' ? 2 : 1;
+        text += strspn(text, "/");
+    }
+    const char *between = !*text || folder[strlen(folder) - 1] == '/' ? "" : "/";
+    return ups_arena_printf(r->values, "%s%s%s", folder, between, text);
+}
+
 static ups_status read_text(const reader *r, const spot *s, char **place) {
     const char *text = s->node->text, *shown = found(r, s->node);
     if (!ups_config_in_range(s->key, (double)strlen(text))) {
@@ -146,7 +183,7 @@ static ups_status read_text(const reader *r, const spot *s, char **place) {
     }
     const char *objection = s->key->objection ? s->key->objection(text) : NULL;
     if (objection) return ups_fail(r->error, UPS_ERR_CONFIG, "%s: %s %s", place_of(r, s), shown, objection);
-    *place = ups_arena_strdup(r->values, text);
+    *place = s->key->path ? absolute_path(r, s) : ups_arena_strdup(r->values, text);
     return UPS_OK;
 }
 
@@ -274,7 +311,11 @@ ups_status ups_config_load(const char *path, const ups_config_schema *schema, co
     char *text = NULL;
     size_t length = 0;
     UPS_TRY(ups_read_file(path, size_limit, &text, &length, error));
-    reader r = {.schema = schema, .arena = ups_arena_create(0), .values = ups_arena_create(0), .error = error};
+    reader r = {.schema = schema,
+                .document = path,
+                .arena = ups_arena_create(0),
+                .values = ups_arena_create(0),
+                .error = error};
     ups_status status = r.arena && r.values ? load(&r, path, overrides, override_count, text, length, value)
                                             : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
     if (status != UPS_OK) ups_arena_destroy(r.values);

@@ -398,13 +398,15 @@ def test_a_full_disk_stops_a_cache_build_which_then_goes_on(runs, trained):
 
 def test_a_cache_of_another_encoder_is_refused_naming_what_differs(runs, trained):
     config, folder = runs.copy("trained")
-    runs.must("train", config, "--stage", "autoencoder", "--restart", "--set", "seed=99", "--quiet")
+    other = runs.config("another-encoder")
+    runs.must("train", other, "--stage", "autoencoder", "--set", "seed=99", "--quiet")
+    shutil.copy(runs.path("another-encoder", "autoencoder.safetensors"), folder)
     refused(runs, ["train", config, "--stage", "operator", "--restart"], re.escape(os.path.join(folder, "cache")), "weights", "cache build",
             unchanged=os.path.join(folder, "cache"))
     refused(runs, ["cache", "build", config], re.escape(os.path.join(folder, "cache")), "weights", "--restart")
     runs.must("cache", "build", config, "--restart")
     runs.must("cache", "verify", os.path.join(folder, "cache"))
-    done = runs.must("train", config, "--stage", "operator", "--resume", "--set", "seed=99")
+    done = runs.must("train", config, "--stage", "operator", "--restart")
     assert "(resumed)" not in done.stderr, "the operator went on with weights trained on other latents"
 
 
@@ -536,16 +538,19 @@ def test_a_checkpoint_of_another_model_is_refused(runs, trained):
     config, folder = runs.copy("trained")
     unfinish(folder)
     resume = ["train", config, "--stage", "operator", "--resume"]
-    refused(runs, [*resume, "--set", "model.operator.hidden=24"], "checkpoints/operator", "shape", "--restart",
-            unchanged=os.path.join(folder, "checkpoints"))
-    refused(runs, [*resume, "--set", "model.operator.depth=3"], "checkpoints/operator", "blocks.2", "--restart",
-            unchanged=os.path.join(folder, "checkpoints"))
+    for change, words in (("hidden=24", "shape"), ("depth=3", "blocks.2")):
+        own = os.path.join(folder, "config.yaml")
+        shown = json.loads(runs.must("config", "show", config, "--set", "model.operator." + change, "--json").stdout)["yaml"]
+        Path(own).write_text(shown.replace("precision: auto", "precision: f32"))
+        refused(runs, resume, "checkpoints/operator", words, "--restart", unchanged=os.path.join(folder, "checkpoints"))
 
 
 def test_a_checkpoint_of_another_seed_is_refused(runs, trained):
     config, folder = runs.copy("trained")
     unfinish(folder)
-    refused(runs, ["train", config, "--stage", "operator", "--resume", "--set", "seed=4"], "checkpoints/operator", "seed", "--restart",
+    own = Path(folder, "config.yaml")
+    own.write_text(own.read_text().replace("seed: 3", "seed: 4"))
+    refused(runs, ["train", config, "--stage", "operator", "--resume"], "checkpoints/operator", "seed", "--restart",
             unchanged=os.path.join(folder, "checkpoints"))
 
 

@@ -155,6 +155,8 @@ def test_without_its_trained_encoder_it_says_what_to_run(runs):
 
 
 def test_an_encoder_of_another_configuration_is_refused(runs):
+    own = Path(runs.here, "config.yaml")
+    own.write_text(own.read_text().replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
     try:
         said = refused(runs, *ENCODE, text=CONFIG.replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
         assert "was trained with another advection." in said
@@ -165,12 +167,13 @@ def test_an_encoder_of_another_configuration_is_refused(runs):
 def test_a_stale_cache_is_not_read(runs):
     put(runs, runs.cached)
     before = cache(runs.here, "train", "validation", "test")
-    runs.must("train", runs.yaml, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
-    said = refused(runs)
+    runs.must("train", runs.config("other"), "--stage", "autoencoder", "--set", "autoencoder.steps=61")
+    shutil.copy(runs.path("other", "autoencoder.safetensors"), runs.here)
+    said = refused(runs, "--restart")
     assert "--restart" in said
     assert re.search("encoder", said)
     assert cache(runs.here, "train", "validation", "test") == before
-    train(runs, *ENCODE)  # reads none
+    train(runs, "--restart", *ENCODE)  # reads none
     assert cache(runs.here, "train", "validation", "test") == before
 
 

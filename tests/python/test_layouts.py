@@ -495,7 +495,7 @@ model:
   encoder: {{width: 8, frequencies: [1]}}
   decoder: {{hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1]}}
   operator: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}}
-autoencoder: {{steps: 4, batch_size: 2, queries: 8}}
+autoencoder: {{steps: 4, batch_size: 2, queries: 8, gate: 0}}
 """
 
 

@@ -93,6 +93,9 @@ static void assert_same(trained *a, trained *b) {
     assert_int_equal(a->state.step, b->state.step);
     assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
+    assert_int_equal(a->state.best.step, b->state.best.step);
+    if (a->state.best.step > 0) assert_memory_equal(&a->state.best, &b->state.best, 3 * sizeof(double));
+    assert_int_equal(a->state.best.stale, b->state.best.stale);
     assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
 }
 
@@ -121,6 +124,7 @@ CLAIM(a_checkpoint_comes_back_bit_for_bit) {
         ups_update_state scale = {.loss_scale = 512, .good_steps = 17, .skipped = 1};
         if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &failure));
         if (kind & 1) saved.state.score = 0.1;
+        if (kind & 1) saved.state.best = (ups_best_score){.step = 2, .score = 0.1, .task = {1.0 / 3}, .stale = 1};
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
@@ -146,6 +150,59 @@ CLAIM(only_the_latest_checkpoint_is_kept) {
     }
     assert_true(ups_path_exists(scratch("run/step-00000003.safetensors")));
     end(&t);
+}
+
+CLAIM(as_many_as_the_state_says_are_kept_and_none_of_later_steps) {
+    trained t = make(4, false, UPS_F32, 1);
+    t.state.keep = 3;
+    for (int i = 0; i < 5; i++) {
+        advance(&t, 1);
+        ok(save(&t, &failure));
+    }
+    assert_int_equal(count_entries(scratch("run"), ".safetensors"), 3);
+    assert_true(ups_path_exists(scratch("run/step-00000003.safetensors")));
+    write_text(scratch("run/step-00000009.safetensors"), "of a run that was killed");
+    t.state.keep = 2;
+    ok(load(&t, &failure));
+    assert_int_equal(count_entries(scratch("run"), ".safetensors"), 2);
+    assert_true(ups_path_exists(scratch("run/step-00000004.safetensors")));
+    end(&t);
+}
+
+/* What would be taken as the best. */
+static void assert_best(const char *file) {
+    char *path = NULL;
+    ok(ups_checkpoint_best_file(scratch("run"), &path, &failure));
+    assert_string_equal(strrchr(path, '/') + 1, file);
+    free(path);
+}
+
+CLAIM(the_best_weights_lie_beside_the_latest_checkpoint_unless_that_is_better) {
+    char *path = NULL;
+    trained t = make(4, true, UPS_F32, 1), other = make(4, true, UPS_F32, 2);
+    assert_int_equal(ups_checkpoint_best_file(scratch("run"), &path, &failure), UPS_ERR_IO);
+    advance(&t, 1);
+    t.state.score = 0.5;
+    ok(save(&t, &failure));
+    assert_best("step-00000001.safetensors"); /* no validation fell due */
+    t.state.best = (ups_best_score){.step = 1, .score = 0.5};
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    assert_best("best.safetensors");
+    ups_parameter_buffer weights = {"", ups_parameters_values(other.parameters)};
+    ok(ups_parameters_load_buffers(other.parameters, NULL, &weights, 1, scratch("run/best.safetensors"), false,
+                                   &failure));
+    size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
+    assert_same_memory(ups_parameters_values(t.parameters), ups_parameters_values(other.parameters), bytes);
+    advance(&t, 1);
+    t.state.score = 0.6;
+    ok(save(&t, &failure));
+    assert_best("best.safetensors");
+    t.state.score = 0.4; /* of a validation that did not fall due */
+    ok(save(&t, &failure));
+    assert_best("step-00000002.safetensors");
+    assert_true(ups_path_exists(scratch("run/best.safetensors")));
+    end(&t);
+    end(&other);
 }
 
 CLAIM(where_there_is_none_the_file_looked_for_is_named) {
@@ -282,6 +339,17 @@ CLAIM(a_state_that_no_run_can_have_left_is_refused) {
         {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
         {"interval", "{\"one\": {\"sum\": 1.0, \"windows\": -4}}", "a loss of 1 over -4 windows for task one"},
         {"interval", "{\"two\": {\"sum\": 1.0, \"windows\": 4}}", "'two', which is no task of this run"},
+        {"best", "3", "'best' is an integer"},
+        {"best", "{\"step\": 1}", "key 'score'"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0}", "'tasks' is missing"},
+        {"best", "{\"step\": 4, \"score\": 0.5, \"stale\": 0, \"tasks\": {}}", "a score of 0.5 at step 4"},
+        {"best", "{\"step\": 0, \"score\": 0.5, \"stale\": 0, \"tasks\": {}}", "a score of 0.5 at step 0"},
+        {"best", "{\"step\": 1, \"score\": -1.0, \"stale\": 0, \"tasks\": {}}", "a score of -1 at step 1"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": -2, \"tasks\": {}}", "-2 validations before"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0, \"tasks\": {\"two\": 1.0}}",
+         "'two', which is no task of this run"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0, \"tasks\": {\"one\": \"low\"}}",
+         "not an object of numbers"},
         {"file", NULL, "'file' is missing"},
         {"file", "\"../step-00000003.safetensors\"", "beside it"},
         {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},

@@ -24,6 +24,7 @@ typedef struct pull {
     ups_training_state state;
     const char *output; /* folder of the run */
     bool zero_gradients, validates_nothing;
+    double falling; /* by how much the score is lower from validation to validation */
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
     float seeds[MOST_CALLS];
@@ -105,7 +106,7 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     pull *p = context;
     p->validations++;
     if (p->validates_nothing) return UPS_OK;
-    sums->sum[0] += 2; /* of the even task alone */
+    sums->sum[0] += 2 - 4 * p->falling * (p->validations - 1); /* of the even task alone */
     sums->count[0] += 4;
     sums->windows += 4;
     return UPS_OK;
@@ -162,6 +163,8 @@ static json_t *logged(void) {
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *json = json_loads(line, 0, NULL);
         json_object_del(json, "samples_per_s");
+        json_object_del(json, "step_s");
+        json_object_del(json, "time");
         json_object_del(json, "data_wait_share");
         json_array_append_new(lines, json);
     }
@@ -234,6 +237,49 @@ CLAIM(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has
     assert_int_equal(count_lines("\"validation\":{},\"score\":null"), 1);
     end(p);
     end(none);
+}
+
+/* Every validation has the score 0.5: the first is the best. */
+CLAIM(a_stage_whose_validations_get_no_better_ends_and_goes_on_with_more_patience) {
+    pull *p = begin(50), *whole = begin(50);
+    p->training.validate_every = whole->training.validate_every = 8;
+    p->training.patience = 2;
+    capture caught = capture_begin(0);
+    ups_status status = run(p, &failure);
+    const char *said = capture_end(&caught);
+    ok(status, &failure);
+    assert_contains(said, "pull, step 8 of 50: validation 0.5 (even 0.5); the best so far");
+    assert_contains(said, "pull, step 24 of 50: validation 0.5 (even 0.5); best 0.5 at step 8");
+    assert_contains(said, "pull: ended at step 24 of 50: 2 validations in a row were no better than 0.5 at step 8");
+    assert_int_equal(p->call_count, 24);
+    assert_int_equal(count_lines("\"step\":24,\"loss\""), 1); /* no line fell due */
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000024.safetensors")));
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/best.safetensors")));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &p->state, p->parameters, p->optimizer, &failure));
+    assert_int_equal(p->state.best.step, 8);
+    assert_int_equal(p->state.best.stale, 2);
+    ok(run(p, &failure)); /* has ended */
+    assert_int_equal(p->call_count, 24);
+    p->training.patience = 0;
+    ok(run(p, &failure));
+    forget(state);
+    ok(run(whole, &failure));
+    assert_same(ups_parameters_values(p->parameters), ups_parameters_values(whole->parameters));
+    end(p);
+    end(whole);
+}
+
+CLAIM(only_a_score_that_is_lower_by_min_delta_is_better) {
+    pull *p = begin(30);
+    p->training.validate_every = 5;
+    p->training.min_delta = 0.1;
+    p->falling = 0.03; /* 0.5, 0.47, 0.44, 0.41, 0.38, 0.35: lower by 0.1 at step 25 */
+    ok(run(p, &failure));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &p->state, p->parameters, p->optimizer, &failure));
+    assert_int_equal(p->state.best.step, 25);
+    assert_int_equal(p->state.best.stale, 1);
+    assert_int_equal(count_lines("\"best_step\":5,"), 4);
+    end(p);
 }
 
 CLAIM(zero_means_only_at_the_end) {

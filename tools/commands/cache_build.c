@@ -15,7 +15,7 @@ static const ups_option options[] = {
 };
 static const ups_usage usage = {
     "cache build",
-    "CONFIG",
+    "CONFIG|RUN",
     "encodes raw fields into the latent cache with the run's trained encoder",
     options,
     2,
@@ -103,7 +103,8 @@ int ups_cmd_cache_build(int argc, char **argv) {
         if (option == RESTART) restart = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one CONFIG was expected");
+    if (arguments.operand_count != 1)
+        return ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     ups_session session;
     json_t *list = arguments.json ? json_array() : NULL;
     ups_status status =

@@ -10,6 +10,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include "train/cache_build/repair.h"
+#include "train/run/own.h"
 #include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,13 @@ static const ups_option options[OPTION_COUNT] = {
 
 static const ups_usage usage = {
     "cache verify",
-    "DIR|CONFIG",
+    "DIR|CONFIG|RUN",
     "checks every byte of a latent cache, and names the shard and sample of any damage",
     options,
     OPTION_COUNT,
-    "DIR is a whole cache, one task of it, or one task and split; CONFIG stands for the cache of its run. Ends with 1\n"
-    "when anything is wrong.\n\n"
+    "DIR is a whole cache, one task of it, or one task and split; CONFIG, or the directory of a RUN, stands for the "
+    "cache of\n"
+    "the run. Ends with 1 when anything is wrong.\n\n"
     "--repair builds broken and missing shards again from the run's files and encoder, and writes damaged documents\n"
     "again; they come out with the bytes they had. What could not be read is left alone. With DIR the run is found by\n"
     "its config.yaml, which lies above the cache.\n",
@@ -123,7 +125,7 @@ static ups_status verify_all(verification *v, const char *operand, bool repair, 
     char *config = NULL, *cache = NULL;
     ups_found_paths found = {0};
     struct stat info;
-    bool is_config = stat(operand, &info) == 0 && S_ISREG(info.st_mode);
+    bool is_config = (stat(operand, &info) == 0 && S_ISREG(info.st_mode)) || ups_run_is_there(operand);
     ups_status status = UPS_OK;
     if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
     if (status == UPS_OK && config) {
@@ -152,7 +154,7 @@ int ups_cmd_cache_verify(int argc, char **argv) {
         if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR or CONFIG was expected");
+    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR, CONFIG or RUN was expected");
     ups_error error;
     verification v = {.arguments = &arguments, .pool = ups_pool_create((int)threads), .result = json_array()};
     ups_status status = v.pool ? verify_all(&v, arguments.operands[0], repair, &error)

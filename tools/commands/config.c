@@ -4,15 +4,17 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "train/config/load.h"
+#include "train/config/paths.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SET };
+enum { SET, WITHOUT_PATHS };
 static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [WITHOUT_PATHS] = {"without-paths", 0, NULL, "leaves out whether files and folders are there"},
 };
 
 /* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
@@ -29,10 +31,11 @@ static void print_json(json_t *document) {
 }
 
 /* Reads the options; false when the command ends here. */
-static bool begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments) {
+static bool begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments, bool *without_paths) {
     ups_arguments_begin(arguments, usage, argc, argv);
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == SET) ups_arguments_override(arguments);
+        if (option == WITHOUT_PATHS) *without_paths = true;
     }
     return !arguments->stop;
 }
@@ -52,18 +55,22 @@ static void print_commented(const char *text, ups_precision configured, ups_prec
 }
 
 static int run_show(int argc, char **argv) {
-    static const ups_usage usage = {
-        "config show", "CONFIG", "prints the configuration as it will run",
-        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
+    static const ups_usage usage = {"config show",
+                                    "CONFIG|RUN",
+                                    "prints the configuration as it will run",
+                                    options,
+                                    1,
+                                    "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
     ups_arguments arguments;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
-    if (!begin(&usage, argc, argv, &arguments)) return ups_arguments_end(&arguments);
+    bool without_paths = false;
+    if (!begin(&usage, argc, argv, &arguments, &without_paths)) return ups_arguments_end(&arguments);
     ups_run_config *config = NULL;
     ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (ups_run_config_load(arguments.operands[0], arguments.overrides, arguments.override_count, &config,
                                    &error) != UPS_OK ||
                ups_precision_of_run(config, &precision, &error) != UPS_OK ||
@@ -83,18 +90,28 @@ static int run_show(int argc, char **argv) {
 
 /* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
-    static const ups_usage usage = {"config check", "CONFIG...", "says whether configurations have mistakes",
-                                    options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
+    static const ups_usage usage = {
+        "config check",
+        "CONFIG...",
+        "says whether configurations have mistakes",
+        options,
+        2,
+        "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
+        "be folders or such as can be made. A configuration for another machine is checked with --without-paths.\n"
+        "\nExample:\n  ups config check configs/*.yaml --without-paths\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
-    if (!begin(&usage, argc, argv, &arguments)) return ups_arguments_end(&arguments);
+    bool without_paths = false;
+    if (!begin(&usage, argc, argv, &arguments, &without_paths)) return ups_arguments_end(&arguments);
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
         const char *path = arguments.operands[i];
         ups_run_config *config = NULL;
         ups_error error;
-        if (ups_run_config_load(path, arguments.overrides, arguments.override_count, &config, &error) != UPS_OK) {
+        ups_status status = ups_run_config_load(path, arguments.overrides, arguments.override_count, &config, &error);
+        if (status == UPS_OK && !without_paths) status = ups_run_config_check_paths(path, config, &error);
+        if (status != UPS_OK) {
             if (list) {
                 json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
                 exit_code = UPS_EXIT_FAILURE;
@@ -122,6 +139,7 @@ static void print_key(void *context, const char *path, const char *expected, con
         json_object_set_new(entry, "expected", json_string(expected));
         json_object_set_new(entry, "default", key->default_value ? json_string(key->default_value) : json_null());
         json_object_set_new(entry, "required", json_boolean(ups_config_is_required(key)));
+        json_object_set_new(entry, "neutral", json_boolean(key->neutral));
         json_object_set_new(entry, "help", json_string(key->help ? key->help : ""));
         json_array_append_new(list, entry);
         return;
@@ -129,7 +147,8 @@ static void print_key(void *context, const char *path, const char *expected, con
     if (!key->help) return; /* sections */
     bool required = ups_config_is_required(key);
     printf("%-44s %s\n", path, key->help);
-    printf("%-44s   %s; %s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value);
+    printf("%-44s   %s; %s%s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value,
+           key->neutral ? "; no result depends on it" : "");
 }
 
 static int run_keys(int argc, char **argv) {

@@ -6,6 +6,7 @@
 #include "tools/rollout_file.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
+#include "train/run/provenance.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -22,12 +23,14 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
-    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [CHECKPOINT] =
+        {"checkpoint", 'c', "C",
+         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
     "rollout",
-    "CONFIG -o OUT.h5",
+    "CONFIG|RUN -o OUT.h5",
     "predicts held-out trajectories from their first frame, at any resolution",
     options,
     OPTION_COUNT,
@@ -155,6 +158,7 @@ typedef struct rollout_context {
     const rollout_request *request;
     const ups_surrogate_files *files;
     const char *config; /* as YAML */
+    const json_t *training;
     bool several;
 } rollout_context;
 
@@ -187,8 +191,11 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     char *path = output_path(request->output, task->name, c->several);
     int64_t *samples = malloc((size_t)count * sizeof *samples);
     for (int64_t i = 0; samples && i < count; i++) samples[i] = task->splits.samples[split][ids[i]];
-    ups_rollout_origin origin = {
-        .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
+    ups_rollout_origin origin = {.config = c->config,
+                                 .training = c->training,
+                                 .split = ups_split_name(split),
+                                 .files = c->files,
+                                 .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
@@ -224,14 +231,16 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
-    json_t *report = json_array();
+    json_t *report = json_array(), *training = NULL;
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
     if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) status = ups_run_provenance(files.op, &training, error);
     rollout_context context = {.session = session,
                                .request = request,
                                .files = &files,
                                .config = config,
+                               .training = training,
                                .several = !request->task && session->tasks->count > 1};
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
         if (request->task && strcmp(session->tasks->task[t].name, request->task) != 0) continue;
@@ -241,6 +250,7 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
         ups_print_json(report, JSON_INDENT(2));
     }
     json_decref(report);
+    json_decref(training);
     free(config);
     ups_surrogate_files_free(&files);
     return status;
@@ -273,7 +283,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
         return false;
     }
     if (arguments->operand_count != 1) {
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG was expected");
+        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (!request->output) {
         *exit_code = ups_command_usage_error(arguments, "where to? Name the file to write with -o OUT.h5");
     } else if (request->sample >= 0 && request->samples > 0) {

@@ -352,6 +352,21 @@ static ups_status check_unused(const char *group, ups_error *error) {
                     others.example);
 }
 
+bool ups_encode_has_begun(const ups_run_config *config) {
+    char *cache = ups_run_cache_directory(config);
+    bool begun = false;
+    for (unsigned i = 0; cache && !begun && i < config->task_count * UPS_SPLIT_COUNT; i++) {
+        const char *task = config->tasks[i / UPS_SPLIT_COUNT].name,
+                   *split = ups_split_name((ups_split)(i % UPS_SPLIT_COUNT));
+        char *metadata = NULL;
+        if (asprintf(&metadata, "%s/%s/%s/latent/zarr.json", cache, task, split) < 0) break;
+        begun = ups_path_exists(metadata);
+        free(metadata);
+    }
+    free(cache);
+    return begun;
+}
+
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
     int64_t rank = 0, ranks = 1;
     find_rank(&rank, &ranks);

@@ -8,7 +8,8 @@
 extern const ups_config_schema ups_run_schema;
 
 /* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
- * …). */
+ * …). `path` is a configuration, or the directory of a run, whose own one (DIR/config.yaml) is taken with `output:
+ * DIR`. */
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 

@@ -334,6 +334,34 @@ static ups_status tell_of_difference(const ups_task *task, const json_t *kept, u
     return UPS_OK;
 }
 
+static ups_status check_data(const ups_run_config *config, const ups_task *task, const json_t *kept, ups_error *error) {
+    const json_t *entry = json_object_get(json_object_get(kept, task->name), "origin");
+    json_t *origin = NULL;
+    char difference[100];
+    if (!entry) return UPS_OK;
+    UPS_TRY(describe_origin(task, &origin, error));
+    find_difference(entry, origin, difference, sizeof difference);
+    json_decref(origin);
+    if (!difference[0]) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_STALE,
+        "task %s: %s since the run began, below data.root: %s; point data.root at those it began with, or make a "
+        "new run for these (--fork DIR)",
+        task->name, difference, config->data.root);
+}
+
+ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    char *path = ups_run_path(config, "normalisation.json");
+    json_t *kept = NULL;
+    ups_status status = path ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++)
+        status = check_data(config, &tasks->task[i], kept, error);
+    json_decref(kept);
+    free(path);
+    return status;
+}
+
 ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {
     return ups_tasks_normalise_as_trained(config, tasks, NULL, error);
 }

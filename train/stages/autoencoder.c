@@ -7,6 +7,7 @@
  * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
+#include "train/evaluation/gate.h"
 #include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
@@ -193,5 +194,9 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
     return status;
 }
 
+static ups_status accept(const ups_stage_request *request, ups_error *error) {
+    return ups_gate_autoencoder(request->session, error);
+}
+
 extern const ups_stage_class ups_stage_autoencoder;
-const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run};
+const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run, .accept = accept};

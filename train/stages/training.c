@@ -1,6 +1,7 @@
 #include "train/stages/training.h"
 #include "model/differentiate.h"
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/update_channel.h"
@@ -43,6 +44,7 @@ typedef struct training {
     ups_window *windows;            /* of the micro-batches of two steps, for messages */
     ups_update_channel *validated;  /* losses of a validation */
     ups_task_sampling *sampling;
+    bool given;         /* the first weights are another run's */
     bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
     json_t *opening; /* the metrics' first line */
@@ -443,9 +445,31 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
     return UPS_OK;
 }
 
+/* Of a run that was forked: the weights of the one that it came from, in the place of random ones. */
+static ups_status begin_with_given_weights(training *t, ups_error *error) {
+    char *path = ups_run_initial_weights(t->config, t->stage->stage);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_path_exists(path)) {
+        ups_parameter_buffer weights = {"", ups_parameters_values(t->parameters)};
+        status = ups_parameters_load_buffers(t->parameters, NULL, &weights, 1, path, false, error);
+        if (status != UPS_OK) {
+            ups_fail_within(error,
+                            "the %s was to begin with weights that do not fit this configuration (a run of its "
+                            "own, without --fork, begins with random ones)",
+                            ups_stage_name(t->stage->stage));
+        } else {
+            t->given = true;
+        }
+    }
+    free(path);
+    return status;
+}
+
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
+    UPS_TRY(begin_with_given_weights(t, error));
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
@@ -513,6 +537,7 @@ static ups_status train(training *t, ups_error *error) {
     ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
                                 .seed = t->config->seed,
                                 .score = NAN,
+                                .keep = t->config->checkpoint.keep,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
                                 .origin = t->origin,
@@ -524,7 +549,10 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(open_loader(t, state.step, error));
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
-            (long long)config->steps, state.step > 0 ? " (resumed)" : "");
+            (long long)config->steps,
+            state.step > 0 ? " (resumed)"
+            : t->given     ? ", from given weights"
+                           : "");
     ups_loop_stage stage = {.name = name,
                             .context = t,
                             .micro_batch = micro_batch,
