@@ -1,4 +1,4 @@
-/* `ups eval CONFIG`: errors of the trained surrogate on held-out trajectories, as a table and as JSON. */
+/* `ups eval CONFIG|RUN`: errors of the trained surrogate on held-out trajectories, as a table and as JSON. */
 #include "base/files.h"
 #include "base/json.h"
 #include "tools/command.h"
@@ -33,11 +33,10 @@ static const ups_usage usage = {
     "  max    largest error                        bRMSE  RMSE on the domain's boundary\n"
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
-    "operator on its latents can beat by much.\n"
-    "Where the operator is worse than persistence, the last lines say so.\n"
-    "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It "
-    "also\n"
-    "takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
+    "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "RUN, the directory of a run, stands for its own configuration.\n"
+    "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
+    "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
     "A model can be evaluated on other files of its PDEs, at other resolutions too: its normalisation is its own.\n"
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"

@@ -1,4 +1,4 @@
-/* `ups rollout CONFIG -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
+/* `ups rollout CONFIG|RUN -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"

@@ -100,7 +100,11 @@ static ups_status measure(const ups_session *session, int index, const ups_surro
     ups_split split = task->sample_count[UPS_SPLIT_VALIDATION] > 0 ? UPS_SPLIT_VALIDATION : UPS_SPLIT_TEST;
     readback b = {.task = task};
     *nrmse = NAN;
-    if (task->sample_count[split] == 0) return UPS_OK;
+    if (task->sample_count[split] == 0) {
+        ups_log(UPS_LOG_INFO, "autoencoder: %s has no held-out fields, so autoencoder.gate does not judge it",
+                task->name);
+        return UPS_OK;
+    }
     ups_surrogate_sizes sizes = {0};
     UPS_TRY(
         ups_surrogate_open(session->config, session->tasks, index, session->device, files, sizes, &b.surrogate, error));
