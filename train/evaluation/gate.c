@@ -76,12 +76,12 @@ static int64_t spread(int64_t i, int64_t count, int64_t of) {
 
 static ups_status read_back(readback *b, ups_split split, double *nrmse, ups_error *error) {
     const ups_task *task = b->task;
-    int64_t samples = task->sample_count[split], times = task->geometry.times, channels = task->geometry.channels;
+    int64_t samples = task->splits.count[split], times = task->geometry.times, channels = task->geometry.channels;
     int64_t trajectories = samples < MOST_TRAJECTORIES ? samples : MOST_TRAJECTORIES;
     int64_t frames = times < MOST_FRAMES ? times : MOST_FRAMES, counted = 0;
     ups_task_coordinates(task, b->coordinates);
     for (int64_t s = 0; s < trajectories; s++) {
-        int64_t sample = task->samples[split][spread(s, trajectories, samples)];
+        int64_t sample = task->splits.samples[split][spread(s, trajectories, samples)];
         for (int64_t f = 0; f < frames; f++) UPS_TRY(add_frame(b, sample, spread(f, frames, times), error));
     }
     *nrmse = 0;
@@ -97,10 +97,10 @@ static ups_status read_back(readback *b, ups_split split, double *nrmse, ups_err
 static ups_status measure(const ups_session *session, int index, const ups_surrogate_files *files, double *nrmse,
                           ups_error *error) {
     const ups_task *task = &session->tasks->task[index];
-    ups_split split = task->sample_count[UPS_SPLIT_VALIDATION] > 0 ? UPS_SPLIT_VALIDATION : UPS_SPLIT_TEST;
+    ups_split split = task->splits.count[UPS_SPLIT_VALIDATION] > 0 ? UPS_SPLIT_VALIDATION : UPS_SPLIT_TEST;
     readback b = {.task = task};
     *nrmse = NAN;
-    if (task->sample_count[split] == 0) {
+    if (task->splits.count[split] == 0) {
         ups_log(UPS_LOG_INFO, "autoencoder: %s has no held-out fields, so autoencoder.gate does not judge it",
                 task->name);
         return UPS_OK;
