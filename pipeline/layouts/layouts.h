@@ -15,7 +15,8 @@
  *                   becomes (t, channel, x[, y[, z]]), a channel for each component; fields that do not vary in time or
  *                   along an axis are repeated; scalars that do not vary in time become parameters
  *   netcdf          NetCDF-3, CDF-5 or NetCDF-4: variables over ([sample,] time, 1 to 3 grid axes), dimensions told
- * apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
+ *                   apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
+ *   mapped          any HDF5, NetCDF, NPY, NPZ or Zarr, by a mapping that a user gives; becomes (t, channel, …)
  *
  * Of a tensor and of a seed group, the text attribute `bc` says what happens at the boundary, where there is one:
  * rollouts have it, since their layout does not tell.
@@ -34,6 +35,9 @@ typedef struct ups_layout_options {
     bool through_library;
     /* Files below it may keep data in other files below it; NULL, and for other files: below their own directory. */
     const char *root;
+    /* What arrays and axes are, for files of a user's own (mapping.h): every format, and nothing is recognised. It is
+     * borrowed while files are opened. NULL: what they are is recognised. */
+    const struct ups_mapping *mapping;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

@@ -14,10 +14,12 @@ typedef struct layout_source {
     int64_t member_count;
     const char *
         *names; /* (members): name of each member's first sample; those of one member lie NAME_ROOM bytes apart */
-    ups_layout_file *files;
+    ups_layout_file *files; /* (file_count) that were opened */
+    int64_t file_count;
     ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
     int64_t shared_count;
-    uint64_t shared_bytes; /* at most; limits.fixed_bytes */
+    uint64_t shared_bytes; /* at most */
+    uint64_t memory_bytes; /* of arrays that are inflated into memory, once they are read */
 } layout_source;
 
 enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
@@ -53,25 +55,34 @@ ups_status ups_layout_source_describe(const ups_source *head, int64_t index, ups
     return UPS_OK;
 }
 
+/* The stored axis that is number `axis` in the order of ups_layout_part. */
+static int stored_axis(const ups_layout_part *part, int axis) {
+    return part->reordered ? part->order[axis] : axis;
+}
+
 /* The slice of a part's array that frames [frames) need, and the first of those frames; false when they need none of
  * it. */
 static bool part_region(const ups_layout_member *member, const ups_layout_part *part, int64_t index, ups_frames frames,
                         ups_region *region, int64_t *first_frame) {
-    int axis = 0;
-    *first_frame = frames.start;
-    if (part->by_sample) {
-        region->start[axis] = member->first_row + index - member->first;
-        region->count[axis++] = 1;
-    }
-    if (part->by_time) {
-        region->start[axis] = frames.start;
-        region->count[axis++] = frames.count;
-    } else if (part->first_frame > frames.start) {
-        *first_frame = part->first_frame;
-    }
-    for (; axis < part->array->rank; axis++) {
+    for (int axis = 0; axis < part->array->rank; axis++) {
         region->start[axis] = 0;
         region->count[axis] = part->array->shape[axis];
+    }
+    if (part->components > 0) {
+        const int last = stored_axis(part, part->array->rank - 1);
+        region->start[last] = part->first_component;
+        region->count[last] = part->components;
+    }
+    *first_frame = frames.start;
+    if (part->by_sample) {
+        region->start[stored_axis(part, 0)] = member->first_row + index - member->first;
+        region->count[stored_axis(part, 0)] = 1;
+    }
+    if (part->by_time) {
+        region->start[stored_axis(part, part->by_sample)] = frames.start;
+        region->count[stored_axis(part, part->by_sample)] = frames.count;
+    } else if (part->first_frame > frames.start) {
+        *first_frame = part->first_frame;
     }
     return *first_frame < frames.start + frames.count;
 }
@@ -112,22 +123,24 @@ static void part_strides(const ups_layout_member *member, const ups_layout_part 
     const ups_sample *sample = &member->sample;
     frame_strides in_frame = strides_in_frame(sample);
     int axis = 0;
-    if (part->by_sample) strides[axis++] = 0;
-    if (part->by_time) strides[axis++] = ups_sample_frame_elements(sample);
-    for (int unit = 0; unit < part->unit_axes; unit++) strides[axis++] = 0;
+    if (part->by_sample) strides[stored_axis(part, axis++)] = 0;
+    if (part->by_time) strides[stored_axis(part, axis++)] = ups_sample_frame_elements(sample);
+    for (int unit = 0; unit < part->unit_axes; unit++) strides[stored_axis(part, axis++)] = 0;
     for (int dim = 0; dim < sample->dims; dim++) {
-        if (!part->repeated[dim]) strides[axis++] = in_frame.grid[dim];
+        if (!part->repeated[dim]) strides[stored_axis(part, axis++)] = in_frame.grid[dim];
     }
     int64_t stride = in_frame.channel;
     for (int component = part->array->rank - 1; component >= axis; component--) {
-        strides[component] = stride;
-        stride *= part->array->shape[component];
+        strides[stored_axis(part, component)] = stride;
+        stride *= part->array->shape[stored_axis(part, component)];
     }
 }
 
 int64_t ups_layout_part_channels(const ups_layout_part *part) {
+    if (part->components > 0) return part->components;
     int64_t channels = 1;
-    for (int c = 0; c < part->component_axes; c++) channels *= part->array->shape[part->array->rank - 1 - c];
+    for (int c = 0; c < part->component_axes; c++)
+        channels *= part->array->shape[stored_axis(part, part->array->rank - 1 - c)];
     return channels;
 }
 
@@ -220,7 +233,7 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
 void ups_layout_source_close(ups_source *head) {
     layout_source *source = (layout_source *)head;
     for (int64_t i = 0; i < source->shared_count; i++) ups_shared_chunks_destroy(source->shared[i]);
-    for (int64_t i = 0; i < head->file_count; i++) {
+    for (int64_t i = 0; i < source->file_count; i++) {
         if (source->files[i].close) source->files[i].close(source->files[i].handle);
     }
     ups_arena_destroy(source->arena);
@@ -229,13 +242,29 @@ void ups_layout_source_close(ups_source *head) {
 /* ---- making it ----------------------------------------------------------------------------------------------------
  */
 
-/* What is stored of `chunks` chunks in a row. */
-static void sum_chunks(const ups_stored_chunk *chunk, int64_t chunks, ups_source_limits *sum) {
+/* What is stored of the chunks in one row by sample and one by time; without such an axis there is one row. */
+static void sum_chunks(const ups_layout_part *part, int64_t row, int64_t time_row, ups_source_limits *sum) {
+    const ups_stored_array *array = part->array;
+    int64_t at[UPS_ARRAY_MAX_RANK] = {0};
+    bool fixed[UPS_ARRAY_MAX_RANK] = {false};
     *sum = (ups_source_limits){0};
-    for (int64_t c = 0; c < chunks; c++) {
-        if (chunk[c].offset == UPS_OFFSET_UNWRITTEN) continue;
-        sum->extents++;
-        sum->stored_bytes += chunk[c].length;
+    if (part->by_sample) at[stored_axis(part, 0)] = row;
+    if (part->by_sample) fixed[stored_axis(part, 0)] = true;
+    if (part->by_time) at[stored_axis(part, part->by_sample)] = time_row;
+    if (part->by_time) fixed[stored_axis(part, part->by_sample)] = true;
+    for (int axis = 0; axis >= 0;) {
+        int64_t number = 0;
+        for (int a = 0; a < array->rank; a++) number = number * array->chunk_grid[a] + at[a];
+        const ups_stored_chunk *chunk = &array->chunks[number];
+        if (chunk->offset != UPS_OFFSET_UNWRITTEN) {
+            sum->extents++;
+            sum->stored_bytes += chunk->length;
+        }
+        for (axis = array->rank - 1; axis >= 0; axis--) {
+            if (fixed[axis]) continue;
+            if (++at[axis] < array->chunk_grid[axis]) break;
+            at[axis] = 0;
+        }
     }
 }
 
@@ -243,21 +272,19 @@ static void sum_chunks(const ups_stored_chunk *chunk, int64_t chunks, ups_source
  * all samples of a row of the former the same. The most that any window takes is the bound. */
 static void bound_chunks(const ups_layout_part *part, int64_t frames, ups_source_limits *limits) {
     const ups_stored_array *array = part->array;
-    int time_axis = part->by_sample;
-    int64_t rows = part->by_sample ? array->chunk_grid[0] : 1, span = 1;
-    int64_t time_rows = part->by_time ? array->chunk_grid[time_axis] : 1, row_chunks = 1;
-    for (int axis = time_axis + part->by_time; axis < array->rank; axis++) row_chunks *= array->chunk_grid[axis];
+    const int time_axis = part->by_time ? stored_axis(part, part->by_sample) : -1;
+    int64_t rows = part->by_sample ? array->chunk_grid[stored_axis(part, 0)] : 1, span = 1;
+    int64_t time_rows = part->by_time ? array->chunk_grid[time_axis] : 1;
     if (part->by_time) span = (frames + array->chunk_shape[time_axis] - 2) / array->chunk_shape[time_axis] + 1;
     ups_source_limits most = {0};
     for (int64_t row = 0; row < rows; row++) {
-        const ups_stored_chunk *first = array->chunks + row * time_rows * row_chunks;
         ups_source_limits window = {0}, one;
         for (int64_t t = 0; t < time_rows; t++) {
-            sum_chunks(first + t * row_chunks, row_chunks, &one);
+            sum_chunks(part, row, t, &one);
             window.extents += one.extents;
             window.stored_bytes += one.stored_bytes;
             if (t >= span) {
-                sum_chunks(first + (t - span) * row_chunks, row_chunks, &one);
+                sum_chunks(part, row, t - span, &one);
                 window.extents -= one.extents;
                 window.stored_bytes -= one.stored_bytes;
             }
@@ -269,31 +296,45 @@ static void bound_chunks(const ups_layout_part *part, int64_t frames, ups_source
     limits->stored_bytes += most.stored_bytes;
 }
 
+/* The runs of `frames` frames of one sample, and what is read of each: from its first element that is wanted to its
+ * last. */
+static void bound_runs(const ups_layout_member *member, const ups_layout_part *part, int64_t frames,
+                       ups_source_limits *limits) {
+    const ups_stored_array *array = part->array;
+    const int runs_end = array->storage == UPS_STORAGE_RECORDS && array->run_axes < 1 ? 1 : array->run_axes;
+    ups_region region;
+    int64_t first_frame, runs = 1;
+    uint64_t bytes = ups_array_stored_size(array);
+    part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
+    if (part->by_time) region.count[stored_axis(part, part->by_sample)] = frames;
+    for (int axis = 0; axis < array->rank; axis++) {
+        if (axis < runs_end) runs *= region.count[axis];
+        if (axis >= runs_end) bytes += (uint64_t)(region.count[axis] - 1) * ups_array_axis_stride(array, axis);
+    }
+    limits->extents += runs;
+    limits->stored_bytes += (uint64_t)runs * bytes;
+}
+
 /* Adds to `limits` what `frames` frames of one sample take of one part at most. */
-static void bound_part(const ups_layout_part *part, int64_t times, int64_t frames, ups_source_limits *limits) {
+static void bound_part(const ups_layout_member *member, const ups_layout_part *part, int64_t frames,
+                       ups_source_limits *limits) {
     const ups_stored_array *array = part->array;
     size_t scratch = ups_array_scratch(array);
     if (scratch > limits->scratch_bytes) limits->scratch_bytes = scratch;
-    const bool records = array->storage == UPS_STORAGE_RECORDS;
-    if (records || (array->storage == UPS_STORAGE_CONTIGUOUS && array->offset != UPS_OFFSET_UNWRITTEN)) {
-        uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
-        if (part->by_sample) bytes /= (uint64_t)array->shape[0];
-        if (part->by_time) bytes = bytes / (uint64_t)times * (uint64_t)frames;
-        limits->extents += !records || part->by_sample ? 1 : part->by_time ? frames : array->shape[0];
-        limits->stored_bytes += bytes;
-    }
+    bool in_runs = array->storage == UPS_STORAGE_CONTIGUOUS || array->storage == UPS_STORAGE_RECORDS;
+    if (in_runs && array->offset != UPS_OFFSET_UNWRITTEN) bound_runs(member, part, frames, limits);
     if (array->storage == UPS_STORAGE_CHUNKED) bound_chunks(part, frames, limits);
 }
 
 void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
     const layout_source *source = (const layout_source *)head;
-    *limits = (ups_source_limits){.fixed_bytes = source->shared_bytes};
+    *limits = (ups_source_limits){.fixed_bytes = source->shared_bytes + source->memory_bytes};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         if (m > 0 && member->parts == member[-1].parts) continue; /* another row of the same arrays */
         int64_t times = member->sample.times, most = frames > times ? times : frames > 1 ? frames : 1;
         ups_source_limits one = {0};
-        for (int p = 0; p < member->part_count; p++) bound_part(&member->parts[p], times, most, &one);
+        for (int p = 0; p < member->part_count; p++) bound_part(member, &member->parts[p], most, &one);
         uint64_t decoded = (uint64_t)most * ups_sample_frame_bytes(&member->sample);
         if (one.extents > limits->extents) limits->extents = one.extents;
         if (one.stored_bytes > limits->stored_bytes) limits->stored_bytes = one.stored_bytes;
@@ -309,16 +350,53 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
  * while the first is still in use. 0: its chunks do not span samples, or need no decoding. */
 static int64_t wanted_places(const ups_layout_part *part) {
     const ups_stored_array *array = part->array;
-    const ups_filters *filters = &array->filters;
-    if (!part->by_sample || array->storage != UPS_STORAGE_CHUNKED || array->chunk_shape[0] < 2) return 0;
-    if (filters->compressor_position < 0 && filters->shuffle_position < 0 && filters->fletcher32_position < 0) return 0;
+    const int samples = stored_axis(part, 0);
+    if (!part->by_sample || array->storage != UPS_STORAGE_CHUNKED || array->chunk_shape[samples] < 2) return 0;
+    if (!ups_filters_any(&array->filters)) return 0;
     int64_t row = 1;
-    for (int axis = 1; axis < array->rank; axis++) row *= array->chunk_grid[axis];
-    return array->chunk_grid[0] > 1 ? 2 * row : row;
+    for (int axis = 0; axis < array->rank; axis++) {
+        if (axis != samples) row *= array->chunk_grid[axis];
+    }
+    return array->chunk_grid[samples] > 1 ? 2 * row : row;
 }
 
 static bool is_first_of_its_parts(const layout_source *source, int64_t member) {
     return member == 0 || source->members[member].parts != source->members[member - 1].parts;
+}
+
+/* Cuts an array into runs where that spares much: elements of one sample that lie far apart are read by themselves,
+ * what lies close together with what is between. */
+static void choose_runs(const ups_layout_member *member, const ups_layout_part *part) {
+    enum { WORTH_A_READ = 16 << 10 }; /* bytes that are read in the time that another read takes */
+    ups_stored_array *array = (ups_stored_array *)part->array; /* ours: it lies in our arena */
+    if (array->storage != UPS_STORAGE_CONTIGUOUS && array->storage != UPS_STORAGE_RECORDS) return;
+    ups_region region;
+    int64_t first_frame;
+    part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
+    uint64_t span = ups_array_stored_size(array);
+    for (int axis = array->rank - 1; axis >= 0; axis--) {
+        uint64_t stride = ups_array_axis_stride(array, axis);
+        if (region.count[axis] > 1 && stride - span > WORTH_A_READ) {
+            if (array->run_axes <= axis) array->run_axes = axis + 1;
+            return;
+        }
+        span += (uint64_t)(region.count[axis] - 1) * stride;
+    }
+}
+
+/* How each array is read, from what the samples take of it. */
+static void choose_reading(layout_source *source) {
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_layout_member *member = &source->members[m];
+        for (int p = 0; is_first_of_its_parts(source, m) && p < member->part_count; p++) {
+            const ups_stored_array *array = member->parts[p].array;
+            choose_runs(member, &member->parts[p]);
+            bool counted = array->storage != UPS_STORAGE_MEMORY;
+            for (int q = 0; q < p; q++) counted |= member->parts[q].array == array;
+            if (!counted)
+                source->memory_bytes += (uint64_t)ups_array_elements(array, NULL) * ups_array_stored_size(array);
+        }
+    }
 }
 
 /* Gives arrays whose chunks span samples a place for decoded ones, if all of them fit: two rows of which only a part is
@@ -345,6 +423,7 @@ static void share_chunks(layout_source *source) {
             ups_stored_array *array = (ups_stored_array *)part->array; /* ours: it lies in our arena */
             int64_t places = wanted_places(part);
             if (places == 0 || array->shared) continue;
+            array->shared_axis = stored_axis(part, 0);
             array->shared = ups_shared_chunks_create(ups_array_chunk_bytes(array), places);
             if (array->shared) source->shared[source->shared_count++] = array->shared; /* else each sample by itself */
         }
@@ -380,7 +459,7 @@ static void collect_parameters(layout_source *source) {
     ups_pde_parameters all = {.arena = source->arena};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_pde_parameters *found = &source->members[m].found;
-        for (int i = 0; i < found->count; i++) ups_pde_parameters_add(&all, found->list[i].name, found->list[i].value);
+        for (int i = 0; i < found->count; i++) ups_pde_parameters_set(&all, found->list[i].name, found->list[i].value);
     }
     const char **names = UPS_ARENA_ARRAY(source->arena, const char *, all.count + 1);
     for (int i = 0; i < all.count; i++) names[i] = all.list[i].name;
@@ -414,7 +493,7 @@ static ups_status check_times(const layout_source *source, int64_t number, ups_e
             error, UPS_ERR_FORMAT,
             "%s: times do not increase in sample %s: frame %lld is at %.9g, frame %lld at %.9g (counted from "
             "0); each frame must be later than the one before",
-            source->files[member->parts[0].array->file].path, source->names[number], (long long)(t - 1), time[t - 1],
+            source->head.files[member->parts[0].array->file], source->names[number], (long long)(t - 1), time[t - 1],
             (long long)t, time[t]);
     }
     return UPS_OK;
@@ -427,7 +506,7 @@ static bool is_as_stored(const ups_layout_member *member) {
     const ups_sample *sample = &member->sample;
     if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
     if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
-    if (array->swapped || array->packing) return false;
+    if (array->swapped || array->packing || part->reordered || part->components > 0 || array->run_axes) return false;
     int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
     part_strides(member, part, strides);
     for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
@@ -441,15 +520,13 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
                                     int64_t file_count, ups_source **out, ups_error *error) {
     ups_arena *arena = builder->arena;
     layout_source *source = UPS_ARENA_NEW(arena, layout_source);
-    const char **paths = UPS_ARENA_ARRAY(arena, const char *, file_count);
+    const char *const *paths = builder->files.paths;
     source->arena = arena;
     source->layout = layout;
     source->left_out = builder->left_out;
     source->files = UPS_ARENA_ARRAY(arena, ups_layout_file, file_count);
-    for (int64_t i = 0; i < file_count; i++) {
-        paths[i] = ups_arena_strdup(arena, files[i].path);
-        source->files[i] = files[i];
-    }
+    source->file_count = file_count;
+    memcpy(source->files, files, (size_t)file_count * sizeof *files);
     source->member_count = builder->member_count;
     source->members = UPS_ARENA_ARRAY(arena, ups_layout_member, builder->member_count);
     memcpy(source->members, builder->members, (size_t)builder->member_count * sizeof *source->members);
@@ -469,7 +546,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     source->head = (ups_source){
         .class = layout->class,
         .count = count,
-        .file_count = file_count,
+        .file_count = builder->files.count,
         .files = paths,
         .channels = builder->channels,
         .channel_names = builder->channel_names,
@@ -477,6 +554,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     name_samples(source);
     for (int64_t m = 0; m < source->member_count; m++) UPS_TRY(check_times(source, m, error));
     collect_parameters(source);
+    choose_reading(source);
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
     share_chunks(source);
@@ -501,6 +579,11 @@ const char *ups_layout_boundary(const ups_source *head, int64_t index) {
 int ups_layout_arrays(const ups_source *head, int64_t index, const ups_stored_array **arrays) {
     const layout_source *source = (const layout_source *)head;
     const ups_layout_member *member = &source->members[find_member(source, index)];
-    for (int p = 0; p < member->part_count; p++) arrays[p] = member->parts[p].array;
-    return member->part_count;
+    int count = 0;
+    for (int p = 0; p < member->part_count; p++) {
+        bool there = false;
+        for (int a = 0; a < count; a++) there |= arrays[a] == member->parts[p].array;
+        if (!there) arrays[count++] = member->parts[p].array;
+    }
+    return count;
 }
