@@ -202,9 +202,13 @@ static void name_by_position(ups_guess *guess) {
            guess->main->shape[left[count - 1 - grid]] == guess->main->shape[left[count - 1]])
         grid++;
     while (count - grid > needs_time + needs_sample && grid + known_grid < UPS_MAX_GRID_DIMS) grid++;
-    while (grid > 0 && count - grid < needs_time && grid + known_grid > 1) grid--;
+    /* before time, or before a grid that is known, there are samples */
+    const int time = axis_called(guess, "time");
+    const bool leads = count > 0 && needs_sample && (left[0] < time || (left[0] == 0 && known_grid > 0));
+    const int least = needs_time + leads;
+    while (grid > 0 && count - grid < least && grid + known_grid > 1) grid--;
     int next = 0, leading = count - grid;
-    if (needs_sample && leading > (needs_time ? 1 : 0)) call(guess, left[next++], "sample", reason);
+    if (needs_sample && leading > needs_time) call(guess, left[next++], "sample", reason);
     if (needs_time && next < leading) call(guess, left[next++], "time", reason);
     for (int name = 0; next < count && name < 3; name++) {
         if (!is_used(guess, grid_names[name])) call(guess, left[next++], grid_names[name], reason);

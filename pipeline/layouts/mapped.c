@@ -136,12 +136,6 @@ static ups_status read_number(const mapped *m, const ups_mapped_value *value, co
                                         : "which holds no number");
 }
 
-/* What the stored type cannot hold is not there. */
-static void add_missing(ups_packing *packing, double value) {
-    const ups_number number = packing->number == UPS_NUMBER_F16 ? UPS_NUMBER_F32 : packing->number;
-    packing->missing_count += ups_number_element(value, number, packing->missing[packing->missing_count]);
-}
-
 /* How the array's elements become numbers, if the mapping says more of it than the file. */
 static ups_status pack(mapped *m, const ups_mapped_field *field, const char *name, ups_stored_array *array,
                        ups_error *error) {
@@ -161,7 +155,8 @@ static ups_status pack(mapped *m, const ups_mapped_field *field, const char *nam
     packing->scaled = field->scale.from != UPS_MAPPED_NOWHERE;
     packing->shifted = field->offset.from != UPS_MAPPED_NOWHERE;
     if (field->missing.from) UPS_TRY(read_number(m, &field->missing, name, &number, error));
-    if (field->missing.from && isfinite(number)) add_missing(packing, number);
+    if (field->missing.from && isfinite(number)) /* what the stored type cannot hold is not there */
+        packing->missing_count += ups_number_element(number, packing->number, packing->missing[packing->missing_count]);
     array->packing = packing;
     return UPS_OK;
 }

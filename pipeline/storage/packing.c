@@ -182,12 +182,26 @@ static void store(const double *values, ups_dtype dtype, uint8_t *to, int64_t to
 #define DEFINE_BOTH(number, suffix, type) DEFINE_WIDEN(widen_##suffix, type) DEFINE_MARK(mark_##suffix, type)
 FOR_EACH_NUMBER(DEFINE_BOTH)
 
+static void widen_half(uint8_t element[8]) {
+    ups_f16 half;
+    float wide;
+    memcpy(&half, element, sizeof half);
+    ups_f16_to_f32(&half, &wide, 1);
+    memcpy(element, &wide, sizeof wide);
+}
+
+/* As float32, what is missing too. */
 static void unpack_halves(const ups_packing *packing, const ups_f16 *stored, double *values, int64_t count) {
     float wide[BLOCK];
     ups_f16_to_f32(stored, wide, (size_t)count);
     widen_f32(wide, values, count);
     scale_and_shift(packing, values, count);
-    mark_f32(packing, wide, values, count);
+    if (packing->missing_count == 0 && !packing->has_least && !packing->has_greatest) return;
+    ups_packing widened = *packing;
+    for (int m = 0; m < packing->missing_count; m++) widen_half(widened.missing[m]);
+    widen_half(widened.least);
+    widen_half(widened.greatest);
+    mark_f32(&widened, wide, values, count);
 }
 
 static void unpack_block(const ups_packing *packing, const void *stored, double *values, int64_t count) {

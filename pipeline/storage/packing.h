@@ -51,8 +51,7 @@ typedef struct ups_packing {
      * want single-precision arithmetic. */
     bool scale_single, offset_single;
     int missing_count;
-    uint8_t missing[UPS_PACKING_MAX_MISSING]
-                   [8]; /* each a `number` in this machine's byte order; of float16: a float32 */
+    uint8_t missing[UPS_PACKING_MAX_MISSING][8]; /* each a `number` in this machine's byte order */
     bool has_least, has_greatest;
     uint8_t least[8], greatest[8]; /* the valid range, both ends included; likewise */
 } ups_packing;
