@@ -23,7 +23,7 @@ static const char parameter_forms[] = "a number, an array's name or {attribute: 
 
 const ups_config_key ups_mapping_keys[] = {
     KEY(YAML, "fields", fields, "{}", 0, 0, "the fields by their names, and the array or channel that each is",
-        .word = "a mapping such as {u: /u, v: {array: /flow, channel: 1}}", .check = check_fields),
+        .word = "fields by name, such as {u: /u, v: {array: /flow, channel: 1}}", .check = check_fields),
     KEY(TEXT, "axes", axes, "[]", 1, 64,
         "what the arrays' axes are, as h5py or NumPy show them: sample, time, channel, _ (of one entry); any other "
         "name is "
@@ -33,9 +33,9 @@ const ups_config_key ups_mapping_keys[] = {
     KEY(YAML, "time", time, "{}", 0, 0, "times of the frames; without it frames are counted from 0", .word = time_forms,
         .check = check_time),
     KEY(YAML, "coordinates", coordinates, "{}", 0, 0, "coordinates of the grid's axes",
-        .word = "a mapping such as {x: /x, y: {from: 0, to: 1}}", .check = check_coordinates),
+        .word = "axes by name, such as {x: /x, y: {from: 0, to: 1}}", .check = check_coordinates),
     KEY(YAML, "parameters", parameters, "{}", 0, 0, "PDE parameters by their names",
-        .word = "a mapping such as {nu: /nu, beta: 0.4, Re: {attribute: Re}}", .check = check_parameters),
+        .word = "parameters by name, such as {nu: /nu, beta: 0.4, Re: {attribute: Re}}", .check = check_parameters),
     KEY(YAML, "periodic", periodic, "{}", 0, 0, "whether the domain wraps around, or along which axes",
         .word = "true, false or a list of axes", .check = check_periodic),
     {.name = NULL}};

@@ -2,8 +2,8 @@
  * in common: all rows of one `tensor`, or one seed's group. A sample's frames are put together from parts, each a slice
  * of a stored array.
  *
- * A layout's own file (tensor.c, …) recognises it and describes its members; describe, extents and decode are in
- * source.c, what descriptions are made with in builder.c. */
+ * A layout's own file (tensor.c, …) recognises it and describes its members with what is in builder.c; create.c makes a
+ * source of them, whose describe, extents and decode are in reading.c. */
 #ifndef UPS_PIPELINE_LAYOUTS_SOURCE_H
 #define UPS_PIPELINE_LAYOUTS_SOURCE_H
 
@@ -125,7 +125,7 @@ const char *ups_layout_name_of_file(const ups_layout_builder *builder);
 /* A shape as people write it: "(10, 101, 1024)". */
 const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape);
 
-/* ---- the functions of every layout's source class (source.c) ---- */
+/* ---- the functions of every layout's source class (reading.c, create.c) ---- */
 
 ups_status ups_layout_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
 ups_status ups_layout_source_extents(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents,

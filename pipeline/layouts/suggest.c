@@ -1,6 +1,7 @@
 #include "pipeline/layouts/suggest.h"
 
 #include "base/config/key.h"
+#include "base/printable.h"
 #include "pipeline/layouts/guess.h"
 #include "pipeline/pde_parameters.h"
 #include <ctype.h>
@@ -19,6 +20,31 @@ typedef struct suggestion {
 /* ---- YAML ----------------------------------------------------------------------------------------------------------
  */
 
+/* As it stands between double quotes: what YAML does not take as it is, as JSON has it too. */
+static const char *escaped(ups_arena *arena, const char *text) {
+    static const char *const unwritten[][2] = {{"\"", "\\\""},
+                                               {"\\", "\\\\"},
+                                               {"\n", "\\n"},
+                                               {"\t", "\\t"},
+                                               {"\xef\xbb\xbf", "\\ufeff"},
+                                               {"\xef\xbf\xbe", "\\ufffe"},
+                                               {"\xef\xbf\xbf", "\\uffff"}};
+    enum { COUNT = sizeof unwritten / sizeof *unwritten };
+    const size_t length = strlen(text), room = UPS_PRINTABLE_ROOM * (2 * length + 1) + 1;
+    char *safe = ups_arena_alloc(arena, 2 * length + 1), *to = safe, *result = ups_arena_alloc(arena, room);
+    while (*text) {
+        int u = 0;
+        while (u < COUNT && strncmp(text, unwritten[u][0], strlen(unwritten[u][0])) != 0) u++;
+        const char *from = u < COUNT ? unwritten[u][1] : text;
+        const size_t bytes = u < COUNT ? strlen(from) : 1;
+        memcpy(to, from, bytes);
+        to += bytes;
+        text += u < COUNT ? strlen(unwritten[u][0]) : 1;
+    }
+    ups_printable(safe, (size_t)(to - safe), result, room);
+    return result;
+}
+
 /* A text as YAML takes it within { } and [ ]: plain where it cannot be mistaken. */
 static const char *quoted(ups_arena *arena, const char *text) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
@@ -28,17 +54,7 @@ static const char *quoted(ups_arena *arena, const char *text) {
     if (word && text[strspn(text, plain)] == '\0' && !ups_config_parse_bool(text, &truth) &&
         strcasecmp(text, "null") != 0 && !ups_config_parse_number(text, UPS_CONFIG_DOUBLE, &value, &number, &too_large))
         return text;
-    char *result = ups_arena_alloc(arena, 4 * strlen(text) + 3), *to = result;
-    *to++ = '"';
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') *to++ = '\\';
-        if ((unsigned char)*text < ' ')
-            to += sprintf(to, "\\x%02x", (unsigned char)*text);
-        else
-            *to++ = *text;
-    }
-    *to = '"';
-    return result;
+    return ups_arena_printf(arena, "\"%s\"", escaped(arena, text));
 }
 
 static const char *array_text(const suggestion *s, const ups_array_outline *outline) {
@@ -153,8 +169,8 @@ static ups_status write_fields(const suggestion *s, ups_error *error) {
     }
     fprintf(s->out, "      # guesses:");
     for (int axis = 0; axis < guess->rank; axis++)
-        fprintf(s->out, "%s %s (%lld) %s", axis ? "," : "", guess->axes[axis], (long long)guess->main->shape[axis],
-                guess->reasons[axis]);
+        fprintf(s->out, "%s %s (%lld) %s", axis ? "," : "", quoted(s->arena, guess->axes[axis]),
+                (long long)guess->main->shape[axis], escaped(s->arena, guess->reasons[axis]));
     fprintf(s->out, "\n      axes: %s\n", axes_text(s, false));
     return UPS_OK;
 }

@@ -62,7 +62,8 @@ static ups_status take_type(scanner *s, ups_npy_header *header) {
         }
         depth += *s->at == '[' || *s->at == '(';
         depth -= *s->at == ']' || *s->at == ')';
-        if (!*s->at++) return damaged(s, "the end of a list of fields");
+        if (!*s->at) return damaged(s, "the end of a list of fields");
+        s->at++;
     } while (depth > 0);
     return UPS_OK;
 }

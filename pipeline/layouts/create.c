@@ -1,243 +1,13 @@
-#include "pipeline/layouts/source.h"
+/* From what a builder collected to a source: names, parameters, how each array is read, and what reading takes. */
+#include "pipeline/layouts/state.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-typedef struct layout_source {
-    ups_source head;
-    ups_arena *arena; /* everything below, this struct included */
-    const ups_layout *layout;
-    const char *left_out;
-    ups_layout_member *members;
-    int64_t member_count;
-    const char *
-        *names; /* (members): name of each member's first sample; those of one member lie NAME_ROOM bytes apart */
-    ups_layout_file *files; /* (file_count) that were opened */
-    int64_t file_count;
-    ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
-    int64_t shared_count;
-    uint64_t shared_bytes; /* at most */
-    uint64_t memory_bytes; /* of arrays that are inflated into memory, once they are read */
-} layout_source;
-
-enum { NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
-
 #define MAX_SHARED ((uint64_t)256 << 20) /* bytes of decoded chunks that a source keeps for other samples */
 #define MAX_PLACES ((int64_t)1 << 16)    /* of them: smaller chunks cost more to find than to decode */
-
-/* ---- the source ---------------------------------------------------------------------------------------------------
- */
-
-static int64_t find_member(const layout_source *source, int64_t index) {
-    int64_t low = 0, high = source->member_count - 1;
-    while (low < high) {
-        int64_t middle = low + (high - low + 1) / 2;
-        if (source->members[middle].first <= index) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
-}
-
-static const char *sample_name(const layout_source *source, int64_t member, int64_t index) {
-    return source->names[member] + (index - source->members[member].first) * NAME_ROOM;
-}
-
-ups_status ups_layout_source_describe(const ups_source *head, int64_t index, ups_sample *sample, ups_error *error) {
-    const layout_source *source = (const layout_source *)head;
-    int64_t member = find_member(source, index);
-    *sample = source->members[member].sample;
-    sample->name = sample_name(source, member, index);
-    return UPS_OK;
-}
-
-/* The stored axis that is number `axis` in the order of ups_layout_part. */
-static int stored_axis(const ups_layout_part *part, int axis) {
-    return part->reordered ? part->order[axis] : axis;
-}
-
-/* The slice of a part's array that frames [frames) need, and the first of those frames; false when they need none of
- * it. */
-static bool part_region(const ups_layout_member *member, const ups_layout_part *part, int64_t index, ups_frames frames,
-                        ups_region *region, int64_t *first_frame) {
-    for (int axis = 0; axis < part->array->rank; axis++) {
-        region->start[axis] = 0;
-        region->count[axis] = part->array->shape[axis];
-    }
-    if (part->components > 0) {
-        const int last = stored_axis(part, part->array->rank - 1);
-        region->start[last] = part->first_component;
-        region->count[last] = part->components;
-    }
-    *first_frame = frames.start;
-    if (part->by_sample) {
-        region->start[stored_axis(part, 0)] = member->first_row + index - member->first;
-        region->count[stored_axis(part, 0)] = 1;
-    }
-    if (part->by_time) {
-        region->start[stored_axis(part, part->by_sample)] = frames.start;
-        region->count[stored_axis(part, part->by_sample)] = frames.count;
-    } else if (part->first_frame > frames.start) {
-        *first_frame = part->first_frame;
-    }
-    return *first_frame < frames.start + frames.count;
-}
-
-ups_status ups_layout_source_extents(const ups_source *head, int64_t index, ups_frames frames, ups_extent *extents,
-                                     int64_t *count, ups_error *error) {
-    const layout_source *source = (const layout_source *)head;
-    const ups_layout_member *member = &source->members[find_member(source, index)];
-    *count = 0;
-    for (int p = 0; p < member->part_count; p++) {
-        const ups_layout_part *part = &member->parts[p];
-        ups_region region;
-        int64_t first_frame;
-        if (part_region(member, part, index, frames, &region, &first_frame))
-            *count += ups_array_extents(part->array, &region, extents + *count);
-    }
-    return UPS_OK;
-}
-
-/* How far apart the elements of a frame lie in memory. */
-typedef struct frame_strides {
-    int64_t channel, grid[UPS_MAX_GRID_DIMS];
-} frame_strides;
-
-static frame_strides strides_in_frame(const ups_sample *sample) {
-    frame_strides strides;
-    int64_t stride = sample->order == UPS_CHANNELS_LAST ? sample->channels : 1;
-    for (int axis = UPS_MAX_GRID_DIMS - 1; axis >= 0; axis--) {
-        strides.grid[axis] = stride;
-        stride *= sample->grid[axis];
-    }
-    strides.channel = sample->order == UPS_CHANNELS_LAST ? 1 : stride;
-    return strides;
-}
-
-/* Where neighbours along each axis of a part's array go, in elements; see ups_layout_part for the axes' order. */
-static void part_strides(const ups_layout_member *member, const ups_layout_part *part, int64_t *strides) {
-    const ups_sample *sample = &member->sample;
-    frame_strides in_frame = strides_in_frame(sample);
-    int axis = 0;
-    if (part->by_sample) strides[stored_axis(part, axis++)] = 0;
-    if (part->by_time) strides[stored_axis(part, axis++)] = ups_sample_frame_elements(sample);
-    for (int unit = 0; unit < part->unit_axes; unit++) strides[stored_axis(part, axis++)] = 0;
-    for (int dim = 0; dim < sample->dims; dim++) {
-        if (!part->repeated[dim]) strides[stored_axis(part, axis++)] = in_frame.grid[dim];
-    }
-    int64_t stride = in_frame.channel;
-    for (int component = part->array->rank - 1; component >= axis; component--) {
-        strides[stored_axis(part, component)] = stride;
-        stride *= part->array->shape[stored_axis(part, component)];
-    }
-}
-
-int64_t ups_layout_part_channels(const ups_layout_part *part) {
-    if (part->components > 0) return part->components;
-    int64_t channels = 1;
-    for (int c = 0; c < part->component_axes; c++)
-        channels *= part->array->shape[stored_axis(part, part->array->rank - 1 - c)];
-    return channels;
-}
-
-/* Copies `count` elements along each grid axis from element 0 of axis `repeated` to all others. */
-static void repeat_along(const ups_sample *sample, int repeated, int64_t channels, uint8_t *frame) {
-    frame_strides strides = strides_in_frame(sample);
-    size_t size = ups_dtype_size(sample->dtype);
-    int64_t count[UPS_MAX_GRID_DIMS];
-    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) count[axis] = axis == repeated ? 1 : sample->grid[axis];
-    for (int64_t x = 0; x < count[0]; x++) {
-        for (int64_t y = 0; y < count[1]; y++) {
-            for (int64_t z = 0; z < count[2]; z++) {
-                const uint8_t *from =
-                    frame + (size_t)(x * strides.grid[0] + y * strides.grid[1] + z * strides.grid[2]) * size;
-                for (int64_t i = 1; i < sample->grid[repeated]; i++) {
-                    for (int64_t c = 0; c < channels; c++) {
-                        size_t offset = (size_t)(c * strides.channel) * size;
-                        size_t along = (size_t)(i * strides.grid[repeated]) * size;
-                        memcpy((uint8_t *)from + along + offset, from + offset, size);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/* Copies a part's channels of one frame into another. */
-static void repeat_frame(const ups_sample *sample, int64_t channels, const uint8_t *from, uint8_t *to) {
-    size_t size = ups_dtype_size(sample->dtype);
-    int64_t points = ups_sample_frame_elements(sample) / sample->channels;
-    if (sample->order == UPS_CHANNELS_FIRST || channels == sample->channels) {
-        memcpy(to, from, (size_t)(points * channels) * size);
-        return;
-    }
-    size_t step = (size_t)sample->channels * size, bytes = (size_t)channels * size;
-    if (bytes == 8) { /* the two components of a force: a size known here is a single move */
-        for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, 8);
-        return;
-    }
-    for (int64_t i = 0; i < points; i++) memcpy(to + (size_t)i * step, from + (size_t)i * step, bytes);
-}
-
-/* Decodes one part into its place. What has no time is repeated in every frame that it fills, and along the grid axes
- * that it does not have. */
-static ups_status decode_part(const ups_layout_member *member, const ups_layout_part *part, int64_t index,
-                              ups_frames frames, const ups_piece *pieces, int64_t count, void *scratch, uint8_t *out,
-                              int64_t *used, ups_error *error) {
-    const ups_sample *sample = &member->sample;
-    ups_region region;
-    int64_t first_frame, strides[UPS_ARRAY_MAX_RANK], channels = ups_layout_part_channels(part);
-    *used = 0;
-    if (!part_region(member, part, index, frames, &region, &first_frame)) return UPS_OK;
-    size_t frame_bytes = ups_sample_frame_bytes(sample);
-    size_t offset = (size_t)(part->first_channel * strides_in_frame(sample).channel) * ups_dtype_size(sample->dtype);
-    uint8_t *to = out + (size_t)(first_frame - frames.start) * frame_bytes + offset;
-    part_strides(member, part, strides);
-    UPS_TRY(ups_array_decode_strided(part->array, &region, strides, pieces, count, scratch, to, used, error));
-    int64_t filled = frames.start + frames.count - first_frame;
-    for (int axis = sample->dims - 1; axis >= 0; axis--) {
-        for (int64_t f = 0; part->repeated[axis] && f < (part->by_time ? filled : 1); f++)
-            repeat_along(sample, axis, channels, to + (size_t)f * frame_bytes);
-    }
-    for (int64_t f = 1; !part->by_time && f < filled; f++)
-        repeat_frame(sample, channels, to, to + (size_t)f * frame_bytes);
-    return UPS_OK;
-}
-
-ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_frames frames, const ups_piece *pieces,
-                                    int64_t count, void *scratch, void *out, ups_error *error) {
-    const layout_source *source = (const layout_source *)head;
-    int64_t number = find_member(source, index);
-    const ups_layout_member *member = &source->members[number];
-    bool from_start = true;
-    for (int p = 0; p < member->part_count; p++) from_start &= member->parts[p].first_frame == 0;
-    if (!from_start) memset(out, 0, (size_t)frames.count * ups_sample_frame_bytes(&member->sample));
-    ups_status status = UPS_OK;
-    for (int p = 0; p < member->part_count && status == UPS_OK; p++) {
-        int64_t used;
-        status = decode_part(member, &member->parts[p], index, frames, pieces, count, scratch, out, &used, error);
-        pieces += used;
-        count -= used;
-    }
-    if (status != UPS_OK) {
-        ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
-                        sample_name(source, number, index));
-    }
-    return status;
-}
-
-void ups_layout_source_close(ups_source *head) {
-    layout_source *source = (layout_source *)head;
-    for (int64_t i = 0; i < source->shared_count; i++) ups_shared_chunks_destroy(source->shared[i]);
-    for (int64_t i = 0; i < source->file_count; i++) {
-        if (source->files[i].close) source->files[i].close(source->files[i].handle);
-    }
-    ups_arena_destroy(source->arena);
-}
 
 /* ---- making it ----------------------------------------------------------------------------------------------------
  */
@@ -248,10 +18,10 @@ static void sum_chunks(const ups_layout_part *part, int64_t row, int64_t time_ro
     int64_t at[UPS_ARRAY_MAX_RANK] = {0};
     bool fixed[UPS_ARRAY_MAX_RANK] = {false};
     *sum = (ups_source_limits){0};
-    if (part->by_sample) at[stored_axis(part, 0)] = row;
-    if (part->by_sample) fixed[stored_axis(part, 0)] = true;
-    if (part->by_time) at[stored_axis(part, part->by_sample)] = time_row;
-    if (part->by_time) fixed[stored_axis(part, part->by_sample)] = true;
+    if (part->by_sample) at[ups_layout_stored_axis(part, 0)] = row;
+    if (part->by_sample) fixed[ups_layout_stored_axis(part, 0)] = true;
+    if (part->by_time) at[ups_layout_stored_axis(part, part->by_sample)] = time_row;
+    if (part->by_time) fixed[ups_layout_stored_axis(part, part->by_sample)] = true;
     for (int axis = 0; axis >= 0;) {
         int64_t number = 0;
         for (int a = 0; a < array->rank; a++) number = number * array->chunk_grid[a] + at[a];
@@ -272,8 +42,8 @@ static void sum_chunks(const ups_layout_part *part, int64_t row, int64_t time_ro
  * all samples of a row of the former the same. The most that any window takes is the bound. */
 static void bound_chunks(const ups_layout_part *part, int64_t frames, ups_source_limits *limits) {
     const ups_stored_array *array = part->array;
-    const int time_axis = part->by_time ? stored_axis(part, part->by_sample) : -1;
-    int64_t rows = part->by_sample ? array->chunk_grid[stored_axis(part, 0)] : 1, span = 1;
+    const int time_axis = part->by_time ? ups_layout_stored_axis(part, part->by_sample) : -1;
+    int64_t rows = part->by_sample ? array->chunk_grid[ups_layout_stored_axis(part, 0)] : 1, span = 1;
     int64_t time_rows = part->by_time ? array->chunk_grid[time_axis] : 1;
     if (part->by_time) span = (frames + array->chunk_shape[time_axis] - 2) / array->chunk_shape[time_axis] + 1;
     ups_source_limits most = {0};
@@ -305,8 +75,8 @@ static void bound_runs(const ups_layout_member *member, const ups_layout_part *p
     ups_region region;
     int64_t first_frame, runs = 1;
     uint64_t bytes = ups_array_stored_size(array);
-    part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
-    if (part->by_time) region.count[stored_axis(part, part->by_sample)] = frames;
+    ups_layout_part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
+    if (part->by_time) region.count[ups_layout_stored_axis(part, part->by_sample)] = frames;
     for (int axis = 0; axis < array->rank; axis++) {
         if (axis < runs_end) runs *= region.count[axis];
         if (axis >= runs_end) bytes += (uint64_t)(region.count[axis] - 1) * ups_array_axis_stride(array, axis);
@@ -327,7 +97,7 @@ static void bound_part(const ups_layout_member *member, const ups_layout_part *p
 }
 
 void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source_limits *limits) {
-    const layout_source *source = (const layout_source *)head;
+    const ups_layout_source *source = (const ups_layout_source *)head;
     *limits = (ups_source_limits){.fixed_bytes = source->shared_bytes + source->memory_bytes};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
@@ -350,7 +120,7 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
  * while the first is still in use. 0: its chunks do not span samples, or need no decoding. */
 static int64_t wanted_places(const ups_layout_part *part) {
     const ups_stored_array *array = part->array;
-    const int samples = stored_axis(part, 0);
+    const int samples = ups_layout_stored_axis(part, 0);
     if (!part->by_sample || array->storage != UPS_STORAGE_CHUNKED || array->chunk_shape[samples] < 2) return 0;
     if (!ups_filters_any(&array->filters)) return 0;
     int64_t row = 1;
@@ -360,7 +130,7 @@ static int64_t wanted_places(const ups_layout_part *part) {
     return array->chunk_grid[samples] > 1 ? 2 * row : row;
 }
 
-static bool is_first_of_its_parts(const layout_source *source, int64_t member) {
+static bool is_first_of_its_parts(const ups_layout_source *source, int64_t member) {
     return member == 0 || source->members[member].parts != source->members[member - 1].parts;
 }
 
@@ -372,7 +142,7 @@ static void choose_runs(const ups_layout_member *member, const ups_layout_part *
     if (array->storage != UPS_STORAGE_CONTIGUOUS && array->storage != UPS_STORAGE_RECORDS) return;
     ups_region region;
     int64_t first_frame;
-    part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
+    ups_layout_part_region(member, part, member->first, (ups_frames){0, member->sample.times}, &region, &first_frame);
     uint64_t span = ups_array_stored_size(array);
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         uint64_t stride = ups_array_axis_stride(array, axis);
@@ -385,7 +155,7 @@ static void choose_runs(const ups_layout_member *member, const ups_layout_part *
 }
 
 /* How each array is read, from what the samples take of it. */
-static void choose_reading(layout_source *source) {
+static void choose_reading(ups_layout_source *source) {
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
         for (int p = 0; is_first_of_its_parts(source, m) && p < member->part_count; p++) {
@@ -401,7 +171,7 @@ static void choose_reading(layout_source *source) {
 
 /* Gives arrays whose chunks span samples a place for decoded ones, if all of them fit: two rows of which only a part is
  * kept would be decoded again and again. */
-static void share_chunks(layout_source *source) {
+static void share_chunks(ups_layout_source *source) {
     uint64_t bytes = 0;
     int64_t count = 0;
     for (int64_t m = 0; m < source->member_count; m++) {
@@ -423,14 +193,14 @@ static void share_chunks(layout_source *source) {
             ups_stored_array *array = (ups_stored_array *)part->array; /* ours: it lies in our arena */
             int64_t places = wanted_places(part);
             if (places == 0 || array->shared) continue;
-            array->shared_axis = stored_axis(part, 0);
+            array->shared_axis = ups_layout_stored_axis(part, 0);
             array->shared = ups_shared_chunks_create(ups_array_chunk_bytes(array), places);
             if (array->shared) source->shared[source->shared_count++] = array->shared; /* else each sample by itself */
         }
     }
 }
 
-static void name_samples(layout_source *source) {
+static void name_samples(ups_layout_source *source) {
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
@@ -438,9 +208,10 @@ static void name_samples(layout_source *source) {
             source->names[m] = member->name;
             continue;
         }
-        char *names = UPS_ARENA_ARRAY(source->arena, char, NAME_ROOM * member->samples);
+        char *names = UPS_ARENA_ARRAY(source->arena, char, UPS_LAYOUT_NAME_ROOM * member->samples);
         for (int64_t i = 0; i < member->samples; i++) {
-            snprintf(names + i * NAME_ROOM, NAME_ROOM, "%s[%lld]", member->name, (long long)(member->first_row + i));
+            snprintf(names + i * UPS_LAYOUT_NAME_ROOM, UPS_LAYOUT_NAME_ROOM, "%s[%lld]", member->name,
+                     (long long)(member->first_row + i));
         }
         source->names[m] = names;
     }
@@ -455,7 +226,7 @@ static double parameter_value(const ups_pde_parameters *parameters, const char *
 
 /* The names any member has, in order of first appearance; every member gets a value for each, NaN where it says
  * nothing. */
-static void collect_parameters(layout_source *source) {
+static void collect_parameters(ups_layout_source *source) {
     ups_pde_parameters all = {.arena = source->arena};
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_pde_parameters *found = &source->members[m].found;
@@ -483,7 +254,7 @@ static bool size_fits(const ups_sample *sample) {
 }
 
 /* A step between frames takes time: what goes back or stands still is damaged, or two runs put together. */
-static ups_status check_times(const layout_source *source, int64_t number, ups_error *error) {
+static ups_status check_times(const ups_layout_source *source, int64_t number, ups_error *error) {
     const ups_layout_member *member = &source->members[number];
     const double *time = member->sample.time;
     if (number > 0 && member[-1].sample.time == time && member[-1].sample.times == member->sample.times) return UPS_OK;
@@ -508,7 +279,7 @@ static bool is_as_stored(const ups_layout_member *member) {
     if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
     if (array->swapped || array->packing || part->reordered || part->components > 0 || array->run_axes) return false;
     int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
-    part_strides(member, part, strides);
+    ups_layout_part_strides(member, part, strides);
     for (int axis = array->rank - 1; axis >= (part->by_sample ? 1 : 0); axis--) {
         if (array->shape[axis] > 1 && strides[axis] != dense) return false;
         dense *= array->shape[axis];
@@ -519,7 +290,7 @@ static bool is_as_stored(const ups_layout_member *member) {
 ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, const ups_layout_file *files,
                                     int64_t file_count, ups_source **out, ups_error *error) {
     ups_arena *arena = builder->arena;
-    layout_source *source = UPS_ARENA_NEW(arena, layout_source);
+    ups_layout_source *source = UPS_ARENA_NEW(arena, ups_layout_source);
     const char *const *paths = builder->files.paths;
     source->arena = arena;
     source->layout = layout;
@@ -561,29 +332,4 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;
-}
-
-const char *ups_layout_reason(const ups_source *source) {
-    return ((const layout_source *)source)->layout->reason;
-}
-
-const char *ups_layout_left_out(const ups_source *source) {
-    return ((const layout_source *)source)->left_out;
-}
-
-const char *ups_layout_boundary(const ups_source *head, int64_t index) {
-    const layout_source *source = (const layout_source *)head;
-    return source->members[find_member(source, index)].boundary;
-}
-
-int ups_layout_arrays(const ups_source *head, int64_t index, const ups_stored_array **arrays) {
-    const layout_source *source = (const layout_source *)head;
-    const ups_layout_member *member = &source->members[find_member(source, index)];
-    int count = 0;
-    for (int p = 0; p < member->part_count; p++) {
-        bool there = false;
-        for (int a = 0; a < count; a++) there |= arrays[a] == member->parts[p].array;
-        if (!there) arrays[count++] = member->parts[p].array;
-    }
-    return count;
 }
