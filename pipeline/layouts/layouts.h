@@ -53,6 +53,11 @@ ups_status ups_layout_open_many(const char *const *paths, int64_t count, const u
 /* For people who look into files, on a source that one of the above opened: how the layout was recognised, … */
 const char *ups_layout_reason(const ups_source *source);
 
+/* … the files that were named, and what patterns among them stood for, where `source->files` has all that are read: the
+ * chunks of a Zarr store, too. */
+int64_t ups_layout_inputs(const ups_source *source);
+const char *ups_layout_input(const ups_source *source, int64_t index);
+
 /* … and which stored arrays sample `index` is put together from; returns how many, at most UPS_LAYOUT_MAX_ARRAYS. */
 #define UPS_LAYOUT_MAX_ARRAYS 64
 int ups_layout_arrays(const ups_source *source, int64_t index, const ups_stored_array **arrays);

@@ -4,6 +4,7 @@
 #include "base/config/document.h"
 #include "base/config/key.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the table ----------------------------------------------------------------------------------------------------
@@ -473,12 +474,41 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
     return read_periodic(&r, node, mapping);
 }
 
+/* Of a whole configuration the layout of the one task that has any; of `layout: …` what stands below it. */
+static ups_status find_layout(const char *name, ups_yaml *root, ups_yaml **layout, ups_error *error) {
+    const ups_yaml *tasks = ups_yaml_child(root, "tasks");
+    int found = 0;
+    *layout = root;
+    for (const ups_yaml *task = tasks ? tasks->first : NULL; task; task = task->next) {
+        ups_yaml *child = ups_yaml_child(task, "layout");
+        if (!child) continue;
+        *layout = child;
+        found++;
+    }
+    if (tasks && found != 1)
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: %d of its tasks have a layout, where one was expected; give the YAML of the one that is meant", name,
+            found);
+    if (!tasks && ups_yaml_child(root, "layout")) *layout = ups_yaml_child(root, "layout");
+    return UPS_OK;
+}
+
 ups_status ups_mapping_parse(const char *name, const char *text, ups_arena *arena, ups_mapping *mapping,
                              ups_error *error) {
     const ups_config_schema schema = {ups_mapping_keys, sizeof(ups_mapping_config)};
+    ups_yaml *root, *layout;
+    char *below = NULL;
+    size_t length = strlen(text);
     void *config = NULL;
-    UPS_TRY(ups_config_load_text(name, text, strlen(text), &schema, NULL, 0, &config, error));
-    ups_status status = ups_mapping_read(config, name, arena, mapping, error);
+    UPS_TRY(ups_yaml_parse(arena, name, true, text, length, &root, error));
+    if (root) {
+        UPS_TRY(find_layout(name, root, &layout, error));
+        if (layout != root) UPS_TRY(ups_yaml_emit(layout, &below, &length, error));
+    }
+    ups_status status = ups_config_load_text(name, below ? below : text, length, &schema, NULL, 0, &config, error);
+    free(below);
+    if (status == UPS_OK) status = ups_mapping_read(config, name, arena, mapping, error);
     ups_config_free(config);
     return status;
 }

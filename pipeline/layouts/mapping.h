@@ -92,7 +92,8 @@ typedef struct ups_mapping {
 ups_status ups_mapping_read(const ups_mapping_config *config, const char *place, ups_arena *arena, ups_mapping *mapping,
                             ups_error *error);
 
-/* The same of a text, "{fields: …, axes: …}" or as it stands below `layout:`; `name` stands for it in messages. */
+/* The same of a text: "{fields: …, axes: …}", or a configuration one of whose tasks has a layout. `name` stands for it
+ * in messages. */
 ups_status ups_mapping_parse(const char *name, const char *text, ups_arena *arena, ups_mapping *mapping,
                              ups_error *error);
 

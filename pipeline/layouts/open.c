@@ -134,7 +134,7 @@ static ups_status look_into(ups_layout_builder *builder, const ups_layout **layo
 static ups_status look_by_mapping(ups_layout_builder *builder, const char *root, ups_layout_file *file,
                                   const ups_layout **layout, const char *first_path, ups_error *error) {
     UPS_TRY(ups_arrays_open(builder->path, root, builder->through_library, &builder->files, &builder->arrays, error));
-    *file = (ups_layout_file){builder->arrays, close_arrays};
+    *file = (ups_layout_file){builder->path, builder->arrays, close_arrays};
     builder->file_index = ups_arrays_file(builder->arrays);
     ups_status status = look_into(builder, layout, first_path, error);
     UPS_TRY(ups_arrays_check(builder->arrays, error)); /* whatever else seems to be wrong with it */
@@ -153,7 +153,7 @@ static ups_status look_for_layout(ups_layout_builder *builder, const char *root,
     UPS_TRY(ups_file_list_add(&builder->files, builder->path, &builder->file_index, error));
     if (!ups_netcdf_is_classic(builder->path)) {
         UPS_TRY(ups_hdf5_open(builder->path, root, builder->through_library, &opened, error));
-        *file = (ups_layout_file){opened, close_hdf5};
+        *file = (ups_layout_file){builder->path, opened, close_hdf5};
     }
     builder->file = opened;
     ups_status status = look_into(builder, layout, first_path, error);
@@ -169,7 +169,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     builder->path = path;
     builder->through_library = options && options->through_library;
     builder->mapping = options ? options->mapping : NULL;
-    *file = (ups_layout_file){0};
+    *file = (ups_layout_file){.path = path};
     int64_t first = builder->member_count;
     UPS_TRY(builder->mapping ? look_by_mapping(builder, root, file, layout, first_path, error)
                              : look_for_layout(builder, root, file, layout, first_path, error));

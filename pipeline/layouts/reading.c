@@ -218,6 +218,14 @@ const char *ups_layout_reason(const ups_source *source) {
     return ((const ups_layout_source *)source)->layout->reason;
 }
 
+int64_t ups_layout_inputs(const ups_source *source) {
+    return ((const ups_layout_source *)source)->file_count;
+}
+
+const char *ups_layout_input(const ups_source *source, int64_t index) {
+    return ((const ups_layout_source *)source)->files[index].path;
+}
+
 const char *ups_layout_left_out(const ups_source *source) {
     return ((const ups_layout_source *)source)->left_out;
 }

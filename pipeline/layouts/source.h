@@ -46,6 +46,7 @@ typedef struct ups_layout_member {
 
 /* An open file of whatever storage; the source closes it. */
 typedef struct ups_layout_file {
+    const char *path;            /* as it was named */
     void *handle;                /* ups_hdf5_file, … */
     void (*close)(void *handle); /* NULL: there is nothing to close */
 } ups_layout_file;

@@ -279,6 +279,16 @@ def test_a_mistake_in_a_configuration_is_told_with_its_line(scratch):
     one_sentence(ups("config", "check", path), r"c\.yaml: tasks\[0\]\.layout\.axes: the key is missing")
 
 
+def test_a_layout_may_be_given_by_a_configuration(scratch):
+    np.save(scratch + "/u.npy", waves((4, 3, 6)))
+    task = "  - {name: %s, files: [u.npy], layout: {fields: {u: u}, axes: [sample, time, x]}}\n"
+    path = Path(scratch, "c.yaml")
+    path.write_text("tasks:\n" + task % "a" + "  - {name: other, files: [x.h5]}\n")
+    assert inspected(scratch, ["u.npy"], f"@{path}")["samples"] == 4
+    path.write_text("tasks:\n" + task % "a" + task % "b")
+    one_sentence(ups("data", "inspect", "--layout", f"@{path}", scratch + "/u.npy"), "2 of its tasks have a layout, where one was expected")
+
+
 def test_files_that_no_layout_knows_are_answered_with_the_command_that_suggests_one(scratch):
     np.save(scratch + "/a.npy", waves((4, 3, 6)))
     with h5py.File(scratch + "/a.h5", "w") as f:

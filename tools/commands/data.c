@@ -145,17 +145,17 @@ static json_t *describe_source(const ups_source *source) {
     json_t *parameters = describe_parameters(source, &unnamed);
     json_t *facts =
         json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:o, s:b, s:o, s:{s:I, s:o}, s:o, s:I, s:o, s:I, s:I}", "file",
-                  ups_json_printable(source->files[0]), "layout", source->class->kind, "recognised_by",
+                  ups_json_printable(ups_layout_input(source, 0)), "layout", source->class->kind, "recognised_by",
                   ups_layout_reason(source), "samples", (json_int_t)source->count, "samples_of_another_shape",
                   (json_int_t)differing, "fields", fields, "dtype", ups_dtype_name(sample.dtype), "grid", grid,
                   "periodic", sample.periodic, "boundary", ups_json_printable(ups_layout_boundary(source, 0)), "time",
                   "frames", (json_int_t)sample.times, "range", range_of(sample.time[0], sample.time[sample.times - 1]),
                   "parameters", parameters, "samples_without_a_parameter", (json_int_t)unnamed, "arrays", arrays,
                   "bytes", (json_int_t)bytes, "stored_bytes", (json_int_t)stored_bytes);
-    if (source->file_count > 1) {
+    if (ups_layout_inputs(source) > 1) {
         json_t *files = json_array();
-        for (int64_t f = 0; f < source->file_count; f++)
-            json_array_append_new(files, ups_json_printable(source->files[f]));
+        for (int64_t f = 0; f < ups_layout_inputs(source); f++)
+            json_array_append_new(files, ups_json_printable(ups_layout_input(source, f)));
         json_object_set_new(facts, "files", files);
     }
     if (ups_layout_left_out(source))
@@ -203,8 +203,10 @@ static void print_array(const json_t *facts) {
         printf("contiguous");
     } else if (strcmp(storage, "records") == 0) {
         printf("records, between those of others");
-    } else {
+    } else if (strcmp(storage, "library") == 0) {
         printf("read through the library: %s", text_of(facts, "why_library"));
+    } else {
+        printf("%s", storage);
     }
     printf("\n");
 }
@@ -256,7 +258,7 @@ static void print_source(const json_t *facts) {
     printf("\n");
 }
 
-#define LAYOUT_HELP "what the files hold, as a task's `layout` says it: YAML, or @FILE that has it"
+#define LAYOUT_HELP "what the files hold, as a task's `layout` says it: YAML, or @FILE, such as a configuration"
 
 /* Opens files as `layout` says, or by what they hold where that is NULL. */
 static ups_status open_source(const char *const *paths, int64_t count, const char *layout, bool through_library,
