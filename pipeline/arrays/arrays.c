@@ -183,7 +183,7 @@ static ups_status read_elements(const ups_arrays *arrays, const ups_stored_array
 /* Elements from stored order to the user's, as doubles. */
 static void put_in_order(const ups_found_array *found, const void *elements, ups_numbers *numbers) {
     const ups_stored_array *array = found->array;
-    int64_t strides[UPS_ARRAY_MAX_RANK], at[UPS_ARRAY_MAX_RANK] = {0}, stride = 1;
+    int64_t strides[UPS_ARRAY_MAX_RANK] = {0}, at[UPS_ARRAY_MAX_RANK] = {0}, stride = 1;
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         for (int stored = 0; stored < array->rank; stored++) {
             if (found->axis_of[stored] != axis) continue;
