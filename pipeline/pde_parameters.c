@@ -34,8 +34,7 @@ static bool of_the_equation(const char *name) {
     return true;
 }
 
-void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value) {
-    if (!*name || !of_the_equation(name)) return;
+void ups_pde_parameters_set(ups_pde_parameters *parameters, const char *name, double value) {
     for (int i = 0; i < parameters->count; i++) {
         if (strcasecmp(parameters->list[i].name, name) == 0) return;
     }
@@ -47,6 +46,10 @@ void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, do
         parameters->capacity = capacity;
     }
     parameters->list[parameters->count++] = (ups_pde_parameter){ups_arena_strdup(parameters->arena, name), value};
+}
+
+void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value) {
+    if (*name && of_the_equation(name)) ups_pde_parameters_set(parameters, name, value);
 }
 
 /* The whole text as a number; not "inf" and "nan", which in YAML are words. */

@@ -23,6 +23,9 @@ typedef struct ups_pde_parameters {
  * name's) or is no PDE parameter. */
 void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value);
 
+/* Adds a parameter that somebody names as one: whatever it is called. */
+void ups_pde_parameters_set(ups_pde_parameters *parameters, const char *name, double value);
+
 /* Adds the numbers of a YAML document, keys joined by dots: "sim.Du". A text that is no YAML adds nothing; one of
  * thousands of values is read in part. */
 void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *text);

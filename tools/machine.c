@@ -5,6 +5,7 @@
 #include "base/system/threads.h"
 #include "pipeline/io/io.h"
 #include "pipeline/netcdf/library.h"
+#include "pipeline/storage/compressors.h"
 #include "train/precision.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -355,6 +356,19 @@ static void examine_libraries(ups_findings *findings) {
             "not in this build; files are read without it, but for variables of NetCDF-4 that end within a chunk");
     }
     add(findings, group, "zstd", UPS_FINDING_OK, "%s", ZSTD_versionString());
+    static const struct {
+        const char *name, *package;
+        ups_compressor compressor;
+    } compressors[] = {{"Blosc", "libblosc-dev", UPS_COMPRESSOR_BLOSC}, {"LZ4", "liblz4-dev", UPS_COMPRESSOR_LZ4}};
+    for (size_t i = 0; i < sizeof compressors / sizeof *compressors; i++) {
+        if (ups_compressor_is_there(compressors[i].compressor)) {
+            add(findings, group, compressors[i].name, UPS_FINDING_OK, "for Zarr stores");
+            continue;
+        }
+        advise(add(findings, group, compressors[i].name, UPS_FINDING_NOTE,
+                   "not in this build: Zarr stores that it compressed are refused"),
+               "on Debian: apt-get install %s, then build UPS again in a new folder", compressors[i].package);
+    }
     const char *liburing = ups_io_uring_version();
     if (liburing) {
         add(findings, group, "liburing", UPS_FINDING_OK, "%s", liburing);

@@ -158,6 +158,14 @@ static json_t *list_frequencies(const float *frequencies, int count) {
     return list;
 }
 
+/* What the fields are, where a mapping says it: with another one they are other fields. */
+static json_t *describe_layout(const ups_mapping_config *layout) {
+    json_t *axes = json_array();
+    for (unsigned a = 0; a < layout->axis_count; a++) json_array_append_new(axes, json_string(layout->axes[a]));
+    return json_pack("{s:s, s:o, s:s, s:s, s:s}", "fields", layout->fields, "axes", axes, "array", layout->array,
+                     "time", layout->time, "parameters", layout->parameters);
+}
+
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
     ups_encoder_options options = encoder_of(config, task);
     json_t *patch = json_array(), *grid = json_array();
@@ -175,6 +183,8 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
     if (options.pooling == UPS_POOL_QUERIES || options.depth > 0) { /* without attention heads mean nothing */
         json_object_set_new(encoder, "heads", json_integer(options.heads));
     }
+    if (ups_mapping_is_given(&task->config->layout))
+        json_object_set_new(encoder, "layout", describe_layout(&task->config->layout));
     return encoder;
 }
 

@@ -187,6 +187,24 @@ static ups_status read_text(const reader *r, const spot *s, char **place) {
     return UPS_OK;
 }
 
+/* Written twice: what the emitter put into quotes has them from then on, so that it is printed as it is loaded. */
+static ups_status read_yaml(const reader *r, const spot *s, char **place) {
+    if (s->key->check) UPS_TRY(s->key->check(s->node, place_of(r, s), r->error));
+    ups_yaml *again = s->node;
+    char *text = NULL;
+    ups_status status = UPS_OK;
+    for (int pass = 0; pass < 2 && status == UPS_OK; pass++) {
+        size_t length = 0;
+        free(text);
+        status = ups_yaml_emit(again, &text, &length, r->error);
+        if (status == UPS_OK && pass == 0)
+            status = ups_yaml_parse(r->arena, s->path, false, text, length, &again, r->error);
+    }
+    if (status == UPS_OK) *place = ups_arena_strdup(r->values, text);
+    free(text);
+    return status;
+}
+
 static ups_status read_scalar(const reader *r, const spot *s, void *place) {
     const ups_yaml *node = s->node;
     if (node->kind != UPS_YAML_SCALAR || ups_yaml_is_null(node)) return stands_here(r, s);
@@ -208,7 +226,8 @@ static ups_status read_scalar(const reader *r, const spot *s, void *place) {
 static ups_status read_section(const reader *r, const spot *s, char *base);
 
 static ups_status read_item(const reader *r, const spot *s, char *place) {
-    return s->key->type == UPS_CONFIG_SECTION ? read_section(r, s, place) : read_scalar(r, s, place);
+    if (s->key->type == UPS_CONFIG_SECTION) return read_section(r, s, place);
+    return s->key->type == UPS_CONFIG_YAML ? read_yaml(r, s, (char **)(void *)place) : read_scalar(r, s, place);
 }
 
 static ups_status read_list(const reader *r, const spot *s, char *base) {
@@ -305,21 +324,28 @@ static ups_status load(const reader *r, const char *path, const char *const *ove
     return UPS_OK;
 }
 
+ups_status ups_config_load_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
+                                const char *const *overrides, size_t override_count, void **value, ups_error *error) {
+    *value = NULL;
+    reader r = {.schema = schema,
+                .document = name,
+                .arena = ups_arena_create(0),
+                .values = ups_arena_create(0),
+                .error = error};
+    ups_status status = r.arena && r.values ? load(&r, name, overrides, override_count, text, length, value)
+                                            : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
+    if (status != UPS_OK) ups_arena_destroy(r.values);
+    ups_arena_destroy(r.arena);
+    return status;
+}
+
 ups_status ups_config_load(const char *path, const ups_config_schema *schema, const char *const *overrides,
                            size_t override_count, void **value, ups_error *error) {
     *value = NULL;
     char *text = NULL;
     size_t length = 0;
     UPS_TRY(ups_read_file(path, size_limit, &text, &length, error));
-    reader r = {.schema = schema,
-                .document = path,
-                .arena = ups_arena_create(0),
-                .values = ups_arena_create(0),
-                .error = error};
-    ups_status status = r.arena && r.values ? load(&r, path, overrides, override_count, text, length, value)
-                                            : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
-    if (status != UPS_OK) ups_arena_destroy(r.values);
-    ups_arena_destroy(r.arena);
+    ups_status status = ups_config_load_text(path, text, length, schema, overrides, override_count, value, error);
     free(text);
     return status;
 }

@@ -21,6 +21,9 @@
  * points to. Errors: UPS_ERR_CONFIG, UPS_ERR_IO. */
 ups_status ups_config_load(const char *path, const ups_config_schema *schema, const char *const *overrides,
                            size_t override_count, void **value, ups_error *error);
+/* The same of text that is in memory; `name` stands for the file in messages. */
+ups_status ups_config_load_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
+                                const char *const *overrides, size_t override_count, void **value, ups_error *error);
 void ups_config_free(void *value); /* NULL is fine */
 
 /* The configuration as it will run (default values and overrides in place), as YAML text that loads to the same values;

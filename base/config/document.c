@@ -352,6 +352,7 @@ static bool only_scalars(const ups_yaml *list) {
 
 static bool emit_node(yaml_emitter_t *emitter, const ups_yaml *node) {
     yaml_event_t event;
+    if (ups_yaml_is_null(node)) return emit_scalar(emitter, "null", false); /* an empty text would come back as one */
     if (node->kind == UPS_YAML_SCALAR) return emit_scalar(emitter, node->text, node->quoted);
     if (node->kind == UPS_YAML_LIST) {
         yaml_sequence_style_t style = only_scalars(node) ? YAML_FLOW_SEQUENCE_STYLE : YAML_BLOCK_SEQUENCE_STYLE;
@@ -361,7 +362,8 @@ static bool emit_node(yaml_emitter_t *emitter, const ups_yaml *node) {
     }
     if (!yaml_emitter_emit(emitter, &event)) return false;
     for (const ups_yaml *child = node->first; child; child = child->next) {
-        if (node->kind == UPS_YAML_MAPPING && !emit_scalar(emitter, child->key, false)) return false;
+        if (node->kind == UPS_YAML_MAPPING && !emit_scalar(emitter, child->key, strcmp(child->key, "<<") == 0))
+            return false;
         if (!emit_node(emitter, child)) return false;
     }
     int made = node->kind == UPS_YAML_LIST ? yaml_sequence_end_event_initialize(&event)

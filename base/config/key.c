@@ -85,6 +85,8 @@ const char *ups_config_expected(ups_arena *arena, const ups_config_key *key, boo
         return choices_text(arena, key->choices);
     case UPS_CONFIG_TEXT:
         return "text";
+    case UPS_CONFIG_YAML:
+        return key->word ? key->word : "YAML";
     default:
         return number_text(arena, key);
     }

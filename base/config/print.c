@@ -59,10 +59,18 @@ const char *ups_config_scalar_text(ups_arena *arena, const ups_config_key *key, 
     }
 }
 
+/* YAML that was loaded is YAML. */
+static ups_yaml *parse_back(ups_arena *arena, const char *text) {
+    ups_yaml *node = NULL;
+    ups_yaml_parse(arena, "", false, text, strlen(text), &node, NULL);
+    return node ? node : ups_yaml_scalar(arena, "", false);
+}
+
 static ups_yaml *print_keys(ups_arena *arena, const ups_config_key *keys, const char *base);
 
 static ups_yaml *print_item(ups_arena *arena, const ups_config_key *key, const char *place) {
     if (key->type == UPS_CONFIG_SECTION) return print_keys(arena, key->keys, place);
+    if (key->type == UPS_CONFIG_YAML) return parse_back(arena, *(char *const *)place);
     const char *text = ups_config_scalar_text(arena, key, place);
     return ups_yaml_scalar(arena, text, key->type == UPS_CONFIG_TEXT && needs_quotes(text));
 }

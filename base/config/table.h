@@ -2,9 +2,12 @@
 #ifndef UPS_BASE_CONFIG_TABLE_H
 #define UPS_BASE_CONFIG_TABLE_H
 
+#include "base/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct ups_yaml;
 
 typedef enum ups_config_type {
     UPS_CONFIG_SECTION, /* a mapping with keys of its own */
@@ -16,6 +19,7 @@ typedef enum ups_config_type {
     UPS_CONFIG_DOUBLE,
     UPS_CONFIG_CHOICE,  /* an enumeration that counts from 0 */
     UPS_CONFIG_TEXT,    /* char * */
+    UPS_CONFIG_YAML,    /* char *: any YAML, as text; what may stand there is said by whoever reads it (`check`) */
     UPS_CONFIG_REMOVED, /* a key of earlier versions: refused with its help, which says what to do instead, but for the
                            value default_value (or NULL), which is what happens anyway and stands in older runs */
 } ups_config_type;
@@ -23,9 +27,10 @@ typedef enum ups_config_type {
 #define UPS_CONFIG_UNBOUNDED 9e15 /* as a bound of a range: none; where doubles stop telling whole numbers apart */
 
 typedef struct ups_config_key {
-    const char *name;          /* NULL ends a table */
-    ups_config_type type;      /* of a list: of its items */
-    size_t offset;             /* in the whole struct; for keys of a list's items, in the item. Of a section: 0 */
+    const char *name;     /* NULL ends a table */
+    ups_config_type type; /* of a list: of its items */
+    size_t offset; /* in the whole struct; for keys of a list's items, in the item. Of a section: 0, or where the struct
+                      begins that its own keys count from */
     const char *default_value; /* YAML text ("0.001", "[]", "auto"), or NULL */
     struct {
         double minimum, maximum;
@@ -33,11 +38,15 @@ typedef struct ups_config_key {
     const char *help;                  /* one line; may be NULL */
     const struct ups_config_key *keys; /* of a section */
     const char *const *choices;        /* of an enumeration: names by value, then NULL */
-    const char *word;                  /* "auto": a number's key takes it too; 0 in the struct */
+    const char
+        *word; /* "auto": a number's key takes it too; 0 in the struct. Of YAML: what may stand there, in words */
     const char *(*objection)(const char *text); /* what is wrong with a text ("is empty; name a directory"), or NULL */
     bool path;    /* a text: a file or folder, relative to the folder of the document that says it (one of --set: to the
                      working directory); absolute once it is loaded */
     bool neutral; /* no result depends on it: threads, memory, what is logged, where files lie */
+    /* Of YAML: whether this may stand there. UPS_ERR_CONFIG with a sentence that begins with `place`, "x.yaml:3: a.b",
+     * or with the `where` of a node below. */
+    ups_status (*check)(const struct ups_yaml *node, const char *place, ups_error *error);
     struct {
         size_t count_offset, item_size;        /* of the `unsigned` number of items, beside a pointer to them */
         unsigned minimum_items, maximum_items; /* 0: any number */

@@ -130,7 +130,7 @@ ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *name, ups_hdf5_a
  */
 
 /* Texts of variable length, and of fixed; false when they cannot be read. */
-static bool read_variable_texts(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_variable_texts(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_attribute *out) {
     char **found = calloc((size_t)out->count, sizeof *found);
     bool fine = found && ups_hdf5_read_texts(file, attribute, out->count, LONGEST_TEXT, found);
     const char **texts = UPS_ARENA_ARRAY(arena, const char *, out->count);
@@ -143,7 +143,7 @@ static bool read_variable_texts(ups_hdf5_file *file, hid_t attribute, ups_arena 
     return fine;
 }
 
-static bool read_fixed_texts(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_fixed_texts(hid_t attribute, hid_t type, ups_arena *arena, ups_attribute *out) {
     size_t bytes;
     hid_t memory_type = text_type(type, &bytes);
     char *buffer = bytes < LONGEST_TEXT / (size_t)out->count ? calloc((size_t)out->count, bytes) : NULL;
@@ -157,7 +157,7 @@ static bool read_fixed_texts(hid_t attribute, hid_t type, ups_arena *arena, ups_
 }
 
 /* Numbers, and truth values as h5py writes them: an enumeration of one byte, FALSE = 0 and TRUE = 1. */
-static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_attribute *out) {
     double *numbers = UPS_ARENA_ARRAY(arena, double, out->count);
     bool fine;
     if (H5Tget_class(type) == H5T_ENUM) {
@@ -171,7 +171,7 @@ static bool read_numbers(hid_t attribute, hid_t type, ups_arena *arena, ups_hdf5
     return fine;
 }
 
-static bool read_attribute(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_hdf5_attribute *out) {
+static bool read_attribute(ups_hdf5_file *file, hid_t attribute, ups_arena *arena, ups_attribute *out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     bool fine = type >= 0 && space >= 0;
     hssize_t count = fine ? H5Sget_simple_extent_npoints(space) : -1;
@@ -194,8 +194,8 @@ static bool read_attribute(ups_hdf5_file *file, hid_t attribute, ups_arena *aren
 }
 
 ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object_name, const char *name, ups_arena *arena,
-                                   ups_hdf5_attribute *out, ups_error *error) {
-    *out = (ups_hdf5_attribute){0};
+                                   ups_attribute *out, ups_error *error) {
+    *out = (ups_attribute){0};
     char reason[600] = "its type is neither text nor number";
     ups_hdf5_enter();
     hid_t object = ups_hdf5_open_for_attributes(file, object_name);

@@ -214,7 +214,7 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group_name, ups_arena 
  */
 
 ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
-                                 ups_hdf5_numbers *numbers, ups_error *error) {
+                                 ups_numbers *numbers, ups_error *error) {
     if (ups_hdf5_kind_of(file, name) != UPS_HDF5_DATASET)
         return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing", file->path, name);
     ups_stored_array array;
@@ -241,7 +241,7 @@ ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t 
 
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
                               int64_t *count, ups_error *error) {
-    ups_hdf5_numbers numbers;
+    ups_numbers numbers;
     UPS_TRY(ups_hdf5_read_numbers(file, name, limit, arena, &numbers, error));
     if (numbers.rank != 1)
         return ups_fail(error, UPS_ERR_FORMAT,

@@ -108,6 +108,23 @@ static bool map_integer(mapping *map) {
     return true;
 }
 
+/* IEEE half precision, which has no name in HDF5 1.10. */
+static bool map_half(mapping *map) {
+    size_t sign, exponent, exponent_bits, mantissa, mantissa_bits;
+    H5T_order_t order = H5Tget_order(map->type);
+    if (H5Tget_class(map->type) != H5T_FLOAT || H5Tget_size(map->type) != 2 || H5Tget_precision(map->type) != 16)
+        return false;
+    if (order != H5T_ORDER_LE && order != H5T_ORDER_BE) return false;
+    if (H5Tget_fields(map->type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) < 0) return false;
+    if (sign != 15 || exponent != 10 || exponent_bits != 5 || mantissa != 0 || mantissa_bits != 10) return false;
+    if (H5Tget_ebias(map->type) != 15 || H5Tget_norm(map->type) != H5T_NORM_IMPLIED) return false;
+    ups_packing *packing = UPS_ARENA_NEW(map->arena, ups_packing);
+    packing->number = UPS_NUMBER_F16;
+    map->array->packing = packing;
+    map->array->swapped = order != H5Tget_order(H5T_NATIVE_FLOAT);
+    return true;
+}
+
 /* Which float type decode writes, and whether we can make it from the file's bytes ourselves. */
 static ups_status map_type(mapping *map, bool *direct) {
     ups_stored_array *array = map->array;
@@ -128,6 +145,7 @@ static ups_status map_type(mapping *map, bool *direct) {
     switch (size <= LARGEST_NUMBER ? H5Tget_class(map->type) : H5T_NO_CLASS) {
     case H5T_FLOAT:
         array->dtype = size <= 4 ? UPS_F32 : UPS_F64;
+        *direct = map_half(map);
         return UPS_OK;
     case H5T_INTEGER:
         array->dtype = size <= 2 ? UPS_F32 : UPS_F64; /* float32 holds 24 bits exactly */

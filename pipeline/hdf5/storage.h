@@ -8,6 +8,7 @@
 #define UPS_PIPELINE_HDF5_STORAGE_H
 
 #include "base/arena.h"
+#include "pipeline/storage/numbers.h"
 #include "pipeline/storage/stored_array.h"
 
 typedef struct ups_hdf5_file ups_hdf5_file;
@@ -49,17 +50,9 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group, ups_arena *aren
 ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_index, ups_arena *arena,
                         ups_stored_array *array, ups_error *error);
 
-/* A small numeric dataset, read. A scalar has rank 1 and one entry. */
-typedef struct ups_hdf5_numbers {
-    int rank;
-    int64_t shape[UPS_ARRAY_MAX_RANK];
-    int64_t count;  /* of all entries */
-    double *values; /* (shape), in the arena */
-} ups_hdf5_numbers;
-
 /* Reads a numeric dataset of at most `limit` entries as doubles, into `arena`. */
 ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
-                                 ups_hdf5_numbers *numbers, ups_error *error);
+                                 ups_numbers *numbers, ups_error *error);
 
 /* Reads a numeric rank-1 dataset of at most `limit` entries as doubles, into `arena`. */
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
@@ -71,15 +64,8 @@ typedef void (*ups_hdf5_attribute_visitor)(void *context, const char *name, doub
 ups_status ups_hdf5_attributes(ups_hdf5_file *file, const char *object, ups_hdf5_attribute_visitor visit, void *context,
                                ups_error *error);
 
-/* One attribute: a list, or a single entry, of texts or of numbers (truth values are 0 and 1). */
-typedef struct ups_hdf5_attribute {
-    bool present; /* false: the object has none of that name */
-    int64_t count;
-    const char *const *texts; /* (count), in the arena; NULL where it holds numbers, or nothing */
-    const double *numbers;    /* likewise */
-} ups_hdf5_attribute;
-
+/* One attribute, into `arena`. */
 ups_status ups_hdf5_read_attribute(ups_hdf5_file *file, const char *object, const char *name, ups_arena *arena,
-                                   ups_hdf5_attribute *attribute, ups_error *error);
+                                   ups_attribute *attribute, ups_error *error);
 
 #endif

@@ -119,6 +119,14 @@ ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, cons
     return ups_layout_read_coordinate(builder, name, length, 0, values, error);
 }
 
+const char *ups_layout_name_of_file(const ups_layout_builder *builder) {
+    char *path = ups_arena_strdup(builder->arena, builder->path);
+    for (size_t length = strlen(path); length > 1 && path[length - 1] == '/';) path[--length] = '\0';
+    char *slash = strrchr(path, '/'), *name = slash && slash[1] ? slash + 1 : path, *dot = strrchr(name, '.');
+    if (dot && dot > name) *dot = '\0';
+    return name;
+}
+
 const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape) {
     const char *text = "(";
     for (int axis = 0; axis < rank; axis++)

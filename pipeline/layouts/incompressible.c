@@ -83,7 +83,7 @@ static ups_status map_fields(ups_layout_builder *builder, flow *found, ups_error
 /* `t` (sample, t), or one list for all; *samples says how many lists there are. */
 static ups_status read_times(ups_layout_builder *builder, int64_t samples, int64_t times, const double **values,
                              bool *by_sample, ups_error *error) {
-    ups_hdf5_numbers t;
+    ups_numbers t;
     UPS_TRY(ups_hdf5_read_numbers(builder->file, "t", UPS_LAYOUT_LONGEST_AXIS, builder->arena, &t, error));
     *values = t.values;
     *by_sample = t.rank == 2;

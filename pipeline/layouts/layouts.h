@@ -15,7 +15,8 @@
  *                   becomes (t, channel, x[, y[, z]]), a channel for each component; fields that do not vary in time or
  *                   along an axis are repeated; scalars that do not vary in time become parameters
  *   netcdf          NetCDF-3, CDF-5 or NetCDF-4: variables over ([sample,] time, 1 to 3 grid axes), dimensions told
- * apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
+ *                   apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
+ *   mapped          any HDF5, NetCDF, NPY, NPZ or Zarr, by a mapping that a user gives; becomes (t, channel, …)
  *
  * Of a tensor and of a seed group, the text attribute `bc` says what happens at the boundary, where there is one:
  * rollouts have it, since their layout does not tell.
@@ -34,6 +35,9 @@ typedef struct ups_layout_options {
     bool through_library;
     /* Files below it may keep data in other files below it; NULL, and for other files: below their own directory. */
     const char *root;
+    /* What arrays and axes are, for files of a user's own (mapping.h): every format, and nothing is recognised. It is
+     * borrowed while files are opened. NULL: what they are is recognised. */
+    const struct ups_mapping *mapping;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */
@@ -48,6 +52,11 @@ ups_status ups_layout_open_many(const char *const *paths, int64_t count, const u
 
 /* For people who look into files, on a source that one of the above opened: how the layout was recognised, … */
 const char *ups_layout_reason(const ups_source *source);
+
+/* … the files that were named, and what patterns among them stood for, where `source->files` has all that are read: the
+ * chunks of a Zarr store, too. */
+int64_t ups_layout_inputs(const ups_source *source);
+const char *ups_layout_input(const ups_source *source, int64_t index);
 
 /* … and which stored arrays sample `index` is put together from; returns how many, at most UPS_LAYOUT_MAX_ARRAYS. */
 #define UPS_LAYOUT_MAX_ARRAYS 64

@@ -8,6 +8,7 @@
  * Scalars and numeric global attributes become parameters, and so do variables over the sample dimension alone. What is
  * left out is said. Times are seconds, whatever unit of time the file has; dimensions of length 1 before the grid are
  * passed over. */
+#include "pipeline/layouts/names.h"
 #include "pipeline/layouts/source.h"
 #include "pipeline/netcdf/cf.h"
 #include "pipeline/netcdf/hdf5.h"
@@ -72,14 +73,6 @@ static const char *text_of(const ups_netcdf_variable *variable, const char *name
 }
 
 static dimension_role role_of(const ups_netcdf_header *header, int64_t dimension, bool *certain) {
-    static const char *const time_names[] = {"time",     "t",         "times",     "nt",    "ntime",  "time_counter",
-                                             "timestep", "time_step", "timesteps", "frame", "frames", NULL};
-    static const char *const sample_names[] = {
-        "sample",       "samples",     "nsample",      "nsamples",   "n_samples",
-        "ensemble",     "ens",         "member",       "members",    "realization",
-        "realizations", "realisation", "realisations", "trajectory", "trajectories",
-        "simulation",   "simulations", "run",          "runs",       "batch",
-        "case",         "cases",       "seed",         "seeds",      NULL};
     const char *name = header->dimensions[dimension].name;
     const ups_netcdf_variable *coordinate = coordinate_of(header, dimension);
     const char *axis = text_of(coordinate, "axis"), *standard = text_of(coordinate, "standard_name");
@@ -89,8 +82,8 @@ static dimension_role role_of(const ups_netcdf_header *header, int64_t dimension
     if (strcmp(standard, "realization") == 0) return ROLE_SAMPLE;
     if (*axis && strchr("XYZxyz", *axis) && !axis[1]) return ROLE_SPACE;
     if (strstr(units, " since ") && ups_netcdf_seconds(units) > 0) return ROLE_TIME;
-    if (is_one_of(name, time_names)) return ROLE_TIME;
-    if (is_one_of(name, sample_names)) return ROLE_SAMPLE;
+    if (ups_name_is_time(name)) return ROLE_TIME;
+    if (ups_name_is_sample(name)) return ROLE_SAMPLE;
     if (ups_netcdf_seconds(units) > 0) return ROLE_TIME;
     *certain = *standard;
     return ROLE_SPACE;
@@ -368,20 +361,11 @@ static ups_status read_parameters(contents *in, ups_pde_parameters *parameters, 
     return UPS_OK;
 }
 
-/* "run7" of "/data/run7.nc" */
-static const char *name_of_file(const ups_layout_builder *builder) {
-    const char *slash = strrchr(builder->path, '/');
-    char *name = ups_arena_strdup(builder->arena, slash ? slash + 1 : builder->path);
-    char *dot = strrchr(name, '.');
-    if (dot && dot > name) *dot = 0;
-    return name;
-}
-
 /* One member for all samples, or one each where their parameters differ. */
 static ups_status add_members(contents *in, const ups_sample *sample, const ups_layout_part *parts, ups_error *error) {
     ups_layout_builder *builder = in->builder;
     int64_t samples = in->shape.sample >= 0 ? length_of(in, in->shape.sample) : 1;
-    const char *name = name_of_file(builder);
+    const char *name = ups_layout_name_of_file(builder);
     double **values = UPS_ARENA_ARRAY(builder->arena, double *, in->per_sample_count + 1);
     int64_t kept = 0;
     for (int64_t p = 0; p < in->per_sample_count; p++) {

@@ -10,6 +10,9 @@
 static const ups_layout *const layouts[] = {&ups_layout_tensor,       &ups_layout_darcy,          &ups_layout_seedgroup,
                                             &ups_layout_compressible, &ups_layout_incompressible, &ups_layout_well,
                                             &ups_layout_netcdf};
+/* What to do with a file that is none of them. */
+#define SUGGEST "For data of your own, `ups data inspect --suggest %s` prints the `layout` to paste into the task"
+
 enum { LAYOUT_COUNT = sizeof layouts / sizeof *layouts };
 
 /* ---- recognising --------------------------------------------------------------------------------------------------
@@ -64,15 +67,16 @@ static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
     }
     const char *found = list_names(builder->arena, count, names);
     if (nearest)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s holds no layout that UPS reads: at its root is %s. Nearest is %s",
-                        builder->path, found, nearest);
-    return ups_fail(
-        error, UPS_ERR_FORMAT,
-        "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
-        "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
-        "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
-        "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a time dimension",
-        builder->path, found);
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s holds no layout that UPS reads: at its root is %s. Nearest is %s. " SUGGEST, builder->path,
+                        found, nearest, builder->path);
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
+                    "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
+                    "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
+                    "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a "
+                    "time dimension. " SUGGEST,
+                    builder->path, found, builder->path);
 }
 
 static ups_status recognise(ups_layout_builder *builder, const ups_layout **layout, ups_error *error) {
@@ -110,10 +114,14 @@ static void close_hdf5(void *handle) {
     ups_hdf5_close(handle);
 }
 
+static void close_arrays(void *handle) {
+    ups_arrays_close(handle);
+}
+
 /* Takes what the open file holds into the builder. */
 static ups_status look_into(ups_layout_builder *builder, const ups_layout **layout, const char *first_path,
                             ups_error *error) {
-    const ups_layout *found = &ups_layout_netcdf;
+    const ups_layout *found = builder->mapping ? &ups_layout_mapped : &ups_layout_netcdf;
     if (builder->file) UPS_TRY(recognise(builder, &found, error));
     if (*layout && *layout != found)
         return ups_fail(error, UPS_ERR_FORMAT, "%s is %s, but %s is %s; files of one task must have one layout",
@@ -122,25 +130,51 @@ static ups_status look_into(ups_layout_builder *builder, const ups_layout **layo
     return found->describe(builder, error);
 }
 
+/* By a mapping: whatever holds arrays. */
+static ups_status look_by_mapping(ups_layout_builder *builder, const char *root, ups_layout_file *file,
+                                  const ups_layout **layout, const char *first_path, ups_error *error) {
+    UPS_TRY(ups_arrays_open(builder->path, root, builder->through_library, &builder->files, &builder->arrays, error));
+    *file = (ups_layout_file){builder->path, builder->arrays, close_arrays};
+    builder->file_index = ups_arrays_file(builder->arrays);
+    ups_status status = look_into(builder, layout, first_path, error);
+    UPS_TRY(ups_arrays_check(builder->arrays, error)); /* whatever else seems to be wrong with it */
+    ups_arrays_settle(builder->arrays);
+    return status;
+}
+
+/* By what it holds: HDF5 and NetCDF. */
+static ups_status look_for_layout(ups_layout_builder *builder, const char *root, ups_layout_file *file,
+                                  const ups_layout **layout, const char *first_path, ups_error *error) {
+    const char *format;
+    ups_hdf5_file *opened = NULL;
+    if (ups_arrays_are_foreign(builder->path, &format))
+        return ups_fail(error, UPS_ERR_FORMAT, "%s is %s, which does not say what its axes are. " SUGGEST,
+                        builder->path, format, builder->path);
+    UPS_TRY(ups_file_list_add(&builder->files, builder->path, &builder->file_index, error));
+    if (!ups_netcdf_is_classic(builder->path)) {
+        UPS_TRY(ups_hdf5_open(builder->path, root, builder->through_library, &opened, error));
+        *file = (ups_layout_file){builder->path, opened, close_hdf5};
+    }
+    builder->file = opened;
+    ups_status status = look_into(builder, layout, first_path, error);
+    if (opened) UPS_TRY(ups_hdf5_check_reads(opened, error)); /* whatever else seems to be wrong with it */
+    if (opened && status == UPS_OK) ups_hdf5_settle(opened);
+    return status;
+}
+
 /* Opens one more file into the builder. */
 static ups_status add_file(ups_layout_builder *builder, const char *path, const ups_layout_options *options,
                            ups_layout_file *file, const ups_layout **layout, const char *first_path, ups_error *error) {
-    ups_hdf5_file *opened = NULL;
+    const char *root = options ? options->root : NULL;
     builder->path = path;
     builder->through_library = options && options->through_library;
+    builder->mapping = options ? options->mapping : NULL;
     *file = (ups_layout_file){.path = path};
-    if (!ups_netcdf_is_classic(path)) {
-        UPS_TRY(ups_hdf5_open(path, options ? options->root : NULL, builder->through_library, &opened, error));
-        *file = (ups_layout_file){path, opened, close_hdf5};
-    }
-    builder->file = opened;
     int64_t first = builder->member_count;
-    ups_status status = look_into(builder, layout, first_path, error);
-    if (opened) UPS_TRY(ups_hdf5_check_reads(opened, error)); /* whatever else seems to be wrong with it */
-    UPS_TRY(status);
+    UPS_TRY(builder->mapping ? look_by_mapping(builder, root, file, layout, first_path, error)
+                             : look_for_layout(builder, root, file, layout, first_path, error));
     for (int64_t m = first; m < builder->member_count; m++)
         ups_pde_parameters_from_path(&builder->members[m].found, path);
-    if (opened) ups_hdf5_settle(opened);
     return first > 0 ? check_geometry(builder, first, first_path, error) : UPS_OK;
 }
 
@@ -201,6 +235,7 @@ ups_status ups_layout_open_many(const char *const *given, int64_t given_count, c
     if (given_count < 1) return ups_fail(error, UPS_ERR_ARGUMENT, "a source needs at least one file");
     ups_layout_builder builder = {.arena = ups_arena_create(0)};
     if (!builder.arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a source");
+    builder.files.arena = builder.arena;
     path_list list = {0};
     ups_layout_file *files = NULL;
     int64_t opened = 0;
@@ -209,7 +244,6 @@ ups_status ups_layout_open_many(const char *const *given, int64_t given_count, c
     if (status == UPS_OK) status = check_distinct(builder.arena, &list, error);
     if (status == UPS_OK) files = UPS_ARENA_ARRAY(builder.arena, ups_layout_file, list.count);
     for (; opened < list.count && status == UPS_OK; opened++) {
-        builder.file_index = (uint32_t)opened;
         status = add_file(&builder, list.paths[opened], options, &files[opened], &layout, list.paths[0], error);
     }
     if (status == UPS_OK) status = ups_layout_source_create(&builder, layout, files, list.count, source, error);

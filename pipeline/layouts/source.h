@@ -2,28 +2,34 @@
  * in common: all rows of one `tensor`, or one seed's group. A sample's frames are put together from parts, each a slice
  * of a stored array.
  *
- * A layout's own file (tensor.c, …) recognises it and describes its members; describe, extents and decode are in
- * source.c, what descriptions are made with in builder.c. */
+ * A layout's own file (tensor.c, …) recognises it and describes its members with what is in builder.c; create.c makes a
+ * source of them, whose describe, extents and decode are in reading.c. */
 #ifndef UPS_PIPELINE_LAYOUTS_SOURCE_H
 #define UPS_PIPELINE_LAYOUTS_SOURCE_H
 
+#include "pipeline/arrays/arrays.h"
 #include "pipeline/hdf5/storage.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
 #include "pipeline/pde_parameters.h"
 
 enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MAX_SAMPLES = 10000000 };
 
 /* One array's share in a sample. The array's axes are, in this order: the sample number, where it has one; time, where
  * it has one; axes of one entry; the grid's axes, but for those it does not vary along; and its components, which are
- * channels. It is taken whole along all but the first two. */
+ * channels. It is taken whole along all but the first two. An array that is stored in another order says in `order`
+ * which stored axis each of these is. */
 typedef struct ups_layout_part {
     const ups_stored_array *array;
     bool by_sample, by_time;
-    bool repeated[UPS_MAX_GRID_DIMS]; /* grid axes that it does not have: its values are repeated along them */
-    int unit_axes;                    /* axes of one entry, which say nothing */
-    int component_axes;               /* 0: it is one channel */
-    int64_t first_frame;              /* without a time axis: it fills the sample's frames from here to the last */
-    int64_t first_channel;            /* which of the sample's channels its first component is */
+    bool repeated[UPS_MAX_GRID_DIMS];    /* grid axes that it does not have: its values are repeated along them */
+    int unit_axes;                       /* axes of one entry, which say nothing */
+    int component_axes;                  /* 0: it is one channel */
+    int64_t first_component, components; /* of the only such axis, where not all are taken; 0 components: all */
+    bool reordered;
+    int order[UPS_ARRAY_MAX_RANK];
+    int64_t first_frame;   /* without a time axis: it fills the sample's frames from here to the last */
+    int64_t first_channel; /* which of the sample's channels its first component is */
 } ups_layout_part;
 
 typedef struct ups_layout_member {
@@ -40,18 +46,21 @@ typedef struct ups_layout_member {
 
 /* An open file of whatever storage; the source closes it. */
 typedef struct ups_layout_file {
-    const char *path;
+    const char *path;            /* as it was named */
     void *handle;                /* ups_hdf5_file, … */
-    void (*close)(void *handle); /* NULL is fine as a handle */
+    void (*close)(void *handle); /* NULL: there is nothing to close */
 } ups_layout_file;
 
 /* A source while it is being made. */
 typedef struct ups_layout_builder {
     ups_arena *arena;
+    ups_file_list files; /* that will be read */
     const char *path;    /* of the file being described */
     ups_hdf5_file *file; /* the same, where it is HDF5 */
+    ups_arrays *arrays;  /* the same, where there is a mapping */
+    const ups_mapping *mapping;
     bool through_library;
-    uint32_t file_index;
+    uint32_t file_index; /* in `files` */
     const char *const *channel_names;
     int64_t channels; /* 0 until the first member */
     ups_layout_member *members;
@@ -73,7 +82,7 @@ typedef struct ups_layout {
 } ups_layout;
 
 extern const ups_layout ups_layout_tensor, ups_layout_darcy, ups_layout_seedgroup, ups_layout_compressible,
-    ups_layout_incompressible, ups_layout_well, ups_layout_netcdf;
+    ups_layout_incompressible, ups_layout_well, ups_layout_netcdf, ups_layout_mapped;
 
 int64_t ups_layout_part_channels(const ups_layout_part *part);
 
@@ -111,10 +120,13 @@ ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *n
 ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, const char *name, int64_t length,
                                                const double **values, ups_error *error);
 
+/* "run7" of "/data/run7.nc", in the arena. */
+const char *ups_layout_name_of_file(const ups_layout_builder *builder);
+
 /* A shape as people write it: "(10, 101, 1024)". */
 const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape);
 
-/* ---- the functions of every layout's source class (source.c) ---- */
+/* ---- the functions of every layout's source class (reading.c, create.c) ---- */
 
 ups_status ups_layout_source_describe(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error);
 ups_status ups_layout_source_extents(const ups_source *source, int64_t index, ups_frames frames, ups_extent *extents,

@@ -34,7 +34,7 @@ typedef struct well {
     int dims;
     const char *const *axis_names; /* (dims) */
     int64_t grid[UPS_MAX_GRID_DIMS];
-    ups_hdf5_numbers time, coordinates[UPS_MAX_GRID_DIMS]; /* rank 2 where they vary by sample */
+    ups_numbers time, coordinates[UPS_MAX_GRID_DIMS]; /* rank 2 where they vary by sample */
     ups_layout_part parts[UPS_LAYOUT_MAX_ARRAYS];
     int part_count;
     const char *channel_names[MAX_CHANNELS];
@@ -49,7 +49,7 @@ typedef struct well {
 /* A truth value; `otherwise` where the attribute is missing. */
 static ups_status read_flag(const well *w, const char *object, const char *name, bool otherwise, bool *flag,
                             ups_error *error) {
-    ups_hdf5_attribute attribute;
+    ups_attribute attribute;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, object, name, w->builder->arena, &attribute, error));
     *flag = attribute.numbers && attribute.count == 1 ? attribute.numbers[0] != 0 : otherwise;
     return UPS_OK;
@@ -60,7 +60,7 @@ static ups_status list_fields(const well *w, const char *group, const char *cons
                               ups_error *error) {
     *count = 0;
     if (ups_hdf5_kind_of(w->builder->file, group) != UPS_HDF5_GROUP) return UPS_OK;
-    ups_hdf5_attribute attribute;
+    ups_attribute attribute;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, group, "field_names", w->builder->arena, &attribute, error));
     if (!attribute.present) return ups_hdf5_list(w->builder->file, group, w->builder->arena, names, count, error);
     *names = attribute.texts;
@@ -69,7 +69,7 @@ static ups_status list_fields(const well *w, const char *group, const char *cons
 }
 
 static ups_status read_trajectory_count(well *w, ups_error *error) {
-    ups_hdf5_attribute attribute;
+    ups_attribute attribute;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, "", "n_trajectories", w->builder->arena, &attribute, error));
     double count = attribute.numbers && attribute.count == 1 ? attribute.numbers[0] : 0;
     if (!(count >= 1 && count <= UPS_LAYOUT_MAX_SAMPLES && count == floor(count)))
@@ -85,7 +85,7 @@ static ups_status read_trajectory_count(well *w, ups_error *error) {
  */
 
 /* Reads `dimensions/NAME`, (n) or (sample, n). */
-static ups_status read_dimension(const well *w, const char *name, ups_hdf5_numbers *numbers, ups_error *error) {
+static ups_status read_dimension(const well *w, const char *name, ups_numbers *numbers, ups_error *error) {
     const char *path = ups_arena_printf(w->builder->arena, "dimensions/%s", name);
     UPS_TRY(ups_hdf5_read_numbers(w->builder->file, path, UPS_LAYOUT_LONGEST_AXIS, w->builder->arena, numbers, error));
     bool fits = numbers->rank == 1 || (numbers->rank == 2 && numbers->shape[0] == w->trajectories);
@@ -97,7 +97,7 @@ static ups_status read_dimension(const well *w, const char *name, ups_hdf5_numbe
 }
 
 static ups_status read_dimensions(well *w, ups_error *error) {
-    ups_hdf5_attribute names;
+    ups_attribute names;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, "dimensions", "spatial_dims", w->builder->arena, &names, error));
     if (!names.texts || names.count > UPS_MAX_GRID_DIMS)
         return ups_fail(error, UPS_ERR_FORMAT,
@@ -116,7 +116,7 @@ static ups_status read_dimensions(well *w, ups_error *error) {
 }
 
 /* Row `sample` of numbers that may vary by sample. */
-static const double *row_of(const ups_hdf5_numbers *numbers, int64_t sample) {
+static const double *row_of(const ups_numbers *numbers, int64_t sample) {
     return numbers->values + (numbers->rank == 2 ? sample * numbers->shape[1] : 0);
 }
 
@@ -126,7 +126,7 @@ static const double *row_of(const ups_hdf5_numbers *numbers, int64_t sample) {
 /* Which axes a field has, by its attributes; `expected` becomes the shape that they say. */
 static ups_status read_axes(const well *w, const char *path, int order, ups_layout_part *part, int64_t *expected,
                             int *rank, ups_error *error) {
-    ups_hdf5_attribute varying;
+    ups_attribute varying;
     *rank = 0;
     UPS_TRY(read_flag(w, path, "sample_varying", true, &part->by_sample, error));
     UPS_TRY(read_flag(w, path, "time_varying", true, &part->by_time, error));
@@ -218,7 +218,7 @@ static ups_status add_scalar(const well *w, const char *name, ups_pde_parameters
         leave_out(w, name, "changes in time");
         return UPS_OK;
     }
-    ups_hdf5_numbers numbers;
+    ups_numbers numbers;
     ups_error reason = {0};
     if (ups_hdf5_read_numbers(w->builder->file, path, UPS_LAYOUT_MAX_SAMPLES, w->builder->arena, &numbers, &reason) !=
         UPS_OK) {
@@ -238,7 +238,7 @@ static ups_status add_scalar(const well *w, const char *name, ups_pde_parameters
 /* `shared` are parameters of all trajectories, by_sample (trajectories) what each has beyond them. */
 static ups_status read_parameters(const well *w, ups_pde_parameters *shared, ups_pde_parameters *by_sample,
                                   ups_error *error) {
-    ups_hdf5_attribute names, value;
+    ups_attribute names, value;
     UPS_TRY(ups_hdf5_read_attribute(w->builder->file, "", "simulation_parameters", w->builder->arena, &names, error));
     const char *const *scalars;
     int64_t count;
@@ -268,7 +268,7 @@ static ups_status read_condition(const well *w, const char *name, const char *ty
                                  ups_error *error) {
     ups_layout_builder *builder = w->builder;
     const char *path = ups_arena_printf(builder->arena, "boundary_conditions/%s", name);
-    ups_hdf5_attribute type, axes;
+    ups_attribute type, axes;
     if (ups_hdf5_kind_of(builder->file, path) != UPS_HDF5_GROUP) return UPS_OK;
     UPS_TRY(ups_hdf5_read_attribute(builder->file, path, "bc_type", builder->arena, &type, error));
     UPS_TRY(ups_hdf5_read_attribute(builder->file, path, "associated_dims", builder->arena, &axes, error));

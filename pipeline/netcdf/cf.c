@@ -69,46 +69,6 @@ static long double wide_value(const ups_netcdf_attribute *attribute, int64_t ind
     return (long double)ups_netcdf_number(attribute, index);
 }
 
-/* Writes `value` as an element of an integer type of `bits`; false when that type does not hold it. */
-static bool to_integer(long double value, int bits, bool has_sign, uint8_t element[8]) {
-    long double end = (long double)(UINT64_C(1) << (bits - 1));    /* 2^(bits−1), exact */
-    if (!has_sign && value < 0 && value >= -end) value += 2 * end; /* _Unsigned: attributes are signed all the same */
-    long double least = has_sign ? -end : 0, beyond = has_sign ? end : 2 * end;
-    if (!(value >= least && value < beyond)) return false;
-    uint64_t pattern = value < 0 ? (uint64_t)(int64_t)value : (uint64_t)value;
-    if ((value < 0 ? (long double)(int64_t)pattern : (long double)pattern) != value) return false;
-    uint8_t narrow8 = (uint8_t)pattern;
-    uint16_t narrow16 = (uint16_t)pattern;
-    uint32_t narrow32 = (uint32_t)pattern;
-    const void *from = bits == 8 ? (const void *)&narrow8 : bits == 16 ? (const void *)&narrow16 : &narrow32;
-    memcpy(element, bits == 64 ? (const void *)&pattern : from, (size_t)bits / 8);
-    return true;
-}
-
-static bool to_element(long double value, ups_number number, uint8_t element[8]) {
-    float narrow = (float)value;
-    double wide = (double)value;
-    switch (number) {
-    case UPS_NUMBER_F32:
-        memcpy(element, &narrow, sizeof narrow);
-        return true;
-    case UPS_NUMBER_F64:
-        memcpy(element, &wide, sizeof wide);
-        return true;
-    case UPS_NUMBER_I8:
-    case UPS_NUMBER_I16:
-    case UPS_NUMBER_I32:
-    case UPS_NUMBER_I64:
-        return to_integer(value, 8 * (int)ups_number_size(number), true, element);
-    case UPS_NUMBER_U8:
-    case UPS_NUMBER_U16:
-    case UPS_NUMBER_U32:
-    case UPS_NUMBER_U64:
-        return to_integer(value, 8 * (int)ups_number_size(number), false, element);
-    }
-    return false;
-}
-
 /* What NetCDF writes where nothing was written (netcdf.h, NC_FILL_…). */
 static long double default_fill(ups_netcdf_type type) {
     switch (type) {
@@ -141,7 +101,7 @@ static long double default_fill(ups_netcdf_type type) {
 void ups_netcdf_fill(const ups_netcdf_variable *variable, ups_number number, uint8_t fill[8]) {
     const ups_netcdf_attribute *attribute = numbers_of(variable, "_FillValue");
     memset(fill, 0, 8);
-    to_element(attribute ? wide_value(attribute, 0) : default_fill(variable->type), number, fill);
+    ups_number_element(attribute ? wide_value(attribute, 0) : default_fill(variable->type), number, fill);
 }
 
 /* ---- packing -------------------------------------------------------------------------------------------------------
@@ -149,7 +109,7 @@ void ups_netcdf_fill(const ups_netcdf_variable *variable, ups_number number, uin
 
 static void add_missing(ups_packing *packing, long double value) {
     if (packing->missing_count == UPS_PACKING_MAX_MISSING || isnan(value)) return;
-    packing->missing_count += to_element(value, packing->number, packing->missing[packing->missing_count]);
+    packing->missing_count += ups_number_element(value, packing->number, packing->missing[packing->missing_count]);
 }
 
 static void find_missing(const ups_netcdf_variable *variable, ups_packing *packing) {
@@ -169,12 +129,13 @@ static void find_range(const ups_netcdf_variable *variable, ups_packing *packing
     const ups_netcdf_attribute *least = numbers_of(variable, "valid_min");
     const ups_netcdf_attribute *greatest = numbers_of(variable, "valid_max");
     if (range && range->count == 2) {
-        packing->has_least = to_element(wide_value(range, 0), packing->number, packing->least);
-        packing->has_greatest = to_element(wide_value(range, 1), packing->number, packing->greatest);
+        packing->has_least = ups_number_element(wide_value(range, 0), packing->number, packing->least);
+        packing->has_greatest = ups_number_element(wide_value(range, 1), packing->number, packing->greatest);
         return;
     }
-    if (least) packing->has_least = to_element(wide_value(least, 0), packing->number, packing->least);
-    if (greatest) packing->has_greatest = to_element(wide_value(greatest, 0), packing->number, packing->greatest);
+    if (least) packing->has_least = ups_number_element(wide_value(least, 0), packing->number, packing->least);
+    if (greatest)
+        packing->has_greatest = ups_number_element(wide_value(greatest, 0), packing->number, packing->greatest);
 }
 
 const ups_packing *ups_netcdf_packing(const ups_netcdf_variable *variable, ups_number number, ups_arena *arena) {

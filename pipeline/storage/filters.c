@@ -1,141 +1,11 @@
 #include "pipeline/storage/filters.h"
 
-#include <libdeflate.h>
-#include <pthread.h>
+#include "base/hash.h"
+#include "pipeline/storage/compressors.h"
 #include <string.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
-
-/* ---- LZF ------------------------------------------------------------------------------------------------------------
- *
- * A stream of tokens. A byte below 32 is a run: that many bytes plus one follow as they are. Any other byte starts a
- * match: its upper three bits are the length − 2 (7: a further byte is added), its lower five bits and the next byte
- * the distance − 1, big end first. Lengths: runs 1…32, matches 3…264; distances 1…8192. (liblzf by Marc Lehmann,
- * lzf_d.c; no format document exists.) */
-
-enum { LZF_RUN_LIMIT = 32, LZF_WIDE = 32 };
-
-static inline void copy8(uint8_t *to, const uint8_t *from) {
-    uint64_t word;
-    memcpy(&word, from, sizeof word);
-    memcpy(to, &word, sizeof word);
-}
-
-static inline void copy16(uint8_t *to, const uint8_t *from) {
-    uint64_t words[2];
-    memcpy(words, from, sizeof words);
-    memcpy(to, words, sizeof words);
-}
-
-/* Copies `count` bytes from `distance` before `to`; regions may overlap, which repeats the pattern. Spoils up to 15
- * bytes beyond. */
-static inline void copy_match(uint8_t *to, size_t distance, size_t count) {
-    /* the smallest multiple of the distance that is at least 8: from there on, eight bytes at a time are the same
-     * pattern */
-    static const uint8_t reach[8] = {0, 8, 8, 9, 8, 10, 12, 14};
-    const uint8_t *from = to - distance;
-    uint8_t *end = to + count;
-    if (distance >= 16) {
-        do {
-            copy16(to, from);
-            to += 16;
-            from += 16;
-        } while (to < end);
-        return;
-    }
-    if (distance < 8) {
-        for (int i = 0; i < 8; i++) to[i] = from[i];
-        to += 8;
-        from = to - reach[distance];
-    }
-    while (to < end) {
-        copy8(to, from);
-        to += 8;
-        from += 8;
-    }
-}
-
-ups_status ups_lzf_decode(const uint8_t *in, size_t in_length, uint8_t *out, size_t capacity, size_t *length,
-                          ups_error *error) {
-    const uint8_t *in_end = in + in_length;
-    uint8_t *to = out, *end = out + capacity;
-    *length = 0;
-    while (in < in_end) {
-        size_t token = *in++;
-        if (token < LZF_RUN_LIMIT) {
-            size_t count = token + 1;
-            if (count > (size_t)(in_end - in)) return ups_fail(error, UPS_ERR_FORMAT, "the LZF stream is cut short");
-            if (count > (size_t)(end - to))
-                return ups_fail(error, UPS_ERR_FORMAT, "the LZF stream holds more than a chunk");
-            if (in_end - in >= LZF_WIDE) {
-                copy16(to, in);
-                if (count > 16) copy16(to + 16, in + 16);
-            } else {
-                memcpy(to, in, count);
-            }
-            to += count;
-            in += count;
-            continue;
-        }
-        size_t count = (token >> 5) + 2;
-        size_t long_match = count == 7 + 2;
-        if ((size_t)(in_end - in) < 1 + long_match)
-            return ups_fail(error, UPS_ERR_FORMAT, "the LZF stream is cut short");
-        if (long_match) count += *in++;
-        size_t distance = ((token & 31) << 8 | *in++) + 1;
-        if (distance > (size_t)(to - out))
-            return ups_fail(error, UPS_ERR_FORMAT, "the LZF stream refers to bytes before its start");
-        if (count > (size_t)(end - to))
-            return ups_fail(error, UPS_ERR_FORMAT, "the LZF stream holds more than a chunk");
-        copy_match(to, distance, count);
-        to += count;
-    }
-    *length = (size_t)(to - out);
-    return UPS_OK;
-}
-
-/* ---- gzip (a zlib stream, as HDF5's deflate filter writes it) -------------------------------------------------------
- */
-
-static pthread_key_t decompressor_key; /* one decompressor a thread: libdeflate's are reusable, and allocated */
-static pthread_once_t decompressor_once = PTHREAD_ONCE_INIT;
-static int decompressor_key_failed;
-
-static void free_decompressor(void *decompressor) {
-    libdeflate_free_decompressor(decompressor);
-}
-
-static void create_decompressor_key(void) {
-    decompressor_key_failed = pthread_key_create(&decompressor_key, free_decompressor);
-}
-
-static struct libdeflate_decompressor *thread_decompressor(void) {
-    pthread_once(&decompressor_once, create_decompressor_key);
-    if (decompressor_key_failed) return NULL;
-    struct libdeflate_decompressor *decompressor = pthread_getspecific(decompressor_key);
-    if (decompressor) return decompressor;
-    decompressor = libdeflate_alloc_decompressor();
-    if (decompressor && pthread_setspecific(decompressor_key, decompressor) != 0) {
-        libdeflate_free_decompressor(decompressor);
-        return NULL;
-    }
-    return decompressor;
-}
-
-static ups_status inflate_chunk(const uint8_t *in, size_t in_length, uint8_t *out, size_t capacity, size_t *length,
-                                ups_error *error) {
-    struct libdeflate_decompressor *decompressor = thread_decompressor();
-    if (!decompressor) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a gzip decompressor");
-    switch (libdeflate_zlib_decompress(decompressor, in, in_length, out, capacity, length)) {
-    case LIBDEFLATE_SUCCESS:
-        return UPS_OK;
-    case LIBDEFLATE_INSUFFICIENT_SPACE:
-        return ups_fail(error, UPS_ERR_FORMAT, "the gzip stream holds more than a chunk");
-    default:
-        return ups_fail(error, UPS_ERR_FORMAT, "the gzip stream is damaged");
-    }
-}
 
 /* ---- byte shuffle ---------------------------------------------------------------------------------------------------
  */
@@ -249,6 +119,16 @@ static ups_status check_fletcher32(const uint8_t *stored, uint64_t *length, ups_
     return UPS_OK;
 }
 
+static ups_status check_crc32c(const uint8_t *stored, uint64_t *length, ups_error *error) {
+    enum { CRC_BYTES = 4 };
+    if (*length < CRC_BYTES) return ups_fail(error, UPS_ERR_FORMAT, "it is too short to hold its CRC32C");
+    *length -= CRC_BYTES;
+    const uint8_t *tail = stored + *length;
+    uint32_t expected = (uint32_t)tail[0] | (uint32_t)tail[1] << 8 | (uint32_t)tail[2] << 16 | (uint32_t)tail[3] << 24;
+    if (expected == ups_crc32c(0, stored, *length)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CHECKSUM, "its CRC32C does not match: bytes changed since written");
+}
+
 void ups_swap_bytes(void *elements, size_t count, size_t element_bytes) {
     if (element_bytes == 4) {
         uint32_t *words = elements;
@@ -266,6 +146,11 @@ static size_t stage_bytes(uint64_t chunk_bytes) {
     return ((size_t)chunk_bytes + UPS_FILTER_SLACK + 63) / 64 * 64;
 }
 
+bool ups_filters_any(const ups_filters *filters) {
+    return filters->shuffle_position >= 0 || filters->compressor_position >= 0 || filters->fletcher32_position >= 0 ||
+           filters->crc32c_position >= 0;
+}
+
 size_t ups_filters_scratch(uint64_t chunk_bytes) {
     return 2 * stage_bytes(chunk_bytes); /* decompressed, then unshuffled */
 }
@@ -278,13 +163,10 @@ ups_status ups_filters_undo(const ups_filters *filters, uint32_t mask, const uin
                             uint64_t chunk_bytes, uint8_t *scratch, const uint8_t **decoded, ups_error *error) {
     const uint8_t *bytes = stored;
     if (applied(filters->fletcher32_position, mask)) UPS_TRY(check_fletcher32(stored, &length, error));
+    if (applied(filters->crc32c_position, mask)) UPS_TRY(check_crc32c(stored, &length, error));
     if (applied(filters->compressor_position, mask)) {
         size_t produced = 0;
-        if (filters->compressor == UPS_COMPRESSOR_LZF) {
-            UPS_TRY(ups_lzf_decode(stored, length, scratch, chunk_bytes, &produced, error));
-        } else {
-            UPS_TRY(inflate_chunk(stored, length, scratch, chunk_bytes, &produced, error));
-        }
+        UPS_TRY(ups_decompress(filters->compressor, stored, length, scratch, chunk_bytes, &produced, error));
         bytes = scratch;
         length = produced;
     }

@@ -1,22 +1,13 @@
-/* Undoing what HDF5 did to a chunk before storing it: gzip or LZF, byte shuffle, Fletcher-32; and byte order.
+/* Undoing what HDF5 or Zarr did to a chunk before storing it: a compressor, byte shuffle, a checksum; and byte order.
  *
  * Everything here takes bytes that may be damaged: sizes are checked against the buffers before a byte moves, and
- * damage is an error, never a crash. No allocation but one decompressor a thread, made at its first gzip chunk and
- * freed when the thread ends. */
+ * damage is an error, never a crash. */
 #ifndef UPS_PIPELINE_STORAGE_FILTERS_H
 #define UPS_PIPELINE_STORAGE_FILTERS_H
 
-#include "base/error.h"
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "pipeline/storage/compressors.h"
 
-/* Decoders write in wide steps and may spoil this many bytes beyond the end of what they produce. */
-#define UPS_FILTER_SLACK 64
-
-typedef enum ups_compressor { UPS_COMPRESSOR_NONE, UPS_COMPRESSOR_GZIP, UPS_COMPRESSOR_LZF } ups_compressor;
-
-/* The order in which HDF5 applies them: shuffle, compressor, Fletcher-32; each may be absent (position −1). A position
+/* The order in which they were applied: shuffle, compressor, checksum; each may be absent (position −1). A position
  * is the filter's place in the dataset's pipeline, which is the number of its bit in a chunk's filter mask: a set bit
  * says "not applied to this chunk". */
 typedef struct ups_filters {
@@ -25,9 +16,12 @@ typedef struct ups_filters {
     int shuffle_position;
     int shuffle_bytes; /* element size that the shuffle worked with */
     int fletcher32_position;
+    int crc32c_position; /* Zarr's: four bytes behind the rest */
 } ups_filters;
 
-#define UPS_FILTERS_NONE ((ups_filters){UPS_COMPRESSOR_NONE, -1, -1, 0, -1})
+#define UPS_FILTERS_NONE ((ups_filters){UPS_COMPRESSOR_NONE, -1, -1, 0, -1, -1})
+
+bool ups_filters_any(const ups_filters *filters);
 
 size_t ups_filters_scratch(uint64_t chunk_bytes); /* bytes of scratch that ups_filters_undo needs */
 
@@ -36,12 +30,6 @@ size_t ups_filters_scratch(uint64_t chunk_bytes); /* bytes of scratch that ups_f
  * not name the chunk. */
 ups_status ups_filters_undo(const ups_filters *filters, uint32_t mask, const uint8_t *stored, uint64_t length,
                             uint64_t chunk_bytes, uint8_t *scratch, const uint8_t **decoded, ups_error *error);
-
-/* LZF as liblzf writes it (and h5py's filter 32000). `out` has `capacity` + UPS_FILTER_SLACK bytes; *length is what was
- * produced, at most `capacity`. UPS_ERR_FORMAT when the stream is cut short, refers before its start or produces too
- * much. */
-ups_status ups_lzf_decode(const uint8_t *in, size_t in_length, uint8_t *out, size_t capacity, size_t *length,
-                          ups_error *error);
 
 /* Undoes HDF5's byte shuffle: all first bytes, all second bytes, … become elements of `element_bytes`; bytes beyond the
  * last whole element stay at the end. `in` and `out` must not overlap. */

@@ -15,6 +15,7 @@
 typedef enum ups_number {
     UPS_NUMBER_F32,
     UPS_NUMBER_F64,
+    UPS_NUMBER_F16,
     UPS_NUMBER_I8,
     UPS_NUMBER_U8,
     UPS_NUMBER_I16,
@@ -28,8 +29,17 @@ typedef enum ups_number {
 size_t ups_number_size(ups_number number);
 const char *ups_number_name(ups_number number); /* as NumPy has it: "int16" */
 
-/* What it is unpacked to: float32 where that holds every value (float32, integers of 8 and 16 bits), else float64. */
+/* What a type as NumPy writes it stands for: "<f4", "|u1", ">i2"; truth values are uint8. False when it is none of
+ * these; `swapped`: of the other byte order. */
+bool ups_number_of_numpy(const char *type, ups_number *number, bool *swapped);
+
+/* What it is unpacked to: float32 where that holds every value (float32, float16, integers of 8 and 16 bits), else
+ * float64. */
 ups_dtype ups_number_dtype(ups_number number);
+
+/* Writes `value` as one element in this machine's byte order. False when the type does not hold it: an integer type
+ * only whole numbers within its range, or of as many bits below zero. */
+bool ups_number_element(long double value, ups_number number, uint8_t element[8]);
 
 #define UPS_PACKING_MAX_MISSING 16
 

@@ -2,12 +2,10 @@
 
 #include "base/arena.h"
 #include "base/files.h"
+#include "pipeline/storage/placing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 int64_t ups_array_elements(const ups_stored_array *array, const ups_region *region) {
     int64_t elements = 1;
@@ -80,6 +78,15 @@ static int64_t chunk_number(const ups_stored_array *array, const int64_t *at) {
     return number;
 }
 
+/* The same with `shared_axis` first, so that the chunks of a row of samples follow each other. */
+static int64_t shared_number(const ups_stored_array *array, const int64_t *at) {
+    int64_t number = at[array->shared_axis];
+    for (int axis = 0; axis < array->rank; axis++) {
+        if (axis != array->shared_axis) number = number * array->chunk_grid[axis] + at[axis];
+    }
+    return number;
+}
+
 static const ups_stored_chunk *chunk_at(const ups_stored_array *array, const int64_t *at) {
     return &array->chunks[chunk_number(array, at)];
 }
@@ -103,11 +110,9 @@ static void contiguous_span(const ups_stored_array *array, const ups_region *reg
 static void chunk_span(const ups_stored_array *array, const ups_region *region, const int64_t *at,
                        const ups_stored_chunk *chunk, int64_t *first, int64_t *end) {
     int64_t elements = (int64_t)(ups_array_chunk_bytes(array) / ups_array_stored_size(array));
-    bool filtered = array->filters.shuffle_position >= 0 || array->filters.compressor_position >= 0 ||
-                    array->filters.fletcher32_position >= 0;
     *first = 0;
     *end = elements;
-    if (filtered || chunk->length != ups_array_chunk_bytes(array)) return;
+    if (ups_filters_any(&array->filters) || chunk->length != ups_array_chunk_bytes(array)) return;
     *end = 0;
     for (int axis = 0; axis < array->rank; axis++) {
         int64_t chunk_start = at[axis] * array->chunk_shape[axis],
@@ -129,43 +134,69 @@ static ups_extent chunk_extent(const ups_stored_array *array, const ups_region *
     chunk_span(array, region, at, chunk, first, &end);
     uint64_t length = (uint64_t)(end - *first) * size;
     if (length == all) length = chunk->length;
-    return (ups_extent){array->file, chunk->offset + (uint64_t)*first * size, length};
+    uint32_t file = array->chunk_files ? array->chunk_files[chunk - array->chunks] : array->file;
+    return (ups_extent){file, chunk->offset + (uint64_t)*first * size, length};
 }
 
-/* The part of a region that lies in one record, which then counts as the first. */
-static ups_region within_record(const ups_region *region) {
-    ups_region part = *region;
-    part.start[0] = 0;
-    part.count[0] = 1;
-    return part;
+/* The leading axes along which each entry is an extent of its own. */
+static int run_axes(const ups_stored_array *array) {
+    return array->storage == UPS_STORAGE_RECORDS && array->run_axes < 1 ? 1 : array->run_axes;
 }
 
-/* One extent a record. */
-static int64_t record_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
-    const ups_region part = within_record(region);
-    const uint64_t size = ups_array_stored_size(array);
-    int64_t first, end;
-    contiguous_span(array, &part, &first, &end);
-    for (int64_t r = 0; extents && r < region->count[0]; r++) {
-        uint64_t record = array->offset + (uint64_t)(region->start[0] + r) * array->record_stride;
-        extents[r] = (ups_extent){array->file, record + (uint64_t)first * size, (uint64_t)(end - first) * size};
+uint64_t ups_array_axis_stride(const ups_stored_array *array, int axis) {
+    if (array->storage == UPS_STORAGE_RECORDS && axis == 0) return array->record_stride;
+    uint64_t stride = ups_array_stored_size(array);
+    for (int inner = axis + 1; inner < array->rank; inner++) stride *= (uint64_t)array->shape[inner];
+    return stride;
+}
+
+/* The runs of a region, one after the other: a run is what lies in one entry of every run axis. */
+typedef struct run_walk {
+    int axes;
+    ups_region part;    /* of a run, which then counts as the first */
+    int64_t count;      /* of all runs */
+    int64_t first, end; /* elements from the run's start that the region needs */
+    int64_t at[UPS_ARRAY_MAX_RANK];
+    uint64_t offset; /* bytes from the array's start to the run's */
+} run_walk;
+
+static void runs_begin(const ups_stored_array *array, const ups_region *region, run_walk *walk) {
+    *walk = (run_walk){.axes = run_axes(array), .part = *region, .count = 1};
+    for (int axis = 0; axis < walk->axes; axis++) {
+        walk->count *= region->count[axis];
+        walk->part.start[axis] = 0;
+        walk->part.count[axis] = 1;
+        walk->offset += (uint64_t)region->start[axis] * ups_array_axis_stride(array, axis);
     }
-    return region->count[0];
+    contiguous_span(array, &walk->part, &walk->first, &walk->end);
+}
+
+static void runs_next(const ups_stored_array *array, const ups_region *region, run_walk *walk) {
+    for (int axis = walk->axes - 1; axis >= 0; axis--) {
+        walk->offset += ups_array_axis_stride(array, axis);
+        if (++walk->at[axis] < region->count[axis]) return;
+        walk->offset -= (uint64_t)walk->at[axis] * ups_array_axis_stride(array, axis);
+        walk->at[axis] = 0;
+    }
+}
+
+/* One extent a run. */
+static int64_t run_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
+    if (array->offset == UPS_OFFSET_UNWRITTEN) return 0;
+    const uint64_t size = ups_array_stored_size(array);
+    run_walk walk;
+    runs_begin(array, region, &walk);
+    for (int64_t r = 0; extents && r < walk.count; r++, runs_next(array, region, &walk)) {
+        uint64_t first = array->offset + walk.offset + (uint64_t)walk.first * size;
+        extents[r] = (ups_extent){array->file, first, (uint64_t)(walk.end - walk.first) * size};
+    }
+    return walk.count;
 }
 
 int64_t ups_array_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents) {
-    if (ups_array_elements(array, region) == 0 || array->storage == UPS_STORAGE_LIBRARY) return 0;
-    if (array->storage == UPS_STORAGE_RECORDS) return record_extents(array, region, extents);
-    if (array->storage == UPS_STORAGE_CONTIGUOUS) {
-        if (array->offset == UPS_OFFSET_UNWRITTEN) return 0;
-        int64_t first, end;
-        contiguous_span(array, region, &first, &end);
-        uint64_t size = ups_array_stored_size(array);
-        if (extents)
-            *extents =
-                (ups_extent){array->file, array->offset + (uint64_t)first * size, (uint64_t)(end - first) * size};
-        return 1;
-    }
+    if (ups_array_elements(array, region) == 0) return 0;
+    if (array->storage == UPS_STORAGE_LIBRARY || array->storage == UPS_STORAGE_MEMORY) return 0;
+    if (array->storage != UPS_STORAGE_CHUNKED) return run_extents(array, region, extents);
     int64_t count = 0;
     chunk_walk walk;
     walk_begin(array, region, &walk);
@@ -179,157 +210,16 @@ int64_t ups_array_extents(const ups_stored_array *array, const ups_region *regio
     return count;
 }
 
-/* ---- placing a box of elements ------------------------------------------------------------------------------------
- */
-
-/* A box to copy, in elements; axes slowest first. */
-typedef struct box {
-    int rank;
-    int64_t count[UPS_ARRAY_MAX_RANK], from_stride[UPS_ARRAY_MAX_RANK], to_stride[UPS_ARRAY_MAX_RANK];
-} box;
-
-/* Drops axes of one element and joins neighbours that lie in memory as one axis would, on both sides. */
-static void simplify(box *shape) {
-    int kept = 0;
-    for (int axis = 0; axis < shape->rank; axis++) {
-        if (shape->count[axis] == 1) continue;
-        if (kept > 0 && shape->from_stride[kept - 1] == shape->count[axis] * shape->from_stride[axis] &&
-            shape->to_stride[kept - 1] == shape->count[axis] * shape->to_stride[axis]) {
-            kept--;
-            shape->count[kept] *= shape->count[axis];
-        } else {
-            shape->count[kept] = shape->count[axis];
-        }
-        shape->from_stride[kept] = shape->from_stride[axis];
-        shape->to_stride[kept] = shape->to_stride[axis];
-        kept++;
-    }
-    if (kept == 0) {
-        shape->count[0] = 1;
-        shape->from_stride[0] = shape->to_stride[0] = 1;
-        kept = 1;
-    }
-    shape->rank = kept;
-}
-
-/* One row, element by element. Inlined with constant sizes and strides where they are common, so that the compiler can
- * unroll. */
-static inline __attribute__((always_inline)) void copy_strided(uint8_t *to, int64_t to_stride, const uint8_t *from,
-                                                               int64_t from_stride, int64_t count, size_t size,
-                                                               bool swapped) {
-    for (int64_t i = 0; i < count; i++) {
-        if (swapped && size == 4) {
-            uint32_t word;
-            memcpy(&word, from, 4);
-            word = __builtin_bswap32(word);
-            memcpy(to, &word, 4);
-        } else if (swapped) {
-            uint64_t word;
-            memcpy(&word, from, 8);
-            word = __builtin_bswap64(word);
-            memcpy(to, &word, 8);
-        } else {
-            memcpy(to, from, size);
-        }
-        to += to_stride * (int64_t)size;
-        from += from_stride * (int64_t)size;
-    }
-}
-
-#if defined(__SSE2__)
-/* Every other float of `to` becomes the next of `from`; those between keep what they hold. This is what fields of two
- * channels need whose chunks hold one channel each, as h5py chunks PDEBench's diffusion-reaction. */
-static void interleave_floats(float *to, const float *from, int64_t count) {
-    const __m128 keep = _mm_castsi128_ps(_mm_set_epi32(-1, 0, -1, 0));
-    const __m128 zero = _mm_setzero_ps();
-    int64_t i = 0;
-    for (; i + 4 < count; i += 4) { /* the very last element has no neighbour that is ours to write */
-        __m128 values = _mm_loadu_ps(from + i);
-        __m128 low = _mm_and_ps(_mm_loadu_ps(to + 2 * i), keep), high = _mm_and_ps(_mm_loadu_ps(to + 2 * i + 4), keep);
-        _mm_storeu_ps(to + 2 * i, _mm_or_ps(low, _mm_unpacklo_ps(values, zero)));
-        _mm_storeu_ps(to + 2 * i + 4, _mm_or_ps(high, _mm_unpackhi_ps(values, zero)));
-    }
-    for (; i < count; i++) memcpy(to + 2 * i, from + i, sizeof *to);
-}
-#endif
-
-/* How elements are copied: their size, and what is done to them on the way. */
-typedef struct element_form {
-    size_t size, stored_size; /* the same, unless they are unpacked */
-    bool swapped;
-    const ups_packing *packing;
-    ups_dtype dtype;
-} element_form;
-
-static void copy_row(uint8_t *to, int64_t to_stride, const uint8_t *from, int64_t from_stride, int64_t count,
-                     element_form form) {
-    if (form.packing) {
-        ups_unpack(form.packing, form.swapped, from, from_stride * (int64_t)form.stored_size, form.dtype, to,
-                   to_stride * (int64_t)form.size, count);
-        return;
-    }
-    if (to_stride == 1 && from_stride == 1) {
-        memcpy(to, from, (size_t)count * form.size);
-        if (form.swapped) ups_swap_bytes(to, (size_t)count, form.size);
-        return;
-    }
-#if defined(__SSE2__)
-    if (to_stride == 2 && from_stride == 1 && form.size == 4 && !form.swapped) {
-        interleave_floats((float *)(void *)to, (const float *)(const void *)from, count);
-        return;
-    }
-#endif
-    if (form.size == 4 && form.swapped) {
-        copy_strided(to, to_stride, from, from_stride, count, 4, true);
-    } else if (form.size == 4) {
-        copy_strided(to, to_stride, from, from_stride, count, 4, false);
-    } else {
-        copy_strided(to, to_stride, from, from_stride, count, 8, form.swapped);
-    }
-}
-
-static void swap_axes(box *shape, int a, int b) {
-    int64_t count = shape->count[a], from = shape->from_stride[a], to = shape->to_stride[a];
-    shape->count[a] = shape->count[b];
-    shape->from_stride[a] = shape->from_stride[b];
-    shape->to_stride[a] = shape->to_stride[b];
-    shape->count[b] = count;
-    shape->from_stride[b] = from;
-    shape->to_stride[b] = to;
-}
-
-static void copy_box(box *shape, uint8_t *to, const uint8_t *from, element_form form) {
-    enum { SHORT_ROW = 8 }; /* the components of a vector, next to a long grid axis */
-    simplify(shape);
-    int inner = shape->rank - 1;
-    if (inner > 0 && shape->count[inner] <= SHORT_ROW && shape->count[inner - 1] > shape->count[inner])
-        swap_axes(shape, inner - 1, inner);
-    int64_t at[UPS_ARRAY_MAX_RANK] = {0};
-    for (;;) {
-        copy_row(to, shape->to_stride[inner], from, shape->from_stride[inner], shape->count[inner], form);
-        int axis = inner - 1;
-        for (; axis >= 0; axis--) {
-            to += shape->to_stride[axis] * (int64_t)form.size;
-            from += shape->from_stride[axis] * (int64_t)form.stored_size;
-            if (++at[axis] < shape->count[axis]) break;
-            to -= shape->to_stride[axis] * at[axis] * (int64_t)form.size;
-            from -= shape->from_stride[axis] * at[axis] * (int64_t)form.stored_size;
-            at[axis] = 0;
-        }
-        if (axis < 0) return;
-    }
-}
-
-static element_form form_of(const ups_stored_array *array) {
-    return (element_form){ups_dtype_size(array->dtype), ups_array_stored_size(array), array->swapped, array->packing,
-                          array->dtype};
+static ups_element_form form_of(const ups_stored_array *array) {
+    return (ups_element_form){ups_dtype_size(array->dtype), ups_array_stored_size(array), array->swapped,
+                              array->packing, array->dtype};
 }
 
 /* Copies the part of the chunk at `at` that lies in the region. `chunk` holds its elements from number `first` on;
  * `from_step` 0 repeats one element: the fill value. */
 static void place_chunk(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
                         const int64_t *at, const uint8_t *chunk, int64_t first, int64_t from_step, uint8_t *out) {
-    box shape = {.rank = array->rank};
+    ups_box shape = {.rank = array->rank};
     int64_t from = -first, to = 0, from_stride = from_step;
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         int64_t chunk_start = at[axis] * array->chunk_shape[axis];
@@ -344,8 +234,8 @@ static void place_chunk(const ups_stored_array *array, const ups_region *region,
         to += (start - region->start[axis]) * strides[axis];
         from_stride *= array->chunk_shape[axis];
     }
-    element_form form = form_of(array);
-    copy_box(&shape, out + to * (int64_t)form.size, chunk + from * (int64_t)form.stored_size, form);
+    ups_element_form form = form_of(array);
+    ups_box_copy(&shape, out + to * (int64_t)form.size, chunk + from * (int64_t)form.stored_size, form);
 }
 
 /* ---- decode -------------------------------------------------------------------------------------------------------
@@ -368,7 +258,7 @@ static void name_chunk(const ups_stored_array *array, const int64_t *at, const u
 /* Copies a region whose elements lie at `from` as the array's own shape says, or are all the one at `from`. */
 static void place_region(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
                          const uint8_t *from, const int64_t *from_shape, int64_t from_step, uint8_t *out) {
-    box shape = {.rank = array->rank};
+    ups_box shape = {.rank = array->rank};
     int64_t from_stride = from_step;
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         shape.count[axis] = region->count[axis];
@@ -376,36 +266,38 @@ static void place_region(const ups_stored_array *array, const ups_region *region
         shape.to_stride[axis] = strides[axis];
         from_stride *= from_shape[axis];
     }
-    copy_box(&shape, out, from, form_of(array));
+    ups_box_copy(&shape, out, from, form_of(array));
 }
 
-static ups_status decode_contiguous(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
-                                    const ups_piece *pieces, int64_t count, uint8_t *out, int64_t *used,
-                                    ups_error *error) {
+static ups_status decode_runs(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                              const ups_piece *pieces, int64_t count, uint8_t *out, int64_t *used, ups_error *error) {
     if (array->offset == UPS_OFFSET_UNWRITTEN) {
         place_region(array, region, strides, array->fill, array->shape, 0, out);
         return UPS_OK;
     }
-    int64_t first, end;
-    contiguous_span(array, region, &first, &end);
-    if (count < 1 || pieces[0].length != (uint64_t)(end - first) * ups_array_stored_size(array))
-        return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
-                        array->name);
-    *used = 1;
-    place_region(array, region, strides, pieces[0].bytes, array->shape, 1, out);
+    run_walk walk;
+    runs_begin(array, region, &walk);
+    const uint64_t bytes = (uint64_t)(walk.end - walk.first) * ups_array_stored_size(array);
+    for (int64_t r = 0; r < walk.count; r++, runs_next(array, region, &walk)) {
+        if (r >= count || pieces[r].length != bytes)
+            return ups_fail(error, UPS_ERR_ARGUMENT, "dataset '%s': decode was not given the bytes it asked for",
+                            array->name);
+        int64_t to = 0;
+        for (int axis = 0; axis < walk.axes; axis++) to += walk.at[axis] * strides[axis];
+        place_region(array, &walk.part, strides, pieces[r].bytes, array->shape, 1,
+                     out + to * (int64_t)ups_dtype_size(array->dtype));
+    }
+    *used = walk.count;
     return UPS_OK;
 }
 
-static ups_status decode_records(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
-                                 const ups_piece *pieces, int64_t count, uint8_t *out, int64_t *used,
-                                 ups_error *error) {
-    const ups_region part = within_record(region);
-    const int64_t step = strides[0] * (int64_t)ups_dtype_size(array->dtype);
-    for (int64_t r = 0; r < region->count[0]; r++) {
-        int64_t one;
-        UPS_TRY(decode_contiguous(array, &part, strides, pieces + r, count - r, out + r * step, &one, error));
-        *used += one;
-    }
+static ups_status decode_memory(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
+                                uint8_t *out, ups_error *error) {
+    const uint8_t *bytes;
+    int64_t first, end;
+    UPS_TRY(array->in_memory(array, &bytes, error));
+    contiguous_span(array, region, &first, &end);
+    place_region(array, region, strides, bytes + (size_t)first * ups_array_stored_size(array), array->shape, 1, out);
     return UPS_OK;
 }
 
@@ -425,7 +317,7 @@ static ups_status fill_shared(const ups_stored_array *array, const int64_t *at, 
     const uint8_t *decoded;
     ups_status status = undo_filters(array, at, stored, scratch, &decoded, error);
     if (status == UPS_OK) memcpy(place, decoded, ups_array_chunk_bytes(array));
-    ups_shared_chunks_filled(array->shared, chunk_number(array, at), status == UPS_OK);
+    ups_shared_chunks_filled(array->shared, shared_number(array, at), status == UPS_OK);
     return status;
 }
 
@@ -443,7 +335,7 @@ static ups_status fill_untaken(const ups_stored_array *array, const ups_region *
         const ups_piece *piece = &pieces[used++];
         uint8_t *place;
         if (piece->length != chunk->length) continue;
-        int64_t number = chunk_number(array, walk.at);
+        int64_t number = shared_number(array, walk.at);
         ups_shared_chunk taken = ups_shared_chunks_take(array->shared, number, false, &place);
         if (taken == UPS_SHARED_THERE) ups_shared_chunks_release(array->shared, number);
         if (taken == UPS_SHARED_FILL) UPS_TRY(fill_shared(array, walk.at, piece->bytes, scratch, place, error));
@@ -455,7 +347,7 @@ static ups_status fill_untaken(const ups_stored_array *array, const ups_region *
 static ups_status place_whole(const ups_stored_array *array, const ups_region *region, const int64_t *strides,
                               const int64_t *at, const uint8_t *stored, uint8_t *scratch, uint8_t *out,
                               ups_error *error) {
-    int64_t number = chunk_number(array, at);
+    int64_t number = shared_number(array, at);
     uint8_t *place = NULL;
     ups_shared_chunk taken = UPS_SHARED_REFUSED;
     if (array->shared) taken = ups_shared_chunks_take(array->shared, number, true, &place);
@@ -534,10 +426,9 @@ ups_status ups_array_decode_strided(const ups_stored_array *array, const ups_reg
                                     ups_error *error) {
     *used = 0;
     if (ups_array_elements(array, region) == 0) return UPS_OK;
-    if (array->storage == UPS_STORAGE_CONTIGUOUS)
-        return decode_contiguous(array, region, strides, pieces, count, out, used, error);
-    if (array->storage == UPS_STORAGE_RECORDS)
-        return decode_records(array, region, strides, pieces, count, out, used, error);
+    if (array->storage == UPS_STORAGE_CONTIGUOUS || array->storage == UPS_STORAGE_RECORDS)
+        return decode_runs(array, region, strides, pieces, count, out, used, error);
+    if (array->storage == UPS_STORAGE_MEMORY) return decode_memory(array, region, strides, out, error);
     if (array->storage == UPS_STORAGE_CHUNKED)
         return decode_chunks(array, region, strides, pieces, count, scratch, out, used, error);
     if (!are_contiguous(array, region, strides)) return decode_library(array, region, strides, scratch, out, error);

@@ -12,9 +12,9 @@
 #include "pipeline/source.h"
 #include "pipeline/storage/filters.h"
 #include "pipeline/storage/packing.h"
+#include "pipeline/storage/placing.h"
 #include "pipeline/storage/shared_chunks.h"
 
-#define UPS_ARRAY_MAX_RANK 8 /* sample, time, three of a grid, two of a tensor, and one to spare */
 #define UPS_OFFSET_UNWRITTEN UINT64_MAX
 
 typedef enum ups_storage {
@@ -22,6 +22,7 @@ typedef enum ups_storage {
     UPS_STORAGE_CHUNKED,
     UPS_STORAGE_RECORDS, /* each entry of the first axis is contiguous; others' lie between them */
     UPS_STORAGE_LIBRARY, /* no extents: read_through reads regions by itself */
+    UPS_STORAGE_MEMORY,  /* no extents: in_memory gives all elements, as stored, one after the other */
 } ups_storage;
 
 typedef struct ups_stored_chunk {
@@ -48,21 +49,29 @@ typedef struct ups_stored_array {
     const char *fallback_reason; /* why it is read through the library, or NULL */
     uint64_t offset;             /* contiguous, records: of the first byte */
     uint64_t record_stride;      /* records: bytes from one to the next */
+    int run_axes;                /* contiguous, records: leading axes along which each entry is an extent of its own:
+                                    what lies between two of them is not read */
     int64_t chunk_shape[UPS_ARRAY_MAX_RANK],
         chunk_grid[UPS_ARRAY_MAX_RANK]; /* chunked: elements of one, chunks along each axis */
     ups_stored_chunk *chunks;           /* (chunk_grid), row-major */
+    const uint32_t *chunk_files;        /* (chunk_grid) the file of each; NULL: `file` */
     ups_shared_chunks *shared;          /* where decoded chunks are kept for other samples; NULL: nowhere */
+    int shared_axis;                    /* of it: along which samples lie */
     ups_filters filters;
     /* Gives elements of `dtype`; `packing` is then applied to them, and its number is that type. */
     ups_status (*read_through)(const struct ups_stored_array *array, const ups_region *region, void *out,
                                ups_error *error);
-    void *library; /* of read_through */
+    /* The elements stay where they are while the array's file is open. Thread-safe. */
+    ups_status (*in_memory)(const struct ups_stored_array *array, const uint8_t **elements, ups_error *error);
+    void *library; /* of read_through and in_memory */
 } ups_stored_array;
 
 /* All elements of a region; of the whole array with region = NULL. */
 int64_t ups_array_elements(const ups_stored_array *array, const ups_region *region);
 size_t ups_array_stored_size(const ups_stored_array *array);   /* bytes of one element, as stored */
 uint64_t ups_array_chunk_bytes(const ups_stored_array *array); /* decoded; 0 unless chunked */
+/* Bytes from one entry of an axis to the next, of an array that is not chunked. */
+uint64_t ups_array_axis_stride(const ups_stored_array *array, int axis);
 
 /* Lists the extents that decode wants, in its order; returns how many. `extents` may be NULL to count. */
 int64_t ups_array_extents(const ups_stored_array *array, const ups_region *region, ups_extent *extents);

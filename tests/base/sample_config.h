@@ -5,6 +5,7 @@
 #include "testing.h"
 
 #include "base/config/config.h"
+#include "base/config/document.h"
 
 #include <stdbool.h>
 
@@ -44,6 +45,7 @@ typedef struct sample_config {
         int32_t steps;
         char *schedule;
     } diffusion;
+    char *map;
 } sample_config;
 
 static const char *const core_kinds[] = {"stack", "unet", NULL};
@@ -52,6 +54,12 @@ static const char *const stages[] = {"autoencoder", "cache", "operator", NULL};
 #define KEY(...) UPS_CONFIG_KEY(sample_config, __VA_ARGS__)
 #define TASK_KEY(...) UPS_CONFIG_KEY(task_config, __VA_ARGS__)
 #define LIST(owner, member, count, minimum, maximum) .list = UPS_CONFIG_LIST(owner, member, count, minimum, maximum)
+
+/* A check of a value that has forms of its own: no list. */
+static inline ups_status check_map(const ups_yaml *node, const char *place, ups_error *error) {
+    if (node->kind != UPS_YAML_LIST) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG, "%s: a list stands here", place);
+}
 
 static const ups_config_key task_keys[] = {
     TASK_KEY(TEXT, "name", name, NULL, 1, 16, "what the task is called"),
@@ -82,6 +90,7 @@ static const ups_config_key sample_keys[] = {
                           {.name = "count", .type = UPS_CONFIG_REMOVED, .help = "diffusion.steps says the same"},
                           KEY(TEXT, "schedule", diffusion.schedule, "cosine", 0, 0, NULL)),
     KEY(TEXT, "folder", folder, "/nowhere", 0, 0, NULL, .path = true),
+    KEY(YAML, "map", map, "{}", 0, 0, NULL, .word = "anything but a list", .check = check_map),
     {.name = NULL}};
 
 static const ups_config_schema sample_schema = {sample_keys, sizeof(sample_config)};

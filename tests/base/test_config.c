@@ -206,7 +206,8 @@ static void what_is_printed_shows_defaults_and_loads_to_the_same(void **state) {
                               "diffusion:\n"
                               "  steps: 8\n"
                               "  schedule: cosine\n"
-                              "folder: /nowhere\n");
+                              "folder: /nowhere\n"
+                              "map: {}\n");
     sample_config *again = must_load(text, NULL);
     assert_true(again->train.learning_rate == c->train.learning_rate && again->tasks[1].weight == c->tasks[1].weight);
     assert_int_equal(ups_config_print(&sample_schema, again, &second, &error), UPS_OK);
@@ -319,6 +320,37 @@ static void every_key_is_listed_with_what_it_takes(void **state) {
     assert_null(strstr(l.text, "diffusion.count")); /* removed */
 }
 
+static void yaml_of_any_form_is_kept_and_prints_to_the_same(void **state) {
+    static const char *const values[] = {"{a: {b: [1, two, '3'], c: ~}, d: \"x: y\"}",
+                                         "plain text",
+                                         "'true'",
+                                         "~",
+                                         "{'<<': 1, \"a b\": {}}",
+                                         "|\n  two\n  lines\n"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[300], *once = NULL, *twice = NULL;
+        ups_error error;
+        snprintf(text, sizeof text, "%smap: %s\n", MINIMAL, values[i]);
+        sample_config *c = must_load(text, NULL);
+        assert_int_equal(ups_config_print(&sample_schema, c, &once, &error), UPS_OK);
+        sample_config *again = must_load(once, NULL);
+        assert_int_equal(ups_config_print(&sample_schema, again, &twice, &error), UPS_OK);
+        assert_string_equal(once, twice);
+        assert_string_equal(c->map, again->map);
+        free(once);
+        free(twice);
+        ups_config_free(c);
+        ups_config_free(again);
+    }
+    sample_config *c = must_load(MINIMAL "map: {a: {b: [1, two, '3']}}\n", "map.a.c=4");
+    assert_string_equal(c->map, "a:\n  b: [1, two, \"3\"]\n  c: 4\n");
+    ups_config_free(c);
+    ups_error error;
+    assert_int_equal(load_sample(MINIMAL "map: [1]\n", NULL, &c, &error), UPS_ERR_CONFIG);
+    assert_contains(error.message, "c.yaml:");
+    assert_contains(error.message, ": map: a list stands here");
+}
+
 static const ups_config_key wrong_keys[] = {
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys, LIST(sample_config, tasks, task_count, 1, 4)),
     UPS_CONFIG_SUBSECTION("train", KEY(INT64, "steps", train.steps, "many", 1, 10, NULL)),
@@ -348,6 +380,7 @@ int main(void) {
         cmocka_unit_test(what_is_printed_shows_defaults_and_loads_to_the_same),
         cmocka_unit_test(what_differs_is_told_key_by_key_in_the_tables_order),
         cmocka_unit_test(paths_become_absolute),
+        cmocka_unit_test(yaml_of_any_form_is_kept_and_prints_to_the_same),
         cmocka_unit_test(every_key_is_listed_with_what_it_takes),
         cmocka_unit_test(a_wrong_default_is_reported_as_such),
     };

@@ -1,7 +1,10 @@
 #include "tests/fuzz/fuzz_source.h"
 
+#include "base/config/document.h"
 #include "pipeline/hdf5/storage.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
+#include "pipeline/layouts/suggest.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +42,10 @@ static void read_frames(const ups_source *source, int64_t index, ups_frames fram
     free(out);
 }
 
-void fuzz_read_simulation(const uint8_t *bytes, size_t length, bool through_library) {
-    ups_layout_options options = {.through_library = through_library};
+static void read_source(const char *path, const ups_layout_options *options) {
     ups_error error = {0};
     ups_source *source;
-    ups_hdf5_quiet_at_exit();
-    if (!fuzz_accepted(ups_layout_open(fuzz_file(bytes, length), &options, &source, &error), &error)) {
+    if (!fuzz_accepted(ups_layout_open(path, options, &source, &error), &error)) {
         FUZZ_CHECK(source == NULL);
         return;
     }
@@ -65,4 +66,38 @@ void fuzz_read_simulation(const uint8_t *bytes, size_t length, bool through_libr
         if (sample.times > 2) read_frames(source, index, (ups_frames){1, 1}, frame_bytes);
     }
     ups_source_close(source);
+}
+
+void fuzz_read_simulation(const uint8_t *bytes, size_t length, bool through_library) {
+    ups_hdf5_quiet_at_exit();
+    read_source(fuzz_file(bytes, length), &(ups_layout_options){.through_library = through_library});
+}
+
+/* `layout` of the first task, as --layout takes it. */
+static char *layout_of(const char *suggestion, ups_arena *arena) {
+    ups_error error = {0};
+    ups_yaml *root = NULL;
+    char *text = NULL;
+    size_t length;
+    FUZZ_CHECK(ups_yaml_parse(arena, "suggestion", true, suggestion, strlen(suggestion), &root, &error) == UPS_OK);
+    const ups_yaml *tasks = ups_yaml_child(root, "tasks");
+    FUZZ_CHECK(tasks && tasks->first && ups_yaml_child(tasks->first, "layout"));
+    FUZZ_CHECK(ups_yaml_emit(ups_yaml_child(tasks->first, "layout"), &text, &length, &error) == UPS_OK);
+    return text;
+}
+
+void fuzz_read_suggested(const char *path) {
+    ups_error error = {0};
+    char *suggestion;
+    ups_hdf5_quiet_at_exit();
+    if (!fuzz_accepted(ups_suggest_layout(&path, 1, &suggestion, &error), &error)) return;
+    ups_arena *arena = ups_arena_create(0);
+    FUZZ_CHECK(arena != NULL);
+    char *layout = layout_of(suggestion, arena);
+    ups_mapping mapping;
+    if (fuzz_accepted(ups_mapping_parse("--layout", layout, arena, &mapping, &error), &error))
+        read_source(path, &(ups_layout_options){.mapping = &mapping});
+    free(layout);
+    free(suggestion);
+    ups_arena_destroy(arena);
 }

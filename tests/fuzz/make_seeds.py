@@ -1,7 +1,9 @@
 """make_seeds.py MAKE_CACHE OUT: inputs to begin with, one folder a target, made by h5py, netCDF4 and our own cache writer
 (MAKE_CACHE: the program of tests/cache/make_cache.c). What libFuzzer then finds goes through -merge=1 into corpus/."""
+import io
 import json
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -354,5 +356,42 @@ def seed_netcdf():
             put("netcdf4", f"scales-{name}", path.read_bytes())
 
 
-for seed in (seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_damaged_hdf5, seed_netcdf):
+def seed_numpy():
+    u = random.random((3, 4, 5)).astype("f4")
+    arrays = {"c": u, "fortran": np.asfortranarray(u), "big": u.astype(">f8"), "half": u.astype("f2"), "scalar": np.float64(3),
+              "channels": np.arange(2 * 3 * 4 * 2, dtype="<i2").reshape(2, 3, 4, 2), "complex": u.astype("c8"),
+              "structured": np.zeros(3, [("a", "f4"), ("b", "i2", 2)])}
+    for name, array in arrays.items():
+        for version in ((1, 0), (2, 0), (3, 0)) if name == "c" else ((1, 0),):
+            file = io.BytesIO()
+            np.lib.format.write_array(file, array, version=version)
+            put("numpy", f"{name}-{version[0]}", file.getvalue())
+    for name, save in (("stored", np.savez), ("deflated", np.savez_compressed)):
+        file = io.BytesIO()
+        save(file, u=u[:2, :3, :4], t=np.arange(3.0), nu=np.array([0.1, 0.2]))
+        put("numpy", name, file.getvalue())
+        put("numpy", f"{name}-cut", file.getvalue()[:-30])
+
+
+def seed_zarr_store():
+    """Behind the byte that chooses: 0 the document of version 3, 1 its shard, 2 that of version 2, 3 its chunk (fuzz_zarr_store.c)."""
+    source = (pathlib.Path(__file__).parent / "fuzz_zarr_store.c").read_text()
+    documents = {name: "".join(map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', body)))  # a text of C is one of JSON
+                 for name, body in re.findall(r"static const char (\w+)\[\] =\s*(.*?);\n", source, re.S)}
+    put("zarr_store", "version-3", b"\0" + documents["array_3"].encode())
+    put("zarr_store", "version-2", b"\2" + documents["array_2"].encode())
+    codecs = [{"name": "transpose", "configuration": {"order": [2, 0, 1]}}, {"name": "bytes", "configuration": {"endian": "big"}},
+              *({"name": name} for name in ("zstd", "crc32c"))]
+    plain = json.loads(documents["array_3"].replace("NaN", '"0x7fc00000"'))
+    put("zarr_store", "plain-3", b"\0" + json.dumps({**plain, "codecs": codecs}).encode())
+    put("zarr_store", "other-codec", b"\0" + json.dumps({**plain, "codecs": [*codecs[1:], {"name": "bz2"}]}).encode())
+    old = json.loads(documents["array_2"])
+    for name, compressor in (("zlib", {"id": "zlib"}), ("blosc", {"id": "blosc", "cname": "lz4"}), ("lz4", {"id": "lz4"})):
+        put("zarr_store", f"{name}-2", b"\2" + json.dumps({**old, "compressor": compressor, "filters": [{"id": "shuffle", "elementsize": 2}]}).encode())
+    entries = [(0, 96), (96, 96), (2**64 - 1, 2**64 - 1), (192, 96)]
+    put("zarr_store", "shard", b"\x81" + bytes(384) + b"".join(struct.pack("<QQ", *entry) for entry in entries) + bytes(4))
+    put("zarr_store", "chunk", b"\3" + bytes(72))
+
+
+for seed in (seed_numpy, seed_zarr_store, seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_damaged_hdf5, seed_netcdf):
     seed()

@@ -234,7 +234,12 @@ static size_t encode(const chunk_fixture *fixture, uint32_t mask, uint8_t *store
     return length;
 }
 
-static const ups_filters all_three = {UPS_COMPRESSOR_GZIP, 1, 0, 4, 2};
+static const ups_filters all_three = {.compressor = UPS_COMPRESSOR_GZIP,
+                                      .compressor_position = 1,
+                                      .shuffle_position = 0,
+                                      .shuffle_bytes = 4,
+                                      .fletcher32_position = 2,
+                                      .crc32c_position = -1};
 
 static void every_filter_mask_is_respected(void **state) {
     chunk_fixture *fixture = *state;

@@ -3,6 +3,7 @@
 #include "tests/base/testing.h"
 
 #include "base/files.h"
+#include "base/half.h"
 #include "base/random.h"
 #include "pipeline/layouts/layouts.h"
 #include "pipeline/netcdf/cf.h"
@@ -336,6 +337,13 @@ static double stored_value(ups_number number, const uint8_t *at) {
         VALUE_CASE(UPS_NUMBER_U32, uint32_t)
         VALUE_CASE(UPS_NUMBER_I64, int64_t)
         VALUE_CASE(UPS_NUMBER_U64, uint64_t)
+    case UPS_NUMBER_F16: {
+        ups_f16 half;
+        float value;
+        memcpy(&half, at, sizeof half);
+        ups_f16_to_f32_on(UPS_HALF_SCALAR, &half, &value, 1);
+        return (double)value;
+    }
     }
     return 0;
 }

@@ -86,6 +86,7 @@ static void make_array(uint32_t item, made_array *made) {
         memcpy(made->values + (size_t)e * size, from, size);
     }
     if (array->swapped) ups_swap_bytes(made->values, (size_t)elements, size);
+    if (array->storage != UPS_STORAGE_CHUNKED) array->run_axes = (int)draw(stream, &at, (uint64_t)array->rank);
 }
 
 static void drop_array(made_array *made) {

@@ -1,8 +1,9 @@
 """What README.md and docs/*.md tell a user to type. Blocks that begin with ```sh recipe run as written, one after the other in one empty
-folder for each document. Of every other `ups` line, command and options exist; and so do the files that are named."""
+folder for each document, with these tests' own Python. Of every other `ups` line, command and options exist; and so do the files that are named."""
 
 import os
 import re
+import sys
 
 import pytest
 
@@ -22,7 +23,8 @@ def test_the_readme_has_its_recipes():
 @pytest.mark.parametrize("document", [name for name in RECIPES if RECIPES[name]])
 def test_recipes_run_as_written(scratch, document):
     for recipe in RECIPES[document]:
-        done = run("bash", "-euc", recipe, cwd=scratch, env={**os.environ, "PATH": f"{os.path.dirname(UPS)}:{os.environ['PATH']}"})
+        path = f"{os.path.dirname(UPS)}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        done = run("bash", "-euc", recipe, cwd=scratch, env={**os.environ, "PATH": path})
         assert done.returncode == 0, f"{recipe}\n{done.stdout}\n{done.stderr}"
 
 

@@ -1,10 +1,13 @@
 /* `ups data`: what is in simulation files, and one trajectory out of them. */
 #include "base/arena.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/system/pages.h"
 #include "pipeline/io/io.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
+#include "pipeline/layouts/suggest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/npy.h"
@@ -33,11 +36,13 @@ static json_t *range_of(double first, double last) {
 
 static json_t *list_filters(const ups_stored_array *array) {
     json_t *list = json_array();
+    const ups_filters *filters = &array->filters;
     if (array->storage != UPS_STORAGE_CHUNKED) return list;
-    if (array->filters.shuffle_position >= 0) json_array_append_new(list, json_string("shuffle"));
-    if (array->filters.compressor == UPS_COMPRESSOR_GZIP) json_array_append_new(list, json_string("gzip"));
-    if (array->filters.compressor == UPS_COMPRESSOR_LZF) json_array_append_new(list, json_string("lzf"));
-    if (array->filters.fletcher32_position >= 0) json_array_append_new(list, json_string("fletcher32"));
+    if (filters->shuffle_position >= 0) json_array_append_new(list, json_string("shuffle"));
+    if (filters->compressor_position >= 0)
+        json_array_append_new(list, json_string(ups_compressor_name(filters->compressor)));
+    if (filters->fletcher32_position >= 0) json_array_append_new(list, json_string("fletcher32"));
+    if (filters->crc32c_position >= 0) json_array_append_new(list, json_string("crc32c"));
     return list;
 }
 
@@ -45,7 +50,8 @@ static json_t *describe_array(const ups_stored_array *array) {
     static const char *const names[] = {[UPS_STORAGE_CONTIGUOUS] = "contiguous",
                                         [UPS_STORAGE_CHUNKED] = "chunked",
                                         [UPS_STORAGE_RECORDS] = "records",
-                                        [UPS_STORAGE_LIBRARY] = "library"};
+                                        [UPS_STORAGE_LIBRARY] = "library",
+                                        [UPS_STORAGE_MEMORY] = "inflated into memory"};
     uint64_t bytes = (uint64_t)ups_array_elements(array, NULL) * ups_dtype_size(array->dtype);
     json_t *facts =
         json_pack("{s:o, s:o, s:s, s:b, s:s, s:I, s:I, s:o}", "name", ups_json_printable(array->name), "shape",
@@ -139,17 +145,17 @@ static json_t *describe_source(const ups_source *source) {
     json_t *parameters = describe_parameters(source, &unnamed);
     json_t *facts =
         json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:o, s:b, s:o, s:{s:I, s:o}, s:o, s:I, s:o, s:I, s:I}", "file",
-                  ups_json_printable(source->files[0]), "layout", source->class->kind, "recognised_by",
+                  ups_json_printable(ups_layout_input(source, 0)), "layout", source->class->kind, "recognised_by",
                   ups_layout_reason(source), "samples", (json_int_t)source->count, "samples_of_another_shape",
                   (json_int_t)differing, "fields", fields, "dtype", ups_dtype_name(sample.dtype), "grid", grid,
                   "periodic", sample.periodic, "boundary", ups_json_printable(ups_layout_boundary(source, 0)), "time",
                   "frames", (json_int_t)sample.times, "range", range_of(sample.time[0], sample.time[sample.times - 1]),
                   "parameters", parameters, "samples_without_a_parameter", (json_int_t)unnamed, "arrays", arrays,
                   "bytes", (json_int_t)bytes, "stored_bytes", (json_int_t)stored_bytes);
-    if (source->file_count > 1) {
+    if (ups_layout_inputs(source) > 1) {
         json_t *files = json_array();
-        for (int64_t f = 0; f < source->file_count; f++)
-            json_array_append_new(files, ups_json_printable(source->files[f]));
+        for (int64_t f = 0; f < ups_layout_inputs(source); f++)
+            json_array_append_new(files, ups_json_printable(ups_layout_input(source, f)));
         json_object_set_new(facts, "files", files);
     }
     if (ups_layout_left_out(source))
@@ -197,8 +203,10 @@ static void print_array(const json_t *facts) {
         printf("contiguous");
     } else if (strcmp(storage, "records") == 0) {
         printf("records, between those of others");
-    } else {
+    } else if (strcmp(storage, "library") == 0) {
         printf("read through the library: %s", text_of(facts, "why_library"));
+    } else {
+        printf("%s", storage);
     }
     printf("\n");
 }
@@ -250,9 +258,34 @@ static void print_source(const json_t *facts) {
     printf("\n");
 }
 
-enum { TOGETHER, INSPECT_OPTION_COUNT };
+#define LAYOUT_HELP "what the files hold, as a task's `layout` says it: YAML, or @FILE, such as a configuration"
+
+/* Opens files as `layout` says, or by what they hold where that is NULL. */
+static ups_status open_source(const char *const *paths, int64_t count, const char *layout, bool through_library,
+                              ups_source **source, ups_error *error) {
+    ups_layout_options options = {.through_library = through_library};
+    if (!layout) return ups_layout_open_many(paths, count, &options, source, error);
+    char *text = NULL;
+    size_t length;
+    ups_mapping mapping;
+    ups_arena *arena = ups_arena_create(0);
+    ups_status status = arena ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the layout");
+    if (status == UPS_OK && layout[0] == '@') status = ups_read_file(layout + 1, 1 << 20, &text, &length, error);
+    if (status == UPS_OK)
+        status = ups_mapping_parse(text ? layout + 1 : "--layout", text ? text : layout, arena, &mapping, error);
+    options.mapping = &mapping;
+    if (status == UPS_OK) status = ups_layout_open_many(paths, count, &options, source, error);
+    free(text);
+    ups_arena_destroy(arena);
+    return status;
+}
+
+enum { TOGETHER, INSPECT_LAYOUT, SUGGEST, INSPECT_OPTION_COUNT };
 static const ups_option inspect_options[INSPECT_OPTION_COUNT] = {
     [TOGETHER] = {"together", 't', NULL, "all FILEs as one task, as `files` of a configuration does"},
+    [INSPECT_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
+    [SUGGEST] = {"suggest", 0, NULL,
+                 "prints the task to paste into a configuration, FILEs being of a layout of your own"},
 };
 
 static const ups_usage inspect_usage = {
@@ -266,28 +299,53 @@ static const ups_usage inspect_usage = {
         "attributes, the `config` attribute or the file's name), what happens at the boundary, and how the data\n"
         "are stored. Of a file that is none of the layouts it says what the nearest ones lack.\n"
         "With --together: whether the files can be one task, and the ranges of their parameters.\n"
+        "With --suggest: for a file of none of the layouts, the task with a `layout` that says what it holds, to "
+        "paste\n"
+        "into a configuration; what is guessed has a comment. With --layout: what a file is as such a layout says it.\n"
         "With --json: a list with one object a file, or one in all with --together.\n\n"
         "Examples:\n"
         "  ups data inspect 1D_Advection_Sols_beta0.4.hdf5\n"
         "  ups data inspect --together 1D_Burgers_Sols_Nu*.hdf5\n"
+        "  ups data inspect --suggest flow.npz\n"
+        "  ups data inspect --layout '{fields: {u: /u}, axes: [sample, time, x]}' flow.h5\n"
         "  ups data inspect --json *.h5 | jq '.[].samples'",
 };
+
+static int print_suggestion(ups_arguments *arguments) {
+    ups_error error;
+    char *yaml;
+    if (ups_suggest_layout((const char *const *)arguments->operands, arguments->operand_count, &yaml, &error) != UPS_OK)
+        return ups_command_fail(arguments, &error);
+    if (arguments->json) {
+        json_t *facts = json_pack("{s:o}", "yaml", ups_json_printable(yaml));
+        ups_print_json(facts, JSON_INDENT(2));
+        json_decref(facts);
+    } else {
+        fputs(yaml, stdout);
+    }
+    free(yaml);
+    return UPS_EXIT_OK;
+}
 
 static int inspect(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &inspect_usage, argc, argv);
-    bool together = false;
+    bool together = false, suggest = false;
+    const char *layout = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == TOGETHER) together = true;
+        if (option == INSPECT_LAYOUT) layout = arguments.value;
+        if (option == SUGGEST) suggest = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
+    if (suggest) return print_suggestion(&arguments);
     json_t *all = json_array();
     ups_error error;
     int step = together ? arguments.operand_count : 1;
     for (int i = 0; i < arguments.operand_count; i += step) {
         ups_source *source;
-        if (ups_layout_open_many((const char *const *)arguments.operands + i, step, NULL, &source, &error) != UPS_OK) {
+        if (open_source((const char *const *)arguments.operands + i, step, layout, false, &source, &error) != UPS_OK) {
             json_decref(all);
             return ups_command_fail(&arguments, &error);
         }
@@ -388,11 +446,12 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
     return status;
 }
 
-enum { SAMPLE, IO, OUTPUT, DUMP_OPTION_COUNT };
+enum { SAMPLE, IO, OUTPUT, DUMP_LAYOUT, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
     [SAMPLE] = {"sample", 's', "I", "trajectory to write, counted from 0 (default 0)"},
     [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 (default auto)"},
     [OUTPUT] = {"output", 'o', "FILE", "NPY file to write"},
+    [DUMP_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
 };
 
 static const ups_usage dump_usage = {
@@ -419,11 +478,12 @@ static int dump(int argc, char **argv) {
     ups_arguments_begin(&arguments, &dump_usage, argc, argv);
     int64_t index = 0;
     int way = 0;
-    const char *output = NULL;
+    const char *output = NULL, *layout = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == SAMPLE) ups_arguments_integer(&arguments, 0, INT64_MAX, &index);
         if (option == IO) ups_arguments_choice(&arguments, ways, &way);
         if (option == OUTPUT) output = arguments.value;
+        if (option == DUMP_LAYOUT) layout = arguments.value;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1)
@@ -432,8 +492,7 @@ static int dump(int argc, char **argv) {
 
     ups_error error;
     ups_source *source;
-    ups_layout_options options = {.through_library = way == LIBRARY};
-    if (ups_layout_open(arguments.operands[0], &options, &source, &error) != UPS_OK)
+    if (open_source((const char *const *)arguments.operands, 1, layout, way == LIBRARY, &source, &error) != UPS_OK)
         return ups_command_fail(&arguments, &error);
     ups_status status = dump_sample(source, index, engines[way], output, &error);
     ups_source_close(source);

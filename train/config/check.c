@@ -39,6 +39,18 @@ static ups_status check_model(const char *path, const ups_run_config *config, up
     return UPS_OK;
 }
 
+/* What its keys must be to each other; what each must be was checked where its line is known. */
+static ups_status check_layout(const char *path, unsigned number, const ups_mapping_config *layout, ups_error *error) {
+    if (!ups_mapping_is_given(layout)) return UPS_OK;
+    ups_arena *arena = ups_arena_create(0);
+    if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to check it", path);
+    ups_mapping mapping;
+    const char *place = ups_arena_printf(arena, "%s: tasks[%u].layout", path, number);
+    ups_status status = ups_mapping_read(layout, place, arena, &mapping, error);
+    ups_arena_destroy(arena);
+    return status;
+}
+
 static ups_status check_tasks(const char *path, const ups_run_config *config, ups_error *error) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     for (unsigned i = 0; i < config->task_count; i++) {
@@ -53,6 +65,7 @@ static ups_status check_tasks(const char *path, const ups_run_config *config, up
             return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].patch: %u numbers; a grid has at most %d axes", path,
                             i, task->patch_count, UPS_MAX_GRID_DIMS);
         }
+        UPS_TRY(check_layout(path, i, &task->layout, error));
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) == 0) {
                 return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].name: '%s' names tasks[%u] already", path, i,

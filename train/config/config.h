@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
+#include "pipeline/layouts/mapping.h"
 #include "pipeline/loader/loader.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,6 +82,7 @@ typedef struct ups_task_config {
     unsigned patch_count;
     float *field_scale; /* standard deviation each field is normalised to: its weight in losses; empty: 1 each */
     unsigned field_scale_count;
+    ups_mapping_config layout; /* what its files hold, where that cannot be recognised */
 } ups_task_config;
 
 typedef struct ups_encoder_config {

@@ -193,6 +193,10 @@ static const ups_config_key task_keys[] = {
     TASK_KEY(FLOAT, "field_scale", field_scale, "[]", 1e-6, 1e6,
              "standard deviation each field is normalised to: its weight in losses",
              LIST(ups_task_config, field_scale, field_scale_count, 0, 0)),
+    {.name = "layout",
+     .type = UPS_CONFIG_SECTION,
+     .offset = offsetof(ups_task_config, layout),
+     .keys = ups_mapping_keys},
     {.name = NULL}};
 
 static const ups_config_key model_keys[] = {

@@ -22,6 +22,7 @@ static json_t *tell_autoencoder(const ups_run_config *config, const ups_tasks *t
         const ups_task *task = &tasks->task[t];
         json_t *encoder = ups_networks_describe_encoder(config, task);
         if (!with_grid) json_object_del(encoder, "grid");
+        if (!with_grid) json_object_del(encoder, "layout"); /* other files may say it otherwise */
         tell(origin, task->name, "encoder", encoder);
         tell(origin, task->name, "decoder", ups_networks_describe_decoder(config, task));
         tell(origin, task->name, "normalisation", ups_networks_describe_normalisation(task));

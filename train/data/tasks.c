@@ -54,6 +54,22 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     return UPS_OK;
 }
 
+/* As its mapping says, if there is one. */
+static ups_status open_files(const ups_run_config *config, ups_task *task, const char *const *paths, unsigned count,
+                             ups_error *error) {
+    ups_layout_options options = {.root = config->data.root};
+    if (!ups_mapping_is_given(&task->config->layout))
+        return ups_layout_open_many(paths, count, &options, &task->source, error);
+    ups_arena *arena = ups_arena_create(0);
+    if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for its layout");
+    ups_mapping mapping;
+    options.mapping = &mapping;
+    ups_status status = ups_mapping_read(&task->config->layout, "layout", arena, &mapping, error);
+    if (status == UPS_OK) status = ups_layout_open_many(paths, count, &options, &task->source, error);
+    ups_arena_destroy(arena);
+    return status;
+}
+
 static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
                             ups_error *error) {
     task->config = task_config;
@@ -73,8 +89,7 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
         }
     }
     if (status == UPS_OK) {
-        status = ups_layout_open_many((const char *const *)paths, count,
-                                      &(ups_layout_options){.root = config->data.root}, &task->source, error);
+        status = open_files(config, task, (const char *const *)paths, count, error);
         if (status == UPS_ERR_IO) {
             ups_fail_within(error, "task %s (its files are looked for below the key data.root: %s)", task->name,
                             config->data.root);

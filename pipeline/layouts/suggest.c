@@ -1,0 +1,329 @@
+#include "pipeline/layouts/suggest.h"
+
+#include "base/config/key.h"
+#include "base/printable.h"
+#include "pipeline/layouts/guess.h"
+#include "pipeline/pde_parameters.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct suggestion {
+    ups_arena *arena;
+    ups_arrays *arrays;
+    ups_guess guess;
+    FILE *out;
+} suggestion;
+
+/* ---- YAML ----------------------------------------------------------------------------------------------------------
+ */
+
+/* As it stands between double quotes: what YAML does not take as it is, as JSON has it too. */
+static const char *escaped(ups_arena *arena, const char *text) {
+    static const char *const unwritten[][2] = {{"\"", "\\\""},
+                                               {"\\", "\\\\"},
+                                               {"\n", "\\n"},
+                                               {"\t", "\\t"},
+                                               {"\xef\xbb\xbf", "\\ufeff"},
+                                               {"\xef\xbf\xbe", "\\ufffe"},
+                                               {"\xef\xbf\xbf", "\\uffff"}};
+    enum { COUNT = sizeof unwritten / sizeof *unwritten };
+    const size_t length = strlen(text), room = UPS_PRINTABLE_ROOM * (2 * length + 1) + 1;
+    char *safe = ups_arena_alloc(arena, 2 * length + 1), *to = safe, *result = ups_arena_alloc(arena, room);
+    while (*text) {
+        int u = 0;
+        while (u < COUNT && strncmp(text, unwritten[u][0], strlen(unwritten[u][0])) != 0) u++;
+        const char *from = u < COUNT ? unwritten[u][1] : text;
+        const size_t bytes = u < COUNT ? strlen(from) : 1;
+        memcpy(to, from, bytes);
+        to += bytes;
+        text += u < COUNT ? strlen(unwritten[u][0]) : 1;
+    }
+    ups_printable(safe, (size_t)(to - safe), result, room);
+    return result;
+}
+
+/* A text as YAML takes it within { } and [ ]: plain where it cannot be mistaken. */
+static const char *quoted(ups_arena *arena, const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    double number, value;
+    bool truth, too_large;
+    bool word = isalpha((unsigned char)text[0]) || text[0] == '/' || (text[0] == '_' && !text[1]);
+    if (word && text[strspn(text, plain)] == '\0' && !ups_config_parse_bool(text, &truth) &&
+        strcasecmp(text, "null") != 0 && !ups_config_parse_number(text, UPS_CONFIG_DOUBLE, &value, &number, &too_large))
+        return text;
+    return ups_arena_printf(arena, "\"%s\"", escaped(arena, text));
+}
+
+static const char *array_text(const suggestion *s, const ups_array_outline *outline) {
+    const char *name = outline->name[0] ? outline->name : "u"; /* an array without a name goes by any */
+    return quoted(s->arena, ups_arena_printf(s->arena, "/%s", name));
+}
+
+static const char *shape_text(const suggestion *s, const ups_array_outline *outline) {
+    const char *text = "";
+    for (int axis = 0; axis < outline->rank; axis++)
+        text = ups_arena_printf(s->arena, "%s%s%lld", text, axis ? ", " : "", (long long)outline->shape[axis]);
+    return ups_arena_printf(s->arena, "(%s)", text);
+}
+
+/* Letters, digits, _ and -. */
+static const char *task_name(const suggestion *s, const char *path) {
+    char *name = ups_arena_strdup(s->arena, path);
+    for (size_t length = strlen(name); length > 1 && name[length - 1] == '/';) name[--length] = '\0';
+    char *slash = strrchr(name, '/');
+    if (slash && slash[1]) name = slash + 1;
+    char *dot = strrchr(name, '.');
+    if (dot && dot > name) *dot = '\0';
+    for (char *at = name; *at; at++) {
+        if (!isalnum((unsigned char)*at) && *at != '_' && *at != '-') *at = '_';
+    }
+    if (strlen(name) > 60) name[60] = '\0';
+    return name;
+}
+
+/* ---- fields --------------------------------------------------------------------------------------------------------
+ */
+
+/* {scale: …, offset: …, missing: …} by attributes that say so, where the format does not heed them by itself. */
+static ups_status packing_text(const suggestion *s, const ups_array_outline *outline, const char **text,
+                               ups_error *error) {
+    static const struct {
+        const char *key, *names[3];
+    } known[] = {{"scale", {"scale_factor", "scale", NULL}},
+                 {"offset", {"add_offset", "offset", NULL}},
+                 {"missing", {"_FillValue", "missing_value", NULL}}};
+    *text = "";
+    for (int k = 0; k < 3 && !outline->unpacked; k++) {
+        for (int n = 0; known[k].names[n]; n++) {
+            ups_attribute attribute;
+            UPS_TRY(ups_arrays_attribute(s->arrays, outline->name, known[k].names[n], s->arena, &attribute, error));
+            if (!attribute.numbers || attribute.count != 1 || isnan(attribute.numbers[0])) continue;
+            *text = ups_arena_printf(s->arena, "%s, %s: {attribute: %s}", *text, known[k].key, known[k].names[n]);
+            break;
+        }
+    }
+    return UPS_OK;
+}
+
+/* The name of a field: the last part of its array's, or all of it where two have the same. */
+static const char *field_name(const suggestion *s, const ups_array_outline *outline) {
+    const char *part = ups_guess_last_part(outline->name);
+    bool fixed;
+    if (!*part) return "u";
+    for (int64_t i = 0; i < s->guess.outline_count; i++) {
+        const ups_array_outline *other = &s->guess.outlines[i];
+        if (other == outline || strcmp(ups_guess_last_part(other->name), part) != 0 ||
+            !ups_guess_is_field(&s->guess, other, &fixed))
+            continue;
+        char *whole = ups_arena_strdup(s->arena, outline->name);
+        for (char *at = whole; *at; at++) {
+            if (*at == '/') *at = '_';
+        }
+        return whole;
+    }
+    return part;
+}
+
+static const char *axes_text(const suggestion *s, bool without_time) {
+    const char *text = "";
+    for (int axis = 0; axis < s->guess.rank; axis++) {
+        if (without_time && strcmp(s->guess.axes[axis], "time") == 0) continue;
+        text = ups_arena_printf(s->arena, "%s%s%s", text, *text ? ", " : "", quoted(s->arena, s->guess.axes[axis]));
+    }
+    return ups_arena_printf(s->arena, "[%s]", text);
+}
+
+static ups_status write_field(const suggestion *s, const ups_array_outline *outline, bool fixed, ups_error *error) {
+    const char *name = field_name(s, outline), *array = array_text(s, outline), *packing;
+    const int64_t channels = s->guess.channel_axis >= 0 ? outline->shape[s->guess.channel_axis] : 0;
+    UPS_TRY(packing_text(s, outline, &packing, error));
+    fprintf(s->out, "        # %s: %s %s%s\n", quoted(s->arena, outline->name), shape_text(s, outline), outline->type,
+            outline->unpacked && outline->integer ? ", unpacked as its attributes say" : "");
+    if (fixed)
+        fprintf(s->out, "        %s: {array: %s, axes: %s%s} # the same in every frame\n", quoted(s->arena, name),
+                array, axes_text(s, true), packing);
+    else if (channels == 0 && *packing)
+        fprintf(s->out, "        %s: {array: %s%s}\n", quoted(s->arena, name), array, packing);
+    else if (channels == 0)
+        fprintf(s->out, "        %s: %s\n", quoted(s->arena, name), array);
+    for (int64_t c = 0; c < channels; c++)
+        fprintf(s->out, "        %s: {array: %s, channel: %lld%s}\n",
+                quoted(s->arena, ups_arena_printf(s->arena, "%s%lld", name, (long long)c)), array, (long long)c,
+                packing);
+    return UPS_OK;
+}
+
+static ups_status write_fields(const suggestion *s, ups_error *error) {
+    const ups_guess *guess = &s->guess;
+    fprintf(s->out, "      fields:%s\n",
+            guess->channel_axis >= 0 ? " # a name for each channel: give them their own" : "");
+    UPS_TRY(write_field(s, guess->main, false, error));
+    for (int64_t i = 0; i < guess->outline_count; i++) {
+        const ups_array_outline *one = &guess->outlines[i];
+        bool fixed;
+        if (one == guess->main || !ups_guess_is_field(guess, one, &fixed)) continue;
+        UPS_TRY(write_field(s, one, fixed, error));
+    }
+    fprintf(s->out, "      # guesses:");
+    for (int axis = 0; axis < guess->rank; axis++)
+        fprintf(s->out, "%s %s (%lld) %s", axis ? "," : "", quoted(s->arena, guess->axes[axis]),
+                (long long)guess->main->shape[axis], escaped(s->arena, guess->reasons[axis]));
+    fprintf(s->out, "\n      axes: %s\n", axes_text(s, false));
+    return UPS_OK;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------------------
+ */
+
+/* Times in an attribute: a list of them, or the step. */
+static ups_status find_time_attribute(const suggestion *s, const char **text, ups_error *error) {
+    static const char *const lists[] = {"t", "time", "times"};
+    static const char *const steps[] = {"dt", "delta_t", "DT", "time_step", "timestep"};
+    ups_attribute attribute;
+    *text = NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !*text; i++) {
+        UPS_TRY(ups_arrays_attribute(s->arrays, "", lists[i], s->arena, &attribute, error));
+        if (attribute.numbers && attribute.count > 1) *text = ups_arena_printf(s->arena, "{attribute: %s}", lists[i]);
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !*text; i++) {
+        UPS_TRY(ups_arrays_attribute(s->arrays, "", steps[i], s->arena, &attribute, error));
+        if (attribute.numbers && attribute.count == 1)
+            *text = ups_arena_printf(s->arena, "{dt: {attribute: %s}}", steps[i]);
+    }
+    return UPS_OK;
+}
+
+static ups_status write_time(const suggestion *s, ups_error *error) {
+    const char *attribute;
+    if (s->guess.time) {
+        fprintf(s->out, "      time: %s\n", array_text(s, s->guess.time));
+        return UPS_OK;
+    }
+    UPS_TRY(find_time_attribute(s, &attribute, error));
+    if (attribute)
+        fprintf(s->out, "      time: %s\n", attribute);
+    else
+        fprintf(s->out, "      # time: {dt: 1} # nothing was found; frames are counted from 0 without it\n");
+    return UPS_OK;
+}
+
+static void write_coordinates(const suggestion *s) {
+    int count = 0;
+    for (int axis = 0; axis < s->guess.rank; axis++) {
+        if (!s->guess.coordinates[axis]) continue;
+        fprintf(s->out, "%s%s: %s", count++ ? ", " : "      coordinates: {", quoted(s->arena, s->guess.axes[axis]),
+                array_text(s, s->guess.coordinates[axis]));
+    }
+    if (count) fprintf(s->out, "}\n");
+}
+
+typedef struct parameter_walk {
+    const suggestion *s;
+    ups_pde_parameters seen; /* which are of the equation, and each once */
+} parameter_walk;
+
+static void add_line(parameter_walk *walk, const char *name, const char *value, const char *comment) {
+    const int before = walk->seen.count;
+    ups_pde_parameters_add(&walk->seen, name, 0);
+    if (walk->seen.count == before) return;
+    if (before == 0) fprintf(walk->s->out, "      parameters:\n");
+    fprintf(walk->s->out, "        %s: %s%s\n", quoted(walk->s->arena, name), value, comment);
+}
+
+static void take_attribute(void *context, const char *name, double number) {
+    parameter_walk *walk = context;
+    add_line(walk, name, ups_arena_printf(walk->s->arena, "{attribute: %s}", quoted(walk->s->arena, name)),
+             ups_arena_printf(walk->s->arena, " # %g", number));
+}
+
+static ups_status write_parameters(const suggestion *s, ups_error *error) {
+    parameter_walk walk = {s, {.arena = s->arena}};
+    for (int64_t i = 0; i < s->guess.outline_count; i++) {
+        const ups_array_outline *one = &s->guess.outlines[i];
+        if (!ups_guess_is_parameter(&s->guess, one)) continue;
+        add_line(&walk, ups_guess_last_part(one->name), array_text(s, one),
+                 one->rank && one->shape[0] > 1 ? " # one for each sample" : "");
+    }
+    UPS_TRY(ups_arrays_each_number(s->arrays, "", take_attribute, &walk, error));
+    if (walk.seen.count == 0) fprintf(s->out, "      # parameters: {nu: 0.01} # none was found\n");
+    return UPS_OK;
+}
+
+static void write_periodic(const suggestion *s) {
+    const char *text = "";
+    for (int axis = 0; axis < s->guess.rank; axis++) {
+        const char *name = s->guess.axes[axis];
+        if (!strcmp(name, "sample") || !strcmp(name, "time") || !strcmp(name, "channel") || !strcmp(name, "_"))
+            continue;
+        text = ups_arena_printf(s->arena, "%s%s%s", text, *text ? ", " : "", quoted(s->arena, name));
+    }
+    fprintf(s->out, "      # periodic: [%s] # if the domain wraps around along these axes\n", text);
+}
+
+/* Patches no longer than the shortest axis of the grid. */
+static int64_t patch_of(const ups_guess *guess) {
+    int64_t patch = 8;
+    for (int axis = 0; axis < guess->rank; axis++) {
+        const char *name = guess->axes[axis];
+        if (!strcmp(name, "sample") || !strcmp(name, "time") || !strcmp(name, "channel") || !strcmp(name, "_"))
+            continue;
+        if (guess->main->shape[axis] < patch) patch = guess->main->shape[axis];
+    }
+    return patch;
+}
+
+static bool has_samples(const ups_guess *guess) {
+    for (int axis = 0; axis < guess->rank; axis++) {
+        if (strcmp(guess->axes[axis], "sample") == 0) return true;
+    }
+    return false;
+}
+
+static ups_status write_all(const suggestion *s, const char *const *paths, int64_t count, ups_error *error) {
+    fprintf(s->out, "tasks:\n  - name: %s\n    files: [", quoted(s->arena, task_name(s, paths[0])));
+    for (int64_t i = 0; i < count; i++) fprintf(s->out, "%s%s", i ? ", " : "", quoted(s->arena, paths[i]));
+    fprintf(s->out, "]%s\n    patch: [%lld]\n    layout:\n",
+            has_samples(&s->guess) || count > 1 ? ""
+                                                : " # one trajectory a file: name them all, or a pattern, \"run_*.h5\"",
+            (long long)patch_of(&s->guess));
+    UPS_TRY(write_fields(s, error));
+    UPS_TRY(write_time(s, error));
+    write_coordinates(s);
+    UPS_TRY(write_parameters(s, error));
+    write_periodic(s);
+    return UPS_OK;
+}
+
+static ups_status suggest(suggestion *s, const char *const *paths, int64_t count, ups_error *error) {
+    const ups_array_outline *outlines;
+    int64_t outline_count;
+    UPS_TRY(ups_arrays_list(s->arrays, s->arena, &outlines, &outline_count, error));
+    ups_guess_axes(s->arena, outlines, outline_count, &s->guess);
+    if (s->guess.main) return write_all(s, paths, count, error);
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s holds no array of numbers with two axes or more; frames over time on a grid have them",
+                    paths[0]);
+}
+
+ups_status ups_suggest_layout(const char *const *paths, int64_t count, char **yaml, ups_error *error) {
+    suggestion s = {.arena = ups_arena_create(0)};
+    size_t length = 0;
+    *yaml = NULL;
+    if (!s.arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory to look into %s", paths[0]);
+    ups_file_list files = {.arena = s.arena};
+    ups_status status = ups_arrays_open(paths[0], NULL, false, &files, &s.arrays, error);
+    if (status == UPS_OK && !(s.out = open_memstream(yaml, &length)))
+        status = ups_fail(error, UPS_ERR_MEMORY, "no memory to write a layout");
+    if (status == UPS_OK) status = suggest(&s, paths, count, error);
+    if (s.out) fclose(s.out);
+    if (s.arrays && ups_arrays_check(s.arrays, status == UPS_OK ? error : NULL) != UPS_OK) status = UPS_ERR_IO;
+    ups_arrays_close(s.arrays);
+    ups_arena_destroy(s.arena);
+    if (status == UPS_OK) return UPS_OK;
+    free(*yaml);
+    *yaml = NULL;
+    return status;
+}

@@ -1,0 +1,544 @@
+"""Data of a user's own: files as people write them with h5py, NumPy, netCDF4 and zarr-python, none in a layout that UPS knows. What
+`ups data inspect --suggest` prints is trained on as it stands, and `ups data dump` gives the bits that those libraries read."""
+
+import io
+import json
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numcodecs
+import numpy as np
+import pytest
+import yaml
+import zarr
+
+from commands import UPS, must, one_sentence, run, same, ups
+
+SAMPLES, TIMES = 6, 9
+
+
+def waves(shape, seed=0):
+    """Smooth along every axis, other from sample to sample, and a little noise that no compressor removes."""
+    rng = np.random.default_rng(seed)
+    field = np.zeros(shape)
+    for axis, length in enumerate(shape):
+        line = np.sin(np.linspace(0, 2 + axis + rng.random(), length) * 3)
+        field = field + line.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return (field + 0.01 * rng.standard_normal(shape)).astype("f4")
+
+
+def native(values):
+    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+
+
+# ---- the files: each writes into a folder, and gives the names and what a sample is: (time, channel, grid…) -----------------------------
+
+
+def h5py_ntxy(folder):
+    """One dataset u (N, T, X, Y), chunked and compressed as h5py does when asked to."""
+    u = waves((SAMPLES, TIMES, 16, 12))
+    with h5py.File(folder / "flow.h5", "w") as f:
+        f.create_dataset("u", data=u, compression="gzip", shuffle=True)
+        f["t"], f["x"], f["y"] = np.linspace(0, 1, TIMES), np.linspace(0, 1, 16), np.linspace(0, 2, 12)
+        f.attrs["viscosity"] = 0.02
+    return ["flow.h5"], lambda i: u[i][:, None], {"viscosity": 0.02}
+
+
+def two_datasets_tncx(folder):
+    """(T, N, C, X) in two datasets of other numbers of channels; samples lie far apart in the file."""
+    with h5py.File(folder / "two.h5", "w") as f:
+        f["state/velocity"], f["state/tracers"] = waves((TIMES, SAMPLES, 2, 32), 1), waves((TIMES, SAMPLES, 3, 32), 2).astype("f8")
+        f["time"] = np.arange(TIMES) * 0.5
+        velocity, tracers = f["state/velocity"][:], f["state/tracers"][:]
+    # the suggestion begins with the larger one
+    return ["two.h5"], lambda i: np.concatenate([tracers[:, i], velocity[:, i].astype("f8")], axis=1), {}
+
+
+def npz(folder):
+    """numpy.savez_compressed, with a parameter for each sample."""
+    u, nu = waves((SAMPLES, TIMES, 24)), np.linspace(0.1, 0.6, SAMPLES)
+    np.savez_compressed(folder / "runs.npz", u=u, t=np.arange(TIMES) * 0.1, nu=nu)
+    return ["runs.npz"], lambda i: u[i][:, None], {"nu": [0.1, 0.6]}
+
+
+def npz_stored(folder):
+    """numpy.savez of two fields in Fortran order."""
+    a, b = (np.asfortranarray(waves((SAMPLES, TIMES, 16, 16), s)) for s in (1, 2))
+    np.savez(folder / "plain.npz", a=a, b=b)
+    return ["plain.npz"], lambda i: np.stack([a[i], b[i]], axis=1), {}
+
+
+def xarray_netcdf(folder):
+    """As xarray.Dataset.to_netcdf writes it: named dimensions, coordinates, a packed variable; samples last."""
+    with netCDF4.Dataset(folder / "ensemble.nc", "w") as f:
+        for name, length in {"time": TIMES, "x": 20, "run": SAMPLES}.items():
+            f.createDimension(name, length)
+        f.createVariable("time", "f8", ("time",))[:] = np.arange(TIMES) * 2.0
+        f.createVariable("x", "f8", ("x",))[:] = np.linspace(-1, 1, 20)
+        w = f.createVariable("w", "i2", ("time", "x", "run"), fill_value=-32768, zlib=True)
+        w.scale_factor, w.add_offset = np.float64(0.001), np.float64(1.0)
+        w[:] = waves((TIMES, 20, SAMPLES))
+        values = f["w"][:].filled(np.nan).astype("f4")
+    return ["ensemble.nc"], lambda i: values[:, :, i][:, None], {}
+
+
+def xarray_like_zarr(folder, version):
+    """As xarray.Dataset.to_zarr writes it: dimensions by name, coordinates as arrays, chunks that end beyond the edges."""
+    u, name = waves((SAMPLES, TIMES, 18, 10), version), f"v{version}.zarr"
+    group = zarr.open_group(folder / name, mode="w", zarr_format=version, attributes={"Re": 100})
+    for array, values, dimensions, chunks in (("u", u, ["sample", "time", "y", "x"], (2, 4, 7, 10)),
+                                              ("time", np.arange(TIMES) * 0.25, ["time"], (TIMES,)),
+                                              ("y", np.linspace(0, 1, 18), ["y"], (18,)), ("x", np.linspace(0, 1, 10), ["x"], (10,))):
+        names = {"dimension_names": dimensions} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": dimensions}}
+        group.create_array(array, shape=values.shape, dtype=values.dtype, chunks=chunks, **names)[:] = values
+    read = zarr.open_group(folder / name, mode="r")["u"][:]
+    return [name], lambda i: read[i][:, None], {"Re": 100}
+
+
+def one_file_a_trajectory(folder):
+    """200 files of one trajectory each, parameters in attributes."""
+    values = [waves((TIMES, 16), i) for i in range(200)]
+    for i, u in enumerate(values):
+        with h5py.File(folder / f"run_{i:03}.h5", "w") as f:
+            f["u"], f["t"] = u, np.arange(TIMES) * 0.1
+            f.attrs["c"] = 1 + i / 100
+    return [f"run_{i:03}.h5" for i in range(200)], lambda i: values[i][:, None], {"c": [1, 2.99]}
+
+
+def time_in_an_attribute(folder):
+    """The step in an attribute of the file, and no coordinates."""
+    u = waves((SAMPLES, TIMES, 16, 16))
+    with h5py.File(folder / "attribute.h5", "w") as f:
+        f["vorticity"] = u
+        f.attrs["dt"] = 0.05
+    return ["attribute.h5"], lambda i: u[i][:, None], {}
+
+
+def float16(folder):
+    u = waves((SAMPLES, TIMES, 32)).astype("f2")
+    with h5py.File(folder / "half.h5", "w") as f:
+        f.create_dataset("u", data=u, chunks=(2, 4, 32), compression="gzip", shuffle=True)
+    return ["half.h5"], lambda i: u[i].astype("f4")[:, None], {}
+
+
+def big_endian(folder):
+    """A bare .npy of big-endian doubles, as another machine wrote it; channels last."""
+    u = waves((SAMPLES, TIMES, 16, 16, 2)).astype(">f8")
+    np.save(folder / "vectors.npy", u)
+    return ["vectors.npy"], lambda i: native(u[i]), {}
+
+
+def integers_with_a_scale(folder):
+    counts = np.round(waves((SAMPLES, TIMES, 24)) * 1000).astype(">i2")
+    with h5py.File(folder / "counts.h5", "w") as f:
+        f["depth"] = counts
+        f["depth"].attrs["scale_factor"], f["depth"].attrs["add_offset"] = 0.001, 5.0
+    return ["counts.h5"], lambda i: (counts[i].astype("f8") * 0.001 + 5.0).astype("f4")[:, None], {}
+
+
+def lat_lon(folder):
+    """A year of a planet in classic NetCDF: one trajectory, an unlimited time, (lat, lon)."""
+    with netCDF4.Dataset(folder / "year_0.nc", "w", format="NETCDF3_64BIT_OFFSET") as f:
+        for name, length in {"time": None, "lat": 12, "lon": 24}.items():
+            f.createDimension(name, length)
+        f.createVariable("time", "f8", ("time",))[:] = np.arange(TIMES)
+        f.createVariable("lat", "f4", ("lat",))[:] = np.linspace(-80, 80, 12)
+        f.createVariable("lon", "f4", ("lon",))[:] = np.arange(24) * 15
+        for s, name in enumerate(("t2m", "sp")):
+            f.createVariable(name, "f4", ("time", "lat", "lon"))[:] = waves((TIMES, 12, 24), s)
+        first = np.stack([f["t2m"][:].filled(), f["sp"][:].filled()], axis=1)
+    for year in range(1, 4):
+        Path(folder, f"year_{year}.nc").write_bytes(Path(folder, "year_0.nc").read_bytes())
+    return [f"year_{year}.nc" for year in range(4)], lambda i: first, {}
+
+
+def five_channels_3d(folder):
+    """A field of 5 channels on a grid of three axes, sharded Zarr."""
+    u = waves((SAMPLES, TIMES, 5, 8, 8, 8))
+    array = zarr.create_array(folder / "cube.zarr", shape=u.shape, dtype="f4", chunks=(1, 3, 5, 4, 8, 8), shards=(2, 9, 5, 8, 8, 8))
+    array[:] = u
+    read = array[:]
+    return ["cube.zarr"], lambda i: read[i], {}
+
+
+FILES = {"h5py u (N, T, X, Y)": h5py_ntxy, "(T, N, C, X) in two datasets": two_datasets_tncx, "compressed NPZ": npz, "NPZ in Fortran order": npz_stored,
+         "xarray-like NetCDF": xarray_netcdf, "xarray-like Zarr v2": lambda folder: xarray_like_zarr(folder, 2),
+         "xarray-like Zarr v3": lambda folder: xarray_like_zarr(folder, 3), "200 files, one trajectory each": one_file_a_trajectory,
+         "time in an attribute": time_in_an_attribute, "float16": float16, "big-endian NPY, channels last": big_endian,
+         "integers with a scale": integers_with_a_scale, "(lat, lon)": lat_lon, "3D, 5 channels, Zarr shards": five_channels_3d}
+
+TINY = """
+output: run
+precision: f32
+device: {threads: 1}
+data: {decode_threads: 1}
+model:
+  tokens: 4
+  dim: 8
+  encoder: {width: 8, frequencies: [1, 2]}
+  decoder: {hidden: 8, depth: 1, heads: 2, frequencies: [1, 2]}
+  operator: {hidden: 8, depth: 1, heads: 2}
+autoencoder: {steps: 3, batch_size: 2, queries: 8, validation_batches: 1}
+operator: {steps: 3, batch_size: 2, validation_batches: 1}
+"""
+
+
+def dumped(folder, path, layout, sample=0):
+    output = os.path.join(folder, "dump.npy")
+    done = ups("data", "dump", os.path.join(folder, path), "--layout", layout, "--sample", sample, "-o", output)
+    return np.load(output) if done.returncode == 0 else done.stderr.strip()
+
+
+def inspected(folder, paths, layout):
+    done = must("data", "inspect", "--json", "--together", "--layout", layout, *(os.path.join(folder, path) for path in paths))
+    return json.loads(done.stdout)[0]
+
+
+def need(*libraries):
+    """Skips a test where this build is without a library."""
+    findings = {finding["topic"]: finding for finding in json.loads(ups("doctor", "--json").stdout)["findings"]}
+    for library in libraries:
+        if findings[library]["level"] != "ok":
+            pytest.skip(f"this build is without {library}")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_suggestion_is_trained_on_as_it_stands_and_dumps_what_others_read(scratch, name):
+    need(*(["Blosc"] if name == "xarray-like Zarr v2" else []))  # as zarr-python compresses by itself
+    paths, expected, parameters = FILES[name](Path(scratch))
+    suggestion = run(UPS, "data", "inspect", "--suggest", *paths, cwd=scratch)
+    assert suggestion.returncode == 0, suggestion.stderr
+    task = yaml.safe_load(suggestion.stdout)["tasks"][0]
+    assert task["files"] == paths
+    layout = json.dumps(task["layout"])
+
+    facts = inspected(scratch, paths, layout)
+    count, of_one_file = facts["samples"], facts["samples"] // len(paths)
+    assert facts["layout"] == "mapped" and count == (len(paths) if of_one_file == 1 else SAMPLES)
+    for key, wanted in parameters.items():
+        assert facts["parameters"][key] == pytest.approx(wanted if isinstance(wanted, list) else [wanted, wanted]), suggestion.stdout
+    for sample in {0, count // 2, count - 1}:
+        found = dumped(scratch, paths[sample // of_one_file], layout, sample % of_one_file)
+        assert same(found, native(expected(sample))), (found if isinstance(found, str) else (found.dtype, found.shape), suggestion.stdout)
+
+    Path(scratch, "run.yaml").write_text(suggestion.stdout + TINY)
+    done = run(UPS, "train", "run.yaml", "--quiet", cwd=scratch)
+    assert done.returncode == 0, done.stderr
+    assert Path(scratch, "run/operator.safetensors").exists()
+
+
+# ---- what is not read by guessing: mistakes are answered with the file, the key and what would be right ---------------------------------
+
+U = "{fields: {u: /u}, axes: [sample, time, x, y]%s}"
+
+MISTAKES = {
+    "{axes: [time, x]}": r"--layout\.fields: the key is missing; .*was expected",
+    "{fields: {u: /u}}": r"--layout\.axes: the key is missing; .*\[sample, time, x, y\]",
+    "{fields: {u: /u}, axis: [time, x]}": r"axis: there is no such key; did you mean 'axes'",
+    "{fields: {u: /u}, axes: [sample, x, y]}": r"--layout\.axes: none is called time",
+    "{fields: {u: /u}, axes: [sample, time]}": r"--layout\.axes: none is an axis of the grid",
+    "{fields: {u: /u}, axes: [time, a, b, c, d]}": r"'d' would be a fourth axis of the grid",
+    "{fields: {u: /u}, axes: [time, x, x]}": r"--layout\.axes: 'x' stands there twice",
+    "{fields: {u: /u}, axes: [sample, time, x]}": r"flow\.h5: 'u' has the shape \(4, 3, 6, 5\), but layout\.fields\.u names 3 axes",
+    "{fields: {u: /w}, axes: [sample, time, x, y]}": r"layout\.fields\.u: .*flow\.h5 holds no array 'w'; it holds .*'u' \(4, 3, 6, 5\) float32",
+    "{fields: {u: /u, p: /p}, axes: [sample, time, x, y]}": r"flow\.h5: 'p' \(4, 3, 7, 5\) has 7 entries along its axis x, where 'u' has 6",
+    "{fields: {u: {array: /u, chanel: 1}}, axes: [sample, time, x, y]}": r"fields\.u\.chanel: there is no such key; the keys here are array, channel",
+    "{fields: {u: 0}, axes: [sample, time, x, y]}": r"fields\.u: it is a channel of an array, but no axis is called channel",
+    "{fields: {u: /c}, axes: [time, channel, x]}": r"fields\.u: its array has an axis 'channel': say which",
+    "{fields: {u: 7}, array: /c, axes: [time, channel, x]}": r"flow\.h5: layout\.fields\.u is channel 7 of 'c', which has 2, counted from 0",
+    "{fields: {u: 0}, axes: [sample, time, x, channel]}": r"flow\.h5: layout\.fields\.u does not say which array it is in, and the file has 2 with 4 axes",
+    "{fields: {u: /u}, axes: [sample, time, _, y]}": r"flow\.h5: 'u' \(4, 3, 6, 5\) has 6 entries along axis 2, which .* calls _",
+    "{fields: {u: /text}, axes: [time, x]}": r"flow\.h5: dataset 'text' does not hold numbers",
+    "{fields: {u: {array: /u, axes: [sample, time, x, z]}}, axes: [sample, time, x, y]}": r"fields\.u\.axes: 'z' is no axis that layout\.axes names",
+    "{fields: {u: {array: /u, axes: [sample, x, y]}}, axes: [sample, time, x, y]}": r"'u' has the shape \(4, 3, 6, 5\), but layout\.fields\.u names 3",
+    U % ", time: 3": r"--layout:1: time: '3' stands here; an array's name, \{dt: 0\.01\}",
+    U % ", time: {step: 1, to: 2}": r"--layout:1: time: a step and an end cannot both be given",
+    U % ", time: /p": r"flow\.h5: layout\.time has the shape \(4, 3, 7, 5\), where there are 4 samples of 3 frames",
+    U % ", time: {attribute: dt}": r"flow\.h5: layout\.time is to be the attribute 'dt' of '/', which has none of that name",
+    U % ", time: {dt: -1}": r"times do not increase in sample flow\[0\]",
+    U % ", coordinates: {x: {attribute: units, of: /u}}": r"layout\.coordinates\.x is to be the attribute 'units' of '/u', which holds none; numbers",
+    U % ", coordinates: {z: /t}": r"--layout\.coordinates\.z: layout\.axes names no axis 'z' of the grid",
+    U % ", coordinates: {x: /t}": r"flow\.h5: layout\.coordinates\.x has the shape \(3\) where the grid has 6 points",
+    U % ", parameters: {nu: {attribute: nu}}": r"flow\.h5: layout\.parameters\.nu is to be the attribute 'nu' of '/', which has none of that name",
+    U % ", parameters: {nu: /t}": r"flow\.h5: layout\.parameters\.nu has 3 entries where there are 4 samples",
+    U % ", periodic: [z]": r"--layout\.periodic: layout\.axes names no axis 'z' of the grid",
+    U % ", periodic: perhaps": r"--layout:1: periodic: 'perhaps' stands here; true, false or a list of axes",
+}
+
+
+def test_every_mistake_in_a_layout_is_named_with_what_would_be_right(scratch):
+    path = os.path.join(scratch, "flow.h5")
+    with h5py.File(path, "w") as f:
+        f["u"], f["p"], f["c"], f["t"] = waves((4, 3, 6, 5)), waves((4, 3, 7, 5)), waves((3, 2, 6)), np.arange(3.0)
+        f["text"] = np.array([[b"a", b"b"]])
+        f["u"].attrs["units"] = "m/s"
+    for layout, sentence in MISTAKES.items():
+        one_sentence(ups("data", "inspect", "--layout", layout, path), sentence)
+
+
+def test_a_mistake_in_a_configuration_is_told_with_its_line(scratch):
+    path = os.path.join(scratch, "c.yaml")
+    Path(path).write_text("tasks:\n  - name: a\n    files: [a.h5]\n    layout:\n      axes: [time, x]\n      fields:\n        u: {array: /u, scale: big}\n")
+    one_sentence(ups("config", "check", path), r"c\.yaml:6: tasks\[0\]\.layout\.fields\.u\.scale: 'big' stands here; a number or \{attribute: NAME\}")
+    Path(path).write_text("tasks:\n  - {name: a, files: [a.h5], layout: {fields: {u: /u}}}\n")
+    one_sentence(ups("config", "check", path), r"c\.yaml: tasks\[0\]\.layout\.axes: the key is missing")
+
+
+def test_a_layout_may_be_given_by_a_configuration(scratch):
+    np.save(scratch + "/u.npy", waves((4, 3, 6)))
+    task = "  - {name: %s, files: [u.npy], layout: {fields: {u: u}, axes: [sample, time, x]}}\n"
+    path = Path(scratch, "c.yaml")
+    path.write_text("tasks:\n" + task % "a" + "  - {name: other, files: [x.h5]}\n")
+    assert inspected(scratch, ["u.npy"], f"@{path}")["samples"] == 4
+    path.write_text("tasks:\n" + task % "a" + task % "b")
+    one_sentence(ups("data", "inspect", "--layout", f"@{path}", scratch + "/u.npy"), "2 of its tasks have a layout, where one was expected")
+
+
+def test_files_that_no_layout_knows_are_answered_with_the_command_that_suggests_one(scratch):
+    np.save(scratch + "/a.npy", waves((4, 3, 6)))
+    with h5py.File(scratch + "/a.h5", "w") as f:
+        f["u"] = waves((4, 3, 6))
+    zarr.create_array(scratch + "/a.zarr", shape=(4, 3, 6), dtype="f4")
+    for name in ("a.npy", "a.h5", "a.zarr"):
+        one_sentence(ups("data", "inspect", f"{scratch}/{name}"), rf"`ups data inspect --suggest .*{name}`")
+    os.mkdir(scratch + "/empty")
+    one_sentence(ups("data", "inspect", "--suggest", scratch + "/empty"), "is a directory, but no Zarr store")
+    np.save(scratch + "/flat.npy", np.arange(4.0))
+    one_sentence(ups("data", "inspect", "--suggest", scratch + "/flat.npy"), "holds no array of numbers with two axes or more")
+
+
+# ---- the same data in every form ---------------------------------------------------------------------------------------------------------
+
+CODECS = {
+    "none": {"compressors": None}, "zlib": {"compressors": numcodecs.Zlib()}, "gzip": {"compressors": numcodecs.GZip()}, "zstd": {"compressors": numcodecs.Zstd()},
+    "lz4": {"compressors": numcodecs.LZ4()}, "blosc lz4": {"compressors": numcodecs.Blosc()},
+    "blosc zstd, bits shuffled": {"compressors": numcodecs.Blosc("zstd", 5, numcodecs.Blosc.BITSHUFFLE)},
+    "shuffle, zstd": {"filters": [numcodecs.Shuffle(4)], "compressors": numcodecs.Zstd()}, "Fortran order": {"order": "F", "compressors": numcodecs.Zstd()},
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_zarr_of_version_2_is_read_in_every_codec(scratch, name):
+    need(*(library for library in ("Blosc", "LZ4") if name.startswith(library.lower())))
+    u = waves((5, 4, 9, 7))
+    zarr.create_array(scratch + "/u.zarr", shape=u.shape, dtype="f4", chunks=(2, 3, 4, 7), zarr_format=2, **CODECS[name])[:] = u
+    assert same(dumped(scratch, "u.zarr", U % "", 4), u[4][:, None])
+
+
+CODECS_3 = {
+    "none": {"compressors": None}, "gzip": {"compressors": zarr.codecs.GzipCodec()}, "zstd, checked": {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
+    "blosc": {"compressors": zarr.codecs.BloscCodec()}, "big-endian": {"serializer": zarr.codecs.BytesCodec(endian="big")},
+    "transposed": {"filters": zarr.codecs.TransposeCodec(order=(2, 0, 3, 1))}, "shards": {"shards": (4, 6, 8, 7)},
+    "transposed in shards": {"shards": (4, 6, 8, 7), "filters": zarr.codecs.TransposeCodec(order=(2, 0, 3, 1))},
+    "names of version 2": {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+}
+
+
+@pytest.mark.parametrize("name", CODECS_3)
+def test_zarr_of_version_3_is_read_in_every_codec(scratch, name):
+    need(*(["Blosc"] if name == "blosc" else []))
+    u = waves((5, 4, 9, 7))
+    array = zarr.create_array(scratch + "/u.zarr", shape=u.shape, dtype="f4", chunks=(2, 3, 4, 7), fill_value=-1.5, **CODECS_3[name])
+    array[:4] = u[:4]  # the last is never written
+    assert same(dumped(scratch, "u.zarr", U % "", 3), u[3][:, None])
+    assert same(dumped(scratch, "u.zarr", U % "", 4), array[4][:, None])
+
+
+@pytest.mark.parametrize("axes", ["sample time x y", "time sample x y", "x y time sample", "y time x sample", "time x sample y"])
+def test_axes_in_any_order_are_the_same_trajectories_in_every_storage(scratch, axes):
+    """Rows of 40 kB, so that what lies between samples is passed over."""
+    u, names = waves((3, 5, 100, 90)), axes.split()
+    stored = u.transpose(["sample time x y".split().index(name) for name in names])
+    dims = [name for name in names if name in "xy"]
+    wanted = u[2].transpose(0, *(1 + "xy".index(dim) for dim in dims))[:, None]
+    with h5py.File(scratch + "/u.h5", "w") as f:
+        f["plain"] = stored
+        f.create_dataset("packed", data=stored, chunks=tuple(max(1, n // 2) for n in stored.shape), compression="lzf")
+    np.save(scratch + "/u.npy", stored)
+    np.savez_compressed(scratch + "/u.npz", u=stored)
+    for path, array in (("u.h5", "plain"), ("u.h5", "packed"), ("u.npy", "u"), ("u.npz", "u")):
+        layout = f"{{fields: {{u: {array}}}, axes: [{', '.join(names)}]}}"
+        assert same(dumped(scratch, path, layout, 2), np.ascontiguousarray(wanted)), (path, array)
+
+
+def test_fields_that_lack_axes_are_repeated_along_them(scratch):
+    u, fixed, line = waves((4, 3, 6, 5)), waves((4, 6, 5), 1), waves((3, 5), 2)
+    np.savez(scratch + "/u.npz", u=u, fixed=fixed, line=line)
+    layout = "{fields: {u: u, fixed: {array: fixed, axes: [sample, x, y]}, line: {array: line, axes: [time, y]}}, axes: [sample, time, x, y]}"
+    wanted = np.stack([u[2], np.broadcast_to(fixed[2], (3, 6, 5)), np.broadcast_to(line[:, None], (3, 6, 5))], axis=1)
+    assert same(dumped(scratch, "u.npz", layout, 2), np.ascontiguousarray(wanted))
+
+
+def test_what_is_missing_becomes_nan(scratch):
+    u = np.arange(2 * 3 * 4, dtype="i2").reshape(2, 3, 4)
+    np.savez(scratch + "/u.npz", u=u)
+    found = dumped(scratch, "u.npz", "{fields: {u: {array: u, missing: 17, scale: 0.5}}, axes: [sample, time, x]}", 1)
+    assert np.array_equal(found[:, 0], np.where(u[1] == 17, np.nan, u[1] * 0.5), equal_nan=True)
+
+
+def test_times_and_parameters_of_each_sample_are_told(scratch):
+    np.savez(scratch + "/u.npz", u=waves((3, 4, 8)), t=np.arange(4) + 10.0 * np.arange(3)[:, None], nu=[0.1, 0.2, 0.3])
+    facts = inspected(scratch, ["u.npz"], "{fields: {u: u}, axes: [sample, time, x], time: t, parameters: {nu: nu, seed: 5}}")
+    assert facts["time"] == {"frames": 4, "range": [0, 3]}
+    assert facts["parameters"] == {"nu": [0.1, 0.3], "seed": [5, 5]}
+
+
+# ---- damaged files -----------------------------------------------------------------------------------------------------------------------
+
+
+def npy(dictionary, data=b"", version=1, length=None):
+    text = dictionary.encode() + b"\n"
+    size = len(text) if length is None else length
+    return b"\x93NUMPY" + bytes([version, 0]) + (struct.pack("<H", size) if version == 1 else struct.pack("<I", size)) + text + data
+
+
+HEADER = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }"
+PLAIN = HEADER % ("<f4", "False", "(2, 3, 4)")
+
+DAMAGED_NPY = {
+    b"\x93NUMPY\x01\x00\x00": "it ends within its NPY header",
+    npy(PLAIN, length=9000): "it ends within its NPY header",
+    npy(PLAIN, version=9): "its NPY version is 9; 1 to 3 are known",
+    npy(PLAIN, version=3, length=1 << 30): "its NPY header claims 1073741824 bytes",
+    npy("{'descr': '<f4', 'shape': (2, 3, 4)}"): "'descr', 'fortran_order' and 'shape' was expected",
+    npy("{'descr': '<f4"): "the end of a text was expected",
+    npy("{'descr': [('a', '<f4'), ('b'"): "the end of a list of fields was expected",
+    npy(HEADER % ("<f4", "Maybe", "(2, 3, 4)")): "True or False was expected at 'Maybe",
+    npy(HEADER % ("<f4", "False", "(2, -3, 4)")): "a length was expected at '-3",
+    npy(HEADER % ("<f4", "False", "(2 3, 4)")): "',' or '\\)' was expected",
+    npy(HEADER % ("<f4", "False", "(4294967296, 4294967296, 4294967296)")): "claims more elements than memory has addresses",
+    npy(HEADER % ("<f4", "False", "(1,1,1,1,1,1,1,1,1)")): "it has more than 8 axes",
+    npy(PLAIN, bytes(95)): "has .* bytes where its header announces .*; it was cut short",
+    npy(HEADER % ("<c8", "False", "(2, 3, 4)"), bytes(192)): "is of type <c8, which is no real number; save real and imaginary parts",
+    npy(HEADER % ("|O", "False", "(2, 3, 4)"), bytes(192)): "is of type \\|O, .*numpy.asarray",
+    npy("{'descr': [('a', '<f4', (2,))], 'fortran_order': False, 'shape': (2, 3, 4)}", bytes(192)): "is of type structured",
+}
+
+
+def test_damaged_npy_files_are_refused_with_one_sentence(scratch):
+    path = scratch + "/u.npy"
+    for data, sentence in DAMAGED_NPY.items():
+        Path(path).write_bytes(data)
+        one_sentence(ups("data", "dump", path, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy"), sentence)
+    Path(path).write_bytes(npy(PLAIN, bytes(96)))
+    assert dumped(scratch, "u.npy", "{fields: {u: u}, axes: [sample, time, x]}").shape == (3, 1, 4)
+
+
+def patched(data, at, new):
+    return data[:at] + new + data[at + len(new):]
+
+
+def test_damaged_npz_files_are_refused_with_one_sentence(scratch):
+    path, layout = scratch + "/u.npz", "{fields: {u: u}, axes: [sample, time, x]}"
+    np.savez_compressed(path, u=waves((2, 3, 400)))
+    sound = Path(path).read_bytes()
+    end, central = sound.rindex(b"PK\5\6"), sound.index(b"PK\1\2")
+    cases = {
+        "the end of its ZIP directory is missing": sound[:-5],
+        "its ZIP directory does not fit into it": patched(sound, end + 12, struct.pack("<I", 1 << 20)),
+        "an entry of its ZIP directory is cut short": patched(sound, central, b"XX"),
+        "a member is not where its directory says": patched(sound, 0, b"PK\3\0"),
+        "a member lies beyond its end": patched(sound, central + 42, struct.pack("<I", len(sound))),
+        "a member goes on beyond its end": patched(sound, central + 20, struct.pack("<I", 1 << 20)),
+        "the CRC-32 of 'u.npy' does not match": patched(sound, central + 16, b"\1\2\3\4"),
+        "a compressed member is damaged|CRC-32|NPY header": patched(sound, 200, bytes(range(255, 235, -1))),
+        "is a ZIP file without arrays that UPS reads": patched(sound, central + 8, b"\1"),  # encrypted
+    }
+    for sentence, data in cases.items():
+        Path(path).write_bytes(data)
+        # what begins otherwise is taken for another format
+        wanted = sentence if data[:4] == b"PK\3\4" else "is not an HDF5 file"
+        one_sentence(ups("data", "dump", path, "--layout", layout, "-o", scratch + "/o.npy"), wanted)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("readme.txt", "no arrays")
+    Path(path).write_bytes(file.getvalue())
+    one_sentence(ups("data", "inspect", "--suggest", path), "is a ZIP file without arrays that UPS reads")
+
+
+def document(path, **changes):
+    """Changes keys of a document; a value that is None is taken out."""
+    found = json.loads(path.read_text())
+    for key, value in changes.items():
+        found.pop(key, None)
+        found.update({} if value is None else {key: value})
+    path.write_text(json.dumps(found))
+
+
+def codecs(*names):
+    return [{"name": "bytes", "configuration": {"endian": "little"}}, *({"name": name} for name in names)]
+
+
+DAMAGED_ZARR = {
+    "zarr.json: the file is empty": lambda store: store.joinpath("zarr.json").write_text(""),
+    "zarr.json:1:.*not valid JSON": lambda store: store.joinpath("zarr.json").write_text("{'a': 1}"),
+    "'shape'": lambda store: document(store / "zarr.json", shape=None),
+    "entry 1 of 'shape' cannot be a length": lambda store: document(store / "zarr.json", shape=[4, -3, 8]),
+    "entry 2 of 'shape' cannot be a length": lambda store: document(store / "zarr.json", shape=[4, 1 << 40, 1 << 40]),
+    "'chunk_shape' has 2 entries where the shape has 3":
+        lambda store: document(store / "zarr.json", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [2, 3]}}),
+    "entry 0 of 'chunk_shape' cannot be a length":
+        lambda store: document(store / "zarr.json", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0, 3, 8]}}),
+    "'chunk_grid' is rectilinear, which UPS does not read": lambda store: document(store / "zarr.json", chunk_grid={"name": "rectilinear"}),
+    "its type is complex64; integers and floats": lambda store: document(store / "zarr.json", data_type="complex64"),
+    "'fill_value' is no float32": lambda store: document(store / "zarr.json", fill_value="zero"),
+    "codec 'bz2' is not read": lambda store: document(store / "zarr.json", codecs=codecs("bz2")),
+    "codec 'shuffle' is not read, or not at this place": lambda store: document(store / "zarr.json", codecs=codecs("zstd", "numcodecs.shuffle")),
+    "none of its codecs makes bytes": lambda store: document(store / "zarr.json", codecs=[]),
+    "is no permutation of 3 axes":
+        lambda store: document(store / "zarr.json", codecs=[{"name": "transpose", "configuration": {"order": [0, 1, 1]}}, *codecs()]),
+    "its chunks are of .* GiB; up to 4 GiB are read": lambda store: document(
+        store / "zarr.json", shape=[4, 1 << 16, 1 << 16], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [2, 1 << 16, 1 << 16]}}),
+    "has more than 16777216 chunks": lambda store: document(
+        store / "zarr.json", shape=[1 << 12, 1 << 12, 1 << 12], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1, 1, 1]}}),
+    "a chunk has 100 bytes where 192 were expected; it was cut short":
+        lambda store: (document(store / "zarr.json", codecs=codecs()), store.joinpath("c/0/0/0").write_bytes(bytes(100))),
+    "c/0/0/0: a chunk was expected, not a folder": lambda store: (store.joinpath("c/0/0/0").unlink(), store.joinpath("c/0/0/0").mkdir()),
+    "chunk \\(0, 0, 0\\) of dataset .* cannot be decoded: the zstd stream is damaged": lambda store: store.joinpath("c/0/0/0").write_bytes(bytes(range(60))),
+}
+
+
+def test_damaged_zarr_stores_are_refused_with_one_sentence(scratch):
+    for number, (sentence, damage) in enumerate(DAMAGED_ZARR.items()):
+        store = Path(scratch, f"{number}.zarr")
+        zarr.create_array(store, shape=(4, 3, 8), dtype="f4", chunks=(2, 3, 8))[:] = waves((4, 3, 8))
+        damage(store)
+        done = ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy")
+        one_sentence(done, sentence)
+
+
+def test_damaged_shards_are_refused_with_one_sentence(scratch):
+    store = Path(scratch, "u.zarr")
+    zarr.create_array(store, shape=(4, 3, 8), dtype="f4", chunks=(2, 3, 8), shards=(4, 3, 8))[:] = waves((4, 3, 8))
+    shard = store / "c/0/0/0"
+    sound = shard.read_bytes()
+    cases = {
+        "a shard of 20 bytes is shorter than its index": sound[:20],
+        "the CRC32C of the shard's index does not match": patched(sound, len(sound) - 30, b"\7"),
+        "cannot be decoded: its CRC32C does not match|cannot be decoded: the zstd stream is damaged": patched(sound, 3, bytes(range(40, 60))),
+    }
+    for sentence, data in cases.items():
+        shard.write_bytes(data)
+        one_sentence(ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy"), sentence)
+
+
+@pytest.mark.parametrize("name", ["u.npy", "u.npz", "deflated.npz", "u.zarr/zarr.json", "u.zarr/c/0/0/0"])
+def test_any_damaged_byte_is_read_or_refused_with_one_sentence(scratch, name):
+    u = waves((2, 3, 8))
+    np.save(scratch + "/u.npy", u)
+    np.savez(scratch + "/u.npz", u=u)
+    np.savez_compressed(scratch + "/deflated.npz", u=u)
+    zarr.create_array(scratch + "/u.zarr", shape=u.shape, dtype="f4", chunks=(1, 3, 8), shards=(2, 3, 8))[:] = u
+    path, rng = Path(scratch, name), np.random.default_rng(5)
+    opened = scratch + "/" + name.split("/")[0]
+    sound = path.read_bytes()
+    for _ in range(60):
+        at = int(rng.integers(len(sound)))
+        path.write_bytes(patched(sound, at, bytes([sound[at] ^ (1 << int(rng.integers(8)))])))
+        done = ups("data", "dump", opened, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy")
+        if done.returncode != 0:
+            one_sentence(done)
