@@ -182,7 +182,7 @@ model:
   encoder: {width: 8, frequencies: [1, 2]}
   decoder: {hidden: 8, depth: 1, heads: 2, frequencies: [1, 2]}
   operator: {hidden: 8, depth: 1, heads: 2}
-autoencoder: {steps: 3, batch_size: 2, queries: 8, validation_batches: 1}
+autoencoder: {steps: 3, batch_size: 2, queries: 8, validation_batches: 1, gate: 0}
 operator: {steps: 3, batch_size: 2, validation_batches: 1}
 """
 
