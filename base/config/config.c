@@ -4,6 +4,7 @@
 
 #include "base/config/document.h"
 #include "base/config/key.h"
+#include "base/config/mistakes.h"
 #include "base/edit_distance.h"
 #include "base/files.h"
 
@@ -17,7 +18,7 @@ typedef struct reader {
     const ups_config_schema *schema;
     ups_arena *arena;  /* of the document */
     ups_arena *values; /* of the struct and all that it points to */
-    ups_error *error;
+    ups_config_mistakes *mistakes;
 } reader;
 
 /* A place in the document, its name for the user ("tasks[1].name") and what belongs there. */
@@ -54,9 +55,16 @@ static const char *found(const reader *r, const ups_yaml *node) {
     return text;
 }
 
+/* Notes a mistake and goes on: all are told at once. */
+static ups_status mistake(const reader *r, const spot *s, const char *sentence) {
+    ups_config_mistakes_add(r->mistakes, s->node->where, s->path, NULL, sentence);
+    return UPS_ERR_CONFIG;
+}
+
 static ups_status wrong(const reader *r, const spot *s, const char *problem) {
-    return ups_fail(r->error, UPS_ERR_CONFIG, "%s: %s; %s was expected", place_of(r, s), problem,
-                    ups_config_expected(r->arena, s->key, s->item));
+    return mistake(r, s,
+                   ups_arena_printf(r->arena, "%s: %s; %s was expected", place_of(r, s), problem,
+                                    ups_config_expected(r->arena, s->key, s->item)));
 }
 
 static ups_status stands_here(const reader *r, const spot *s) {
@@ -86,7 +94,7 @@ static const char *home_of(const reader *r, const ups_config_key *keys, const ch
     return NULL;
 }
 
-static ups_status unknown_key(const reader *r, const spot *s, const ups_config_key *keys) {
+static ups_status unknown_key(const reader *r, const spot *s, const char *section, const ups_config_key *keys) {
     const char *name = s->node->key, *nearest = NULL, *known = "", *place = place_of(r, s);
     size_t best = SIZE_MAX;
     for (const ups_config_key *key = keys; key->name; key++) {
@@ -94,14 +102,16 @@ static ups_status unknown_key(const reader *r, const spot *s, const ups_config_k
         if (resembles(name, key->name, &best)) nearest = key->name;
         known = ups_arena_printf(r->arena, "%s%s%s", known, *known ? ", " : "", key->name);
     }
-    if (nearest) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key; did you mean '%s'?", place, nearest);
-    }
-    const char *home = home_of(r, r->schema->keys, "", name);
-    if (home) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key here; did you mean '%s'?", place, home);
-    }
-    return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key; the keys here are %s", place, known);
+    const char *sentence, *home = nearest ? NULL : home_of(r, r->schema->keys, "", name);
+    if (nearest)
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key; did you mean '%s'?", place, nearest);
+    else if (home)
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key here; did you mean '%s'?", place, home);
+    else
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key; the keys here are %s", place, known);
+    ups_config_mistakes_add(r->mistakes, s->node->where, s->path,
+                            nearest ? ups_config_join(r->arena, section, nearest) : NULL, sentence);
+    return UPS_ERR_CONFIG;
 }
 
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
@@ -145,7 +155,7 @@ static ups_status read_text(const reader *r, const spot *s, char **place) {
             ups_arena_printf(r->arena, "%s is %s than %.0f characters", shown, is_short ? "shorter" : "longer", bound));
     }
     const char *objection = s->key->objection ? s->key->objection(text) : NULL;
-    if (objection) return ups_fail(r->error, UPS_ERR_CONFIG, "%s: %s %s", place_of(r, s), shown, objection);
+    if (objection) return mistake(r, s, ups_arena_printf(r->arena, "%s: %s %s", place_of(r, s), shown, objection));
     *place = ups_arena_strdup(r->values, text);
     return UPS_OK;
 }
@@ -177,72 +187,110 @@ static ups_status read_item(const reader *r, const spot *s, char *place) {
 static ups_status read_list(const reader *r, const spot *s, char *base) {
     if (s->node->kind != UPS_YAML_LIST) return stands_here(r, s);
     spot item = {.key = s->key, .item = true};
+    ups_status status = UPS_OK;
     unsigned count = 0, minimum = s->key->list.minimum_items, maximum = s->key->list.maximum_items;
     for (const ups_yaml *node = s->node->first; node; node = node->next) count++;
     char *items = ups_arena_array(r->values, count, s->key->list.item_size), *at = items;
     for (item.node = s->node->first; item.node; item.node = item.node->next, at += s->key->list.item_size) {
         item.path = ups_arena_printf(r->arena, "%s[%zu]", s->path, (size_t)(at - items) / s->key->list.item_size);
-        UPS_TRY(read_item(r, &item, at));
+        ups_status read = read_item(r, &item, at);
+        if (read != UPS_OK) status = read;
     }
     if (count < minimum || (maximum > 0 && count > maximum)) {
         return wrong(r, s, ups_arena_printf(r->arena, "the list has %u item%s", count, count == 1 ? "" : "s"));
     }
     memcpy(base + s->key->offset, &items, sizeof items);
     memcpy(base + s->key->list.count_offset, &count, sizeof count);
-    return UPS_OK;
+    return status;
 }
 
 static ups_status read_key(const reader *r, const spot *s, char *base) {
     return ups_config_is_list(s->key) ? read_list(r, s, base) : read_item(r, s, base + s->key->offset);
 }
 
-/* A key that the mapping at `s` lacks: its default value, an empty section, or a mistake. */
-static ups_status read_absent(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+/* A key's default value, or an empty section. */
+static ups_status read_default(const reader *r, const spot *s, const ups_config_key *key, char *base) {
     spot child = {.path = ups_config_join(r->arena, s->path, key->name), .key = key};
-    if (ups_config_is_required(key)) {
-        const char *help = key->help ? ups_arena_printf(r->arena, " (%s)", key->help) : "";
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: the key '%s' is missing; %s was expected%s", place_of(r, s),
-                        key->name, ups_config_expected(r->arena, key, false), help);
-    }
     const char *where = s->node->where, *text = key->default_value;
     if (text) {
+        ups_error error;
         where = ups_arena_printf(r->arena, "the default of %s", child.path);
-        UPS_TRY(ups_yaml_parse(r->arena, where, false, text, strlen(text), &child.node, r->error));
+        if (ups_yaml_parse(r->arena, where, false, text, strlen(text), &child.node, &error) != UPS_OK) {
+            return mistake(r, s, error.message);
+        }
     }
     if (!child.node) child.node = ups_yaml_collection(r->arena, UPS_YAML_MAPPING, where);
     return read_key(r, &child, base);
 }
 
-static ups_status read_section(const reader *r, const spot *s, char *base) {
-    ups_yaml *node = s->node;
-    if (ups_yaml_is_null(node)) { /* a section whose every line is commented out */
-        node->kind = UPS_YAML_MAPPING;
-        node->first = node->last = NULL;
+/* A key that the mapping at `s` lacks: its default value, or a mistake, unless another key was probably meant as it. */
+static ups_status read_absent(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+    if (!ups_config_is_required(key)) return read_default(r, s, key, base);
+    spot missing = {s->node, ups_config_join(r->arena, s->path, key->name), key, false};
+    if (ups_config_mistakes_know(r->mistakes, missing.path)) return UPS_ERR_CONFIG;
+    const char *help = key->help ? ups_arena_printf(r->arena, " (%s)", key->help) : "";
+    return mistake(r, &missing,
+                   ups_arena_printf(r->arena, "%s: the key '%s' is missing; %s was expected%s", place_of(r, s),
+                                    key->name, ups_config_expected(r->arena, key, false), help));
+}
+
+/* What is wrong gives way to what checks of several keys can work with; nobody runs with it. */
+static void stand_in(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+    if (key->type == UPS_CONFIG_SECTION) return;
+    r->mistakes->muted++;
+    if (!ups_config_is_required(key))
+        read_default(r, s, key, base);
+    else if (key->type == UPS_CONFIG_TEXT && !ups_config_is_list(key))
+        *(char **)(base + key->offset) = ups_arena_strdup(r->values, "");
+    else if (ups_config_is_list(key))
+        memset(base + key->list.count_offset, 0, sizeof(unsigned));
+    r->mistakes->muted--;
+}
+
+static ups_status read_given(const reader *r, const spot *s, ups_yaml *at, char *base) {
+    if (r->mistakes->count == UPS_CONFIG_MOST_MISTAKES) return UPS_ERR_CONFIG;
+    spot child = {at, ups_config_join(r->arena, s->path, at->key), ups_config_find_key(s->key->keys, at->key), false};
+    bool half_set = ups_yaml_is_override(at) && ups_config_mistakes_know(r->mistakes, child.path);
+    if (half_set) return UPS_ERR_CONFIG; /* by an override that led nowhere, and is told already */
+    if (!child.key) return unknown_key(r, &child, s->path, s->key->keys);
+    if (child.key->type == UPS_CONFIG_REMOVED) {
+        bool harmless =
+            child.key->default_value && at->kind == UPS_YAML_SCALAR && strcmp(at->text, child.key->default_value) == 0;
+        if (harmless) return UPS_OK;
+        return mistake(
+            r, &child,
+            ups_arena_printf(r->arena, "%s: this key was removed: %s", place_of(r, &child), child.key->help));
     }
-    if (node->kind != UPS_YAML_MAPPING) return stands_here(r, s);
-    for (ups_yaml *at = node->first; at; at = at->next) {
-        spot child = {at, ups_config_join(r->arena, s->path, at->key), ups_config_find_key(s->key->keys, at->key),
-                      false};
-        if (!child.key) return unknown_key(r, &child, s->key->keys);
-        if (child.key->type == UPS_CONFIG_REMOVED) {
-            bool harmless = child.key->default_value && at->kind == UPS_YAML_SCALAR &&
-                            strcmp(at->text, child.key->default_value) == 0;
-            if (harmless) continue;
-            return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this key was removed: %s", place_of(r, &child),
-                            child.key->help);
-        }
-        const ups_yaml *earlier = ups_yaml_child(node, at->key);
-        if (earlier != at) {
-            return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this key is given twice; it first stands at %s",
-                            place_of(r, &child), earlier->where);
-        }
-        UPS_TRY(read_key(r, &child, base));
+    const ups_yaml *earlier = ups_yaml_child(s->node, at->key);
+    if (earlier != at) {
+        return mistake(r, &child,
+                       ups_arena_printf(r->arena, "%s: this key is given twice; it first stands at %s",
+                                        place_of(r, &child), earlier->where));
+    }
+    ups_status status = read_key(r, &child, base);
+    if (status != UPS_OK) stand_in(r, s, child.key, base);
+    return status;
+}
+
+static ups_status read_section(const reader *r, const spot *s, char *base) {
+    ups_status status = UPS_OK;
+    ups_yaml nothing = {.kind = UPS_YAML_MAPPING, .where = s->node->where};
+    spot section = *s;
+    bool null = ups_yaml_is_null(s->node), mapping = null || s->node->kind == UPS_YAML_MAPPING;
+    if (!mapping) status = stands_here(r, s);
+    if (null || !mapping) section.node = &nothing; /* a section whose every line may be commented out */
+    if (!mapping) r->mistakes->muted++;            /* all that it lacks */
+    for (ups_yaml *at = section.node->first; at; at = at->next) {
+        if (read_given(r, &section, at, base) != UPS_OK) status = UPS_ERR_CONFIG;
     }
     for (const ups_config_key *key = s->key->keys; key->name; key++) {
-        bool absent = key->type != UPS_CONFIG_REMOVED && !ups_yaml_child(node, key->name);
-        if (absent) UPS_TRY(read_absent(r, s, key, base));
+        bool absent = key->type != UPS_CONFIG_REMOVED && !ups_yaml_child(section.node, key->name);
+        if (!absent || read_absent(r, &section, key, base) == UPS_OK) continue;
+        stand_in(r, &section, key, base);
+        status = UPS_ERR_CONFIG;
     }
-    return UPS_OK;
+    if (!mapping) r->mistakes->muted--;
+    return status;
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
@@ -252,34 +300,69 @@ typedef struct header {
     _Alignas(max_align_t) ups_arena *values;
 } header;
 
-static ups_status load(const reader *r, const char *path, const char *const *overrides, size_t override_count,
-                       const char *text, size_t length, void **value) {
+/* The document with its overrides; *root stays NULL, with a mistake noted, where it cannot be had. */
+static ups_status read_document(const reader *r, const char *const *overrides, size_t override_count, const char *text,
+                                size_t length, ups_yaml **root) {
+    ups_error error;
+    const char *path = r->mistakes->path;
+    ups_status status = ups_yaml_parse(r->arena, path, true, text, length, root, &error);
+    if (status == UPS_OK && (!*root || ups_yaml_is_null(*root))) {
+        *root = NULL;
+        status = ups_fail(&error, UPS_ERR_CONFIG, "%s: the file is empty; lines of key: value were expected", path);
+    }
+    if (status != UPS_OK) {
+        ups_config_mistakes_add(r->mistakes, error.message, "", NULL, error.message);
+        return status == UPS_ERR_MEMORY ? status : UPS_OK;
+    }
+    for (size_t i = 0; i < override_count; i++) {
+        if (ups_yaml_set(r->arena, *root, overrides[i], &error) == UPS_OK) continue;
+        const char *key = ups_arena_printf(r->arena, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
+        ups_config_mistakes_add(r->mistakes, error.message, key, NULL, error.message);
+    }
+    return UPS_OK;
+}
+
+static ups_status read_text_into(const reader *r, const char *const *overrides, size_t override_count, const char *text,
+                                 size_t length, void **value) {
     ups_config_key all = {.keys = r->schema->keys};
     spot root = {.path = "", .key = &all};
-    UPS_TRY(ups_yaml_parse(r->arena, path, true, text, length, &root.node, r->error));
-    if (!root.node || ups_yaml_is_null(root.node)) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: the file is empty; lines of key: value were expected", path);
-    }
-    for (size_t i = 0; i < override_count; i++) UPS_TRY(ups_yaml_set(r->arena, root.node, overrides[i], r->error));
+    UPS_TRY(read_document(r, overrides, override_count, text, length, &root.node));
+    if (!root.node) return UPS_OK;
+    r->mistakes->root = root.node;
     header *made = ups_arena_alloc(r->values, sizeof *made + r->schema->size);
     made->values = r->values;
-    UPS_TRY(read_section(r, &root, (char *)(made + 1)));
+    read_section(r, &root, (char *)(made + 1));
     *value = made + 1;
     return UPS_OK;
+}
+
+ups_status ups_config_read(const char *path, const ups_config_schema *schema, const char *const *overrides,
+                           size_t override_count, ups_config_mistakes *mistakes, void **value, ups_error *error) {
+    *value = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    UPS_TRY(ups_read_file(path, size_limit, &text, &length, error));
+    reader r = {.schema = schema, .arena = mistakes->arena, .values = ups_arena_create(0), .mistakes = mistakes};
+    ups_status status = UPS_ERR_MEMORY;
+    if (r.values) status = read_text_into(&r, overrides, override_count, text, length, value);
+    if (status != UPS_OK) ups_fail(error, status, "%s: no memory to load it", path);
+    if (!*value) ups_arena_destroy(r.values);
+    free(text);
+    return status;
 }
 
 ups_status ups_config_load(const char *path, const ups_config_schema *schema, const char *const *overrides,
                            size_t override_count, void **value, ups_error *error) {
     *value = NULL;
-    char *text = NULL;
-    size_t length = 0;
-    UPS_TRY(ups_read_file(path, size_limit, &text, &length, error));
-    reader r = {.schema = schema, .arena = ups_arena_create(0), .values = ups_arena_create(0), .error = error};
-    ups_status status = r.arena && r.values ? load(&r, path, overrides, override_count, text, length, value)
-                                            : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
-    if (status != UPS_OK) ups_arena_destroy(r.values);
-    ups_arena_destroy(r.arena);
-    free(text);
+    ups_config_mistakes *mistakes = ups_config_mistakes_create(path);
+    if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
+    ups_status status = ups_config_read(path, schema, overrides, override_count, mistakes, value, error);
+    if (status == UPS_OK && mistakes->count > 0) {
+        status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+        ups_config_free(*value);
+        *value = NULL;
+    }
+    ups_config_mistakes_destroy(mistakes);
     return status;
 }
 

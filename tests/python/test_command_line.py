@@ -72,7 +72,7 @@ def test_with_json_a_mistake_is_an_object_on_standard_output():
 
 def test_with_json_configurations_are_objects_too():
     config = str(TREE / "configs/quickstart.yaml")
-    assert json.loads(ups("config", "check", config, "--json").stdout) == {"config": config}
+    assert json.loads(ups("config", "check", "--no-data", config, "--json").stdout) == {"config": config}
     shown = json.loads(ups("config", "show", config, "--json").stdout)
     assert shown["yaml"] == re.sub(" # here .*", "", ups("config", "show", config).stdout)
 
@@ -80,8 +80,8 @@ def test_with_json_configurations_are_objects_too():
 def test_every_configuration_of_several_is_checked_whatever_is_wrong_with_one():
     good = sorted(map(str, (TREE / "configs").iterdir()))
     assert len(good) > 2
-    assert ups("config", "check", *good).stdout.count("no mistakes found") == len(good)
-    done = ups("config", "check", "/no/such.yaml", *good, "--json")
+    assert ups("config", "check", "--no-data", *good).stdout.count("no mistakes found") == len(good)
+    done = ups("config", "check", "--no-data", "/no/such.yaml", *good, "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, [entry["config"] for entry in found[1:]]) == (1, good)
     assert "/no/such.yaml" in found[0]["error"]

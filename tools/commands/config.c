@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "train/config/load.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
@@ -71,8 +72,9 @@ static int run_show(int argc, char **argv) {
     char *text = NULL;
     if (arguments.operand_count != 1) {
         exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
-    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK ||
-               ups_precision_of_run(config, &precision, &error) != UPS_OK ||
+    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK) {
+        exit_code = ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+    } else if (ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     } else if (arguments.json) {
@@ -88,36 +90,65 @@ static int run_show(int argc, char **argv) {
     return exit_code;
 }
 
+enum { CHECK_SET, NO_DATA };
+static const ups_option check_options[] = {
+    [CHECK_SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [NO_DATA] = {"no-data", 0, NULL, "does not ask whether the tasks' files are there"},
+};
+
+/* Says what is wrong with one; a document of its own with --json, or an entry of `list`. */
+static int check_one(const ups_arguments *arguments, const char *path, const char *const *overrides,
+                     size_t override_count, bool files, json_t *list) {
+    ups_config_mistakes *mistakes = NULL;
+    ups_error error;
+    int exit_code = UPS_EXIT_FAILURE;
+    if (ups_look_for_mistakes(path, overrides, override_count, files, &mistakes, &error) != UPS_OK) {
+        if (list)
+            json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
+        else
+            exit_code = ups_command_fail(arguments, &error);
+    } else if (mistakes->count > 0) {
+        if (list)
+            json_array_append_new(list, ups_mistakes_of_check(mistakes));
+        else
+            exit_code = ups_tell_mistakes(arguments, mistakes);
+    } else {
+        exit_code = UPS_EXIT_OK;
+        if (list)
+            json_array_append_new(list, describe(path, NULL));
+        else if (arguments->json)
+            print_json(describe(path, NULL));
+        else if (!arguments->quiet)
+            printf("%s: no mistakes found\n", path);
+    }
+    ups_config_mistakes_destroy(mistakes);
+    return exit_code;
+}
+
 /* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
-    static const ups_usage usage = {"config check", "CONFIG...", "says whether configurations have mistakes",
-                                    options,        1,           "Example:\n  ups config check configs/*.yaml\n"};
+    static const ups_usage usage = {
+        "config check", "CONFIG...", "lists all mistakes of configurations: file, line, key and what would be right",
+        check_options,  2,           "Example:\n  ups config check --no-data configs/*.yaml\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
     size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
-    if (!overrides) return exit_code;
+    bool files = true;
+    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == CHECK_SET) overrides[override_count++] = arguments.value;
+        if (option == NO_DATA) files = false;
+    }
+    if (arguments.stop) {
+        free(overrides);
+        return ups_arguments_end(&arguments);
+    }
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
-        const char *path = arguments.operands[i];
-        ups_run_config *config = NULL;
-        ups_error error;
-        if (ups_run_config_load(path, overrides, override_count, &config, &error) != UPS_OK) {
-            if (list) {
-                json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
-                exit_code = UPS_EXIT_FAILURE;
-            } else {
-                exit_code = ups_command_fail(&arguments, &error);
-            }
-        } else if (list) {
-            json_array_append_new(list, describe(path, NULL));
-        } else if (arguments.json) {
-            print_json(describe(path, NULL));
-        } else if (!arguments.quiet) {
-            printf("%s: no mistakes found\n", path);
-        }
-        ups_run_config_free(config);
+        int found = check_one(&arguments, arguments.operands[i], overrides, override_count, files, list);
+        if (found != UPS_EXIT_OK) exit_code = found;
     }
     if (list) print_json(list);
     free(overrides);
@@ -162,7 +193,7 @@ static int run_keys(int argc, char **argv) {
 int ups_cmd_config(int argc, char **argv) {
     static const ups_command commands[] = {
         {"show", "the configuration as it will run", run_show},
-        {"check", "whether it has mistakes", run_check},
+        {"check", "all its mistakes", run_check},
         {"keys", "every key there is", run_keys},
     };
     static const ups_command_group group = {"config", "ups config - looks into configurations", commands, 3, NULL};

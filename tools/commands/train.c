@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include "train/stages/run.h"
@@ -177,7 +178,12 @@ int ups_cmd_train(int argc, char **argv) {
         else if (status == UPS_OK)
             status = ups_stages_run(&session, &wanted, &error);
         if (status == UPS_OK && arguments.json && !plan) status = print_state(session.config, &error);
-        if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+        if (status != UPS_OK && !session.config) {
+            exit_code =
+                ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+        } else if (status != UPS_OK) {
+            exit_code = ups_command_fail(&arguments, &error);
+        }
         ups_session_close(&session);
     }
     free(overrides);

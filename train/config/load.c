@@ -271,17 +271,29 @@ const ups_config_schema ups_run_schema = {run_keys, sizeof(ups_run_config)};
 
 /* ---- loading ---------------------------------------------------------------------------------------------------- */
 
-ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
-                               ups_run_config **config, ups_error *error) {
+ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
+                               ups_config_mistakes *mistakes, ups_run_config **config, ups_error *error) {
     void *value = NULL;
-    UPS_TRY(ups_config_load(path, &ups_run_schema, overrides, override_count, &value, error));
-    ups_status status = ups_run_config_check(path, value, error);
-    if (status != UPS_OK) {
-        ups_run_config_free(value);
-        return status;
-    }
+    *config = NULL;
+    UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, mistakes, &value, error));
+    if (value) ups_run_config_check(value, mistakes);
     *config = value;
     return UPS_OK;
+}
+
+ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
+                               ups_run_config **config, ups_error *error) {
+    ups_config_mistakes *mistakes = ups_config_mistakes_create(path);
+    ups_run_config *read = NULL;
+    if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
+    ups_status status = ups_run_config_read(path, overrides, override_count, mistakes, &read, error);
+    if (status == UPS_OK && mistakes->count > 0) {
+        status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+        ups_run_config_free(read);
+    }
+    if (status == UPS_OK) *config = read;
+    ups_config_mistakes_destroy(mistakes);
+    return status;
 }
 
 void ups_run_config_free(ups_run_config *config) {

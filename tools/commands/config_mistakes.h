@@ -1,0 +1,24 @@
+/* All mistakes of a configuration, told at once: by `ups config check`, and by commands that cannot begin with it. */
+#ifndef UPS_TOOLS_COMMANDS_CONFIG_MISTAKES_H
+#define UPS_TOOLS_COMMANDS_CONFIG_MISTAKES_H
+
+#include "base/config/mistakes.h"
+#include "tools/command.h"
+
+/* Reads and checks it; `files`: whether the tasks' files are there, too. *mistakes is the caller's, on an error too
+ * (may be NULL); they come by line. */
+ups_status ups_look_for_mistakes(const char *path, const char *const *overrides, size_t override_count, bool files,
+                                 ups_config_mistakes **mistakes, ups_error *error);
+
+/* Tells one or more; returns the exit code. With --json: an error object whose `mistakes` have file, line, key and
+ * message. */
+int ups_tell_mistakes(const ups_arguments *arguments, const ups_config_mistakes *mistakes);
+/* {"config": path, "error": the first, "mistakes": all}. */
+json_t *ups_mistakes_of_check(const ups_config_mistakes *mistakes);
+
+/* As ups_command_fail, for a command that could not begin with a configuration: where that has mistakes, all are told
+ * instead of the first. */
+int ups_command_fail_on_config(const ups_arguments *arguments, const char *path, const char *const *overrides,
+                               size_t override_count, const ups_error *error);
+
+#endif
