@@ -184,7 +184,35 @@ static ups_status read_item(const reader *r, const spot *s, char *place) {
     return s->key->type == UPS_CONFIG_SECTION ? read_section(r, s, place) : read_scalar(r, s, place);
 }
 
-static ups_status read_list(const reader *r, const spot *s, char *base) {
+/* "[1, 2]" of "1, 2": what an override may say without brackets. */
+static ups_yaml *split_at_commas(const reader *r, const ups_yaml *node) {
+    ups_yaml *list = ups_yaml_collection(r->arena, UPS_YAML_LIST, node->where);
+    for (const char *at = node->text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const char *begin = at + strspn(at, " ");
+        size_t length = strcspn(begin, ",");
+        while (length > 0 && begin[length - 1] == ' ') length--;
+        ups_yaml *item = ups_yaml_scalar(r->arena, ups_arena_printf(r->arena, "%.*s", (int)length, begin), false);
+        item->where = node->where;
+        ups_yaml_append(list, item, NULL);
+    }
+    return list;
+}
+
+/* A list, or a scalar in place of a list of one. */
+static ups_status read_list(const reader *r, const spot *given, char *base) {
+    spot list = *given, *s = &list;
+    bool scalar = s->node->kind == UPS_YAML_SCALAR && !ups_yaml_is_null(s->node);
+    if (scalar && s->key->type != UPS_CONFIG_SECTION && ups_yaml_is_override(s->node) && !s->node->quoted &&
+        strchr(s->node->text, ',')) {
+        s->node = split_at_commas(r, s->node);
+    } else if (scalar && ups_config_takes_single(s->key)) {
+        spot single = {s->node, s->path, s->key, true};
+        unsigned one = 1;
+        char *item = ups_arena_array(r->values, one, s->key->list.item_size);
+        memcpy(base + s->key->offset, &item, sizeof item);
+        memcpy(base + s->key->list.count_offset, &one, sizeof one);
+        return read_scalar(r, &single, item);
+    }
     if (s->node->kind != UPS_YAML_LIST) return stands_here(r, s);
     spot item = {.key = s->key, .item = true};
     ups_status status = UPS_OK;

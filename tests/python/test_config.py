@@ -1,11 +1,14 @@
 """`ups config` and what other commands say of configurations: all mistakes at once, each with file, line and key."""
 
+import itertools
 import json
 import re
 
+import jsonschema
 import pytest
+import yaml
 
-from commands import must, ups
+from commands import TREE, must, ups
 
 # A mistake a line that has a key behind its "#!"; all of them are to be found.
 MISTAKES = """\
@@ -109,3 +112,140 @@ def test_of_a_document_full_of_mistakes_the_first_hundreds_are_told(scratch):
     heading, *told = done.stderr.splitlines()
     assert "200 or more mistakes" in heading
     assert len(told) == 200
+
+
+# ---- JSON Schema
+
+@pytest.fixture(scope="module")
+def validator():
+    schema = json.loads(must("config", "schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def parsed(text):
+    return yaml.safe_load(text)
+
+
+def as_python(path, *overrides):
+    """A configuration's values as the loader understands them."""
+    sets = itertools.chain.from_iterable(("--set", override) for override in overrides)
+    return json.loads(must("config", "show", "--json", path, *sets).stdout)["values"]
+
+
+CONFIGS = sorted((TREE / "configs").iterdir())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_configuration_that_comes_with_the_project(validator, path):
+    validator.validate(as_python(path))  # with all default values in place
+    written = parsed(path.read_text())
+    validator.validate(written)
+    assert set(written) <= set(as_python(path))
+
+
+def test_the_schema_refuses_what_tables_refuse_where_it_stands(validator, mistaken):
+    """Of all mistakes those of single keys: that keys must agree, or files be there, no schema says."""
+    path, expected = mistaken
+    agree = {"tasks[0].files[1]", "tasks[0].patch", "tasks[1].name", "tasks[1].files[1]", "model.decoder.heads", "model.operator.hidden",
+             "stages", "operator.batch_size"}
+    found = set()
+    for error in validator.iter_errors(parsed(open(path).read())):
+        key = re.sub(r"\.\[", "[", ".".join(f"[{part}]" if isinstance(part, int) else part for part in error.absolute_path))
+        for name in ([name for name in error.instance if name not in error.schema["properties"]] if error.validator == "additionalProperties" else [""]):
+            found.add(".".join(filter(None, (key, name))))
+    assert found == set(expected) - agree
+    assert len(found) > 4
+
+
+REFUSED = [
+    ("tokns", "modle: {}"), ("type", "seed: many"), ("minimum", "data: {slots: 1}"), ("maximum", "operator: {rollout_steps: 64}"),
+    ("choice", "precision: f16"), ("item", "stages: [distil]"), ("truth", "data: {direct: perhaps}"), ("list", "tasks: []"),
+    ("mapping", "model: 5"), ("required", "tasks: [{name: a}]"), ("word", "operator: {batch_size: some}"), ("removed", "cache: {fill: true}"),
+    ("fraction", "model: {dim: 1.5}"), ("length", "tasks: [{name: '', files: [a.h5]}]"),
+]
+ACCEPTED = ["cache: {fill: false}", "model:", "operator: {batch_size: auto}", "tasks: [{name: 5, files: a.h5, patch: 4}]", "seed: 1.0e+3"]
+MINIMAL = {"tasks": [{"name": "a", "files": ["a.h5"]}]}
+
+
+@pytest.mark.parametrize("text, good", [(text, False) for _, text in REFUSED] + [(text, True) for text in ACCEPTED],
+                         ids=lambda value: value if isinstance(value, str) else "")
+def test_schema_and_loader_agree(validator, scratch, text, good):
+    document = {**MINIMAL, **parsed(text)}
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write(text + "\n" + ("" if "tasks" in parsed(text) else "tasks: [{name: a, files: [a.h5]}]\n"))
+    assert validator.is_valid(document) == good
+    assert (ups("config", "check", "--no-data", path).returncode == 0) == good
+
+
+def test_the_schema_has_every_key_with_its_help_and_default(validator):
+    told = {}
+
+    def walk(schema, path):
+        schema = next((choice for choice in schema.get("anyOf", []) if "items" in choice), schema)
+        if "items" in schema:
+            walk(schema["items"], path + "[]")
+        for name, below in schema.get("properties", {}).items():
+            key = f"{path}.{name}" if path else name
+            if not below.get("deprecated"):
+                told[key] = below
+            walk(below, key)
+
+    walk(validator.schema, "")
+    keys = json.loads(must("config", "keys", "--json").stdout)
+    assert set(told) == {key["key"] for key in keys}
+    for key in keys:
+        assert told[key["key"]].get("description", "") == key["help"]
+        assert ("default" in told[key["key"]]) == (key["default"] is not None)
+    assert told["operator.batch_size"]["default"] == 16
+    assert told["stages"]["default"] == ["autoencoder", "cache", "operator"]
+
+
+# ---- keys, values
+
+def test_keys_of_a_section_are_its_own():
+    every = [key["key"] for key in json.loads(must("config", "keys", "--json").stdout)]
+    for section in ("tasks", "tasks[]", "model.operator", "operator", "seed"):
+        listed = [key["key"] for key in json.loads(must("config", "keys", section, "--json").stdout)]
+        assert listed == [key for key in every if re.match(re.escape(section) + r"(\.|\[|$)", key)]
+    assert must("config", "keys", "data.split", "cache").stdout.startswith("data.split.train ")
+    done = ups("config", "keys", "modl")
+    assert done.returncode == 2
+    assert "there is no section or key 'modl'; the sections are device, data, tasks, model" in done.stderr
+
+
+def test_shown_as_json_a_configuration_has_its_values_by_key():
+    values = as_python(TREE / "configs/quickstart.yaml", "seed=18446744073709551615", "operator.batch_size=auto")
+    assert values["seed"] == "18446744073709551615"  # JSON's readers would round it
+    assert values["tasks"][1]["field_scale"] == [1, 4]
+    assert values["operator"]["batch_size"] == "auto"
+    assert values["operator"]["losses"]["rollout"] == {"weight": 1.0, "every": 1, "from": 700}
+    assert values["model"]["operator"]["qk_norm"] is True
+    assert values["stages"] == ["autoencoder", "cache", "operator"]
+
+
+# ---- spellings
+
+def test_a_scalar_stands_for_a_list_of_one_and_whole_numbers_have_several_spellings(scratch):
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write("tasks:\n  - {name: a, files: a.h5, patch: 4}\nstages: cache\noperator: {steps: 1e3, log_every: 2.5e1}\n")
+    values = as_python(path)
+    assert (values["tasks"][0]["files"], values["tasks"][0]["patch"], values["stages"]) == (["a.h5"], [4], ["cache"])
+    assert (values["operator"]["steps"], values["operator"]["log_every"]) == (1000, 25)
+    for wrong in ("operator.steps=1.5e0", "operator.steps=1e400", "operator.steps=-1e3", "data.slots=1e10", "tasks=a", "stages=", "tasks[0].patch=[[4]]"):
+        assert ups("config", "check", "--no-data", path, "--set", wrong).returncode == 1, wrong
+
+
+def test_overrides_take_lists_with_and_without_brackets(scratch):
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write("tasks: [{name: a, files: [a.h5]}]\n")
+    sets = ["stages=autoencoder, cache", "tasks[0].patch=4,8", "tasks[0].files[1]=b.h5", "evaluation.horizons=[1, 5]", "model.encoder.frequencies=1,2.5"]
+    values = as_python(path, *sets)
+    assert values["stages"] == ["autoencoder", "cache"]
+    assert (values["tasks"][0]["patch"], values["tasks"][0]["files"]) == ([4, 8], ["a.h5", "b.h5"])
+    assert (values["evaluation"]["horizons"], values["model"]["encoder"]["frequencies"]) == ([1, 5], [1, 2.5])
+    assert as_python(path, "tasks[0].files='a,b.h5'")["tasks"][0]["files"] == ["a,b.h5"]
+    assert "'x' is not a whole number" in ups("config", "check", "--no-data", path, "--set", "tasks[0].patch=4,x").stderr

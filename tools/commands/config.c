@@ -1,5 +1,6 @@
 /* `ups config`: what a configuration really says. show prints it with defaults and overrides in place, check says
  * whether it would load, keys lists every key there is. */
+#include "base/config/as_json.h"
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -16,10 +17,18 @@ static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 
-/* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
-static json_t *describe(const char *path, const char *text) {
-    json_t *document = json_pack("{s:s}", "config", path);
-    if (text) json_object_set_new(document, "yaml", json_string(text));
+/* What a check found nothing wrong with. */
+static json_t *describe(const char *path) {
+    return json_pack("{s:s}", "config", path);
+}
+
+/* {"config": file, "values": {…}, "yaml": text, "resolved": {…}}; resolved: what `auto` means here. */
+static json_t *describe_values(const char *path, const ups_run_config *config, const char *text,
+                               ups_precision precision) {
+    json_t *document = describe(path);
+    json_object_set_new(document, "values", ups_config_as_json(&ups_run_schema, config));
+    json_object_set_new(document, "yaml", json_string(text));
+    json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
     return document;
 }
 
@@ -78,9 +87,7 @@ static int run_show(int argc, char **argv) {
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     } else if (arguments.json) {
-        json_t *document = describe(arguments.operands[0], text);
-        json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
-        print_json(document);
+        print_json(describe_values(arguments.operands[0], config, text, precision));
     } else {
         print_commented(text, config->precision, precision);
     }
@@ -115,9 +122,9 @@ static int check_one(const ups_arguments *arguments, const char *path, const cha
     } else {
         exit_code = UPS_EXIT_OK;
         if (list)
-            json_array_append_new(list, describe(path, NULL));
+            json_array_append_new(list, describe(path));
         else if (arguments->json)
-            print_json(describe(path, NULL));
+            print_json(describe(path));
         else if (!arguments->quiet)
             printf("%s: no mistakes found\n", path);
     }
@@ -155,8 +162,31 @@ static int run_check(int argc, char **argv) {
     return exit_code;
 }
 
+/* Keys that are printed: all, or those of a section. */
+typedef struct listing {
+    json_t *list;        /* with --json */
+    const char *section; /* "tasks", "model.operator"; NULL: all */
+    int found;
+} listing;
+
+/* Whether a key's path is the section's own or within it: "tasks[].name" is within "tasks" and within "tasks[]". */
+static bool is_in(const char *path, const char *section) {
+    for (; *section; path++) {
+        bool item = path[0] == '[' && path[1] == ']';
+        if (item && *section != '[') {
+            path++;
+            continue;
+        }
+        if (*path != *section++) return false;
+    }
+    return !*path || *path == '.' || *path == '[';
+}
+
 static void print_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
-    json_t *list = context;
+    listing *listed = context;
+    json_t *list = listed->list;
+    if (listed->section && !is_in(path, listed->section)) return;
+    listed->found++;
     if (list) {
         json_t *entry = json_object();
         json_object_set_new(entry, "key", json_string(path));
@@ -173,20 +203,57 @@ static void print_key(void *context, const char *path, const char *expected, con
     printf("%-44s   %s; %s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value);
 }
 
+/* "data, tasks, model, …" */
+static void name_sections(char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ups_config_key *key = ups_run_schema.keys; key->name && used < bytes; key++) {
+        if (key->type != UPS_CONFIG_SECTION) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", key->name);
+    }
+}
+
 static int run_keys(int argc, char **argv) {
-    static const ups_usage usage = {"config keys", "", "lists every key: what it does, what it takes, its default",
-                                    NULL,          0,  NULL};
+    static const ups_usage usage = {
+        .command = "config keys",
+        .arguments = "[SECTION]...",
+        .summary = "lists every key, or those of sections: what it does, what it takes, its default",
+        .details = "Examples:\n  ups config keys tasks\n  ups config keys model.operator operator.optimizer\n"};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     while (ups_arguments_next(&arguments) >= 0) continue;
     if (arguments.stop) return ups_arguments_end(&arguments);
-    json_t *list = arguments.json ? json_array() : NULL;
-    ups_config_each_key(&ups_run_schema, print_key, list);
-    if (list) {
-        json_dumpf(list, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(list);
+    int exit_code = UPS_EXIT_OK, count = arguments.operand_count;
+    listing listed = {.list = arguments.json ? json_array() : NULL};
+    for (int i = 0; i < (count > 0 ? count : 1) && exit_code == UPS_EXIT_OK; i++) {
+        listed.section = count > 0 ? arguments.operands[i] : NULL;
+        listed.found = 0;
+        ups_config_each_key(&ups_run_schema, print_key, &listed);
+        if (listed.found > 0) continue;
+        char sections[200];
+        name_sections(sections, sizeof sections);
+        exit_code = ups_command_usage_error(&arguments, "there is no section or key '%s'; the sections are %s",
+                                            listed.section, sections);
     }
+    if (listed.list && exit_code == UPS_EXIT_OK) ups_print_json(listed.list, JSON_INDENT(2));
+    json_decref(listed.list);
+    return exit_code;
+}
+
+static int run_schema(int argc, char **argv) {
+    static const ups_usage usage = {
+        .command = "config schema",
+        .arguments = "",
+        .summary = "prints a JSON Schema of configurations, with which editors complete and check them",
+        .details = "An editor with a YAML language server takes it from a configuration's first line:\n"
+                   "  ups config schema > ups.schema.json\n"
+                   "  # yaml-language-server: $schema=ups.schema.json\n"};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    while (ups_arguments_next(&arguments) >= 0) continue;
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operand was expected");
+    print_json(ups_config_json_schema(&ups_run_schema, "UPS: the configuration of a run"));
     return UPS_EXIT_OK;
 }
 
@@ -194,8 +261,10 @@ int ups_cmd_config(int argc, char **argv) {
     static const ups_command commands[] = {
         {"show", "the configuration as it will run", run_show},
         {"check", "all its mistakes", run_check},
-        {"keys", "every key there is", run_keys},
+        {"keys", "every key there is, or those of a section", run_keys},
+        {"schema", "a JSON Schema for editors", run_schema},
     };
-    static const ups_command_group group = {"config", "ups config - looks into configurations", commands, 3, NULL};
+    static const ups_command_group group = {"config", "ups config - looks into configurations", commands,
+                                            sizeof commands / sizeof *commands, NULL};
     return ups_command_dispatch(&group, argc, argv);
 }
