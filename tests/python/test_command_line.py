@@ -201,7 +201,7 @@ def complete(*words):
 def test_bash_offers_commands_subcommands_and_options():
     assert sorted(complete("")) == sorted(listed(ups("--help").stdout))
     assert complete("doc") == ["doctor"]
-    assert sorted(complete("config", "")) == ["check", "keys", "schema", "show"]
+    assert sorted(complete("config", "")) == ["check", "init", "keys", "schema", "show"]
     assert "--brief" in complete("doctor", "--")
     assert complete("doctor", "--br") == ["--brief"]
 

@@ -2,8 +2,11 @@
 
 import itertools
 import json
+import os
 import re
+import shutil
 
+import h5py
 import jsonschema
 import pytest
 import yaml
@@ -249,3 +252,94 @@ def test_overrides_take_lists_with_and_without_brackets(scratch):
     assert (values["evaluation"]["horizons"], values["model"]["encoder"]["frequencies"]) == ([1, 5], [1, 2.5])
     assert as_python(path, "tasks[0].files='a,b.h5'")["tasks"][0]["files"] == ["a,b.h5"]
     assert "'x' is not a whole number" in ups("config", "check", "--no-data", path, "--set", "tasks[0].patch=4,x").stderr
+
+
+# ---- init
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("init")
+    small = ("--samples", 6, "--steps", 5, "--quiet")
+    for name, *arguments in (("1D_Advection_Sols_beta0.4", "advection1d", "--resolution", 64),
+                             ("1D_Burgers_Sols_Nu0.01", "burgers1d", "--resolution", 64, "--param", "nu=0.01"),
+                             ("1D_Burgers_Sols_Nu0.1", "burgers1d", "--resolution", 64, "--param", "nu=0.1"),
+                             ("1D_Burgers_Sols_Nu1.0", "burgers1d", "--resolution", 128, "--param", "nu=1"),
+                             ("2D_DarcyFlow_beta1.0_Train", "darcy2d", "--resolution", 32),
+                             ('it\'s, a "diff"', "diffreact2d", "--resolution", 20)):
+        steps = small if arguments[0] != "darcy2d" else small[:2] + small[4:]
+        must("datagen", *arguments, "-o", folder / f"{name}.h5", *steps)
+    return folder
+
+
+STEPS = list(itertools.chain.from_iterable(("--set", f"{stage}.{key}") for stage in ("autoencoder", "operator")
+                                           for key in ("steps=2", "batch_size=2", "validation_batches=1")))
+
+
+def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_written(data, scratch):
+    files = sorted(map(str, data.iterdir()))
+    path = f"{scratch}/new.yaml"
+    made = json.loads(must("config", "init", *files, "-o", path, "--json").stdout)
+    tasks = {task["name"]: ([name.rpartition("/")[2] for name in task["files"]], task["patch"]) for task in made["tasks"]}
+    assert tasks == {
+        "advection": (["1D_Advection_Sols_beta0.4.h5"], [4]),
+        "burgers": (["1D_Burgers_Sols_Nu0.01.h5", "1D_Burgers_Sols_Nu0.1.h5"], [4]),
+        "burgers_2": (["1D_Burgers_Sols_Nu1.0.h5"], [4]),
+        "darcyflow": (["2D_DarcyFlow_beta1.0_Train.h5"], [4, 4]),
+        "it-s_a_diff": (['it\'s, a "diff".h5'], [4, 4]),
+    }
+    must("config", "check", path)
+    values = as_python(path)
+    assert values["model"]["tokens"] == 16  # as many as the task with the fewest patches has
+    assert values["data"]["root"] == str(data)
+    assert values["output"] == "runs/new"
+    must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
+    assert json.loads(must("cache", "verify", f"{scratch}/run/cache", "--json").stdout)
+
+
+def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_says(data, scratch, validator):
+    path = f"{scratch}/new.yaml"
+    must("config", "init", *data.iterdir(), "-o", path)
+    text = open(path).read()
+    validator.validate(parsed(text))
+    keys = {key["key"]: key for key in json.loads(must("config", "keys", "--json").stdout)}
+    comments = re.sub(r"\n *# ", " ", text)  # each on one line, however it was broken
+    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout.from"):
+        told = keys[key]
+        assert f"{told['help']} ({told['expected']}; default {told['default']})" in comments
+    assert text.count(keys["tasks[].name"]["help"]) == 1
+    assert text.count("- name:") == 5
+    assert max(len(line) for line in text.splitlines() if path not in line) <= 120
+
+
+def test_a_single_pair_of_frames_is_enough_to_begin_with(data, scratch):
+    path = f"{scratch}/darcy.yaml"
+    must("config", "init", data / "2D_DarcyFlow_beta1.0_Train.h5", "-o", path)
+    must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
+
+
+def test_a_configuration_that_is_there_is_not_overwritten_without_being_told(data, scratch):
+    path, file = f"{scratch}/mine.yaml", next(data.glob("*Advection*"))
+    with open(path, "w") as mine:
+        mine.write("# mine\n")
+    done = ups("config", "init", file, "-o", path)
+    assert done.returncode == 1
+    assert "mine.yaml is there already; --force overwrites it" in done.stderr
+    assert open(path).read() == "# mine\n"
+    must("config", "init", file, "-o", path, "--force")
+    must("config", "check", path)
+
+
+def test_what_is_no_data_is_refused_and_nothing_is_written(data, scratch):
+    single, file = f"{scratch}/single.h5", str(next(data.glob("*Advection*")))
+    shutil.copy(file, single)
+    with h5py.File(single, "r+") as changed:
+        for name, part in (("tensor", changed["tensor"][:, :1]), ("t-coordinate", changed["t-coordinate"][:1])):
+            del changed[name]
+            changed[name] = part
+    for files, told, code in (((file, "/no/such.h5"), "/no/such.h5", 1), ((file, __file__), "test_config.py", 1), ((file, file), "named twice", 1),
+                              ((single,), "single frame", 1), ((), "at least one FILE", 2)):
+        done = ups("config", "init", *files, "-o", f"{scratch}/new.yaml")
+        assert done.returncode == code
+        assert told in done.stderr
+    assert "-o CONFIG" in ups("config", "init", file).stderr
+    assert os.listdir(scratch) == ["single.h5"]

@@ -259,6 +259,7 @@ static int run_schema(int argc, char **argv) {
 
 int ups_cmd_config(int argc, char **argv) {
     static const ups_command commands[] = {
+        {"init", "writes one for data files", ups_cmd_config_init},
         {"show", "the configuration as it will run", run_show},
         {"check", "all its mistakes", run_check},
         {"keys", "every key there is, or those of a section", run_keys},
