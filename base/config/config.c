@@ -276,11 +276,14 @@ static void stand_in(const reader *r, const spot *s, const ups_config_key *key, 
 }
 
 static ups_status read_given(const reader *r, const spot *s, ups_yaml *at, char *base) {
-    if (r->mistakes->count == UPS_CONFIG_MOST_MISTAKES) return UPS_ERR_CONFIG;
     spot child = {at, ups_config_join(r->arena, s->path, at->key), ups_config_find_key(s->key->keys, at->key), false};
-    bool half_set = ups_yaml_is_override(at) && ups_config_mistakes_know(r->mistakes, child.path);
-    if (half_set) return UPS_ERR_CONFIG; /* by an override that led nowhere, and is told already */
-    if (!child.key) return unknown_key(r, &child, s->path, s->key->keys);
+    bool full = r->mistakes->count == UPS_CONFIG_MOST_MISTAKES;
+    bool section = child.key && child.key->type == UPS_CONFIG_SECTION && !ups_config_is_list(child.key);
+    if (!section && ups_yaml_is_override(at) && ups_config_mistakes_know(r->mistakes, child.path)) {
+        if (child.key) stand_in(r, s, child.key, base); /* half set, by an override that is told already */
+        return UPS_ERR_CONFIG;
+    }
+    if (!child.key) return full ? UPS_ERR_CONFIG : unknown_key(r, &child, s->path, s->key->keys);
     if (child.key->type == UPS_CONFIG_REMOVED) {
         bool harmless =
             child.key->default_value && at->kind == UPS_YAML_SCALAR && strcmp(at->text, child.key->default_value) == 0;
