@@ -56,22 +56,28 @@ typedef struct ups_kernel {
     void (*release)(void *state); /* NULL where there is no state */
 } ups_kernel;
 
-/* One pass of AdamW (Loshchilov & Hutter, arXiv 1711.05101) over a parameter group, EMA and the compute copy included.
- * Learning rate, bias corrections, the gradients' scale and whether to skip are the update's. */
+/* How an optimizer moves a value; each has its own use of the call's numbers. */
+typedef enum ups_update_rule {
+    UPS_RULE_ADAMW, /* Loshchilov & Hutter, arXiv 1711.05101: two moments, beta1, beta2, epsilon */
+} ups_update_rule;
+
+/* One pass of an optimizer over a parameter group, EMA and the compute copy included. Learning rate, bias corrections,
+ * the gradients' scale and whether to skip are the update's. */
 typedef struct ups_range {
     int64_t offset, count; /* elements of the flat buffers */
 } ups_range;
 
-typedef struct ups_adamw_call {
+typedef struct ups_optimizer_call {
+    ups_update_rule rule;
     const ups_range *ranges; /* device memory */
     int32_t range_count;
-    float *values, *gradients, *first_moment, *second_moment; /* flat buffers */
-    float *ema;                                               /* NULL: none */
-    uint16_t *compute;                                        /* the copy in `compute_dtype` (weights.h); NULL: none */
+    float *values, *gradients, *moments[2]; /* flat buffers; moments that the rule has not are NULL */
+    float *ema;                             /* NULL: none */
+    uint16_t *compute;                      /* the copy in `compute_dtype` (weights.h); NULL: none */
     ups_dtype compute_dtype;
     float beta1, beta2, epsilon, weight_decay, ema_decay;
     const ups_update *update;
-} ups_adamw_call;
+} ups_optimizer_call;
 
 #define UPS_MAX_TERMS 64
 
@@ -141,7 +147,7 @@ typedef struct ups_device_class {
     ups_status (*norm)(ups_device *device, const float *gradients, int64_t count, ups_update *update, ups_error *error);
     /* Whether the step is taken, with which scale of gradients, and the loss scale of the next one. */
     ups_status (*decide)(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);
-    ups_status (*adamw)(ups_device *device, const ups_adamw_call *call, ups_error *error);
+    ups_status (*optimize)(ups_device *device, const ups_optimizer_call *call, ups_error *error);
 } ups_device_class;
 
 struct ups_device {

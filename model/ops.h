@@ -45,7 +45,8 @@ ups_value ups_slice(ups_graph *g, ups_value x, int64_t offset, int64_t length);
 ups_value ups_select_frame(ups_graph *g, ups_value x, int64_t frame);
 /* y (B, N, P·C): patches of a field x (B, points·C) in channel order `channels_first` or last, P points a patch; each
  * value (v − mean_c) · inverse_std_c with statistics? (C, 2). The grid is padded at the end of each axis by repeating
- * the last point when the patch does not divide it. y: compute */
+ * the last point when the patch does not divide it. With patches of one point, and channels first, the axes of
+ * (B, C, N) change places. y: compute */
 ups_value ups_patchify(ups_graph *g, ups_value field, ups_value statistics, int dims, const int64_t *grid,
                        const int64_t *patch, int64_t channels, bool channels_first);
 /* y (B, N, taps·C): each cell of a grid of cells beside its 3^dims neighbours (taps in row-major order, zero or

@@ -4,7 +4,7 @@
  * usually one step late. Clipping, skipping a step and loss scaling are decided on the device, so nothing inside a step
  * waits for the host, and a step can be captured and replayed:
  *
- *   give → forward → add_losses → seed_backward → backward, for each micro-batch → norm → decide → adamw → take
+ *   give → forward → add_losses → seed_backward → backward, for each micro-batch → norm → decide → the optimizer → take
  */
 #ifndef UPS_MODEL_UPDATE_H
 #define UPS_MODEL_UPDATE_H

@@ -326,6 +326,17 @@ void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, 
               arguments->value, list);
 }
 
+void ups_arguments_override(ups_arguments *arguments) {
+    static const char **given;
+    const char **longer = realloc(given, (arguments->override_count + 1) * sizeof *given);
+    if (!longer) {
+        stop_line(arguments, "out of memory");
+        return;
+    }
+    arguments->overrides = given = longer;
+    given[arguments->override_count++] = arguments->value;
+}
+
 /* ---- groups ---- */
 
 static const char *command_name(const void *context, size_t index) {

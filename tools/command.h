@@ -63,7 +63,9 @@ typedef struct ups_arguments {
     int exit_code;
     int argc;
     char **argv;
-    int current; /* index of the option just returned */
+    int current;            /* index of the option just returned */
+    const char **overrides; /* values of --set, by ups_arguments_override; NULL where there are none */
+    size_t override_count;
     struct option *long_options;
     char *letters;
 } ups_arguments;
@@ -79,6 +81,9 @@ void ups_arguments_integer(ups_arguments *arguments, int64_t minimum, int64_t ma
 void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum, double *value);
 /* The index of the current option's value in `choices` (NULL-terminated). */
 void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index);
+
+/* Adds the current option's value to `overrides`, which live as long as the process. */
+void ups_arguments_override(ups_arguments *arguments);
 
 /* Prints a result on a line or lines of its own; `flags` are Jansson's. */
 void ups_print_json(const json_t *document, size_t flags);

@@ -184,6 +184,14 @@ static char *join(const ups_rollouts *rollouts, bool samples) {
     return NULL;
 }
 
+/* Of a model that lies in no run there is nothing to be told. */
+static bool write_training(hid_t file, const json_t *training) {
+    const char *run = json_string_value(json_object_get(training, "run"));
+    const char *config = json_string_value(json_object_get(training, "config"));
+    if (!run || !config) return true;
+    return write_text(file, "ups.training_run", run) && write_text(file, "ups.training_config", config);
+}
+
 static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
     char *fields = join(rollouts, false), *samples = join(rollouts, true);
     bool fine = fields && samples && write_text(file, "ups.task", rollouts->task->name) &&
@@ -191,7 +199,7 @@ static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rol
                 write_text(file, "ups.samples", samples) &&
                 write_text(file, "ups.autoencoder", origin->files->autoencoder_hash) &&
                 write_text(file, "ups.operator", origin->files->operator_hash) &&
-                write_text(file, "ups.config", origin->config);
+                write_text(file, "ups.config", origin->config) && write_training(file, origin->training);
     free(fields);
     free(samples);
     return fine;

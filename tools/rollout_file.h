@@ -2,10 +2,12 @@
 #ifndef UPS_TOOLS_ROLLOUT_FILE_H
 #define UPS_TOOLS_ROLLOUT_FILE_H
 
+#include "base/json.h"
 #include "train/evaluation/rollout.h"
 
 typedef struct ups_rollout_origin {
-    const char *config; /* the configuration as YAML */
+    const char *config;     /* the configuration of this command as YAML */
+    const json_t *training; /* the run that trained the operator (train/run/provenance.h), or null */
     const char *split;
     const ups_surrogate_files *files;
     const int64_t *samples; /* of the task's source, by a rollout's position */

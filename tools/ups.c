@@ -47,7 +47,7 @@ static const ups_command commands[] = {
     {"data", "look into simulation files: inspect, dump", ups_cmd_data},
     {"datagen", "make simulation files with our own solvers", ups_cmd_datagen},
     {"cache", "the latent cache: build, inspect, verify, export, diff, list, prune", run_cache},
-    {"train", "train the models of a configuration: autoencoder, cache, operator", ups_cmd_train},
+    {"train", "run the stages of a configuration that are not finished", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
     {"config", "configurations: show, check, keys", ups_cmd_config},

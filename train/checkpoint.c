@@ -11,20 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_BUFFERS = 4, FORMAT = 1, FILE_NAME = 64 };
+enum { MOST_BUFFERS = 1 + UPS_OPTIMIZER_MAX_BUFFERS, FORMAT = 1, FILE_NAME = 64 };
 
 #define STEP_KEY "checkpoint.step" /* in the tensors' metadata */
+#define SCORE_KEY "checkpoint.score"
+#define BEST_FILE "best.safetensors"
 
 /* The flat buffers that a run has, each a family of tensors with its prefix. */
 static int find_buffers(ups_parameters *parameters, ups_optimizer *optimizer, ups_parameter_buffer out[MOST_BUFFERS]) {
-    int count = 0;
-    out[count++] = (ups_parameter_buffer){"", ups_parameters_values(parameters)};
-    out[count++] = (ups_parameter_buffer){"adamw.first_moment.", ups_optimizer_first_moment(optimizer)};
-    out[count++] = (ups_parameter_buffer){"adamw.second_moment.", ups_optimizer_second_moment(optimizer)};
-    if (ups_optimizer_average(optimizer)) {
-        out[count++] = (ups_parameter_buffer){"ema.", ups_optimizer_average(optimizer)};
-    }
-    return count;
+    out[0] = (ups_parameter_buffer){"", ups_parameters_values(parameters)};
+    return 1 + ups_optimizer_buffers(optimizer, out + 1);
 }
 
 static char *latest_path(const char *directory) {
@@ -187,6 +183,48 @@ static ups_status read_loss_scale(const record *r, ups_update_state *state, ups_
                     r->path, scale, (long long)state->good_steps, (long long)state->skipped);
 }
 
+/* {"step": …, "score": …, "stale": …, "tasks": {task: loss}} */
+static json_t *write_best(const ups_training_state *state) {
+    const ups_best_score *best = &state->best;
+    json_t *tasks = json_object();
+    for (int t = 0; t < state->interval.tasks; t++) {
+        if (isfinite(best->task[t]))
+            json_object_set_new(tasks, state->interval.task_names[t], json_real(best->task[t]));
+    }
+    return json_pack("{s:I, s:f, s:I, s:o}", "step", (json_int_t)best->step, "score", best->score, "stale",
+                     (json_int_t)best->stale, "tasks", tasks);
+}
+
+static ups_status read_best(const record *r, ups_training_state *state, ups_error *error) {
+    ups_best_score *best = &state->best;
+    json_t *json = json_object_get(r->json, "best"), *tasks, *loss;
+    const char *name;
+    *best = (ups_best_score){0};
+    if (!json) return UPS_OK; /* no validation fell due yet */
+    UPS_TRY(ups_json_object(r->json, "best", r->path, &json, error));
+    UPS_TRY(ups_json_integer(json, "step", r->path, &best->step, error));
+    UPS_TRY(ups_json_real(json, "score", r->path, &best->score, error));
+    UPS_TRY(ups_json_integer(json, "stale", r->path, &best->stale, error));
+    UPS_TRY(ups_json_object(json, "tasks", r->path, &tasks, error));
+    if (best->step < 1 || best->step > r->step || best->score < 0 || best->stale < 0 || best->stale > r->step) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: 'best' is a score of %g at step %lld, %lld validations before, which no run can have left",
+                        r->path, best->score, (long long)best->step, (long long)best->stale);
+    }
+    for (int t = 0; t < state->interval.tasks; t++) best->task[t] = NAN;
+    json_object_foreach(tasks, name, loss) {
+        int t = 0;
+        while (t < state->interval.tasks && strcmp(state->interval.task_names[t], name) != 0) t++;
+        if (t == state->interval.tasks && t > 0) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'best' has a loss of '%s', which is no task of this run",
+                            r->path, name);
+        }
+        if (!json_is_number(loss)) return refuse(r->path, "best.tasks", "an object of numbers", error);
+        if (t < state->interval.tasks) best->task[t] = json_number_value(loss);
+    }
+    return UPS_OK;
+}
+
 /* What the record has for a run of this state. */
 static ups_status take_state(const record *r, ups_training_state *state, ups_error *error) {
     if ((uint64_t)r->seed != state->seed) {
@@ -207,6 +245,7 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
         UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
     }
     if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
+    UPS_TRY(read_best(r, state, error));
     state->step = r->step;
     state->running_loss = r->running_loss;
     state->score = r->score;
@@ -215,15 +254,39 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-static void remove_older(const char *directory, const char *keep) {
+/* The step of "step-00001000.safetensors"; −1 for any other name. */
+static int64_t step_of(const char *name) {
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0) return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return end - name > 8 && strcmp(end, ".safetensors") == 0 ? step : -1;
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return left < right ? 1 : left > right ? -1 : 0;
+}
+
+/* Keeps the latest and the newest before it; those after it are of a run that was killed and is done again. */
+static void remove_older(const char *directory, const ups_training_state *state) {
     DIR *listing = opendir(directory);
     if (!listing) return;
+    int64_t *steps = NULL;
+    size_t count = 0, keep = state->keep > 1 ? (size_t)state->keep : 1, kept = 0;
     for (struct dirent *entry; (entry = readdir(listing));) {
-        size_t length = strlen(entry->d_name);
-        bool ours = strncmp(entry->d_name, "step-", 5) == 0 && length > 12 &&
-                    strcmp(entry->d_name + length - 12, ".safetensors") == 0;
-        if (ours && strcmp(entry->d_name, keep) != 0) unlinkat(dirfd(listing), entry->d_name, 0);
+        int64_t step = step_of(entry->d_name), *longer = step >= 0 ? realloc(steps, (count + 1) * sizeof *steps) : NULL;
+        if (!longer) continue;
+        steps = longer;
+        steps[count++] = step;
     }
+    if (steps) qsort(steps, count, sizeof *steps, newest_first);
+    for (size_t i = 0; i < count; i++) {
+        char file[FILE_NAME];
+        name_file(steps[i], file);
+        if (steps[i] <= state->step && kept++ < keep) continue;
+        unlinkat(dirfd(listing), file, 0);
+    }
+    free(steps);
     closedir(listing);
 }
 
@@ -274,6 +337,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
         json_object_set_new(json, "precision", json_string(ups_precision_name(state->precision)));
     }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
+    if (state->best.step > 0) json_object_set_new(json, "best", write_best(state));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
     if (ups_optimizer_scales_losses(optimizer)) {
         ups_update_state scaling = ups_optimizer_state(optimizer);
@@ -285,7 +349,26 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
         latest ? ups_json_publish(latest, json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_decref(json);
     free(latest);
-    if (status == UPS_OK) remove_older(directory, file);
+    if (status == UPS_OK) remove_older(directory, state);
+    return status;
+}
+
+ups_status ups_checkpoint_save_best(const char *directory, const ups_training_state *state, ups_parameters *parameters,
+                                    ups_optimizer *optimizer, ups_error *error) {
+    char path[4096], step[24], score[40];
+    UPS_TRY(ups_make_directories(directory, error));
+    snprintf(path, sizeof path, "%s/" BEST_FILE, directory);
+    snprintf(step, sizeof step, "%lld", (long long)state->best.step);
+    snprintf(score, sizeof score, "%.17g", state->best.score);
+    ups_parameter_buffer buffers[2] = {{"", ups_parameters_values(parameters)},
+                                       {"ema.", ups_optimizer_average(optimizer)}};
+    json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
+    bool had = metadata && json_object_set_new(metadata, STEP_KEY, json_string(step)) == 0 &&
+               json_object_set_new(metadata, SCORE_KEY, json_string(score)) == 0;
+    ups_status status =
+        had ? ups_parameters_save_buffers(parameters, NULL, buffers, buffers[1].values ? 2 : 1, metadata, path, error)
+            : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    json_decref(metadata);
     return status;
 }
 
@@ -315,7 +398,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
     }
     if (status == UPS_OK && scales) status = ups_optimizer_restore(optimizer, &scaling, error);
     if (status == UPS_OK) { /* a run killed while saving may have left these */
-        remove_older(directory, strrchr(path, '/') + 1);
+        remove_older(directory, state);
         status = ups_remove_partials(directory, error);
     }
     return status;
@@ -329,6 +412,51 @@ ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *er
         *path = NULL;
         status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     }
+    close_record(&r);
+    return status;
+}
+
+/* The score that best.safetensors tells; NaN where it tells none. */
+static ups_status read_best_score(const char *path, double *score, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    const char *told = ups_safetensors_metadata(file, SCORE_KEY);
+    *score = told ? strtod(told, NULL) : (double)NAN;
+    ups_safetensors_close(file);
+    return UPS_OK;
+}
+
+ups_status ups_checkpoint_best_file(const char *directory, char **path, ups_error *error) {
+    double score = NAN;
+    *path = NULL;
+    char *best = NULL;
+    if (asprintf(&best, "%s/" BEST_FILE, directory) < 0) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    bool there = ups_path_exists(best), later = false;
+    if (there) status = read_best_score(best, &score, error);
+    if (status == UPS_OK && (!there || ups_checkpoint_exists(directory))) {
+        record r;
+        status = open_record(directory, &r, error);
+        later = status == UPS_OK && (!there || r.score < score);
+        if (later && asprintf(path, "%s/%s", directory, r.file) < 0) {
+            *path = NULL;
+            status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        }
+        close_record(&r);
+    }
+    if (status == UPS_OK && !later)
+        *path = best;
+    else
+        free(best);
+    return status;
+}
+
+ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error) {
+    *step = -1;
+    if (!ups_checkpoint_exists(directory)) return UPS_OK;
+    record r;
+    ups_status status = open_record(directory, &r, error);
+    if (status == UPS_OK) *step = r.step;
     close_record(&r);
     return status;
 }

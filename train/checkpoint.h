@@ -1,11 +1,13 @@
 /* Checkpoints: everything that a stopped run needs to go on as if it had not stopped.
  *
- *   DIR/step-00001000.safetensors   weights by name; adamw.first_moment.*, adamw.second_moment.*, ema.* beside them
+ *   DIR/step-00001000.safetensors   weights by name; what the optimizer keeps (optimizer.h) beside them
  *   DIR/latest.json                 step, seed, batch size, precision, loss scale, sampling, the losses since the last
- * line of the metrics, and which file: published after the file, so that it always names a whole one
+ * line of the metrics, the best validation so far, and which file: published after the file, so that it always names a
+ * whole one
+ *   DIR/best.safetensors            weights and average at the best validation, for use; the run does not go on from it
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
- * nothing else has to be kept. Files before the latest are removed once it stands. */
+ * nothing else has to be kept. Of the files before the latest as many are kept as the state says, the newest. */
 #ifndef UPS_TRAIN_CHECKPOINT_H
 #define UPS_TRAIN_CHECKPOINT_H
 
@@ -22,11 +24,21 @@ typedef struct ups_loss_sums {
     int64_t windows; /* all of them */
 } ups_loss_sums;
 
+/* The best of the validations that fell due: what `best` is, and when a stage has stopped getting better. */
+typedef struct ups_best_score {
+    int64_t step;                       /* 0: there was none yet */
+    double score;                       /* mean over tasks of their losses */
+    double task[UPS_SAMPLER_MAX_TASKS]; /* each one's; NaN without validation windows */
+    int64_t stale;                      /* validations since then */
+} ups_best_score;
+
 typedef struct ups_training_state {
     int64_t step; /* optimizer steps done */
     uint64_t seed;
-    double running_loss;         /* for the loss-spike report */
-    double score;                /* of the last validation; NaN before the first */
+    double running_loss; /* for the loss-spike report */
+    double score;        /* of the last validation; NaN before the first */
+    ups_best_score best;
+    int64_t keep;                /* checkpoints that are kept, the latest among them; 0 is 1 */
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
     ups_loss_sums interval;      /* of the steps since the last line of the metrics; without names it is not kept */
     ups_precision precision;     /* resolved; AUTO: not told */
@@ -43,8 +55,19 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 
+/* Writes best.safetensors with the weights as they are: those of state->best. */
+ups_status ups_checkpoint_save_best(const char *directory, const ups_training_state *state, ups_parameters *parameters,
+                                    ups_optimizer *optimizer, ups_error *error);
+
+/* Path of best.safetensors, or of the latest checkpoint's tensors where its last validation was better, or there is no
+ * best one. UPS_ERR_IO when there is neither. Free with free(). */
+ups_status ups_checkpoint_best_file(const char *directory, char **path, ups_error *error);
+
 /* Path of the latest checkpoint's tensors. */
 ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error); /* free with free() */
+
+/* The step of the latest checkpoint; −1 where there is none. */
+ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error);
 
 /* What `batch_size: auto` was found to be when this checkpoint was saved; 0 where there is none. */
 ups_status ups_checkpoint_batch_size(const char *directory, int64_t *batch_size, ups_error *error);

@@ -33,9 +33,14 @@ typedef struct loop {
     char *checkpoints; /* directory */
     double last_gradient_norm;
     loss_history history[UPS_MAX_LOSS_SETS];
-    int64_t bad_reported;         /* samples that the loader skipped, by now in the log */
-    double line_began;            /* clock when the current line began */
-    ups_loader_statistics loaded; /* what the loader had done by then */
+    int64_t bad_reported; /* samples that the loader skipped, by now in the log */
+    double began;         /* clock when this process began; validations and checkpoints do not count */
+    int64_t began_step;
+    ups_loss_sums last;                      /* of the steps of the last line */
+    double validated[UPS_SAMPLER_MAX_TASKS]; /* loss of each task in the last validation; NaN: none */
+    double line_began;                       /* clock when the current line began */
+    int64_t line_step;                       /* and the step */
+    ups_loader_statistics loaded;            /* what the loader had done by then */
 } loop;
 
 /* Σ loss / Σ windows over tasks. */
@@ -85,6 +90,7 @@ static json_t *loader_line(const loop *l) {
 static void begin_clock(loop *l) {
     l->state.interval.windows = 0;
     l->line_began = ups_now();
+    l->line_step = l->state.step;
     l->loaded = loaded(l);
 }
 
@@ -113,10 +119,13 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
         json_object_set_new(line, "loss_scale", ups_json_number((double)scaling.loss_scale));
         json_object_set_new(line, "skipped", json_integer((json_int_t)scaling.skipped));
     }
+    if (l->state.step > l->line_step)
+        json_object_set_new(line, "step_s", ups_json_number(seconds / (double)(l->state.step - l->line_step)));
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
     ups_status status = ups_metrics_write(l->metrics, line, error);
+    l->last = l->state.interval;
     if (due) {
         memset(l->state.interval.sum, 0, sizeof l->state.interval.sum);
         memset(l->state.interval.count, 0, sizeof l->state.interval.count);
@@ -142,6 +151,79 @@ static ups_status advance(loop *l, const ups_loss_sums *validation, json_t *repo
     return l->stage->advance(l->stage->context, l->issued, validation, report, error);
 }
 
+/* The weights of the best validation are kept, and how many have been no better since. */
+static ups_status note_score(loop *l, ups_error *error) {
+    const ups_training_config *training = l->options->training;
+    ups_best_score *best = &l->state.best;
+    if (!isfinite(l->state.score)) return UPS_OK;
+    if (best->step > 0 && !(l->state.score < best->score - training->min_delta)) {
+        best->stale++;
+        return UPS_OK;
+    }
+    *best = (ups_best_score){.step = l->state.step, .score = l->state.score};
+    memcpy(best->task, l->validated, sizeof best->task);
+    const ups_loop_options *options = l->options;
+    return ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+}
+
+static bool has_ended_early(const loop *l) {
+    int64_t patience = l->options->training->patience;
+    return patience > 0 && l->state.best.stale >= patience;
+}
+
+/* "operator, step 40 of 60: validation 0.0123 (advection 0.01, darcy 0.0146), the best so far" */
+static void say_validation(const loop *l) {
+    enum { SHOWN_TASKS = 8 };
+    const ups_best_score *best = &l->state.best;
+    char tasks[400] = "", note[80] = "";
+    size_t used = 0;
+    int shown = 0;
+    if (!isfinite(l->state.score)) return; /* nothing to validate on */
+    for (int t = 0; t < l->state.interval.tasks && used < sizeof tasks; t++) {
+        if (!isfinite(l->validated[t])) continue;
+        if (shown++ == SHOWN_TASKS) {
+            used += (size_t)snprintf(tasks + used, sizeof tasks - used, ", …");
+            break;
+        }
+        used += (size_t)snprintf(tasks + used, sizeof tasks - used, "%s%.40s %.3g", shown > 1 ? ", " : "",
+                                 l->state.interval.task_names[t], l->validated[t]);
+    }
+    if (best->step == l->state.step)
+        snprintf(note, sizeof note, "; the best so far");
+    else if (best->step > 0)
+        snprintf(note, sizeof note, "; best %.4g at step %lld", best->score, (long long)best->step);
+    ups_log(UPS_LOG_INFO, "%s, step %lld of %lld: validation %.4g (%s)%s", l->stage->name, (long long)l->state.step,
+            (long long)l->options->training->steps, l->state.score, tasks, note);
+}
+
+/* A table at the stage's end: each task's loss in training, in the last validation and in the best one. */
+static void say_summary(const loop *l, bool ended_early) {
+    const ups_best_score *best = &l->state.best;
+    double seconds = ups_now() - l->began;
+    int64_t steps = l->state.step - l->began_step;
+    if (ended_early)
+        ups_log(UPS_LOG_INFO,
+                "%s: ended at step %lld of %lld: %lld validations in a row were no better than %.4g at step "
+                "%lld (%s.patience)",
+                l->stage->name, (long long)l->state.step, (long long)l->options->training->steps,
+                (long long)best->stale, best->score, (long long)best->step, l->stage->name);
+    if (steps == 0) return;
+    ups_log(UPS_LOG_INFO, "%s: %lld steps in %.1f s, %.3g ms a step", l->stage->name, (long long)steps, seconds,
+            1e3 * seconds / (double)steps);
+    char header[40] = "";
+    if (best->step > 0) snprintf(header, sizeof header, "best, step %lld", (long long)best->step);
+    ups_log(UPS_LOG_INFO, "  %-20s %12s %12s   %s", "task", "training", "validation", header);
+    for (int t = 0; t < l->state.interval.tasks; t++) {
+        char columns[3][24] = {"-", "-", ""};
+        if (l->last.count[t] > 0)
+            snprintf(columns[0], sizeof columns[0], "%.4g", l->last.sum[t] / (double)l->last.count[t]);
+        if (isfinite(l->validated[t])) snprintf(columns[1], sizeof columns[1], "%.4g", l->validated[t]);
+        if (best->step > 0 && isfinite(best->task[t])) snprintf(columns[2], sizeof columns[2], "%.4g", best->task[t]);
+        ups_log(UPS_LOG_INFO, "  %-20.40s %12s %12s   %s", l->state.interval.task_names[t], columns[0], columns[1],
+                columns[2]);
+    }
+}
+
 /* `due`: not only because the run ends. A run that is given more steps later has to be as if it had had them. */
 static ups_status validate(loop *l, bool due, ups_error *error) {
     if (!l->stage->validate) return advance(l, NULL, NULL, error);
@@ -149,12 +231,14 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     ups_loss_sums sums = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
     UPS_TRY(l->stage->validate(l->stage->context, &sums, error));
     json_t *means = json_object();
+    for (int t = 0; t < UPS_SAMPLER_MAX_TASKS; t++) l->validated[t] = NAN;
     double total = 0;
     int counted = 0;
     for (int t = 0; t < sums.tasks; t++) {
         if (sums.count[t] == 0) continue; /* no validation samples */
         double mean = sums.sum[t] / (double)sums.count[t];
         json_object_set_new(means, sums.task_names[t], ups_json_number(mean));
+        l->validated[t] = mean;
         total += mean;
         counted++;
     }
@@ -164,13 +248,20 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     json_object_set_new(report, "step", json_integer(l->state.step));
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
-    ups_status status = advance(l, due ? &sums : NULL, report, error);
+    ups_status status = due ? note_score(l, error) : UPS_OK;
+    if (l->state.best.step > 0) {
+        json_object_set_new(report, "best", ups_json_number(l->state.best.score));
+        json_object_set_new(report, "best_step", json_integer((json_int_t)l->state.best.step));
+    }
+    if (status == UPS_OK) status = advance(l, due ? &sums : NULL, report, error);
     if (status != UPS_OK) {
         json_decref(report);
         return status;
     }
+    say_validation(l);
     double spent = ups_now() - began;
     l->line_began += spent; /* rates are of training alone */
+    l->began += spent;
     return ups_metrics_write(l->metrics, report, error);
 }
 
@@ -178,7 +269,9 @@ static ups_status save(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     double began = ups_now();
     ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
-    l->line_began += ups_now() - began;
+    double spent = ups_now() - began;
+    l->line_began += spent;
+    l->began += spent;
     return status;
 }
 
@@ -272,7 +365,7 @@ static bool falls_due(int64_t step, int64_t every) {
 
 static ups_status run(loop *l, ups_error *error) {
     const ups_training_config *training = l->options->training;
-    while (l->issued < training->steps) {
+    while (l->issued < training->steps && !has_ended_early(l)) {
         if (ups_cancel_requested()) {
             UPS_TRY(settle(l, l->issued, error));
             UPS_TRY(save(l, error));
@@ -288,8 +381,11 @@ static ups_status run(loop *l, ups_error *error) {
         UPS_TRY(settle(l, logs || validates || saves || last ? l->issued : l->issued - 1, error));
         if (logs || last) UPS_TRY(write_line(l, logs, error));
         UPS_TRY(validates || last ? validate(l, validates, error) : advance(l, NULL, NULL, error));
-        if (saves || last) UPS_TRY(save(l, error));
+        bool ends = !last && has_ended_early(l);
+        if (ends && !logs) UPS_TRY(write_line(l, false, error));
+        if (saves || last || ends) UPS_TRY(save(l, error));
     }
+    say_summary(l, l->state.step < training->steps);
     return UPS_OK;
 }
 
@@ -316,6 +412,9 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     if (status != UPS_OK) goto cleanup;
     l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
     begin_clock(l);
+    l->began = l->line_began;
+    l->began_step = l->state.step;
+    for (int t = 0; t < UPS_SAMPLER_MAX_TASKS; t++) l->validated[t] = NAN;
     status = run(l, error);
     ups_progress_end(l->progress);
 

@@ -56,7 +56,8 @@ typedef struct ups_loop_options {
     int task_count;
 } ups_loop_options;
 
-/* Runs to the last step. Cancelled: a checkpoint is written, then UPS_ERR_CANCELLED. */
+/* Runs to the last step, or until `patience` validations in a row were no better. Cancelled: a checkpoint is written,
+ * then UPS_ERR_CANCELLED. */
 ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *stage, ups_error *error);
 
 #endif

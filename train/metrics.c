@@ -3,8 +3,10 @@
 #include "base/files.h"
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MOST_BYTES (UINT64_C(1) << 32)
@@ -73,7 +75,18 @@ static void cut_torn_line(ups_metrics *metrics) {
     if (ftruncate(metrics->fd, (off_t)metrics->bytes) != 0) return;
 }
 
+static void add_time(json_t *line) {
+    struct timespec now;
+    struct tm utc;
+    char text[64];
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || !gmtime_r(&now.tv_sec, &utc)) return;
+    size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + length, sizeof text - length, ".%03ldZ", now.tv_nsec / 1000000);
+    json_object_set_new(line, "time", json_string(text));
+}
+
 ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error) {
+    if (line) add_time(line);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(line);
     if (!text) return ups_fail(error, UPS_ERR_NUMERIC, "%s: a line could not be written as JSON", metrics->path);

@@ -11,7 +11,8 @@ typedef struct ups_metrics ups_metrics;
 
 /* Opens for appending; lines of `stage` beyond `step` are removed first (at step 0, all). Errors name the file. */
 ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, ups_metrics **metrics, ups_error *error);
-/* Writes one line and takes the reference to `line`. Numbers that are not finite become null. */
+/* Writes one line and takes the reference to `line`, which gets the `time` (UTC, ISO 8601). Numbers that are not finite
+ * become null. */
 ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error);
 void ups_metrics_close(ups_metrics *metrics); /* NULL is fine */
 

@@ -1,6 +1,7 @@
 #include "train/networks.h"
 
 #include "model/nets/blocks.h"
+#include "model/nets/core.h"
 #include "model/parameters/safetensors.h"
 #include "train/precision.h"
 #include <string.h>
@@ -189,9 +190,12 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     ups_operator_options options = ups_run_operator(config, tasks);
     json_t *names = json_array();
     for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
-    json_t *op =
-        json_pack("{s:I, s:b, s:s, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
-                  "update_norm", options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
+    json_t *op = json_pack("{s:s, s:o}", "update_norm",
+                           options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
+    if (ups_core_find(options.core)->attends) {
+        json_object_set_new(op, "heads", json_integer(options.heads));
+        json_object_set_new(op, "qk_norm", json_boolean(options.qk_norm));
+    }
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;
     if (op && other) json_object_set_new(op, "core", json_string(options.core));

@@ -4,6 +4,9 @@
 #include "train/learning_rate.h"
 #include <stdlib.h>
 
+enum { MOMENTS = 2 };
+static const char *const moment_names[MOMENTS] = {"adamw.first_moment.", "adamw.second_moment."};
+
 typedef enum group_kind { DECAYED, UNDECAYED, GROUPS } group_kind;
 
 typedef struct group {
@@ -16,7 +19,7 @@ struct ups_optimizer {
     ups_optimizer_config config;
     ups_device *device;
     ups_parameters *parameters;
-    float *first_moment, *second_moment, *average;
+    float *moments[MOMENTS], *average;
     group groups[GROUPS];
     int64_t growth_steps; /* 0: the loss scale is fixed */
     ups_update_channel *channel;
@@ -63,7 +66,7 @@ static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
 
 size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters) {
     size_t buffer = (size_t)ups_parameters_elements(parameters) * sizeof(float);
-    return buffer * (config->ema_decay > 0 ? 3 : 2);
+    return buffer * (MOMENTS + (config->ema_decay > 0));
 }
 
 ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
@@ -81,8 +84,8 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     if (status == UPS_OK && scales) {
         status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
     }
-    if (status == UPS_OK) status = device->class->allocate(device, bytes, (void **)&made->first_moment, error);
-    if (status == UPS_OK) status = device->class->allocate(device, bytes, (void **)&made->second_moment, error);
+    for (int i = 0; i < MOMENTS && status == UPS_OK; i++)
+        status = device->class->allocate(device, bytes, (void **)&made->moments[i], error);
     if (status == UPS_OK && config->ema_decay > 0) {
         status = device->class->allocate(device, bytes, (void **)&made->average, error);
         const float *values = ups_parameters_values(parameters); /* where the average begins */
@@ -99,8 +102,9 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
 void ups_optimizer_destroy(ups_optimizer *optimizer) {
     if (!optimizer) return;
     ups_device *device = optimizer->device;
-    if (optimizer->first_moment) device->class->release(device, optimizer->first_moment);
-    if (optimizer->second_moment) device->class->release(device, optimizer->second_moment);
+    for (int i = 0; i < MOMENTS; i++) {
+        if (optimizer->moments[i]) device->class->release(device, optimizer->moments[i]);
+    }
     if (optimizer->average) device->class->release(device, optimizer->average);
     for (int i = 0; i < GROUPS; i++) {
         if (optimizer->groups[i].ranges) device->class->release(device, optimizer->groups[i].ranges);
@@ -145,11 +149,11 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
                               .beta2 = (float)config->beta2,
                               .growth_steps = optimizer->growth_steps};
     const ups_weights *weights = ups_parameters_weights(optimizer->parameters);
-    ups_adamw_call call = {
+    ups_optimizer_call call = {
+        .rule = UPS_RULE_ADAMW,
         .values = weights->values,
         .gradients = weights->gradients,
-        .first_moment = optimizer->first_moment,
-        .second_moment = optimizer->second_moment,
+        .moments = {optimizer->moments[0], optimizer->moments[1]},
         .ema = optimizer->average,
         .compute = weights->compute,
         .compute_dtype = weights->compute_dtype,
@@ -167,7 +171,7 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
         call.ranges = of->ranges;
         call.range_count = of->count;
         call.weight_decay = of->weight_decay;
-        UPS_TRY(device->class->adamw(device, &call, error));
+        UPS_TRY(device->class->optimize(device, &call, error));
     }
     return ups_update_take(optimizer->channel, error);
 }
@@ -178,14 +182,13 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
     return UPS_OK;
 }
 
-float *ups_optimizer_first_moment(ups_optimizer *optimizer) {
-    return optimizer->first_moment;
+int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]) {
+    int count = 0;
+    for (int i = 0; i < MOMENTS; i++) buffers[count++] = (ups_parameter_buffer){moment_names[i], optimizer->moments[i]};
+    if (optimizer->average) buffers[count++] = (ups_parameter_buffer){"ema.", optimizer->average};
+    return count;
 }
 
-float *ups_optimizer_second_moment(ups_optimizer *optimizer) {
-    return optimizer->second_moment;
-}
-
-float *ups_optimizer_average(ups_optimizer *optimizer) {
+float *ups_optimizer_average(const ups_optimizer *optimizer) {
     return optimizer->average;
 }

@@ -8,6 +8,7 @@
 #define UPS_TRAIN_OPTIMIZER_H
 
 #include "model/device.h"
+#include "model/parameters/parameters.h"
 #include "model/update_channel.h"
 #include "train/config/config.h"
 
@@ -44,9 +45,10 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
 ups_update_state ups_optimizer_state(const ups_optimizer *optimizer);
 ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_state *state, ups_error *error);
 
-/* The flat buffers, on the device, for checkpoints: first moment, second moment, and the average (NULL without EMA). */
-float *ups_optimizer_first_moment(ups_optimizer *optimizer);
-float *ups_optimizer_second_moment(ups_optimizer *optimizer);
-float *ups_optimizer_average(ups_optimizer *optimizer);
+/* Its flat buffers, on the device, with their names in checkpoints ("adamw.first_moment.", "adamw.second_moment.", and
+ * with EMA "ema."); how many. */
+#define UPS_OPTIMIZER_MAX_BUFFERS 3
+int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]);
+float *ups_optimizer_average(const ups_optimizer *optimizer); /* NULL without EMA */
 
 #endif

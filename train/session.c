@@ -7,6 +7,7 @@
 #include "train/data/normalisation.h"
 #include "train/networks.h"
 #include "train/precision.h"
+#include "train/run/replace.h"
 #include "train/run_precision.h"
 #include "train/state.h"
 #include <stdlib.h>
@@ -19,25 +20,43 @@ ups_status ups_session_normalise(ups_session *session, const char *model, ups_er
 
 ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error) {
     char *model = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
-    if (!model) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    char *initial = ups_run_initial_weights(session->config, UPS_STAGE_AUTOENCODER);
+    if (!model || !initial) {
+        free(model);
+        free(initial);
+        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
     bool trained = !(training & 1u << UPS_STAGE_AUTOENCODER) && ups_path_exists(model);
-    ups_status status = ups_session_normalise(session, trained ? model : NULL, error);
+    const char *from = trained ? model : ups_path_exists(initial) ? initial : NULL;
+    ups_status status = ups_session_normalise(session, from, error);
     free(model);
+    free(initial);
+    return status;
+}
+
+ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session *session, ups_error *error) {
+    *session = (ups_session){.config = config};
+    ups_device_options options = {.name = config->device.name, .threads = config->device.threads};
+    ups_status status = ups_device_open(&options, &session->device, error);
+    if (status == UPS_OK) status = ups_tasks_open(config, &session->tasks, error);
+    if (status == UPS_OK) status = ups_networks_check(config, session->tasks, error);
+    if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);
+    if (status != UPS_OK) {
+        session->config = NULL;
+        ups_session_close(session);
+    }
     return status;
 }
 
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error) {
     *session = (ups_session){0};
-    ups_status status = ups_run_config_load(config_path, overrides, override_count, &session->config, error);
-    if (status == UPS_OK) {
-        ups_device_options options = {.name = session->config->device.name, .threads = session->config->device.threads};
-        status = ups_device_open(&options, &session->device, error);
-    }
-    if (status == UPS_OK) status = ups_tasks_open(session->config, &session->tasks, error);
-    if (status == UPS_OK) status = ups_networks_check(session->config, session->tasks, error);
-    if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);
-    if (status != UPS_OK) ups_session_close(session);
+    ups_run_config *config = NULL;
+    UPS_TRY(ups_run_settle(config_path, error)); /* nothing where it is no run's directory */
+    UPS_TRY(ups_run_config_load(config_path, overrides, override_count, &config, error));
+    ups_status status = ups_run_settle(config->output, error);
+    if (status == UPS_OK) status = ups_session_begin(config, normalise, session, error);
+    if (status != UPS_OK) ups_run_config_free(config);
     return status;
 }
 

@@ -10,6 +10,10 @@ char *ups_run_model_path(const ups_run_config *config, ups_stage stage) {
     return ups_run_path(config, "%s.safetensors", ups_stage_name(stage));
 }
 
+char *ups_run_initial_weights(const ups_run_config *config, ups_stage stage) {
+    return ups_run_path(config, "initial/%s.safetensors", ups_stage_name(stage));
+}
+
 /* What trains nothing has neither steps nor weights. */
 static ups_status read_stage(const json_t *entry, const char *where, const char *name, bool trained,
                              ups_stage_state *stage, ups_error *error) {

@@ -21,5 +21,8 @@ ups_status ups_run_state_publish(const ups_run_config *config, const ups_run_sta
 
 /* output/autoencoder.safetensors, output/operator.safetensors: a finished stage's model. Free with free(). */
 char *ups_run_model_path(const ups_run_config *config, ups_stage stage);
+/* output/initial/STAGE.safetensors: the weights that the stage begins with, in a run that `ups train --fork` made. Free
+ * with free(). */
+char *ups_run_initial_weights(const ups_run_config *config, ups_stage stage);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/edit_distance.h"
 #include "base/files.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,12 +32,11 @@ typedef struct spot {
 
 /* "configs/x.yaml:12: train.lr", or "--set train.lr=fast" alone where that already names the key. */
 static const char *place_of(const reader *r, const spot *s) {
-    static const char prefix[] = "--set ";
     const char *where = s->node->where;
     size_t length = strlen(s->path);
     if (length == 0) return where;
-    if (strncmp(where, prefix, sizeof prefix - 1) == 0) {
-        const char *set = where + sizeof prefix - 1;
+    if (ups_yaml_is_override(s->node)) {
+        const char *set = where + strlen("--set ");
         if (strncmp(set, s->path, length) == 0 && set[length] == '=') return where;
     }
     return ups_arena_printf(r->arena, "%s: %s", where, s->path);
@@ -145,6 +145,36 @@ static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
     return wrong(r, s, ups_arena_printf(r->arena, "%s is not one of the choices%s", found(r, s->node), hint));
 }
 
+/* The folder that a document's paths begin at, absolute and without links. What comes through a pipe lies nowhere: its
+ * paths begin at the working directory, as those of overrides do. */
+static const char *folder_of(const reader *r, bool override) {
+    char *folder = ups_arena_strdup(r->arena, r->mistakes->path), resolved[PATH_MAX];
+    char *slash = strrchr(folder, '/');
+    static const char *const pipes[] = {"/dev/fd/", "/dev/stdin", "/proc/"};
+    bool piped = false;
+    for (size_t i = 0; i < sizeof pipes / sizeof *pipes; i++) {
+        piped = piped || strncmp(folder, pipes[i], strlen(pipes[i])) == 0;
+    }
+    if (slash) slash[slash == folder ? 1 : 0] = '\0';
+    if (!realpath(slash && !override && !piped ? folder : ".", resolved)) return ".";
+    return ups_arena_strdup(r->arena, resolved);
+}
+
+/* An absolute path. Steps up at its beginning are taken at once: the folder that they begin at has no links. */
+static char *absolute_path(const reader *r, const spot *s) {
+    const char *text = s->node->text;
+    if (text[0] == '/') return ups_arena_strdup(r->values, text);
+    char *folder = ups_arena_strdup(r->arena, folder_of(r, ups_yaml_is_override(s->node)));
+    while (text[0] == '.' && (text[1] == '/' || text[1] == '\0' || (text[1] == '.' && (text[2] == '/' || !text[2])))) {
+        char *last = text[1] == '.' ? strrchr(folder, '/') : NULL;
+        if (last) last[last == folder ? 1 : 0] = '\0';
+        text += text[1] == '.' ? 2 : 1;
+        text += strspn(text, "/");
+    }
+    const char *between = !*text || folder[strlen(folder) - 1] == '/' ? "" : "/";
+    return ups_arena_printf(r->values, "%s%s%s", folder, between, text);
+}
+
 static ups_status read_text(const reader *r, const spot *s, char **place) {
     const char *text = s->node->text, *shown = found(r, s->node);
     if (!ups_config_in_range(s->key, (double)strlen(text))) {
@@ -156,7 +186,7 @@ static ups_status read_text(const reader *r, const spot *s, char **place) {
     }
     const char *objection = s->key->objection ? s->key->objection(text) : NULL;
     if (objection) return mistake(r, s, ups_arena_printf(r->arena, "%s: %s %s", place_of(r, s), shown, objection));
-    *place = ups_arena_strdup(r->values, text);
+    *place = s->key->path ? absolute_path(r, s) : ups_arena_strdup(r->values, text);
     return UPS_OK;
 }
 

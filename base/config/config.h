@@ -6,7 +6,7 @@
  * line, key and what would be right (mistakes in an override as "--set a.b=c: …").
  *
  * A section that is absent is as good as an empty one; a key that is absent takes its default value, and is required
- * where it has none. Relative paths in a document are the caller's business. */
+ * where it has none. A key may say that its text is a path: those are relative to the folder of the document. */
 #ifndef UPS_BASE_CONFIG_CONFIG_H
 #define UPS_BASE_CONFIG_CONFIG_H
 
@@ -33,5 +33,17 @@ ups_status ups_config_read(const char *path, const ups_config_schema *schema, co
 /* The configuration as it will run (default values and overrides in place), as YAML text that loads to the same values;
  * free with free(). */
 ups_status ups_config_print(const ups_config_schema *schema, const void *value, char **text, ups_error *error);
+
+/* A key whose value is not the same in two configurations of a schema. */
+typedef struct ups_config_difference {
+    const char *path;           /* "operator.steps", "tasks[1].weight"; "tasks[2]" for an item that only one has */
+    const char *first, *second; /* values as they are printed, lists on one line; "absent" */
+    const ups_config_key *key;
+} ups_config_difference;
+
+/* Visits what differs between two structs of `schema`, in the tables' order; texts live only during the visit. */
+typedef void (*ups_config_visit_difference)(void *context, const ups_config_difference *difference);
+ups_status ups_config_compare(const ups_config_schema *schema, const void *first, const void *second,
+                              ups_config_visit_difference visit, void *context, ups_error *error);
 
 #endif

@@ -24,6 +24,8 @@ bool ups_config_in_range(const ups_config_key *key, double number);
 /* Strictly decimal text to a number of that type at `place`, with its value in *number; false when it is none or out of
  * the type's reach (*too_large says which). */
 bool ups_config_parse_number(const char *text, ups_config_type type, void *place, double *number, bool *too_large);
+/* A scalar in a struct as text, the fewest digits that read back as the same value. */
+const char *ups_config_scalar_text(ups_arena *arena, const ups_config_key *key, const void *place);
 bool ups_config_parse_bool(const char *text, bool *value);
 
 #endif

@@ -36,7 +36,7 @@ static bool needs_quotes(const char *text) {
            ups_config_parse_number(text, UPS_CONFIG_DOUBLE, &real, &number, &too_large) || too_large;
 }
 
-static const char *scalar_text(ups_arena *arena, const ups_config_key *key, const void *place) {
+const char *ups_config_scalar_text(ups_arena *arena, const ups_config_key *key, const void *place) {
     static const char zeros[sizeof(int64_t)];
     if (key->word && memcmp(place, zeros, ups_config_size(key->type)) == 0) return key->word;
     switch (key->type) {
@@ -63,7 +63,7 @@ static ups_yaml *print_keys(ups_arena *arena, const ups_config_key *keys, const 
 
 static ups_yaml *print_item(ups_arena *arena, const ups_config_key *key, const char *place) {
     if (key->type == UPS_CONFIG_SECTION) return print_keys(arena, key->keys, place);
-    const char *text = scalar_text(arena, key, place);
+    const char *text = ups_config_scalar_text(arena, key, place);
     return ups_yaml_scalar(arena, text, key->type == UPS_CONFIG_TEXT && needs_quotes(text));
 }
 

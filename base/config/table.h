@@ -35,6 +35,9 @@ typedef struct ups_config_key {
     const char *const *choices;        /* of an enumeration: names by value, then NULL */
     const char *word;                  /* "auto": a number's key takes it too; 0 in the struct */
     const char *(*objection)(const char *text); /* what is wrong with a text ("is empty; name a directory"), or NULL */
+    bool path;    /* a text: a file or folder, relative to the folder of the document that says it (one of --set: to the
+                     working directory); absolute once it is loaded */
+    bool neutral; /* no result depends on it: threads, memory, what is logged, where files lie */
     struct {
         size_t count_offset, item_size;        /* of the `unsigned` number of items, beside a pointer to them */
         unsigned minimum_items, maximum_items; /* 0: any number */
@@ -42,7 +45,7 @@ typedef struct ups_config_key {
 } ups_config_key;
 
 /* How tables are written. UPS_CONFIG_KEY(struct, type, name, member, default value, minimum, maximum, help), then what
- * few keys have: .choices, .word, .objection, .list. UPS_CONFIG_SUBSECTION(name, keys…). */
+ * few keys have: .choices, .word, .objection, .path, .neutral, .list. UPS_CONFIG_SUBSECTION(name, keys…). */
 #define UPS_CONFIG_KEY(owner, kind, key, member, ...)                                                                  \
     UPS_CONFIG_ENTRY(kind, key, offsetof(owner, member), __VA_ARGS__, )
 #define UPS_CONFIG_ENTRY(kind, key, place, default_text, low, high, about, ...)                                        \

@@ -16,6 +16,22 @@ static bool may_differ(const char *key) {
     return false;
 }
 
+static const char *base_name(const char *path) {
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path;
+}
+
+/* Whether the same files are told of, wherever they lie: what is in them, the fingerprint tells. */
+static bool same_files(const json_t *found, const json_t *wanted) {
+    bool same = json_is_array(found) && json_array_size(found) == json_array_size(wanted);
+    for (size_t f = 0; f < json_array_size(wanted) && same; f++) {
+        const char *had = base_name(json_string_value(json_array_get(found, f)));
+        const char *has = base_name(json_string_value(json_array_get(wanted, f)));
+        same = had && has && strcmp(had, has) == 0;
+    }
+    return same;
+}
+
 ups_status ups_cache_compare_settings(const char *directory, const json_t *found, const json_t *wanted, bool extending,
                                       ups_error *error) {
     const char *key;
@@ -23,6 +39,7 @@ ups_status ups_cache_compare_settings(const char *directory, const json_t *found
     json_object_foreach((json_t *)wanted, key, value) {
         const json_t *other = json_object_get(found, key);
         if (strcmp(key, "complete") == 0 || (extending && may_differ(key)) || json_equal(value, other)) continue;
+        if (strcmp(key, "source") == 0 && json_is_array(value) && same_files(other, value)) continue;
         char *now = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
         char *then = other ? json_dumps(other, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
         ups_status status =
@@ -42,11 +59,6 @@ static ups_status refuse(const char *directory, const char *why, ups_error *erro
                     "%s: the cache there was made of other source data, and cannot be extended to these: %s. Use what "
                     "it was made of, or build it again",
                     directory, why);
-}
-
-static const char *base_name(const char *path) {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path;
 }
 
 /* The files of the group, `earlier`, must come first among the description's. */

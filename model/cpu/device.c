@@ -134,8 +134,8 @@ static ups_status kernel(ups_device *device, const ups_op_call *call, bool backw
     return UPS_OK;
 }
 
-static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_error *error) {
-    variant_here()->adamw(ups_cpu_threads(device), call);
+static ups_status optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
+    variant_here()->optimize(ups_cpu_threads(device), call);
     return UPS_OK;
 }
 
@@ -183,7 +183,7 @@ static const ups_device_class cpu_class = {
     .seed_backward = ups_cpu_seed_backward,
     .norm = norm,
     .decide = ups_cpu_decide,
-    .adamw = adamw,
+    .optimize = optimize,
 };
 
 ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error) {

@@ -9,7 +9,7 @@ const ups_cpu_variant UPS_CPU_TABLE = {
             UPS_OPS(UPS_OP_KERNEL)
 #undef UPS_OP_KERNEL
         },
-    .adamw = UPS_CPU(adamw),
+    .optimize = UPS_CPU(optimize),
     .sum_of_squares = UPS_CPU(sum_of_squares),
     .convert = UPS_CPU(convert),
 };

@@ -28,7 +28,7 @@ typedef struct ups_cpu_kernel {
 typedef struct ups_cpu_variant {
     const char *name;
     const ups_cpu_kernel *kernels[UPS_OP_COUNT];
-    void (*adamw)(int threads, const ups_adamw_call *call);
+    void (*optimize)(int threads, const ups_optimizer_call *call);
     void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
     void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 } ups_cpu_variant;
@@ -42,7 +42,7 @@ extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups
 #define UPS_OP_KERNEL(KIND, name) extern const ups_cpu_kernel UPS_CPU(name);
 UPS_OPS(UPS_OP_KERNEL)
 #undef UPS_OP_KERNEL
-void UPS_CPU(adamw)(int threads, const ups_adamw_call *call);
+void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call);
 void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
 void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 #endif

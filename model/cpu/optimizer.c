@@ -1,12 +1,12 @@
-/* AdamW in one pass over memory: values, moments, EMA and the compute copy of a block are read and written together,
- * since this pass is bound by memory alone. */
+/* Optimizers in one pass over memory: values, moments, EMA and the compute copy of a block are read and written
+ * together, since this pass is bound by memory alone. A rule of ups_update_rule is a function here. */
 #include "model/cpu/vector.h"
 
 enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
 
-static void adamw_piece(const ups_adamw_call *call, int64_t start, int64_t n) {
-    float *restrict w = call->values + start, *restrict m = call->first_moment + start;
-    float *restrict v = call->second_moment + start;
+static void adamw(const ups_optimizer_call *call, int64_t start, int64_t n) {
+    float *restrict w = call->values + start, *restrict m = call->moments[0] + start;
+    float *restrict v = call->moments[1] + start;
     const float *restrict g = call->gradients + start;
     const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon;
     const float scale = call->update->result.gradient_scale, rate = call->update->result.rate;
@@ -20,6 +20,11 @@ static void adamw_piece(const ups_adamw_call *call, int64_t start, int64_t n) {
         v[i] = second;
         w[i] = w[i] * keep - rate * first / (sqrtf(second) * correction2 + epsilon);
     }
+}
+
+/* What follows the values: their average and their copy. */
+static void follow(const ups_optimizer_call *call, int64_t start, int64_t n) {
+    const float *restrict w = call->values + start;
     if (call->ema) {
         float *restrict ema = call->ema + start;
         float decay = call->ema_decay;
@@ -31,16 +36,18 @@ static void adamw_piece(const ups_adamw_call *call, int64_t start, int64_t n) {
     }
 }
 
-void UPS_CPU(adamw)(int threads, const ups_adamw_call *call) {
+void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call) {
     enum { PIECE = 1024 }; /* what the second pass over w, for EMA and the copy, finds in the first-level cache */
+    static void (*const rules[])(const ups_optimizer_call *call, int64_t start, int64_t n) = {[UPS_RULE_ADAMW] = adamw};
     if (call->update->result.skipped) return;
 #pragma omp parallel num_threads(threads)
     for (int32_t r = 0; r < call->range_count; r++) {
         const ups_range range = call->ranges[r];
 #pragma omp for schedule(static) nowait
         for (int64_t piece = 0; piece < ups_div_up(range.count, PIECE); piece++) {
-            int64_t start = piece * PIECE;
-            adamw_piece(call, range.offset + start, ups_min(PIECE, range.count - start));
+            int64_t start = range.offset + piece * PIECE, n = ups_min(PIECE, range.count - piece * PIECE);
+            rules[call->rule](call, start, n);
+            follow(call, start, n);
         }
     }
 }

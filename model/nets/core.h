@@ -8,6 +8,7 @@
 
 typedef struct ups_core_class {
     const char *name, *help;
+    bool attends; /* `heads` and `qk_norm` mean something: they are part of what a model is */
     /* What is wrong with the options for this core; the sentence begins with "operator: ". */
     ups_status (*check)(const ups_operator_options *options, ups_error *error);
     /* (B, tokens, dim) float32 from (B, tokens, dim) float32. Parameters are named PREFIX.…; `first_layer`: of the

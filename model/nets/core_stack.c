@@ -12,9 +12,6 @@ static ups_status check(const ups_operator_options *o, ups_error *error) {
     if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
     }
-    if (!(o->drop_path >= 0 && o->drop_path < 1)) {
-        return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
-    }
     return UPS_OK;
 }
 
@@ -27,7 +24,7 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
         ups_block_options block = {.heads = o->heads,
                                    .mlp_ratio = o->mlp_ratio,
                                    .qk_norm = o->qk_norm,
-                                   .drop_path = o->depth > 1 ? o->drop_path * (float)i / (float)(o->depth - 1) : 0,
+                                   .drop_path = ups_operator_drop_path(o, i),
                                    .layer = first_layer + 2 * (uint32_t)i};
         x = ups_block_self(g, name, &block, x);
     }
@@ -36,4 +33,9 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
 }
 
 const ups_core_class ups_core_stack = {
-    .name = "stack", .help = "pre-LayerNorm transformer blocks over all tokens", .check = check, .build = build};
+    .name = "stack",
+    .help = "pre-LayerNorm transformer blocks over all tokens",
+    .attends = true,
+    .check = check,
+    .build = build,
+};

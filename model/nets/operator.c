@@ -32,6 +32,9 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
         (o->parameter_count + o->task_count > 0 && o->condition_hidden < 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: a condition needs condition_hidden of at least 1");
     }
+    if (!(o->drop_path >= 0 && o->drop_path < 1)) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
+    }
     const ups_core_class *core = ups_core_find(o->core);
     if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
     return core->check(o, error);

@@ -25,4 +25,9 @@ typedef struct ups_operator_options {
     ups_update_norm update_norm;
 } ups_operator_options;
 
+/* Of block `block`: rises linearly from 0 at the first to options->drop_path at the last. */
+static inline float ups_operator_drop_path(const ups_operator_options *options, int block) {
+    return options->depth > 1 ? options->drop_path * (float)block / (float)(options->depth - 1) : 0;
+}
+
 #endif

@@ -35,7 +35,7 @@ typedef struct train_config {
 } train_config;
 
 typedef struct sample_config {
-    char *output, *label, *note;
+    char *output, *label, *note, *folder;
     core_kind core;
     task_config *tasks;
     unsigned task_count;
@@ -81,6 +81,7 @@ static const ups_config_key sample_keys[] = {
     UPS_CONFIG_SUBSECTION("diffusion", KEY(INT32, "steps", diffusion.steps, "8", 0, 0, NULL),
                           {.name = "count", .type = UPS_CONFIG_REMOVED, .help = "diffusion.steps says the same"},
                           KEY(TEXT, "schedule", diffusion.schedule, "cosine", 0, 0, NULL)),
+    KEY(TEXT, "folder", folder, "/nowhere", 0, 0, NULL, .path = true),
     {.name = NULL}};
 
 static const ups_config_schema sample_schema = {sample_keys, sizeof(sample_config)};

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static void memory_is_zeroed_and_aligned(void **state) {
     ups_arena *arena = ups_arena_create(1024);

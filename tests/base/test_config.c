@@ -205,7 +205,8 @@ static void what_is_printed_shows_defaults_and_loads_to_the_same(void **state) {
                               "  stages: [autoencoder, operator]\n"
                               "diffusion:\n"
                               "  steps: 8\n"
-                              "  schedule: cosine\n");
+                              "  schedule: cosine\n"
+                              "folder: /nowhere\n");
     sample_config *again = must_load(text, NULL);
     assert_true(again->train.learning_rate == c->train.learning_rate && again->tasks[1].weight == c->tasks[1].weight);
     assert_int_equal(ups_config_print(&sample_schema, again, &second, &error), UPS_OK);
@@ -220,6 +221,76 @@ typedef struct listing {
     char text[4000];
     size_t length;
 } listing;
+
+typedef struct seen {
+    int count;
+    char text[8][120];
+} seen;
+
+static void note_difference(void *context, const ups_config_difference *difference) {
+    seen *s = context;
+    assert_in_range(s->count, 0, 7);
+    snprintf(s->text[s->count++], sizeof s->text[0], "%s: %s, %s", difference->path, difference->first,
+             difference->second);
+}
+
+static void what_differs_is_told_key_by_key_in_the_tables_order(void **state) {
+    static const char other[] = "tasks:\n  - name: darcy\n    files: [a.hdf5, b.hdf5]\n  - name: wave\n    files: [c]\n"
+                                "core: unet\nnote: it's\ntrain: {batch_size: 8, betas: [0.5, 0.99, 1], ema: yes}\n";
+    static const char *const expected[] = {"note: , it's",
+                                           "core: stack, unet",
+                                           "tasks[0].name: burgers, darcy",
+                                           "tasks[0].files: [a.hdf5], [a.hdf5, b.hdf5]",
+                                           "tasks[1]: absent, name: wave",
+                                           "train.batch_size: auto, 8",
+                                           "train.betas: [0.9, 0.99], [0.5, 0.99, 1]",
+                                           "train.ema: false, true"};
+    ups_error error;
+    seen s = {0};
+    sample_config *first = must_load(MINIMAL, NULL), *second = must_load(other, NULL);
+    assert_int_equal(ups_config_compare(&sample_schema, first, second, note_difference, &s, &error), UPS_OK);
+    assert_int_equal(s.count, 8);
+    for (int i = 0; i < s.count; i++) assert_string_equal(s.text[i], expected[i]);
+    s.count = 0;
+    assert_int_equal(ups_config_compare(&sample_schema, second, second, note_difference, &s, &error), UPS_OK);
+    assert_int_equal(s.count, 0);
+    ups_config_free(first);
+    ups_config_free(second);
+}
+
+/* Paths begin at the document's folder, those of overrides at the working directory. */
+static void paths_become_absolute(void **state) {
+    static const struct {
+        const char *text, *below; /* the scratch directory; NULL: the text itself */
+    } cases[] = {{".", ""},
+                 {"./", ""},
+                 {"data", "/data"},
+                 {"./data/x", "/data/x"},
+                 {"../x", NULL},
+                 {"/abs/x", NULL},
+                 {".hidden", "/.hidden"},
+                 {"..data", "/..data"},
+                 {"a/../b", "/a/../b"}};
+    char root[PATH_MAX], text[300], expected[PATH_MAX + 100];
+    assert_non_null(realpath(scratch_directory, root));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, MINIMAL "folder: %s\n", cases[i].text);
+        sample_config *config = must_load(text, NULL);
+        snprintf(expected, sizeof expected, "%s%s", cases[i].below ? root : "",
+                 cases[i].below ? cases[i].below : cases[i].text);
+        if (strcmp(cases[i].text, "../x") == 0)
+            snprintf(expected, sizeof expected, "%.*s/x", (int)(strrchr(root, '/') - root), root);
+        assert_string_equal(config->folder, expected);
+        ups_config_free(config);
+    }
+    char here[PATH_MAX];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_non_null(realpath(here, root));
+    sample_config *config = must_load(MINIMAL, "folder=there");
+    snprintf(expected, sizeof expected, "%s/there", root);
+    assert_string_equal(config->folder, expected);
+    ups_config_free(config);
+}
 
 static void list_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
     listing *l = context;
@@ -275,6 +346,8 @@ int main(void) {
         cmocka_unit_test(aliases_are_copies_and_merge_keys_fill_in),
         cmocka_unit_test(texts_keep_every_character),
         cmocka_unit_test(what_is_printed_shows_defaults_and_loads_to_the_same),
+        cmocka_unit_test(what_differs_is_told_key_by_key_in_the_tables_order),
+        cmocka_unit_test(paths_become_absolute),
         cmocka_unit_test(every_key_is_listed_with_what_it_takes),
         cmocka_unit_test(a_wrong_default_is_reported_as_such),
     };

@@ -2,10 +2,6 @@
 #include "base/system/cpu_features.h"
 #include "tests/base/testing.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static char *flags; /* of the first processor, as /proc/cpuinfo lists them, with spaces around; NULL: none */
 
 static int read_flags(void **state) {

@@ -89,8 +89,8 @@ static void malformed_files_are_refused_with_the_line(void **state) {
 static void a_file_that_is_not_there_is_an_io_error_with_its_name(void **state) {
     ups_error error = {0};
     json_t *json = NULL;
-    assert_int_equal(ups_json_read(scratch("absent.json"), &json, &error), UPS_ERR_IO);
-    assert_contains(error.message, "absent.json: cannot be opened: No such file");
+    assert_fails(ups_json_read(scratch("absent.json"), &json, &error), UPS_ERR_IO, error,
+                 "absent.json: cannot be opened: No such file");
 }
 
 int main(void) {

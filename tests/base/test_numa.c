@@ -1,34 +1,16 @@
 /* What a machine of several nodes says of itself, on files made here. */
-#include "base/files.h"
 #include "base/system/numa.h"
 #include "tests/base/testing.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-static void write_list(const char *directory, const char *name, const char *text) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    write_text(path, text);
-}
 
 static int nodes_of(const char *online, const char *first, const char *second, cpu_set_t *nodes) {
-    char directory[] = "/tmp/ups-numa-XXXXXX", path[600];
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof path, "%s/node0", directory);
-    mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/node3", directory);
-    mkdir(path, 0755);
-    write_list(directory, "online", online);
-    write_list(directory, "node0/cpulist", first);
-    write_list(directory, "node3/cpulist", second);
-    int count = ups_numa_nodes(directory, nodes);
-    ups_error error;
-    assert_int_equal(ups_remove_tree(directory, &error), UPS_OK);
-    return count;
+    mkdir(scratch("node0"), 0755);
+    mkdir(scratch("node3"), 0755);
+    write_text(scratch("online"), online);
+    write_text(scratch("node0/cpulist"), first);
+    write_text(scratch("node3/cpulist"), second);
+    return ups_numa_nodes(scratch_directory, nodes);
 }
 
 static void nodes_hold_the_processors_that_this_process_may_use(void **state) {
@@ -100,5 +82,5 @@ int main(void) {
         cmocka_unit_test(nodes_have_threads_as_they_have_processors),
         cmocka_unit_test(spreading_leaves_a_thread_some_processor),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

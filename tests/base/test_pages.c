@@ -1,13 +1,6 @@
 /* Buffers that one loader leaves to the next. */
 #include "base/system/pages.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/base/testing.h"
 
 static void buffers_of_a_size_come_back(void **state) {
     ups_pages_store *store = ups_pages_store_create();

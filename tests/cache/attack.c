@@ -69,8 +69,7 @@ static size_t below(attack *a, size_t bound) {
     return (size_t)ups_random_below(a->stream, a->draws++, bound);
 }
 
-/* ---- files as they were --------------------------------------------------------------------------------------------
- */
+/* ---- files as they were ---- */
 
 static void keep_tree(kept_tree *tree, const char *folder) {
     char *paths[] = {(char *)folder, NULL};
@@ -111,8 +110,7 @@ static void write_file(const char *path, const char *bytes, size_t length) {
     }
 }
 
-/* ---- changes
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- changes ---- */
 
 static bool is_document(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -246,8 +244,7 @@ static int restore(attack *a) {
     return differing;
 }
 
-/* ---- the three questions
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the three questions ---- */
 
 /* True when training reads all of it, and exactly what it was; false when it is refused. Anything else is a failure. */
 static bool trains(attack *a, kept_group *group, bool keep, bool *wrong) {

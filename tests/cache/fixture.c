@@ -3,17 +3,10 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "base/system/threads.h"
+#include "tests/base/testing.h"
 
 #include <fts.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define MOST 4096 /* samples or times of any fixture */
 
@@ -92,31 +85,103 @@ ups_status fixture_build(const char *directory, const ups_cache_description *des
     return status;
 }
 
+void fixture_must_build(const char *directory, const ups_cache_description *description, int threads) {
+    ups_error error;
+    if (fixture_build(directory, description, threads, &error) != UPS_OK) fail_msg("%s", error.message);
+}
+
+ups_cache_writer *fixture_writer(const char *directory, const ups_cache_description *description) {
+    ups_cache_writer *writer;
+    ups_error error;
+    if (ups_cache_writer_open(directory, description, &writer, &error) != UPS_OK) fail_msg("%s", error.message);
+    return writer;
+}
+
+void fixture_put(ups_cache_writer *writer, const ups_cache_description *description, int64_t sample) {
+    ups_error error;
+    build b = {writer, description};
+    if (put_one(&b, sample, 0, &error) != UPS_OK) fail_msg("%s", error.message);
+}
+
+void fixture_finish(ups_cache_writer *writer) {
+    ups_error error;
+    if (ups_cache_writer_finish(writer, NULL, &error) != UPS_OK) fail_msg("%s", error.message);
+    ups_cache_writer_close(writer);
+}
+
+ups_cache_group *fixture_group(const char *directory) {
+    ups_cache_group *group;
+    ups_error error;
+    if (ups_cache_group_open(fixture_join(directory, "waves/train"), &group, &error) != UPS_OK)
+        fail_msg("%s", error.message);
+    return group;
+}
+
+static ups_verify_report verified;
+
+const ups_verify_report *fixture_verify(const char *group) {
+    ups_error error;
+    ups_verify_report_free(&verified);
+    ups_pool *pool = ups_pool_create(2);
+    ups_status status = ups_cache_verify(group, pool, NULL, NULL, &verified, &error);
+    ups_pool_destroy(pool);
+    if (status != UPS_OK) fail_msg("%s", error.message);
+    return &verified;
+}
+
+/* What fixture_clear frees, and where it is the name of a directory, removes. */
+typedef struct kept {
+    struct kept *next;
+    char *memory;
+    bool directory;
+} kept;
+static kept *all_kept;
+
+static char *keep(char *memory, bool directory) {
+    kept *k = malloc(sizeof *k);
+    *k = (kept){all_kept, memory, directory};
+    all_kept = k;
+    return memory;
+}
+
+int fixture_clear(void **state) {
+    while (all_kept) {
+        kept *k = all_kept;
+        all_kept = k->next;
+        if (k->directory && ups_remove_tree(k->memory, NULL) != UPS_OK) return -1;
+        free(k->memory);
+        free(k);
+    }
+    ups_verify_report_free(&verified);
+    return 0;
+}
+
 char *fixture_directory(void) {
     const char *parent = getenv("TMPDIR");
     if (!parent) parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* syncing costs nothing in memory */
-    char *path = fixture_join(parent, "ups-cache-XXXXXX");
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/ups-cache-XXXXXX", parent) > 0);
     assert_non_null(mkdtemp(path));
-    return path;
-}
-
-void fixture_remove(char *directory) {
-    char *paths[] = {directory, NULL};
-    FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    for (FTSENT *entry; (entry = fts_read(walk));) {
-        if (entry->fts_info == FTS_DP)
-            rmdir(entry->fts_path);
-        else if (entry->fts_info != FTS_D)
-            unlink(entry->fts_path);
-    }
-    fts_close(walk);
-    free(directory);
+    return keep(path, true);
 }
 
 char *fixture_join(const char *a, const char *b) {
     char *path = NULL;
     assert_true(asprintf(&path, "%s/%s", a, b) > 0);
-    return path;
+    return keep(path, false);
+}
+
+char *fixture_read(const char *path, size_t *length) {
+    char *bytes;
+    ups_error error;
+    if (ups_read_file(path, 1u << 30, &bytes, length, &error) != UPS_OK) fail_msg("%s", error.message);
+    return keep(bytes, false);
+}
+
+void fixture_copy(const char *directory, const char *to) {
+    char command[8300];
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", directory, to);
+    assert_int_equal(system(command), 0);
 }
 
 /* Every file below a has a twin below b; returns how many there are. */
@@ -126,7 +191,8 @@ static int64_t compare_below(const char *a, const char *b) {
     int64_t files = 0;
     for (FTSENT *entry; (entry = fts_read(walk));) {
         if (entry->fts_info != FTS_F) continue;
-        char *twin = fixture_join(b, entry->fts_path + strlen(a) + 1), *bytes, *others;
+        const char *twin = fixture_join(b, entry->fts_path + strlen(a) + 1);
+        char *bytes, *others;
         size_t length, other_length;
         ups_error error;
         assert_int_equal(ups_read_file(entry->fts_path, 1u << 30, &bytes, &length, &error), UPS_OK);
@@ -135,7 +201,6 @@ static int64_t compare_below(const char *a, const char *b) {
             fail_msg("%s and %s differ", entry->fts_path, twin);
         free(bytes);
         free(others);
-        free(twin);
         files++;
     }
     fts_close(walk);

@@ -7,20 +7,11 @@
 #include "cache/store/document.h"
 #include "cache/store/group.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 95, TIMES = 18, TOKENS = 4, DIM = 24, PER_SHARD = 4, PROCESSES = 4, USUAL_KILLS = 20 };
 
@@ -74,15 +65,16 @@ static pid_t start_builder(const char *directory, const ups_cache_description *d
     _exit(status == UPS_OK ? 0 : 1);
 }
 
-static void build_alone(const char *directory, const ups_cache_description *d) {
-    ups_error error;
-    if (fixture_build(directory, d, 1, &error) != UPS_OK) fail_msg("%s", error.message);
+static void assert_ends_well(pid_t child) {
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void four_processes_share_the_work_and_make_the_bytes_of_one(void **state) {
     char *alone = fixture_directory(), *together = fixture_directory();
     ups_cache_description d = usual();
-    build_alone(alone, &d);
+    fixture_must_build(alone, &d, 1);
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     pid_t children[PROCESSES];
@@ -93,9 +85,7 @@ static void four_processes_share_the_work_and_make_the_bytes_of_one(void **state
     }
     int64_t sum = 0, put;
     for (int p = 0; p < PROCESSES; p++) {
-        int status;
-        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_ends_well(children[p]);
         assert_int_equal(read(pipes[0], &put, sizeof put), sizeof put);
         sum += put;
     }
@@ -103,19 +93,13 @@ static void four_processes_share_the_work_and_make_the_bytes_of_one(void **state
     fixture_assert_same_tree(alone, together);
     close(pipes[0]);
     close(pipes[1]);
-    fixture_remove(alone);
-    fixture_remove(together);
 }
 
 /* Every shard that has its name is whole at every moment. */
 static void assert_no_torn_shard(const char *directory, const ups_cache_description *d) {
     char *group = fixture_join(directory, "waves/train"), *document = fixture_join(group, "zarr.json");
     const bool begun = ups_path_exists(document); /* which comes before all shards */
-    free(document);
-    if (!begun) {
-        free(group);
-        return;
-    }
+    if (!begun) return;
     ups_cache_shape shape = {d->samples, {d->times, d->tokens, d->dim}, d->samples_per_shard};
     ups_chunk_place places[PER_SHARD];
     ups_error error, changed;
@@ -132,7 +116,6 @@ static void assert_no_torn_shard(const char *directory, const ups_cache_descript
         free(path);
     }
     json_decref(attributes);
-    free(group);
 }
 
 /* Four at work, of which random ones are killed and, now and then, replaced, until `kills` met a running process or the
@@ -172,7 +155,7 @@ static void processes_killed_at_random_lose_and_tear_nothing(void **state) {
     char *alone = fixture_directory();
     ups_cache_description d = usual();
     double began = ups_now();
-    build_alone(alone, &d);
+    fixture_must_build(alone, &d, 1);
     double whole = ups_now() - began;
     uint64_t seed = (uint64_t)(began * 1e6), draw = 0;
     ups_random stream = ups_random_stream(seed, UPS_RANDOM_TEST, 0);
@@ -180,65 +163,39 @@ static void processes_killed_at_random_lose_and_tear_nothing(void **state) {
         assert_true(rounds < 20 * kills);
         char *together = fixture_directory();
         killed += build_under_fire(together, &d, stream, &draw, 0.5 * whole, kills - killed);
-        pid_t last = start_builder(together, &d, -1); /* all may have been killed: started once more, it ends */
-        int status;
-        assert_int_equal(waitpid(last, &status, 0), last);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_ends_well(start_builder(together, &d, -1)); /* all may have been killed: started once more, it ends */
         assert_int_equal(fixture_count_partials(together), 0);
         fixture_assert_same_tree(alone, together);
-        fixture_remove(together);
     }
     print_message("%d kills in %d builds\n", killed, rounds);
-    fixture_remove(alone);
-}
-
-static ups_cache_group *open_group(const char *directory) {
-    char *path = fixture_join(directory, "waves/train");
-    ups_cache_group *group;
-    ups_error error;
-    if (ups_cache_group_open(path, &group, &error) != UPS_OK) fail_msg("%s", error.message);
-    free(path);
-    return group;
 }
 
 static void a_complete_cache_that_lost_a_shard_is_incomplete_until_it_is_whole(void **state) {
     char *alone = fixture_directory(), *mended = fixture_directory();
     ups_cache_description d = usual();
-    build_alone(alone, &d);
-    build_alone(mended, &d);
-    char *shard = fixture_join(mended, "waves/train/latent/c/3/0/0/0");
-    assert_int_equal(unlink(shard), 0);
-    ups_cache_writer *writer;
-    ups_error error;
-    assert_int_equal(ups_cache_writer_open(mended, &d, &writer, &error), UPS_OK);
-    ups_cache_group *group = open_group(mended);
+    fixture_must_build(alone, &d, 1);
+    fixture_must_build(mended, &d, 1);
+    assert_int_equal(unlink(fixture_join(mended, "waves/train/latent/c/3/0/0/0")), 0);
+    ups_cache_writer *writer = fixture_writer(mended, &d);
+    ups_cache_group *group = fixture_group(mended);
     assert_false(group->complete);
     ups_cache_group_close(group);
     assert_int_equal(ups_cache_writer_done_count(writer), SAMPLES - PER_SHARD);
     ups_cache_writer_close(writer);
-    build_alone(mended, &d);
+    fixture_must_build(mended, &d, 1);
     fixture_assert_same_tree(alone, mended);
-    free(shard);
-    fixture_remove(alone);
-    fixture_remove(mended);
 }
 
 static void what_others_completed_is_seen_and_not_built_again(void **state) {
     char *directory = fixture_directory();
     ups_cache_description d = usual();
-    ups_cache_writer *first, *second;
+    ups_cache_writer *first = fixture_writer(directory, &d), *second = fixture_writer(directory, &d);
     ups_error error;
-    assert_int_equal(ups_cache_writer_open(directory, &d, &first, &error), UPS_OK);
-    assert_int_equal(ups_cache_writer_open(directory, &d, &second, &error), UPS_OK);
     assert_int_equal(ups_cache_writer_look(second).others, 1);
     int64_t taken[2 * PER_SHARD], count, other[SAMPLES];
-    float latents[TIMES * TOKENS * DIM];
     assert_int_equal(ups_cache_writer_take(first, 2 * PER_SHARD, taken, &count, &error), UPS_OK);
     assert_int_equal(count, 2 * PER_SHARD);
-    for (int64_t i = 0; i < PER_SHARD; i++) { /* one shard whole, one not begun */
-        fixture_latents(taken[i], TIMES, TOKENS, DIM, latents);
-        assert_int_equal(ups_cache_writer_put(first, taken[i], "x", latents, &error), UPS_OK);
-    }
+    for (int64_t i = 0; i < PER_SHARD; i++) fixture_put(first, &d, taken[i]); /* one shard whole, one not begun */
     assert_int_equal(ups_cache_writer_done_count(second), 0);
     assert_int_equal(ups_cache_writer_refresh(second, &error), UPS_OK);
     assert_int_equal(ups_cache_writer_done_count(second), PER_SHARD);
@@ -248,7 +205,6 @@ static void what_others_completed_is_seen_and_not_built_again(void **state) {
     assert_int_equal(ups_cache_writer_take(second, SAMPLES, other, &count, &error), UPS_OK);
     assert_int_equal(count, PER_SHARD);
     ups_cache_writer_close(second);
-    fixture_remove(directory);
 }
 
 int main(void) {
@@ -258,5 +214,5 @@ int main(void) {
         cmocka_unit_test(a_complete_cache_that_lost_a_shard_is_incomplete_until_it_is_whole),
         cmocka_unit_test(what_others_completed_is_seen_and_not_built_again),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

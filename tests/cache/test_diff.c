@@ -1,59 +1,32 @@
 /* What differs between two caches is found and named; what does not count is not counted. */
 #include "cache/inspect/diff.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 7, TIMES = 9, TOKENS = 3, DIM = 8, PER_SHARD = 3 };
 
 typedef struct pair {
-    char *directory;
     ups_cache_group *a, *b;
 } pair;
 
-/* `change` moves one value of samples 4, 14, 24, …: frame 5, token 1, dim 2. */
-static void build(const char *root, const ups_cache_description *d, float change, int64_t skipped) {
-    ups_cache_writer *writer;
-    ups_error error;
-    assert_int_equal(ups_cache_writer_open(root, d, &writer, &error), UPS_OK);
+/* A cache; `change` moves one value of samples 4, 14, 24, …: frame 5, token 1, dim 2. */
+static ups_cache_group *made(const ups_cache_description *d, float change, int64_t skipped) {
+    const char *root = fixture_directory();
+    ups_cache_writer *writer = fixture_writer(root, d);
     float *latents = malloc(sizeof(float) * (size_t)(d->times * d->tokens * d->dim));
-    assert_non_null(latents);
     for (int64_t i = 0; i < d->samples; i++) {
         int64_t source = d->source_samples ? d->source_samples[i] : i;
         fixture_latents(source, d->times, d->tokens, d->dim, latents);
         if (source % 10 == 4) latents[(5 * d->tokens + 1) * d->dim + 2] += change;
         if (source == skipped)
-            assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
+            assert_int_equal(ups_cache_writer_skip(writer, i, NULL), UPS_OK);
         else
-            assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, &error), UPS_OK);
+            assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, NULL), UPS_OK);
     }
     free(latents);
-    assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
-    ups_cache_writer_close(writer);
-}
-
-static ups_cache_group *open_group(const char *root) {
-    ups_error error;
-    ups_cache_group *group;
-    char *path = fixture_join(root, "waves/train");
-    if (ups_cache_group_open(path, &group, &error) != UPS_OK) fail_msg("%s", error.message);
-    free(path);
-    return group;
-}
-
-static ups_cache_group *made(const char *directory, const char *name, const ups_cache_description *d, float change,
-                             int64_t skipped) {
-    char *root = fixture_join(directory, name);
-    build(root, d, change, skipped);
-    ups_cache_group *group = open_group(root);
-    free(root);
-    return group;
+    fixture_finish(writer);
+    return fixture_group(root);
 }
 
 static ups_cache_difference differ(const pair *p, bool metadata_alone) {
@@ -68,17 +41,15 @@ static void finish(pair *p, ups_cache_difference *difference) {
     ups_cache_difference_free(difference);
     ups_cache_group_close(p->a);
     ups_cache_group_close(p->b);
-    fixture_remove(p->directory);
 }
 
 static void the_same_latents_in_other_codecs_and_shards_are_the_same(void **state) {
-    (void)state;
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
-    p.a = made(p.directory, "a", &d, 0, -1);
+    p.a = made(&d, 0, -1);
     d.codec = (ups_chunk_codec){.portable = true, .level = 3};
     d.samples_per_shard = 5;
-    p.b = made(p.directory, "b", &d, 0, -1);
+    p.b = made(&d, 0, -1);
     ups_cache_difference found = differ(&p, false);
     assert_false(ups_cache_differs(&found));
     assert_int_equal(found.equal, SAMPLES);
@@ -86,11 +57,10 @@ static void the_same_latents_in_other_codecs_and_shards_are_the_same(void **stat
 }
 
 static void one_value_in_one_sample_is_found_with_its_place_and_size(void **state) {
-    (void)state;
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
-    p.a = made(p.directory, "a", &d, 0, -1);
-    p.b = made(p.directory, "b", &d, 0.5f, -1);
+    p.a = made(&d, 0, -1);
+    p.b = made(&d, 0.5f, -1);
     ups_cache_difference found = differ(&p, false);
     assert_true(ups_cache_differs(&found));
     assert_int_equal(found.equal, SAMPLES - 1);
@@ -110,15 +80,14 @@ static void one_value_in_one_sample_is_found_with_its_place_and_size(void **stat
 }
 
 static void samples_are_matched_by_their_place_in_the_source(void **state) {
-    (void)state;
     static const int64_t shuffled[] = {9, 4, 2, 0};
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
     d.parameter_count = 0;
-    p.a = made(p.directory, "a", &d, 0, -1);
+    p.a = made(&d, 0, -1);
     d.samples = 4;
     d.source_samples = shuffled;
-    p.b = made(p.directory, "b", &d, 0.5f, 2);
+    p.b = made(&d, 0.5f, 2);
     ups_cache_difference found = differ(&p, false);
     assert_int_equal(found.common, 2); /* 0 and 4 */
     assert_int_equal(found.equal, 1);
@@ -131,12 +100,11 @@ static void samples_are_matched_by_their_place_in_the_source(void **state) {
 }
 
 static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
-    (void)state;
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
-    p.a = made(p.directory, "a", &d, 0, -1);
+    p.a = made(&d, 0, -1);
     strcpy(d.fingerprint.normalisation, "00000000000000000000000000000009");
-    p.b = made(p.directory, "b", &d, 0.5f, -1);
+    p.b = made(&d, 0.5f, -1);
     ups_cache_difference found = differ(&p, true); /* the differing value is not looked at */
     assert_true(ups_cache_differs(&found));
     assert_int_equal(found.fingerprint_parts, 1);
@@ -150,21 +118,20 @@ static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
 }
 
 static void other_shapes_times_and_parameters_are_told_apart(void **state) {
-    (void)state;
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
-    p.a = made(p.directory, "a", &d, 0, -1);
+    p.a = made(&d, 0, -1);
     double later[TIMES];
     for (int t = 0; t < TIMES; t++) later[t] = d.time[t] + 1;
     d.time = later;
-    p.b = made(p.directory, "b", &d, 0, -1);
+    p.b = made(&d, 0, -1);
     ups_cache_difference found = differ(&p, false);
     assert_true(found.surroundings && !found.shape && ups_cache_differs(&found));
     assert_int_equal(found.equal, SAMPLES);
     ups_cache_difference_free(&found);
     ups_cache_group_close(p.b);
     d = fixture_description(SAMPLES, TIMES - 1, TOKENS, DIM, PER_SHARD);
-    p.b = made(p.directory, "c", &d, 0, -1);
+    p.b = made(&d, 0, -1);
     found = differ(&p, false);
     assert_true(found.shape);
     assert_int_equal(found.common, 0);
@@ -172,16 +139,15 @@ static void other_shapes_times_and_parameters_are_told_apart(void **state) {
 }
 
 static void what_is_found_does_not_depend_on_threads(void **state) {
-    (void)state;
     enum { MANY = 150, FEWER = 140, SHIFT = 20 }; /* more than are compared at once */
-    pair p = {.directory = fixture_directory()};
+    pair p;
     ups_cache_description d = fixture_description(MANY, TIMES, TOKENS, DIM, 40);
-    p.a = made(p.directory, "a", &d, 0, 33);
+    p.a = made(&d, 0, 33);
     int64_t sources[FEWER];
     for (int64_t i = 0; i < FEWER; i++) sources[i] = SHIFT + i;
     d = fixture_description(FEWER, TIMES, TOKENS, DIM, 11);
     d.source_samples = sources;
-    p.b = made(p.directory, "b", &d, 0.5f, 77);
+    p.b = made(&d, 0.5f, 77);
     ups_cache_difference first = {0};
     for (int threads = 1; threads <= 7; threads += 3) {
         ups_error error;
@@ -215,5 +181,5 @@ int main(void) {
         cmocka_unit_test(the_part_of_the_fingerprint_that_differs_is_named),
         cmocka_unit_test(other_shapes_times_and_parameters_are_told_apart),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -4,16 +4,9 @@
 #include "cache/store/reader.h"
 #include "cache/store/statistics.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 6, TIMES = 60, TOKENS = 8, DIM = 16, COUNT = TIMES * TOKENS * DIM };
 
@@ -74,19 +67,13 @@ static ups_cache_description bounded(double bound, bool portable) {
 static uint64_t build_and_check(const char *directory, double bound, bool portable) {
     ups_cache_description d = bounded(bound, portable);
     ups_error error;
-    ups_cache_writer *writer;
+    ups_cache_writer *writer = fixture_writer(directory, &d);
     ups_cache_summary summary;
     float latents[COUNT], back[COUNT];
-    assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_OK);
-    for (int64_t i = 0; i < SAMPLES; i++) {
-        fixture_latents(i, TIMES, TOKENS, DIM, latents);
-        assert_int_equal(ups_cache_writer_put(writer, i, "wave", latents, &error), UPS_OK);
-    }
+    for (int64_t i = 0; i < SAMPLES; i++) fixture_put(writer, &d, i);
     assert_int_equal(ups_cache_writer_finish(writer, &summary, &error), UPS_OK);
     ups_cache_writer_close(writer);
-    char *path = fixture_join(directory, "waves/train");
-    ups_cache_group *group;
-    assert_int_equal(ups_cache_group_open(path, &group, &error), UPS_OK);
+    ups_cache_group *group = fixture_group(directory);
     assert_true(json_real_value(json_object_get(group->attributes, "max_abs_error")) == bound);
     ups_cache_reader *reader = ups_cache_reader_create(group);
     double largest = 0;
@@ -104,7 +91,6 @@ static uint64_t build_and_check(const char *directory, double bound, bool portab
     assert_true(summary.error_max == largest);
     ups_cache_reader_destroy(reader);
     ups_cache_group_close(group);
-    free(path);
     return summary.stored_bytes;
 }
 
@@ -113,11 +99,9 @@ static void caches_of_either_codec_hold_the_bound_and_shrink_with_it(void **stat
     for (int portable = 0; portable < 2; portable++) {
         uint64_t last = UINT64_MAX;
         for (size_t b = 0; b < sizeof bounds / sizeof bounds[0]; b++) {
-            char *directory = fixture_directory();
-            uint64_t bytes = build_and_check(directory, bounds[b], portable);
+            uint64_t bytes = build_and_check(fixture_directory(), bounds[b], portable);
             assert_true(bytes < last - last / 10);
             last = bytes;
-            fixture_remove(directory);
         }
     }
 }
@@ -129,29 +113,22 @@ static void a_cache_of_another_bound_is_stale(void **state) {
     static const double others[] = {0, 0.001};
     for (int i = 0; i < 2; i++) {
         ups_cache_description other = bounded(others[i], false);
-        assert_int_equal(fixture_build(directory, &other, 1, &error), UPS_ERR_STALE);
-        assert_non_null(strstr(error.message, "max_abs_error"));
+        assert_fails(fixture_build(directory, &other, 1, &error), UPS_ERR_STALE, error, "max_abs_error");
     }
-    fixture_remove(directory);
 }
 
 static void a_bound_that_fp16_cannot_keep_is_refused_with_sample_place_and_value(void **state) {
-    char *directory = fixture_directory();
     ups_error error;
     ups_cache_description d = bounded(1e-4, false);
     float latents[COUNT];
     fixture_latents(0, TIMES, TOKENS, DIM, latents);
     for (int k = 0; k < COUNT; k++) latents[k] *= 0.01F;
     latents[(3 * TOKENS + 2) * DIM + 5] = 1.00025F; /* FP16 has 1 and 1.00098 */
-    ups_cache_writer *writer;
-    assert_int_equal(ups_cache_writer_open(directory, &d, &writer, &error), UPS_OK);
+    ups_cache_writer *writer = fixture_writer(fixture_directory(), &d);
     assert_int_equal(ups_cache_writer_put(writer, 0, "waves.h5, sample 0000", latents, &error), UPS_ERR_NUMERIC);
-    assert_non_null(strstr(error.message, "waves.h5, sample 0000"));
-    assert_non_null(strstr(error.message, "max_abs_error"));
-    assert_non_null(strstr(error.message, "1.00025"));
-    assert_non_null(strstr(error.message, "frame 3, token 2, dim 5"));
+    static const char *const said[] = {"waves.h5, sample 0000", "max_abs_error", "1.00025", "frame 3, token 2, dim 5"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) assert_contains(error.message, said[i]);
     ups_cache_writer_close(writer);
-    fixture_remove(directory);
 }
 
 int main(void) {
@@ -161,5 +138,5 @@ int main(void) {
         cmocka_unit_test(a_cache_of_another_bound_is_stale),
         cmocka_unit_test(a_bound_that_fp16_cannot_keep_is_refused_with_sample_place_and_value),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

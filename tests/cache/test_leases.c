@@ -4,21 +4,11 @@
 #include "base/system/threads.h"
 #include "cache/build/leases.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
-#include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static const ups_leases_timing quick = {.heartbeat = 0.05, .timeout = 0.4};
 
@@ -60,10 +50,7 @@ static void a_claim_has_one_holder_until_it_is_given_back(void **state) {
     assert_true(take(a, "shard-1"));
     assert_true(take(a, "shard-2"));
     ups_leases_leave(a);
-    char *folder = fixture_join(directory, ".building");
-    assert_false(ups_path_exists(folder));
-    free(folder);
-    fixture_remove(directory);
+    assert_false(ups_path_exists(fixture_join(directory, ".building")));
 }
 
 static void builders_see_each_other_and_what_for(void **state) {
@@ -76,12 +63,11 @@ static void builders_see_each_other_and_what_for(void **state) {
     assert_int_equal(others.other_purpose, 1);
     char expected[40];
     snprintf(expected, sizeof expected, "process %d on ", (int)getpid());
-    assert_non_null(strstr(others.example, expected));
+    assert_contains(others.example, expected);
     ups_leases_leave(c);
     ups_leases_leave(b);
     assert_int_equal(ups_leases_look(a).count, 0);
     ups_leases_leave(a);
-    fixture_remove(directory);
 }
 
 static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state) {
@@ -100,8 +86,7 @@ static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state)
     bool ours = false;
     assert_int_equal(read(pipes[0], &ours, 1), 1);
     assert_true(ours);
-    ups_leases *leases;
-    assert_int_equal(ups_leases_join(directory, "x", (ups_leases_timing){0}, &leases, NULL), UPS_OK);
+    ups_leases *leases = join_with(directory, "x", (ups_leases_timing){0});
     assert_false(take(leases, "shard-1"));
     kill(child, SIGKILL);
     siginfo_t ended; /* it stays a zombie: not even a parent that does not wait for it keeps its leases alive */
@@ -109,12 +94,9 @@ static void a_killed_process_of_this_host_loses_its_claims_at_once(void **state)
     assert_true(take(leases, "shard-1"));
     assert_int_equal(waitpid(child, NULL, 0), child);
     ups_leases_leave(leases);
-    char *folder = fixture_join(directory, ".building");
-    assert_false(ups_path_exists(folder));
-    free(folder);
+    assert_false(ups_path_exists(fixture_join(directory, ".building")));
     close(pipes[0]);
     close(pipes[1]);
-    fixture_remove(directory);
 }
 
 /* The record and lease of a builder on another host, whose process nobody here can ask for. */
@@ -127,8 +109,6 @@ static char *make_foreign_builder(const char *directory, const char *lease) {
     assert_int_equal(ups_json_publish(record, facts, NULL), UPS_OK);
     assert_int_equal(symlink("builder-feed", link), 0);
     json_decref(facts);
-    free(link);
-    free(folder);
     return record;
 }
 
@@ -154,11 +134,7 @@ static void a_builder_elsewhere_expires_only_when_its_heartbeat_stops(void **sta
     assert_true(ups_now() - began > patient.timeout);
     assert_int_equal(ups_leases_look(leases).count, 0);
     ups_leases_leave(leases);
-    char *folder = fixture_join(directory, ".building");
-    assert_false(ups_path_exists(folder));
-    free(folder);
-    free(record);
-    fixture_remove(directory);
+    assert_false(ups_path_exists(fixture_join(directory, ".building")));
 }
 
 static void a_builder_that_was_given_up_wrongly_shows_itself_again(void **state) {
@@ -178,8 +154,6 @@ static void a_builder_that_was_given_up_wrongly_shows_itself_again(void **state)
     ups_leases_leave(b);
     ups_leases_leave(a);
     assert_false(ups_path_exists(folder));
-    free(folder);
-    fixture_remove(directory);
 }
 
 enum { RACERS = 4, ROUNDS = 200 };
@@ -224,7 +198,6 @@ static void of_many_that_reach_for_a_claim_exactly_one_gets_it(void **state) {
         waitpid(racers[r], NULL, 0);
     }
     for (int i = 0; i < ROUNDS; i++) assert_int_equal(holders[i], 1);
-    fixture_remove(directory);
 }
 
 int main(void) {
@@ -236,5 +209,5 @@ int main(void) {
         cmocka_unit_test(a_builder_that_was_given_up_wrongly_shows_itself_again),
         cmocka_unit_test(of_many_that_reach_for_a_claim_exactly_one_gets_it),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -3,16 +3,7 @@
 #include "cache/store/source.h"
 #include "fixture.h"
 #include "pipeline/loader/loader.h"
-
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "tests/base/testing.h"
 
 #define SAMPLES 11
 #define TIMES 20
@@ -20,28 +11,16 @@
 #define DIM 16
 #define FRAME (TOKENS * DIM)
 
-typedef struct opened {
-    char *root, *group;
-    ups_source *source;
-} opened;
-
-static opened open_cache(bool portable) {
-    opened o = {.root = fixture_directory()};
-    o.group = fixture_join(o.root, "waves/train");
+static ups_source *open_cache(bool portable) {
+    const char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
     d.codec.portable = portable;
+    fixture_must_build(root, &d, 2);
+    ups_source *source;
     ups_error error;
-    if (fixture_build(o.root, &d, 2, &error) != UPS_OK ||
-        ups_cache_source_open(o.group, NULL, &o.source, &error) != UPS_OK) {
+    if (ups_cache_source_open(fixture_join(root, "waves/train"), NULL, &source, &error) != UPS_OK)
         fail_msg("%s", error.message);
-    }
-    return o;
-}
-
-static void close_cache(opened o) {
-    ups_source_close(o.source);
-    free(o.group);
-    fixture_remove(o.root);
+    return source;
 }
 
 static ups_loader_options pairs(ups_io_engine io) {
@@ -72,8 +51,8 @@ static void check_window(const ups_batch *batch, int64_t w, int64_t stride) {
 
 static void the_loader_delivers_cached_pairs_bit_for_bit_by_both_engines(void **state) {
     for (int portable = 0; portable < 2; portable++) {
-        opened o = open_cache(portable);
-        ups_loader_task task = {.name = "waves", .source = o.source, .sample_count = o.source->count};
+        ups_source *source = open_cache(portable);
+        ups_loader_task task = {.name = "waves", .source = source, .sample_count = source->count};
         static const ups_io_engine engines[] = {UPS_IO_AUTO, UPS_IO_THREADS};
         for (int e = 0; e < 2; e++) {
             ups_loader_options options = pairs(engines[e]);
@@ -92,16 +71,14 @@ static void the_loader_delivers_cached_pairs_bit_for_bit_by_both_engines(void **
             assert_int_equal(windows, 20 * 6);
             ups_loader_close(loader);
         }
-        close_cache(o);
+        ups_source_close(source);
     }
 }
 
 static void damage_met_while_training_names_file_and_sample(void **state) {
-    opened o = open_cache(false);
-    int fd = open(o.source->files[1], O_WRONLY);
-    assert_int_equal(pwrite(fd, "damage", 6, 30), 6); /* in the shard's first trajectory: sample 4 */
-    close(fd);
-    ups_loader_task task = {.name = "waves", .source = o.source, .sample_count = o.source->count};
+    ups_source *source = open_cache(false);
+    write_over(source->files[1], 30, "damage", 6); /* in the shard's first trajectory: sample 4 */
+    ups_loader_task task = {.name = "waves", .source = source, .sample_count = source->count};
     ups_loader_options options = pairs(UPS_IO_AUTO);
     ups_loader *loader;
     ups_error error;
@@ -113,9 +90,9 @@ static void damage_met_while_training_names_file_and_sample(void **state) {
         if (batch && status == UPS_OK) ups_loader_release(loader, batch);
     }
     assert_int_equal(status, UPS_ERR_CHECKSUM);
-    assert_non_null(strstr(error.message, "latent/c/1/0/0/0, sample 4"));
+    assert_contains(error.message, "latent/c/1/0/0/0, sample 4");
     ups_loader_close(loader);
-    close_cache(o);
+    ups_source_close(source);
 }
 
 int main(void) {
@@ -123,5 +100,5 @@ int main(void) {
         cmocka_unit_test(the_loader_delivers_cached_pairs_bit_for_bit_by_both_engines),
         cmocka_unit_test(damage_met_while_training_names_file_and_sample),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -3,17 +3,10 @@
 #include "cache/inspect/find.h"
 #include "cache/inspect/prune.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
+#include <fts.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static const double day = 86400;
 
@@ -23,63 +16,24 @@ static void make_old(const char *path, double age) {
 }
 
 /* Everything in a group, so that its age can be told. */
-static void make_group_old(const char *group, double age) {
-    static const char *const parts[] = {"",
-                                        "/zarr.json",
-                                        "/latent",
-                                        "/latent/zarr.json",
-                                        "/latent/c",
-                                        "/latent/c/0",
-                                        "/latent/c/0/0",
-                                        "/latent/c/0/0/0",
-                                        "/latent/c/0/0/0/0",
-                                        "/time",
-                                        "/time/zarr.json",
-                                        "/time/c",
-                                        "/time/c/0",
-                                        "/condition",
-                                        "/condition/zarr.json",
-                                        "/condition/c",
-                                        "/condition/c/0",
-                                        "/condition/c/0/0",
-                                        "/source_sample",
-                                        "/source_sample/zarr.json",
-                                        "/source_sample/c",
-                                        "/shards",
-                                        "/shards/zarr.json",
-                                        "/shards/c",
-                                        "/source_sample/c/0",
-                                        "/statistics",
-                                        "/statistics/zarr.json",
-                                        "/statistics/c",
-                                        "/statistics/c/0",
-                                        "/statistics/c/0/0"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s%s", group, parts[i]);
-        if (ups_path_exists(path)) make_old(path, age);
-    }
+static void make_group_old(char *group, double age) {
+    FTS *walk = fts_open((char *[]){group, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *entry; (entry = fts_read(walk));) make_old(entry->fts_path, age);
+    fts_close(walk);
 }
 
 /* A group whose first shard is there, and no more: a build that was left. */
 static char *unfinished(const char *root) {
     ups_cache_description d = fixture_description(4, 5, 2, 4, 2);
-    ups_cache_writer *writer;
-    ups_error error;
-    float latents[5 * 2 * 4];
-    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
-    for (int64_t i = 0; i < 2; i++) {
-        fixture_latents(i, 5, 2, 4, latents);
-        assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, &error), UPS_OK);
-    }
+    ups_cache_writer *writer = fixture_writer(root, &d);
+    for (int64_t i = 0; i < 2; i++) fixture_put(writer, &d, i);
     ups_cache_writer_close(writer);
     return fixture_join(root, "waves/train");
 }
 
 static char *finished(const char *root) {
     ups_cache_description d = fixture_description(4, 5, 2, 4, 2);
-    ups_error error;
-    if (fixture_build(root, &d, 1, &error) != UPS_OK) fail_msg("%s", error.message);
+    fixture_must_build(root, &d, 1);
     return fixture_join(root, "waves/train");
 }
 
@@ -93,22 +47,15 @@ static ups_prune_list found_below(const char *directory, const ups_prune_options
 static const ups_prune_options after_a_week = {.incomplete_age = 7 * 86400.0};
 
 static void a_finished_cache_and_a_young_build_are_left_alone(void **state) {
-    (void)state;
-    char *root = fixture_directory(), *a = fixture_join(root, "a"), *b = fixture_join(root, "b");
-    char *done = finished(a), *begun = unfinished(b);
-    make_group_old(done, 400 * day);
+    char *root = fixture_directory();
+    make_group_old(finished(fixture_join(root, "a")), 400 * day);
+    unfinished(fixture_join(root, "b"));
     ups_prune_list list = found_below(root, &after_a_week);
     assert_int_equal(list.count, 0);
     ups_prune_list_free(&list);
-    free(a);
-    free(b);
-    free(done);
-    free(begun);
-    fixture_remove(root);
 }
 
 static void an_old_unfinished_build_is_found_and_removed_whole(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *group = unfinished(root);
     make_group_old(group, 8 * day);
@@ -122,12 +69,9 @@ static void an_old_unfinished_build_is_found_and_removed_whole(void **state) {
     assert_false(ups_path_exists(group));
     assert_int_equal(fixture_count_partials(root), 0);
     ups_prune_list_free(&list);
-    free(group);
-    fixture_remove(root);
 }
 
 static void a_group_that_holds_anything_else_is_kept(void **state) {
-    (void)state;
     static const char *const foreign[] = {"notes.txt", "latent/c/0/0/0/thesis.tex", "latent/extra", "time/c/0.bak"};
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         ups_error error;
@@ -143,64 +87,50 @@ static void a_group_that_holds_anything_else_is_kept(void **state) {
         ups_prune_list list = found_below(root, &at_once);
         assert_int_equal(list.count, 1);
         assert_false(list.item[0].removable);
-        assert_non_null(strstr(list.item[0].reason, foreign[i]));
+        assert_contains(list.item[0].reason, foreign[i]);
         assert_int_equal(ups_prune_remove(&list.item[0], &error), UPS_ERR_ARGUMENT);
         list.item[0].removable = true; /* somebody put it there between finding and removing */
         assert_int_equal(ups_prune_remove(&list.item[0], &error), UPS_ERR_ARGUMENT);
         assert_true(ups_path_exists(path));
         ups_prune_list_free(&list);
-        free(path);
-        free(group);
-        fixture_remove(root);
     }
 }
 
 static void a_group_that_is_being_built_is_kept(void **state) {
-    (void)state;
-    ups_error error;
-    char *root = fixture_directory(), *group = unfinished(root);
+    char *root = fixture_directory();
+    unfinished(root);
     ups_cache_description d = fixture_description(4, 5, 2, 4, 2);
-    ups_cache_writer *writer;
-    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
+    ups_cache_writer *writer = fixture_writer(root, &d);
     ups_prune_options at_once = {.incomplete_age = 0};
     ups_prune_list list = found_below(root, &at_once);
     assert_int_equal(list.count, 1);
     assert_false(list.item[0].removable);
-    assert_non_null(strstr(list.item[0].reason, "at work"));
+    assert_contains(list.item[0].reason, "at work");
     ups_prune_list_free(&list);
     ups_cache_writer_close(writer);
     list = found_below(root, &at_once);
     assert_true(list.item[0].removable);
     ups_prune_list_free(&list);
-    free(group);
-    fixture_remove(root);
 }
 
-/* A temporary file of a process that has ended, made as such a process makes it. */
-static void leave_partial(const char *path, bool whole_directory) {
-    pid_t child = fork();
-    if (child == 0) {
-        ups_error error;
-        ups_publication *file;
-        ups_directory_publication *folder;
-        if (whole_directory)
-            _exit(ups_publish_directory_begin(path, &folder, &error) != UPS_OK);
-        else
-            _exit(ups_publish_begin(path, &file, &error) != UPS_OK || ups_publish_append(file, "half", 4, &error));
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+/* Temporary files of a process that has ended, made as such a process makes them. */
+static int begin_file(void *path) {
+    ups_publication *file;
+    return ups_publish_begin(path, &file, NULL) != UPS_OK || ups_publish_append(file, "half", 4, NULL) != UPS_OK;
+}
+
+static int begin_folder(void *path) {
+    ups_directory_publication *folder;
+    return ups_publish_directory_begin(path, &folder, NULL) != UPS_OK;
 }
 
 static void only_old_temporary_files_of_the_dead_go(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *path = fixture_join(root, "latents.h5"), *store = fixture_join(root, "out.zarr");
     char *like = fixture_join(root, ".my.ups-partial-notes"); /* looks alike, is not ours */
     ups_publication *alive;
-    leave_partial(path, false);
-    leave_partial(store, true);
+    assert_int_equal(exit_code_of(begin_file, path), 0);
+    assert_int_equal(exit_code_of(begin_folder, store), 0);
     assert_int_equal(ups_publish_begin(path, &alive, &error), UPS_OK);
     assert_int_equal(ups_publish_bytes(like, "dear", 4, &error), UPS_OK);
     assert_int_equal(fixture_count_partials(root), 5); /* a directory is seen on the way in and out */
@@ -224,10 +154,6 @@ static void only_old_temporary_files_of_the_dead_go(void **state) {
     assert_true(ups_path_exists(ups_publish_temporary(alive)));
     ups_publish_abandon(alive);
     ups_prune_list_free(&list);
-    free(path);
-    free(store);
-    free(like);
-    fixture_remove(root);
 }
 
 static bool always_stale(void *context, const char *directory, char reason[600]) {
@@ -236,24 +162,17 @@ static bool always_stale(void *context, const char *directory, char reason[600])
 }
 
 static void what_is_called_stale_is_found_and_only_that(void **state) {
-    (void)state;
-    char *root = fixture_directory(), *a = fixture_join(root, "a"), *b = fixture_join(root, "b");
-    char *stale = finished(a), *good = finished(b);
+    char *root = fixture_directory(), *stale = finished(fixture_join(root, "a"));
+    finished(fixture_join(root, "b"));
     ups_prune_options options = {.incomplete_age = 7 * day, .stale = always_stale, .context = stale};
     ups_prune_list list = found_below(root, &options);
     assert_int_equal(list.count, 1);
     assert_true(list.item[0].kind == UPS_PRUNE_STALE && list.item[0].removable);
     assert_string_equal(list.item[0].reason, "another encoder");
     ups_prune_list_free(&list);
-    free(a);
-    free(b);
-    free(stale);
-    free(good);
-    fixture_remove(root);
 }
 
 static void groups_are_found_at_any_depth_and_links_are_not_followed(void **state) {
-    (void)state;
     ups_error error;
     char *root = fixture_directory(), *deep = fixture_join(root, "x/y/z"), *link = fixture_join(root, "x/loop");
     char *group = finished(deep);
@@ -263,12 +182,7 @@ static void groups_are_found_at_any_depth_and_links_are_not_followed(void **stat
     assert_int_equal(found.count, 1);
     assert_string_equal(found.path[0], group);
     ups_found_paths_free(&found);
-    assert_int_equal(ups_cache_find("/nonexistent/place", &found, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "/nonexistent/place"));
-    free(group);
-    free(deep);
-    free(link);
-    fixture_remove(root);
+    assert_fails(ups_cache_find("/nonexistent/place", &found, &error), UPS_ERR_IO, error, "/nonexistent/place");
 }
 
 int main(void) {
@@ -281,5 +195,5 @@ int main(void) {
         cmocka_unit_test(what_is_called_stale_is_found_and_only_that),
         cmocka_unit_test(groups_are_found_at_any_depth_and_links_are_not_followed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -1,19 +1,7 @@
 /* Prediction and entropy coding: the same bytes and values from every instruction set, whatever the bits. */
-#include "base/arena.h"
 #include "base/random.h"
 #include "base/system/cpu_features.h"
-#include "cache/codec/codec.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/base/skipping.h"
+#include "latent_codec.h"
 
 static const int64_t shapes[][2] = {{1, 1},   {1, 64},   {2, 64},    {2, 16384}, {15, 65},  {16, 63},   {16, 64},
                                     {17, 64}, {17, 130}, {101, 192}, {201, 320}, {37, 999}, {600, 1000}};
@@ -59,28 +47,22 @@ static int fastest(void **state) {
 static void any_latents_come_back_and_every_form_makes_the_same_bytes(void **state) {
     for (size_t i = 0; i < SHAPES * KINDS; i++) {
         int64_t times = shapes[i / KINDS][0], series = shapes[i / KINDS][1];
-        size_t count = (size_t)(times * series), length = 0, bound = ups_latent_bound(times, series);
-        ups_f16 *latents = make_latents(i % KINDS, times, series), *back = malloc(count * sizeof *back);
-        uint8_t *first = malloc(bound), *encoded = malloc(bound);
-        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(times));
-        ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
+        ups_f16 *latents = make_latents(i % KINDS, times, series);
+        latent_codec c = latent_codec_create(times, series);
+        uint8_t *first = NULL;
+        size_t first_length = 0;
         for (int form = 0; form < MOST_FORMS; form++) {
             if (!ups_rans_use(form)) continue; /* not on this machine */
-            length = ups_latent_encode(encoder, latents, form == 0 ? first : encoded);
-            assert_true(length <= bound);
-            if (form > 0) assert_memory_equal(first, encoded, length);
-            memset(back, 0xee, count * sizeof *back);
-            assert_int_equal(
-                ups_latent_decode(first, length, times, series, 0, times, scratch, UPS_F16, back, NULL, NULL, NULL),
-                UPS_OK);
-            assert_memory_equal(latents, back, count * sizeof *back);
+            latent_encode(&c, latents);
+            assert_true(c.length <= ups_latent_bound(times, series));
+            if (!first) first = memcpy(malloc(c.length), c.encoded, first_length = c.length);
+            assert_int_equal(c.length, first_length);
+            assert_memory_equal(first, c.encoded, c.length);
+            assert_decodes_to(&c, latents);
         }
-        ups_latent_encoder_destroy(encoder);
-        ups_aligned_free(scratch);
+        latent_codec_destroy(&c);
         free(latents);
-        free(back);
         free(first);
-        free(encoded);
     }
 }
 
@@ -89,32 +71,24 @@ static void every_form_decodes_any_run_of_frames_into_either_type(void **state) 
         int64_t times = shapes[i][0], series = shapes[i][1];
         size_t room = (size_t)(times * series) * sizeof(float);
         ups_f16 *latents = make_latents(i % KINDS, times, series);
-        uint8_t *encoded = malloc(ups_latent_bound(times, series));
-        void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(times));
         float *floats = ups_aligned_alloc(64, room), *expected = malloc(room);
-        ups_latent_encoder *encoder = ups_latent_encoder_create(times, series);
-        size_t length = ups_latent_encode(encoder, latents, encoded);
+        latent_codec c = latent_codec_create(times, series);
+        latent_encode(&c, latents);
         for (int64_t start = 0; start < times; start += 1 + times / 3) {
             int64_t count = 1 + (times - start - 1) / 2;
             for (int form = 0; form < MOST_FORMS; form++) {
                 if (!ups_rans_use(form)) continue;
-                assert_int_equal(ups_latent_decode(encoded, length, times, series, start, count, scratch, UPS_F32,
-                                                   floats, NULL, NULL, NULL),
-                                 UPS_OK);
+                assert_int_equal(latent_decode(&c, start, count, UPS_F32, floats, NULL), UPS_OK);
                 ups_f16_to_f32(latents + start * series, expected, (size_t)(count * series));
                 assert_memory_equal(floats, expected, (size_t)(count * series) * sizeof *floats);
-                assert_int_equal(ups_latent_decode(encoded, length, times, series, start, count, scratch, UPS_F16,
-                                                   floats, NULL, NULL, NULL),
-                                 UPS_OK);
+                assert_int_equal(latent_decode(&c, start, count, UPS_F16, floats, NULL), UPS_OK);
                 assert_memory_equal(floats, latents + start * series, (size_t)(count * series) * sizeof *latents);
             }
         }
-        ups_latent_encoder_destroy(encoder);
-        ups_aligned_free(scratch);
+        latent_codec_destroy(&c);
         ups_aligned_free(floats);
         free(expected);
         free(latents);
-        free(encoded);
     }
 }
 
@@ -179,27 +153,23 @@ static void every_form_makes_the_same_of_words_that_nobody_encoded(void **state)
 static void a_single_nan_or_infinity_is_noticed_wherever_it_is(void **state) {
     enum { TIMES = 19, SERIES = 150 };
     ups_f16 latents[TIMES * SERIES] = {0}, back[TIMES * SERIES];
-    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
-    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES));
-    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    latent_codec c = latent_codec_create(TIMES, SERIES);
     for (int form = 0; form < MOST_FORMS; form++) {
         if (!ups_rans_use(form)) continue;
         for (int at = 0; at < TIMES * SERIES; at += 7) {
             for (int huge = 0; huge < 2; huge++) {
                 bool finite;
                 latents[at] = huge ? 0x7bff : at % 2 ? 0x7c00 : 0xfe01; /* the largest number there is; or none */
-                size_t length = ups_latent_encode(encoder, latents, encoded);
-                assert_int_equal(ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, back,
-                                                   &finite, NULL, NULL),
+                latent_encode(&c, latents);
+                assert_int_equal(ups_latent_decode(c.encoded, c.length, TIMES, SERIES, 0, TIMES, c.scratch, UPS_F16,
+                                                   back, &finite, NULL, NULL),
                                  UPS_OK);
                 assert_int_equal(finite, huge);
             }
             latents[at] = 0;
         }
     }
-    ups_latent_encoder_destroy(encoder);
-    ups_aligned_free(scratch);
-    free(encoded);
+    latent_codec_destroy(&c);
 }
 
 /* By hand: 0.0, 1.0 (0x3c00), 2.0 (0x4000), −0.0 (0x8000) map to 0, 15360, 16384, −1. First differences 0, 15360, 1024,
@@ -220,9 +190,7 @@ static void codes_and_tokens_are_those_of_the_format_document(void **state) {
 static void the_order_chosen_is_the_one_that_fits(void **state) {
     enum { TIMES = 64, SERIES = 128 };
     ups_f16 *noise = make_latents(0, TIMES, SERIES), latents[TIMES * SERIES];
-    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
-    void *scratch = ups_aligned_alloc(64, ups_latent_scratch_bytes(TIMES));
-    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
+    latent_codec c = latent_codec_create(TIMES, SERIES);
     for (int order = 0; order <= UPS_RANS_MAX_ORDER; order++) {
         for (int i = 0; i < TIMES * SERIES; i++) {
             if (order == 0) latents[i] = noise[i] & 0x803f; /* of either sign: nothing to predict */
@@ -230,17 +198,15 @@ static void the_order_chosen_is_the_one_that_fits(void **state) {
             if (order == 2) latents[i] = (ups_f16)(0x3c00 + i % SERIES + (i / SERIES) * (i % SERIES)); /* many slopes */
         }
         ups_latent_orders orders;
-        size_t length = ups_latent_encode(encoder, latents, encoded);
-        assert_int_equal(
-            ups_latent_decode(encoded, length, TIMES, SERIES, 0, TIMES, scratch, UPS_F16, noise, NULL, &orders, NULL),
-            UPS_OK);
+        latent_encode(&c, latents);
+        assert_int_equal(ups_latent_decode(c.encoded, c.length, TIMES, SERIES, 0, TIMES, c.scratch, UPS_F16, noise,
+                                           NULL, &orders, NULL),
+                         UPS_OK);
         assert_int_equal(orders.blocks[order], 1);
         free(noise);
         noise = make_latents(0, TIMES, SERIES);
     }
-    ups_latent_encoder_destroy(encoder);
-    ups_aligned_free(scratch);
-    free(encoded);
+    latent_codec_destroy(&c);
     free(noise);
 }
 
@@ -269,11 +235,10 @@ static void frequencies_come_back_and_unsound_ones_are_refused(void **state) {
 static void latents_that_cannot_be_compressed_are_stored(void **state) {
     enum { TIMES = 100, SERIES = 640 };
     ups_f16 *latents = make_latents(0, TIMES, SERIES);
-    uint8_t *encoded = malloc(ups_latent_bound(TIMES, SERIES));
-    ups_latent_encoder *encoder = ups_latent_encoder_create(TIMES, SERIES);
-    assert_int_equal(ups_latent_encode(encoder, latents, encoded), ups_latent_bound(TIMES, SERIES));
-    ups_latent_encoder_destroy(encoder);
-    free(encoded);
+    latent_codec c = latent_codec_create(TIMES, SERIES);
+    latent_encode(&c, latents);
+    assert_int_equal(c.length, ups_latent_bound(TIMES, SERIES));
+    latent_codec_destroy(&c);
     free(latents);
 }
 

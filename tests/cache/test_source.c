@@ -5,17 +5,9 @@
 #include "cache/store/group.h"
 #include "cache/store/source.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define SAMPLES 11
 #define TIMES 20
@@ -23,23 +15,20 @@
 #define DIM 16
 #define COUNT (TIMES * TOKENS * DIM)
 
-typedef struct built {
-    char *root, *group;
-} built;
-
-static built build(bool portable) {
-    built b = {.root = fixture_directory()};
-    b.group = fixture_join(b.root, "waves/train");
+/* A cache's group. */
+static char *build(bool portable) {
+    const char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
     d.codec.portable = portable;
-    ups_error error;
-    if (fixture_build(b.root, &d, 2, &error) != UPS_OK) fail_msg("%s", error.message);
-    return b;
+    fixture_must_build(root, &d, 2);
+    return fixture_join(root, "waves/train");
 }
 
-static void discard(built b) {
-    free(b.group);
-    fixture_remove(b.root);
+static ups_source *open_source(const char *group) {
+    ups_source *source;
+    ups_error error;
+    if (ups_cache_source_open(group, NULL, &source, &error) != UPS_OK) fail_msg("%s", error.message);
+    return source;
 }
 
 static void expected_latents(int64_t sample, ups_f16 *rounded) {
@@ -50,10 +39,8 @@ static void expected_latents(int64_t sample, ups_f16 *rounded) {
 
 static void latents_come_back_bit_for_bit_whole_and_by_frames(void **state) {
     for (int portable = 0; portable < 2; portable++) {
-        built b = build(portable);
-        ups_source *source;
+        ups_source *source = open_source(build(portable));
         ups_error error;
-        assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
         assert_string_equal(source->class->kind, "latent");
         assert_int_equal(source->count, SAMPLES);
         assert_int_equal(source->limits.decoded_bytes, COUNT * 2);
@@ -66,15 +53,12 @@ static void latents_come_back_bit_for_bit_whole_and_by_frames(void **state) {
             assert_memory_equal(read, expected + i * TOKENS * DIM, 3 * TOKENS * DIM * sizeof *read);
         }
         ups_source_close(source);
-        discard(b);
     }
 }
 
 static void samples_are_described_with_times_and_parameters(void **state) {
-    built b = build(false);
-    ups_source *source;
+    ups_source *source = open_source(build(false));
     ups_error error;
-    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
     assert_int_equal(source->parameter_count, 2);
     assert_string_equal(source->parameter_names[0], "beta");
     assert_string_equal(source->parameter_names[1], "nu");
@@ -93,11 +77,10 @@ static void samples_are_described_with_times_and_parameters(void **state) {
         assert_int_equal(ups_cache_source_origin(source, i), i);
     }
     ups_source_close(source);
-    discard(b);
 }
 
 static void every_sample_may_have_its_own_times(void **state) {
-    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
     double times[SAMPLES * TIMES];
     int64_t origins[SAMPLES];
@@ -107,39 +90,29 @@ static void every_sample_may_have_its_own_times(void **state) {
     d.time_per_sample = true;
     d.source_samples = origins;
     d.parameter_count = 0;
-    ups_source *source;
-    ups_error error;
-    assert_int_equal(fixture_build(root, &d, 1, &error), UPS_OK);
-    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_OK);
+    fixture_must_build(root, &d, 1);
+    ups_source *source = open_source(fixture_join(root, "waves/train"));
     ups_sample sample;
-    assert_int_equal(ups_source_describe(source, 7, &sample, &error), UPS_OK);
+    assert_int_equal(ups_source_describe(source, 7, &sample, NULL), UPS_OK);
     assert_memory_equal(sample.time, times + 7 * TIMES, TIMES * sizeof *times);
     assert_int_equal(ups_cache_source_origin(source, 7), 114);
     assert_int_equal(source->parameter_count, 0);
     ups_source_close(source);
-    free(group);
-    fixture_remove(root);
 }
 
 static void skipped_samples_are_left_out_and_the_others_keep_their_origin(void **state) {
-    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
-    ups_cache_writer *writer;
+    ups_cache_writer *writer = fixture_writer(root, &d);
     ups_error error;
-    float latents[COUNT];
-    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
     for (int64_t i = 0; i < SAMPLES; i++) {
-        fixture_latents(i, TIMES, TOKENS, DIM, latents);
-        if (i >= 4 && i < 8) { /* a whole shard is empty */
+        if (i >= 4 && i < 8) /* a whole shard is empty */
             assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
-        } else {
-            assert_int_equal(ups_cache_writer_put(writer, i, "x", latents, &error), UPS_OK);
-        }
+        else
+            fixture_put(writer, &d, i);
     }
-    assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
-    ups_cache_writer_close(writer);
-    ups_source *source;
-    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_OK);
+    fixture_finish(writer);
+    ups_source *source = open_source(fixture_join(root, "waves/train"));
     assert_int_equal(source->count, SAMPLES - 4);
     ups_f16 expected[COUNT], read[COUNT];
     for (int64_t i = 0; i < source->count; i++) {
@@ -153,59 +126,44 @@ static void skipped_samples_are_left_out_and_the_others_keep_their_origin(void *
         assert_memory_equal(read, expected, sizeof read);
     }
     ups_source_close(source);
-    free(group);
-    fixture_remove(root);
 }
 
 static void a_stale_cache_is_refused_with_the_part_that_differs(void **state) {
-    built b = build(false);
+    const char *group = build(false);
     ups_source *source;
     ups_error error;
     ups_fingerprint expected = {.encoder_weights = "00000000000000000000000000000001"};
-    assert_int_equal(ups_cache_source_open(b.group, &expected, &source, &error), UPS_OK);
+    assert_int_equal(ups_cache_source_open(group, &expected, &source, &error), UPS_OK);
     ups_source_close(source);
     expected.encoder_weights[31] = '7';
-    assert_int_equal(ups_cache_source_open(b.group, &expected, &source, &error), UPS_ERR_STALE);
-    assert_non_null(strstr(error.message, "another encoder weights"));
+    assert_fails(ups_cache_source_open(group, &expected, &source, &error), UPS_ERR_STALE, error,
+                 "another encoder weights");
     assert_null(strstr(error.message, "normalisation"));
     assert_null(source);
-    discard(b);
 }
 
 static void an_unfinished_cache_is_refused(void **state) {
-    char *root = fixture_directory(), *group = fixture_join(root, "waves/train");
+    char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, 4);
-    ups_cache_writer *writer;
+    ups_cache_writer_close(fixture_writer(root, &d));
     ups_source *source;
     ups_error error;
-    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
-    ups_cache_writer_close(writer);
-    assert_int_equal(ups_cache_source_open(group, NULL, &source, &error), UPS_ERR_FORMAT);
-    assert_non_null(strstr(error.message, "did not finish"));
-    free(group);
-    fixture_remove(root);
+    assert_fails(ups_cache_source_open(fixture_join(root, "waves/train"), NULL, &source, &error), UPS_ERR_FORMAT, error,
+                 "did not finish");
 }
 
 static void a_damaged_trajectory_is_an_error_with_file_and_sample(void **state) {
-    built b = build(false);
-    ups_source *source;
+    ups_source *source = open_source(build(false));
     ups_error error;
-    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_OK);
     ups_extent extent;
     int64_t count;
     assert_int_equal(source->class->extents(source, 6, (ups_frames){0, TIMES}, &extent, &count, &error), UPS_OK);
-    int fd = open(source->files[extent.file], O_RDWR);
-    uint8_t byte;
-    assert_int_equal(pread(fd, &byte, 1, (off_t)(extent.offset + extent.length / 2)), 1);
-    byte ^= 0x10;
-    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(extent.offset + extent.length / 2)), 1);
-    close(fd);
+    flip_bit(source->files[extent.file], extent.offset + extent.length / 2, 4);
     ups_f16 read[COUNT];
-    assert_int_equal(ups_source_read(source, 6, (ups_frames){0, TIMES}, read, &error), UPS_ERR_CHECKSUM);
-    assert_non_null(strstr(error.message, "latent/c/1/0/0/0, sample 6"));
+    assert_fails(ups_source_read(source, 6, (ups_frames){0, TIMES}, read, &error), UPS_ERR_CHECKSUM, error,
+                 "latent/c/1/0/0/0, sample 6");
     assert_int_equal(ups_source_read(source, 5, (ups_frames){0, TIMES}, read, &error), UPS_OK);
     ups_source_close(source);
-    discard(b);
 }
 
 /* Each edit replaces the first `from` in a document; "" means the document is emptied. */
@@ -253,77 +211,58 @@ static const struct edit {
 
 static void malformed_metadata_is_a_sentence_that_names_the_file(void **state) {
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
-        built b = build(false);
-        char *path = fixture_join(b.group, edits[i].document), *text, *changed = NULL;
         size_t length;
-        ups_error error;
-        assert_int_equal(ups_read_file(path, 1 << 20, &text, &length, &error), UPS_OK);
-        if (*edits[i].from) {
-            char *at = strstr(text, edits[i].from);
-            if (!at) fail_msg("%s has no %s", edits[i].document, edits[i].from);
-            assert_true(
-                asprintf(&changed, "%.*s%s%s", (int)(at - text), text, edits[i].to, at + strlen(edits[i].from)) > 0);
-        } else {
-            changed = strdup("");
-        }
-        assert_int_equal(ups_publish_bytes(path, changed, strlen(changed), &error), UPS_OK);
+        const char *group = build(false), *path = fixture_join(group, edits[i].document);
+        const char *text = fixture_read(path, &length), *at = strstr(text, edits[i].from);
+        if (!at) fail_msg("%s has no %s", edits[i].document, edits[i].from);
+        FILE *file = fopen(path, "w");
+        if (*edits[i].from) fprintf(file, "%.*s%s%s", (int)(at - text), text, edits[i].to, at + strlen(edits[i].from));
+        assert_int_equal(fclose(file), 0);
         ups_source *source;
-        ups_status status = ups_cache_source_open(b.group, NULL, &source, &error);
+        ups_error error;
+        ups_status status = ups_cache_source_open(group, NULL, &source, &error);
         if (status != edits[i].expected) {
             fail_msg("%s: %s for %s gave %s: %s", edits[i].document, edits[i].to, edits[i].from,
                      ups_status_name(status), status ? error.message : "");
         }
-        assert_non_null(strstr(error.message, b.group));
-        free(text);
-        free(changed);
-        free(path);
-        discard(b);
+        assert_contains(error.message, group);
     }
 }
 
 static void a_claimed_shape_whose_bytes_overflow_is_refused(void **state) {
-    built b = build(false);
+    const char *group = build(false);
     ups_cache_shape shape = {1 << 21, {INT64_C(1) << 40, 1, 1}, 4}; /* 2^64 bytes of times */
-    char *own = fixture_join(b.group, "zarr.json");
-    char *chunk = fixture_join(b.group, "time/c/0/0"), *directory = fixture_join(b.group, "time/c/0");
+    const char *directory = fixture_join(group, "time/c/0");
     json_t *document;
     ups_error error;
-    assert_int_equal(ups_json_read(own, &document, &error), UPS_OK);
+    assert_int_equal(ups_json_read(fixture_join(group, "zarr.json"), &document, &error), UPS_OK);
     json_t *ups = json_object_get(json_object_get(document, "attributes"), "ups");
     json_object_set_new(ups, "samples", json_integer(shape.samples));
     json_object_set_new(ups, "times", json_integer(shape.trajectory.times));
     json_object_set_new(ups, "tokens", json_integer(1));
     json_object_set_new(ups, "dim", json_integer(1));
     json_object_set_new(ups, "time_per_sample", json_true());
-    assert_int_equal(ups_document_publish_group(b.group, ups, &error), UPS_OK); /* with checks that fit */
-    assert_int_equal(ups_document_publish_arrays(b.group, ups, &error), UPS_OK);
+    assert_int_equal(ups_document_publish_group(group, ups, &error), UPS_OK); /* with checks that fit */
+    assert_int_equal(ups_document_publish_arrays(group, ups, &error), UPS_OK);
     json_decref(document);
     assert_int_equal(unlink(directory), 0); /* the chunk of the times that all samples share */
     assert_int_equal(ups_make_directories(directory, &error), UPS_OK);
-    assert_int_equal(ups_publish_bytes(chunk, "\0\0\0\0", 4, &error), UPS_OK); /* nothing, and its CRC32C */
+    write_bytes(fixture_join(directory, "0"), "\0\0\0\0", 4); /* nothing, and its CRC32C */
 
     ups_source *source;
-    assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_ERR_FORMAT);
-    assert_non_null(strstr(error.message, "time/c/0/0: holds 4 bytes"));
-    free(own);
-    free(chunk);
-    free(directory);
-    discard(b);
+    assert_fails(ups_cache_source_open(group, NULL, &source, &error), UPS_ERR_FORMAT, error,
+                 "time/c/0/0: holds 4 bytes");
 }
 
 static void missing_files_are_sentences(void **state) {
     static const char *const files[] = {"zarr.json",       "latent/zarr.json",  "time/zarr.json",  "time/c/0",
                                         "condition/c/0/0", "source_sample/c/0", "latent/c/1/0/0/0"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        built b = build(false);
-        char *path = fixture_join(b.group, files[i]);
-        assert_int_equal(unlink(path), 0);
+        const char *group = build(false);
+        assert_int_equal(unlink(fixture_join(group, files[i])), 0);
         ups_source *source;
         ups_error error;
-        assert_int_equal(ups_cache_source_open(b.group, NULL, &source, &error), UPS_ERR_IO);
-        assert_non_null(strstr(error.message, b.group));
-        free(path);
-        discard(b);
+        assert_fails(ups_cache_source_open(group, NULL, &source, &error), UPS_ERR_IO, error, group);
     }
 }
 
@@ -340,5 +279,5 @@ int main(void) {
         cmocka_unit_test(a_claimed_shape_whose_bytes_overflow_is_refused),
         cmocka_unit_test(missing_files_are_sentences),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -1,14 +1,8 @@
 /* What is told of a cache without decoding it, and what is measured of its latents, is what was put in. */
 #include "cache/inspect/survey.h"
 #include "fixture.h"
+#include "tests/base/testing.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SAMPLES = 7, TIMES = 11, TOKENS = 3, DIM = 6, PER_SHARD = 3, EACH = TIMES * TOKENS * DIM };
 
@@ -22,33 +16,26 @@ static void latents_of(int64_t sample, float *latents) {
 }
 
 /* Samples up to `until`; sample 1 is skipped. */
-static ups_cache_group *build(const char *root, int64_t until) {
+static ups_cache_group *build(int64_t until) {
+    const char *root = fixture_directory();
     ups_cache_description d = fixture_description(SAMPLES, TIMES, TOKENS, DIM, PER_SHARD);
-    ups_cache_writer *writer;
-    ups_cache_group *group;
-    ups_error error;
+    ups_cache_writer *writer = fixture_writer(root, &d);
     float latents[EACH];
-    assert_int_equal(ups_cache_writer_open(root, &d, &writer, &error), UPS_OK);
     for (int64_t i = 0; i < until; i++) {
         latents_of(i, latents);
         if (i == 1)
-            assert_int_equal(ups_cache_writer_skip(writer, i, &error), UPS_OK);
+            assert_int_equal(ups_cache_writer_skip(writer, i, NULL), UPS_OK);
         else
-            assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, &error), UPS_OK);
+            assert_int_equal(ups_cache_writer_put(writer, i, "waves", latents, NULL), UPS_OK);
     }
-    if (until == SAMPLES) assert_int_equal(ups_cache_writer_finish(writer, NULL, &error), UPS_OK);
+    if (until == SAMPLES) assert_int_equal(ups_cache_writer_finish(writer, NULL, NULL), UPS_OK);
     ups_cache_writer_close(writer);
-    char *path = fixture_join(root, "waves/train");
-    if (ups_cache_group_open(path, &group, &error) != UPS_OK) fail_msg("%s", error.message);
-    free(path);
-    return group;
+    return fixture_group(root);
 }
 
 static void a_survey_counts_what_is_there_skipped_and_missing(void **state) {
-    (void)state;
     ups_error error;
-    char *root = fixture_directory();
-    ups_cache_group *group = build(root, 5); /* one shard of three is whole */
+    ups_cache_group *group = build(5); /* one shard of three is whole */
     ups_cache_survey survey;
     assert_int_equal(ups_cache_survey_take(group, &survey, &error), UPS_OK);
     assert_int_equal(survey.shards, 1);
@@ -64,14 +51,11 @@ static void a_survey_counts_what_is_there_skipped_and_missing(void **state) {
     assert_true(survey.totals.maximum == 1001);
     ups_cache_survey_free(&survey);
     ups_cache_group_close(group);
-    fixture_remove(root);
 }
 
 static void measured_channels_are_those_put_in_and_the_constant_one_is_dead(void **state) {
-    (void)state;
     ups_error error;
-    char *root = fixture_directory();
-    ups_cache_group *group = build(root, SAMPLES);
+    ups_cache_group *group = build(SAMPLES);
     ups_cache_survey survey;
     ups_latent_measurement m;
     assert_int_equal(ups_cache_survey_take(group, &survey, &error), UPS_OK);
@@ -110,7 +94,6 @@ static void measured_channels_are_those_put_in_and_the_constant_one_is_dead(void
     ups_latent_measurement_free(&m);
     ups_cache_survey_free(&survey);
     ups_cache_group_close(group);
-    fixture_remove(root);
 }
 
 int main(void) {
@@ -118,5 +101,5 @@ int main(void) {
         cmocka_unit_test(a_survey_counts_what_is_there_skipped_and_missing),
         cmocka_unit_test(measured_channels_are_those_put_in_and_the_constant_one_is_dead),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, fixture_clear);
 }

@@ -1,5 +1,6 @@
 /* What a run keeps for the next command: state.json, a checkpoint's latest.json and how its tasks are drawn,
- * metrics.jsonl, the journal of an interrupted `ups datagen`. The first byte chooses which of them the input is. */
+ * metrics.jsonl, the journal of an interrupted `ups datagen`, which stages are done again. The first byte chooses which
+ * of them the input is. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
@@ -7,12 +8,13 @@
 #include "tools/solvers/writer/unfinished.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/run/replace.h"
 #include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE, LATEST, SAMPLING, METRICS, JOURNAL, KINDS };
+enum { STATE, LATEST, SAMPLING, METRICS, JOURNAL, REDO, KINDS };
 
 static const char *place(const char *name) {
     static char path[300];
@@ -108,9 +110,17 @@ static void read_journal(fuzz_input input) {
     json_decref(identity);
 }
 
+static void read_redo(fuzz_input input) {
+    unsigned stages;
+    ups_error error = {0};
+    fuzz_write(place("redo.json"), input.bytes, input.length);
+    if (!fuzz_accepted(ups_run_redo_read(fuzz_directory(), &stages, &error), &error)) return;
+    FUZZ_CHECK(stages > 0 && stages < 1u << UPS_STAGE_COUNT);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const readers[KINDS])(fuzz_input) = {read_state, read_latest, read_sampling, read_metrics,
-                                                       read_journal};
+    static void (*const readers[KINDS])(fuzz_input) = {read_state,   read_latest,  read_sampling,
+                                                       read_metrics, read_journal, read_redo};
     fuzz_input input = {data, size};
     readers[fuzz_byte(&input) % KINDS](input);
     return 0;

@@ -164,6 +164,9 @@ def seed_run_files():
                 "phases": [{"draw": 0, "shares": [4096, 0]}, {"draw": 300, "shares": [3000, 1096]}]}
     latest = {"format": 1, "step": 100, "seed": 42, "batch_size": 8, "running_loss": 0.5, "precision": "fp16", "loss_scale": {"scale": 65536.0, "good_steps": 7, "skipped": 1}, "interval": {"one": {"sum": 1.5, "windows": 8}}, "file": "step-00000100.safetensors", "sampling": sampling}
     put("run_files", "latest", b"\1" + json.dumps(latest).encode())
+    best = {"step": 2, "score": 0.25, "stale": 1, "tasks": {"one": 0.5, "two": 0.0}}
+    put("run_files", "latest_best", b"\1" + json.dumps({**latest, "best": best}).encode())
+    put("run_files", "redo", b"\5" + json.dumps({"stages": ["cache", "operator"], "groups": ["advection/train"]}).encode())
     put("run_files", "sampling", b"\2" + json.dumps(sampling).encode())
     lines = [{"stage": "operator", "step": s, "loss": 0.1 * s} for s in (5, 10, 15)]
     put("run_files", "metrics", b"\3" + "".join(json.dumps(line) + "\n" for line in lines).encode() + b'{"stage": "oper')

@@ -22,7 +22,7 @@ typedef enum kind {
     SEED_BACKWARD,
     NORM,
     DECIDE,
-    ADAMW,
+    OPTIMIZE,
     RECORD,
     WAIT
 } kind;
@@ -47,7 +47,7 @@ typedef struct command {
             ups_op_attributes attributes;
         } kernel;
         ups_losses_call losses;
-        ups_adamw_call adamw;
+        ups_optimizer_call optimizer;
         struct {
             ups_update *update;
             const float *from;
@@ -188,8 +188,8 @@ static ups_status execute(async_device *d, command *c, ups_error *error) {
         return class->norm(cpu, c->update.from, c->update.count, c->update.update, error);
     case DECIDE:
         return class->decide(cpu, &c->update.rules, c->update.update, error);
-    case ADAMW:
-        return class->adamw(cpu, &c->adamw, error);
+    case OPTIMIZE:
+        return class->optimize(cpu, &c->optimizer, error);
     case RECORD:
     case WAIT:
         break;
@@ -506,17 +506,16 @@ static ups_status decide(ups_device *device, const ups_update_rules *rules, ups_
     return issue(d, UPS_STREAM_COMPUTE, &c, error);
 }
 
-static ups_status adamw(ups_device *device, const ups_adamw_call *call, ups_error *error) {
+static ups_status optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
     async_device *d = of(device);
-    command c = {.kind = ADAMW, .adamw = *call};
-    c.adamw.ranges = real(d, call->ranges);
-    c.adamw.values = real(d, call->values);
-    c.adamw.gradients = real(d, call->gradients);
-    c.adamw.first_moment = real(d, call->first_moment);
-    c.adamw.second_moment = real(d, call->second_moment);
-    c.adamw.ema = real(d, call->ema);
-    c.adamw.compute = real(d, call->compute);
-    c.adamw.update = real(d, call->update);
+    command c = {.kind = OPTIMIZE, .optimizer = *call};
+    c.optimizer.ranges = real(d, call->ranges);
+    c.optimizer.values = real(d, call->values);
+    c.optimizer.gradients = real(d, call->gradients);
+    for (int i = 0; i < 2; i++) c.optimizer.moments[i] = real(d, call->moments[i]);
+    c.optimizer.ema = real(d, call->ema);
+    c.optimizer.compute = real(d, call->compute);
+    c.optimizer.update = real(d, call->update);
     return issue(d, UPS_STREAM_COMPUTE, &c, error);
 }
 
@@ -571,7 +570,7 @@ static const ups_device_class async_class = {
     .seed_backward = seed_backward,
     .norm = norm,
     .decide = decide,
-    .adamw = adamw,
+    .optimize = optimize,
 };
 
 static int64_t setting(const char *name, int64_t otherwise) {

@@ -29,9 +29,11 @@ typedef struct settings {
     const char *load; /* NULL: draw the parameters */
 } settings;
 
-static void check(ups_status status, const ups_error *error) {
+static ups_error failure; /* of the last call that failed */
+
+static void check(ups_status status) {
     if (status == UPS_OK) return;
-    fprintf(stderr, "operator_gradients: %s\n", error->message);
+    fprintf(stderr, "operator_gradients: %s\n", failure.message);
     exit(1);
 }
 
@@ -54,7 +56,6 @@ static bool take(settings *s, const char *key, double value) {
 }
 
 static void randomise_parameters(ups_parameters *parameters, ups_device *device) {
-    ups_error error;
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *p = ups_parameters_get(parameters, i);
         size_t count = (size_t)p->elements;
@@ -64,11 +65,10 @@ static void randomise_parameters(ups_parameters *parameters, ups_device *device)
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)i), scale, values, count);
         for (size_t k = 0; k < count && is_gain; k++) values[k] += 1;
         check(device->class->upload(device, ups_parameters_values(parameters) + p->offset, values,
-                                    sizeof *values * count, &error),
-              &error);
+                                    sizeof *values * count, &failure));
         free(values);
     }
-    check(ups_parameters_refresh(parameters, &error), &error);
+    check(ups_parameters_refresh(parameters, &failure));
 }
 
 typedef struct array {
@@ -100,55 +100,47 @@ static float *append(arrays *all, const char *prefix, const char *name, int rank
 }
 
 static void upload_random(ups_step *step, arrays *all, const ups_graph *graph, const char *name, uint32_t item) {
-    ups_error error;
     ups_value input = ups_graph_find(graph, name);
     if (input == UPS_NO_VALUE) return;
     ups_shape shape = ups_graph_info(graph, input)->shape;
     float *values = append(all, "inputs.", name, shape.rank, shape.size);
     size_t count = (size_t)ups_shape_elements(shape);
     ups_random_fill_normal(ups_random_stream(2, UPS_RANDOM_TEST, item), 1, values, count);
-    check(ups_step_upload(step, input, values, sizeof *values * count, &error), &error);
+    check(ups_step_upload(step, input, values, sizeof *values * count, &failure));
 }
 
 static void download(const ups_step *step, arrays *all, const ups_graph *graph, const char *name, ups_value value) {
-    ups_error error;
     ups_shape shape = ups_graph_info(graph, value)->shape;
     float *values = append(all, "outputs.", name, shape.rank, shape.size);
-    check(ups_step_download(step, value, values, sizeof *values * (size_t)ups_shape_elements(shape), &error), &error);
+    check(ups_step_download(step, value, values, sizeof *values * (size_t)ups_shape_elements(shape), &failure));
 }
 
 static void download_parameters(arrays *all, ups_parameters *parameters, ups_device *device) {
-    ups_error error;
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *p = ups_parameters_get(parameters, i);
         size_t bytes = sizeof(float) * (size_t)p->elements;
         float *values = append(all, "parameters.", p->name, p->rank, p->size);
-        check(device->class->download(device, values, ups_parameters_values(parameters) + p->offset, bytes, &error),
-              &error);
+        check(device->class->download(device, values, ups_parameters_values(parameters) + p->offset, bytes, &failure));
         float *gradients = append(all, "gradients.", p->name, p->rank, p->size);
-        check(
-            device->class->download(device, gradients, ups_parameters_gradients(parameters) + p->offset, bytes, &error),
-            &error);
+        check(device->class->download(device, gradients, ups_parameters_gradients(parameters) + p->offset, bytes,
+                                      &failure));
     }
 }
 
 static void write_arrays(const arrays *all, const char *path) {
-    ups_error error;
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     for (int i = 0; i < all->count; i++) {
         ups_safetensors_writer_declare(writer, all->list[i].name, UPS_F32, all->list[i].rank, all->list[i].size);
     }
-    check(ups_safetensors_writer_begin(writer, path, &error), &error);
+    check(ups_safetensors_writer_begin(writer, path, &failure));
     for (int i = 0; i < all->count; i++) {
         check(ups_safetensors_writer_append(writer, all->list[i].values, sizeof(float) * (size_t)all->list[i].count,
-                                            &error),
-              &error);
+                                            &failure));
     }
-    check(ups_safetensors_writer_commit(writer, &error), &error);
+    check(ups_safetensors_writer_commit(writer, &failure));
 }
 
 int main(int argc, char **argv) {
-    ups_error error;
     settings s = {.options = ups_operator_defaults(), .batch = 2, .steps = 1};
     for (int i = 2; i < argc; i++) {
         char key[32];
@@ -166,7 +158,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "operator_gradients OUT.safetensors [option=value ...], steps from 1 to %d\n", MAX_STEPS);
         return 2;
     }
-    check(ups_operator_check(&s.options, &error), &error);
+    check(ups_operator_check(&s.options, &failure));
 
     const ups_operator_options *o = &s.options;
     ups_parameters *parameters = ups_parameters_create();
@@ -191,11 +183,11 @@ int main(int argc, char **argv) {
 
     ups_device *device;
     ups_step *step;
-    check(ups_device_open(&(ups_device_options){.name = "cpu"}, &device, &error), &error);
-    check(ups_parameters_allocate(parameters, device, true, graph->compute, 0, &error), &error);
-    if (s.load) check(ups_parameters_load(parameters, s.load, true, &error), &error);
+    check(ups_device_open(&(ups_device_options){.name = "cpu"}, &device, &failure));
+    check(ups_parameters_allocate(parameters, device, true, graph->compute, 0, &failure));
+    if (s.load) check(ups_parameters_load(parameters, s.load, true, &failure));
     if (!s.load) randomise_parameters(parameters, device);
-    check(ups_step_create(graph, device, &step, &error), &error);
+    check(ups_step_create(graph, device, &step, &failure));
 
     arrays all = {0};
     upload_random(step, &all, graph, "z", 0);
@@ -208,10 +200,10 @@ int main(int argc, char **argv) {
         upload_random(step, &all, graph, name, 4 + (uint32_t)k);
     }
     ups_update_channel *channel;
-    check(ups_update_open(device, &channel, &error), &error);
-    check(ups_update_give(channel, &(ups_update_input){.share = 1}, &error), &error);
+    check(ups_update_open(device, &channel, &failure));
+    check(ups_update_give(channel, &(ups_update_input){.share = 1}, &failure));
     ups_step_run_options backward = {.backward = true, .update = ups_update_memory(channel)};
-    check(ups_step_run(step, &backward, &error), &error);
+    check(ups_step_run(step, &backward, &failure));
     for (int k = 0; k < s.steps; k++) {
         char name[32];
         snprintf(name, sizeof name, "state%d", k);

@@ -35,6 +35,12 @@ static void linear(const ups_reference *r, bool backward) {
     }
 }
 
+static double gelu_of(double x, double *slope) {
+    const double integral = 0.5 * erfc(-x / sqrt(2.0)), density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+    *slope = integral + x * density;
+    return x * integral;
+}
+
 static void linear_gelu(const ups_reference *r, bool backward) {
     int64_t count = ups_shape_elements(r->output_shape);
     double *between = malloc((size_t)count * sizeof *between), *gradient = malloc((size_t)count * sizeof *gradient);
@@ -43,11 +49,11 @@ static void linear_gelu(const ups_reference *r, bool backward) {
     product.output_gradient = gradient;
     linear(&product, false);
     for (int64_t i = 0; i < count; i++) {
-        double x = between[i], integral = 0.5 * erfc(-x / sqrt(2.0)), density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+        double slope, value = gelu_of(between[i], &slope);
         if (backward)
-            gradient[i] = r->output_gradient[i] * (integral + x * density);
+            gradient[i] = r->output_gradient[i] * slope;
         else
-            r->output[i] = x * integral;
+            r->output[i] = value;
     }
     if (backward) linear(&product, true);
     free(between);
@@ -157,27 +163,28 @@ static void broadcast(const ups_reference *r, bool backward) {
     }
 }
 
-static void gelu(const ups_reference *r, bool backward) {
+/* y = f(x), value by value; `slope` becomes f'(x). */
+static void elementwise(const ups_reference *r, bool backward, double (*f)(double x, double *slope)) {
     for (int64_t i = 0; i < size_of(r, 0); i++) {
-        double x = r->inputs[0][i], integral = 0.5 * erfc(-x / sqrt(2.0));
-        if (!backward) {
-            r->output[i] = x * integral;
-            continue;
-        }
-        double density = exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
-        add_to(r->input_gradients[0], i, r->output_gradient[i] * (integral + x * density));
+        double slope, value = f(r->inputs[0][i], &slope);
+        if (backward)
+            add_to(r->input_gradients[0], i, r->output_gradient[i] * slope);
+        else
+            r->output[i] = value;
     }
 }
 
+static double silu_of(double x, double *slope) {
+    const double s = 1.0 / (1.0 + exp(-x));
+    *slope = s * (1.0 + x * (1.0 - s));
+    return x * s;
+}
+
+static void gelu(const ups_reference *r, bool backward) {
+    elementwise(r, backward, gelu_of);
+}
 static void silu(const ups_reference *r, bool backward) {
-    for (int64_t i = 0; i < size_of(r, 0); i++) {
-        double x = r->inputs[0][i], s = 1.0 / (1.0 + exp(-x));
-        if (!backward) {
-            r->output[i] = x * s;
-            continue;
-        }
-        add_to(r->input_gradients[0], i, r->output_gradient[i] * s * (1.0 + x * (1.0 - s)));
-    }
+    elementwise(r, backward, silu_of);
 }
 
 static void scaled(const ups_reference *r, bool backward, double factor) {

@@ -1,73 +1,32 @@
 /* The builders: sizes, names, what is shared, and what must hold of the functions they build. */
 #include "base/random.h"
-#include "model/devices/devices.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
-#include "model/nets/encoder.h"
-#include "model/nets/operator.h"
-#include "model/step.h"
+#include "tests/model/claims.h"
+#include "tests/model/step_models.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static ups_device *device;
-
-static int open_device(void **state) {
-    return ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &device, NULL) != UPS_OK;
-}
-
-static int close_device(void **state) {
-    ups_device_close(device);
-    return 0;
-}
-
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
-typedef struct model {
-    ups_parameters *parameters;
-    ups_graph *graph;
-} model;
-
-static model begin(void) {
-    model m = {.parameters = ups_parameters_create()};
-    m.graph = ups_graph_create(m.parameters, UPS_F32);
-    return m;
-}
-
-static void end(model m) {
-    ups_graph_destroy(m.graph);
-    ups_parameters_destroy(m.parameters);
-}
 
 /* Runs the graph once on random inputs (drawn by name, so the same for every graph) and returns a kept value. */
 static float *evaluate(const model *m, ups_value kept, uint32_t draw) {
-    ups_error error;
     ups_step *step;
     if (!ups_parameters_allocated(m->parameters)) {
-        ok(ups_parameters_allocate(m->parameters, device, false, UPS_F32, 11, &error), &error);
+        ok(ups_parameters_allocate(m->parameters, device, false, UPS_F32, 11, &failure));
     }
-    ok(ups_step_create(m->graph, device, &step, &error), &error);
+    ok(ups_step_create(m->graph, device, &step, &failure));
     for (ups_value v = 0; v < m->graph->value_count; v++) {
         const ups_value_info *info = ups_graph_info(m->graph, v);
         if (info->kind != UPS_VALUE_INPUT) continue;
         size_t elements = (size_t)ups_shape_elements(info->shape);
         float *values = malloc(sizeof *values * elements);
         ups_random_fill_normal(ups_random_stream(draw, UPS_RANDOM_TEST, (uint32_t)info->name[0]), 1, values, elements);
-        ok(ups_step_upload(step, v, values, sizeof *values * elements, &error), &error);
+        ok(ups_step_upload(step, v, values, sizeof *values * elements, &failure));
         free(values);
     }
-    ok(ups_step_run(step, &(ups_step_run_options){0}, &error), &error);
+    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
     size_t bytes = sizeof(float) * (size_t)ups_shape_elements(ups_graph_info(m->graph, kept)->shape);
     float *out = malloc(bytes);
-    ok(ups_step_download(step, kept, out, bytes, &error), &error);
+    ok(ups_step_download(step, kept, out, bytes, &failure));
     ups_step_destroy(step);
     return out;
 }
@@ -91,10 +50,10 @@ static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
     for (int i = 0; i < shape.rank; i++) assert_int_equal(shape.size[i], expected.size[i]);
 }
 
-static void the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth(void **state) {
-    model m = begin();
+CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth) {
+    model m = begin(UPS_F32);
     ups_operator_options o = ups_operator_defaults();
-    ok(ups_operator_check(&o, &(ups_error){0}), NULL);
+    ok(ups_operator_check(&o, &failure));
     ups_operator_build(m.graph, &o, input(&m, "z", UPS_SHAPE(8, 128, 128)), input(&m, "dt", UPS_SHAPE(8, 1)),
                        UPS_NO_VALUE, UPS_NO_VALUE);
     assert_int_equal(ups_parameters_trainable(m.parameters), 21407168); /* as the same module in PyTorch */
@@ -115,7 +74,7 @@ static void the_reference_operator_has_21_4_million_parameters_and_drops_paths_r
     end(m);
 }
 
-static ups_operator_options small_operator(void) {
+static ups_operator_options tiny_operator(void) {
     ups_operator_options o = ups_operator_defaults();
     o.tokens = 12;
     o.dim = 16;
@@ -127,7 +86,7 @@ static ups_operator_options small_operator(void) {
 }
 
 static ups_value conditioned(model *m, int steps) {
-    ups_operator_options o = small_operator();
+    ups_operator_options o = tiny_operator();
     ups_value states[4];
     ups_operator_rollout(m->graph, &o, input(m, "z", UPS_SHAPE(3, 12, 16)), input(m, "dt", UPS_SHAPE(3, 1)),
                          input(m, "parameters", UPS_SHAPE(3, 3)), input(m, "task", UPS_SHAPE(3, 2)), steps, states);
@@ -137,13 +96,11 @@ static ups_value conditioned(model *m, int steps) {
 
 /* The parameter `name` set to small random numbers. */
 static void randomise(const model *m, const char *name) {
-    ups_error error;
     const ups_parameter *p = ups_parameters_get(m->parameters, ups_parameters_find(m->parameters, name));
     float *values = malloc(sizeof *values * (size_t)p->elements);
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 77), 0.2f, values, (size_t)p->elements);
     ok(device->class->upload(device, ups_parameters_values(m->parameters) + p->offset, values,
-                             sizeof *values * (size_t)p->elements, &error),
-       &error);
+                             sizeof *values * (size_t)p->elements, &failure));
     free(values);
 }
 
@@ -164,8 +121,8 @@ static double effect_of_the_condition(const model *m, ups_value state) {
     return effect;
 }
 
-static void the_condition_starts_without_effect_and_learns_one(void **state) {
-    model m = begin();
+CLAIM(the_condition_starts_without_effect_and_learns_one) {
+    model m = begin(UPS_F32);
     ups_value z = conditioned(&m, 1);
     assert_true(effect_of_the_condition(&m, z) == 0);
     randomise(&m, "operator.condition.output.weight");
@@ -173,29 +130,27 @@ static void the_condition_starts_without_effect_and_learns_one(void **state) {
     end(m);
 }
 
-static void a_rollout_is_the_operator_applied_again_and_again(void **state) {
-    ups_error error;
-    model m = begin();
+CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
+    model m = begin(UPS_F32);
     ups_value last = conditioned(&m, 3);
     float *rolled = evaluate(&m, last, 1);
 
     model one = {.parameters = m.parameters, .graph = ups_graph_create(m.parameters, UPS_F32)};
     ups_value next = conditioned(&one, 1);
     ups_step *step;
-    ok(ups_step_create(one.graph, device, &step, &error), &error);
+    ok(ups_step_create(one.graph, device, &step, &failure));
     float *z = malloc(sizeof *z * 3 * 12 * 16);
     for (ups_value v = 0; v < one.graph->value_count; v++) {
         const ups_value_info *info = ups_graph_info(one.graph, v);
         if (info->kind != UPS_VALUE_INPUT) continue;
         size_t elements = (size_t)ups_shape_elements(info->shape);
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)info->name[0]), 1, z, elements);
-        ok(ups_step_upload(step, v, z, sizeof *z * elements, &error), &error);
+        ok(ups_step_upload(step, v, z, sizeof *z * elements, &failure));
     }
     for (int k = 0; k < 3; k++) {
-        ok(ups_step_run(step, &(ups_step_run_options){0}, &error), &error);
-        ok(ups_step_download(step, next, z, sizeof *z * 3 * 12 * 16, &error), &error);
-        if (k < 2)
-            ok(ups_step_upload(step, ups_graph_find(one.graph, "z"), z, sizeof *z * 3 * 12 * 16, &error), &error);
+        ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
+        ok(ups_step_download(step, next, z, sizeof *z * 3 * 12 * 16, &failure));
+        if (k < 2) ok(ups_step_upload(step, ups_graph_find(one.graph, "z"), z, sizeof *z * 3 * 12 * 16, &failure));
     }
     assert_true(difference(rolled, z, 3 * 12 * 16) < 1e-6);
     assert_int_equal(ups_parameters_count(m.parameters), ups_parameters_count(one.parameters));
@@ -215,7 +170,7 @@ static ups_encoder_options small_encoder(void) {
     return o;
 }
 
-static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
+CLAIM(fields_of_one_two_and_three_axes_become_tokens) {
     const ups_field_shape fields[] = {
         {.task = "line", .dims = 1, .grid = {100}, .channels = 1, .periodic = true},
         {.task = "plane", .dims = 2, .grid = {20, 33}, .channels = 3, .channels_first = true},
@@ -231,10 +186,10 @@ static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
             o.pooling = UPS_POOL_QUERIES;
             o.depth = 1;
         }
-        ok(ups_encoder_check(&o, &(ups_error){0}), NULL);
+        ok(ups_encoder_check(&o, &failure));
         assert_int_equal(ups_encoder_patches(&o, f), patches[i % 3]);
         int64_t points = f->grid[0] * (f->dims > 1 ? f->grid[1] : 1) * (f->dims > 2 ? f->grid[2] : 1);
-        model m = begin();
+        model m = begin(UPS_F32);
         ups_value field = input(&m, "field", UPS_SHAPE(2, points * f->channels));
         ups_value z = ups_encoder_build(m.graph, &o, f, field, UPS_NO_VALUE);
         ups_graph_keep(m.graph, z);
@@ -247,8 +202,8 @@ static void fields_of_one_two_and_three_axes_become_tokens(void **state) {
     }
 }
 
-static void tasks_share_the_trunk_and_have_stems_of_their_own(void **state) {
-    model m = begin();
+CLAIM(tasks_share_the_trunk_and_have_stems_of_their_own) {
+    model m = begin(UPS_F32);
     ups_encoder_options o = small_encoder();
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 1};
     ups_encoder_build(m.graph, &o, &f, input(&m, "a", UPS_SHAPE(2, 64)), UPS_NO_VALUE);
@@ -270,10 +225,10 @@ static void tasks_share_the_trunk_and_have_stems_of_their_own(void **state) {
     end(m);
 }
 
-static void the_stem_starts_as_the_identity(void **state) {
+CLAIM(the_stem_starts_as_the_identity) {
     float *latents[2];
     for (int with = 0; with < 2; with++) {
-        model m = begin();
+        model m = begin(UPS_F32);
         ups_encoder_options o = small_encoder();
         if (!with) o.stem_width = 0;
         ups_field_shape f = {.task = "a", .dims = 2, .grid = {16, 16}, .channels = 2};
@@ -293,11 +248,11 @@ static void the_stem_starts_as_the_identity(void **state) {
     free(latents[1]);
 }
 
-static void statistics_normalise_what_is_encoded(void **state) {
+CLAIM(statistics_normalise_what_is_encoded) {
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 2};
     const float statistics[] = {3, 2, -1, 0.25f};
     ups_encoder_options o = small_encoder();
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value field = input(&m, "field", UPS_SHAPE(1, 128));
     ups_value norms = ups_graph_constant(m.graph, "norms", UPS_F32, UPS_SHAPE(2, 2), statistics);
     ups_value raw = ups_encoder_build(m.graph, &o, &f, field, norms);
@@ -317,7 +272,7 @@ static void statistics_normalise_what_is_encoded(void **state) {
     end(m);
 }
 
-static void token_coordinates_are_pooled_as_the_patches_are(void **state) {
+CLAIM(token_coordinates_are_pooled_as_the_patches_are) {
     ups_encoder_options o = small_encoder();
     o.tokens = 7;
     const ups_field_shape f = {.task = "a", .dims = 2, .grid = {24, 40}, .channels = 1};
@@ -327,7 +282,7 @@ static void token_coordinates_are_pooled_as_the_patches_are(void **state) {
     assert_true(fabsf(centres[0] - 1.0f / 6) < 1e-6f && fabsf(centres[1] - 0.1f) < 1e-6f &&
                 fabsf(centres[3] - 0.3f) < 1e-6f);
     ups_encoder_token_coordinates(&o, &f, tokens);
-    model m = begin();
+    model m = begin(UPS_F32);
     ups_value at = ups_graph_constant(m.graph, "at", UPS_F32, UPS_SHAPE(1, 15, 2), centres);
     ups_value pooled = ups_pool_tokens(m.graph, at, 7);
     ups_graph_keep(m.graph, pooled);
@@ -344,7 +299,7 @@ static float *decoded(ups_parameters *parameters, const float *coordinates, int6
     model m = {.parameters = parameters, .graph = ups_graph_create(parameters, UPS_F32)};
     ups_decoder_options o = ups_decoder_defaults();
     o.tokens = 10, o.dim = 16, o.hidden = 32, o.position = position;
-    ok(ups_decoder_check(&o, &(ups_error){0}), NULL);
+    ok(ups_decoder_check(&o, &failure));
     float where[10 * 3];
     for (int i = 0; i < 10 * dims; i++) where[i] = (float)i / (float)(10 * dims);
     ups_value z = input(&m, "z", UPS_SHAPE(2, 10, 16));
@@ -359,7 +314,7 @@ static float *decoded(ups_parameters *parameters, const float *coordinates, int6
     return out;
 }
 
-static void a_point_is_decoded_the_same_whatever_else_is_asked(void **state) {
+CLAIM(a_point_is_decoded_the_same_whatever_else_is_asked) {
     float coordinates[QUERIES * 2];
     for (int i = 0; i < QUERIES * 2; i++) coordinates[i] = (float)(i * 7 % 18) / 18;
     for (int position = 0; position < 2; position++) {
@@ -376,7 +331,7 @@ static void a_point_is_decoded_the_same_whatever_else_is_asked(void **state) {
     }
 }
 
-static void decoders_of_one_and_two_axes_share_layers_and_heads(void **state) {
+CLAIM(decoders_of_one_and_two_axes_share_layers_and_heads) {
     ups_parameters *parameters = ups_parameters_create();
     model m = {.parameters = parameters, .graph = ups_graph_create(parameters, UPS_F32)};
     ups_decoder_options o = ups_decoder_defaults();
@@ -391,41 +346,27 @@ static void decoders_of_one_and_two_axes_share_layers_and_heads(void **state) {
     end(m);
 }
 
-static void options_that_cannot_be_are_sentences(void **state) {
-    ups_error error;
+CLAIM(options_that_cannot_be_are_sentences) {
     ups_operator_options operator= ups_operator_defaults();
     operator.heads = 7;
-    assert_int_equal(ups_operator_check(&operator, & error), UPS_ERR_CONFIG);
-    assert_string_equal(error.message, "operator: hidden (384) must be a multiple of heads (7)");
+    assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
+    assert_string_equal(failure.message, "operator: hidden (384) must be a multiple of heads (7)");
     operator= ups_operator_defaults();
     operator.drop_path = 1;
-    assert_int_equal(ups_operator_check(&operator, & error), UPS_ERR_CONFIG);
+    assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
     ups_encoder_options encoder = ups_encoder_defaults();
     encoder.patch[1] = 0;
-    assert_int_equal(ups_encoder_check(&encoder, &error), UPS_ERR_CONFIG);
+    assert_int_equal(ups_encoder_check(&encoder, &failure), UPS_ERR_CONFIG);
     encoder = ups_encoder_defaults();
     encoder.heads = 3; /* of no matter to averages */
-    assert_int_equal(ups_encoder_check(&encoder, &error), UPS_OK);
+    ok(ups_encoder_check(&encoder, &failure));
     encoder.pooling = UPS_POOL_QUERIES;
-    assert_int_equal(ups_encoder_check(&encoder, &error), UPS_ERR_CONFIG);
+    assert_int_equal(ups_encoder_check(&encoder, &failure), UPS_ERR_CONFIG);
     ups_decoder_options decoder = ups_decoder_defaults();
     decoder.frequency_count = 17;
-    assert_int_equal(ups_decoder_check(&decoder, &error), UPS_ERR_CONFIG);
+    assert_int_equal(ups_decoder_check(&decoder, &failure), UPS_ERR_CONFIG);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_to_a_tenth),
-        cmocka_unit_test(the_condition_starts_without_effect_and_learns_one),
-        cmocka_unit_test(a_rollout_is_the_operator_applied_again_and_again),
-        cmocka_unit_test(fields_of_one_two_and_three_axes_become_tokens),
-        cmocka_unit_test(tasks_share_the_trunk_and_have_stems_of_their_own),
-        cmocka_unit_test(the_stem_starts_as_the_identity),
-        cmocka_unit_test(statistics_normalise_what_is_encoded),
-        cmocka_unit_test(token_coordinates_are_pooled_as_the_patches_are),
-        cmocka_unit_test(a_point_is_decoded_the_same_whatever_else_is_asked),
-        cmocka_unit_test(decoders_of_one_and_two_axes_share_layers_and_heads),
-        cmocka_unit_test(options_that_cannot_be_are_sentences),
-    };
-    return cmocka_run_group_tests_name("builders", tests, open_device, close_device);
+    return run_claims(open_device, close_device, NULL);
 }

@@ -2,17 +2,11 @@
 #include "model/differentiate.h"
 #include "model/fuse.h"
 #include "model/ops.h"
+#include "tests/model/claims.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const ups_init ones = {.kind = UPS_INIT_ONES};
 
@@ -49,7 +43,7 @@ static ups_value mean_square(ups_graph *g, ups_value x, ups_value target) {
     return ups_weighted_sum(g, &loss, (float[]){1}, 1);
 }
 
-static void a_parameter_built_twice_is_one_value(void **state) {
+CLAIM(a_parameter_built_twice_is_one_value) {
     fixture f = begin(UPS_F32);
     ups_graph_scope(f.graph, "core.%d", 3);
     ups_value a = weight(f.graph, "up", 4, 4);
@@ -69,7 +63,7 @@ static void a_parameter_built_twice_is_one_value(void **state) {
     end(f);
 }
 
-static void inputs_are_found_by_name(void **state) {
+CLAIM(inputs_are_found_by_name) {
     fixture f = begin(UPS_F32);
     ups_value z = ups_graph_input(f.graph, "z", UPS_F32, UPS_SHAPE(2, 3));
     float table[] = {1, 2};
@@ -117,7 +111,7 @@ static void check_dtypes(ups_dtype compute) {
     end(f);
 }
 
-static void in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32(void **state) {
+CLAIM(in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32) {
     check_dtypes(UPS_BF16);
     check_dtypes(UPS_F16);
 }
@@ -128,7 +122,7 @@ static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
     for (int i = 0; i < shape.rank; i++) assert_int_equal(shape.size[i], expected.size[i]);
 }
 
-static void shapes_follow_from_the_inputs(void **state) {
+CLAIM(shapes_follow_from_the_inputs) {
     fixture f = begin(UPS_F32);
     ups_graph *g = f.graph;
     const ups_value none = UPS_NO_VALUE;
@@ -155,7 +149,7 @@ static void shapes_follow_from_the_inputs(void **state) {
     end(f);
 }
 
-static void gradients_are_needed_between_trainable_parameters_and_the_loss_only(void **state) {
+CLAIM(gradients_are_needed_between_trainable_parameters_and_the_loss_only) {
     fixture f = begin(UPS_F32);
     ups_graph *g = f.graph;
     const ups_value none = UPS_NO_VALUE;
@@ -180,7 +174,7 @@ static void gradients_are_needed_between_trainable_parameters_and_the_loss_only(
     end(f);
 }
 
-static void frozen_parts_get_no_gradient_but_let_it_through(void **state) {
+CLAIM(frozen_parts_get_no_gradient_but_let_it_through) {
     fixture f = begin(UPS_F32);
     ups_graph *g = f.graph;
     const ups_value none = UPS_NO_VALUE;
@@ -196,7 +190,7 @@ static void frozen_parts_get_no_gradient_but_let_it_through(void **state) {
     end(f);
 }
 
-static void no_gradient_flows_to_targets_of_relative_losses_or_through_fourier_features(void **state) {
+CLAIM(no_gradient_flows_to_targets_of_relative_losses_or_through_fourier_features) {
     fixture f = begin(UPS_F32);
     ups_graph *g = f.graph;
     ups_value w = weight(g, "w", 4, 4), twice = ups_scale(g, w, 2), table = weight(g, "at", 4, 2);
@@ -278,7 +272,7 @@ static void twin_inputs(ups_graph *g) {
     ups_graph_differentiate(g, mean_square(g, ups_add(g, w, w), w));
 }
 
-static void what_does_not_fit_ends_the_process_with_op_scope_and_reason(void **state) {
+CLAIM(what_does_not_fit_ends_the_process_with_op_scope_and_reason) {
     expect_abort(linear_of_another_width, "linear", "4 was expected");
     expect_abort(residual_of_another_shape, "residual", "sizes 4 and 5");
     expect_abort(heads_that_do_not_divide, "attention", "2 heads");
@@ -292,7 +286,7 @@ static void what_does_not_fit_ends_the_process_with_op_scope_and_reason(void **s
     expect_abort(twin_inputs, "add", "same value");
 }
 
-static void linear_and_gelu_become_one_op_unless_something_else_reads_between_them(void **state) {
+CLAIM(linear_and_gelu_become_one_op_unless_something_else_reads_between_them) {
     for (int other = 0; other < 2; other++) {
         ups_parameters *parameters = ups_parameters_create();
         ups_graph *g = ups_graph_create(parameters, UPS_F32);
@@ -311,16 +305,5 @@ static void linear_and_gelu_become_one_op_unless_something_else_reads_between_th
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_gelu_become_one_op_unless_something_else_reads_between_them),
-        cmocka_unit_test(a_parameter_built_twice_is_one_value),
-        cmocka_unit_test(inputs_are_found_by_name),
-        cmocka_unit_test(in_a_graph_of_reduced_precision_matmuls_have_it_and_the_residual_stream_is_float32),
-        cmocka_unit_test(shapes_follow_from_the_inputs),
-        cmocka_unit_test(gradients_are_needed_between_trainable_parameters_and_the_loss_only),
-        cmocka_unit_test(frozen_parts_get_no_gradient_but_let_it_through),
-        cmocka_unit_test(no_gradient_flows_to_targets_of_relative_losses_or_through_fourier_features),
-        cmocka_unit_test(what_does_not_fit_ends_the_process_with_op_scope_and_reason),
-    };
-    return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -4,13 +4,7 @@
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
 #include "model/plan.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/model/claims.h"
 
 typedef struct planned {
     ups_parameters *parameters;
@@ -214,21 +208,21 @@ static void check_all(planned p, double allowed_waste) {
     discard(&p);
 }
 
-static void the_reference_operators_training_step_is_placed_soundly_and_tightly(void **state) {
+CLAIM(the_reference_operators_training_step_is_placed_soundly_and_tightly) {
     check_all(operator_plan(UPS_F32, 8, 1, true), 0.05);
     check_all(operator_plan(UPS_BF16, 8, 1, true), 0.05);
 }
 
-static void rollouts_are_placed_soundly_and_tightly(void **state) {
+CLAIM(rollouts_are_placed_soundly_and_tightly) {
     check_all(operator_plan(UPS_BF16, 4, 4, true), 0.05);
 }
 
-static void autoencoders_are_placed_soundly_and_tightly(void **state) {
+CLAIM(autoencoders_are_placed_soundly_and_tightly) {
     check_all(autoencoder_plan(UPS_POOL_MEAN), 0.05);
     check_all(autoencoder_plan(UPS_POOL_QUERIES), 0.05);
 }
 
-static void inference_reuses_memory_from_block_to_block(void **state) {
+CLAIM(inference_reuses_memory_from_block_to_block) {
     planned training = operator_plan(UPS_BF16, 8, 1, true), inference = operator_plan(UPS_BF16, 8, 1, false);
     planned rollout = operator_plan(UPS_BF16, 8, 8, false);
     size_t one = ups_plan_memory_get(inference.plan).activations;
@@ -240,7 +234,7 @@ static void inference_reuses_memory_from_block_to_block(void **state) {
 }
 
 /* In a stack of pre-norm blocks: one gradient from the core's output to its input. */
-static void the_gradient_of_the_residual_stream_lies_in_one_place(void **state) {
+CLAIM(the_gradient_of_the_residual_stream_lies_in_one_place) {
     planned p = operator_plan(UPS_BF16, 8, 1, true);
     const ups_placement *stream = NULL;
     int residuals = 0;
@@ -259,7 +253,7 @@ static void the_gradient_of_the_residual_stream_lies_in_one_place(void **state) 
     discard(&p);
 }
 
-static void kept_values_live_to_the_end(void **state) {
+CLAIM(kept_values_live_to_the_end) {
     planned p = {.parameters = ups_parameters_create()};
     p.graph = ups_graph_create(p.parameters, UPS_F32);
     ups_value x = ups_graph_input(p.graph, "x", UPS_F32, UPS_SHAPE(2, 4, 8));
@@ -274,7 +268,7 @@ static void kept_values_live_to_the_end(void **state) {
     discard(&p);
 }
 
-static void only_what_backward_reads_outlives_forward(void **state) {
+CLAIM(only_what_backward_reads_outlives_forward) {
     planned p = operator_plan(UPS_BF16, 8, 1, true);
     const ups_graph *g = p.graph;
     int branches = 0;
@@ -300,29 +294,18 @@ static double share_saved(ups_dtype compute, ups_checkpointing checkpointing) {
     return share;
 }
 
-static void checkpointing_saves_what_it_promises(void **state) {
+CLAIM(checkpointing_saves_what_it_promises) {
     assert_true(share_saved(UPS_F32, UPS_CHECKPOINTING_CHEAP) >= 0.40);
     assert_true(share_saved(UPS_BF16, UPS_CHECKPOINTING_CHEAP) >= 0.40);
     assert_true(share_saved(UPS_F32, UPS_CHECKPOINTING_BLOCK) >= 0.70);
     assert_true(share_saved(UPS_BF16, UPS_CHECKPOINTING_BLOCK) >= 0.70);
 }
 
-static void rollouts_may_be_checkpointed(void **state) {
+CLAIM(rollouts_may_be_checkpointed) {
     check_all(checkpointed_plan(UPS_BF16, 4, 4, true, UPS_CHECKPOINTING_CHEAP), 0.05);
     check_all(checkpointed_plan(UPS_BF16, 4, 4, true, UPS_CHECKPOINTING_BLOCK), 0.05);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reference_operators_training_step_is_placed_soundly_and_tightly),
-        cmocka_unit_test(rollouts_are_placed_soundly_and_tightly),
-        cmocka_unit_test(autoencoders_are_placed_soundly_and_tightly),
-        cmocka_unit_test(inference_reuses_memory_from_block_to_block),
-        cmocka_unit_test(the_gradient_of_the_residual_stream_lies_in_one_place),
-        cmocka_unit_test(kept_values_live_to_the_end),
-        cmocka_unit_test(only_what_backward_reads_outlives_forward),
-        cmocka_unit_test(checkpointing_saves_what_it_promises),
-        cmocka_unit_test(rollouts_may_be_checkpointed),
-    };
-    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

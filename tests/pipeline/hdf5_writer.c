@@ -148,17 +148,50 @@ void write_darcy_file(const char *path, const written_form *form, int64_t sample
     H5Fclose(file);
 }
 
+void write_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *values) {
+    hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, values) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+/* Texts of variable length. */
+static void write_texts(hid_t object, const char *name, hsize_t count, const char *const *texts) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    write_attribute(object, name, type, count, texts);
+    H5Tclose(type);
+}
+
+void write_text_attribute(hid_t object, const char *name, const char *text) {
+    write_texts(object, name, 0, &text);
+}
+
+void write_number(hid_t object, const char *name, double value) {
+    write_attribute(object, name, H5T_NATIVE_DOUBLE, 0, &value);
+}
+
+void write_flag(hid_t object, const char *name, bool value) {
+    int8_t bytes[] = {0, 1};
+    hid_t type = H5Tenum_create(H5T_STD_I8LE);
+    H5Tenum_insert(type, "FALSE", &bytes[0]);
+    H5Tenum_insert(type, "TRUE", &bytes[1]);
+    write_attribute(object, name, type, 0, &bytes[value]);
+    H5Tclose(type);
+}
+
 static void write_config(hid_t group, int64_t seed) {
     char text[100];
     snprintf(text, sizeof text, "sim:\n  D: 0.00%lld\n  seed: %lld\n  scheme: upwind\n", (long long)seed + 1,
              (long long)seed);
-    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
-    H5Tset_size(type, H5T_VARIABLE);
-    hid_t attribute = H5Acreate2(group, "config", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, &(const char *){text}) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
-    H5Tclose(type);
+    write_text_attribute(group, "config", text);
+}
+
+static hid_t create_group(hid_t where, const char *name) {
+    hid_t group = H5Gcreate2(where, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(group >= 0);
+    return group;
 }
 
 void write_seed_file(const char *path, const written_form *form, int64_t seeds, int64_t times, int64_t points,
@@ -168,10 +201,10 @@ void write_seed_file(const char *path, const written_form *form, int64_t seeds, 
     for (int64_t seed = 0; seed < seeds; seed++) {
         char name[24];
         snprintf(name, sizeof name, "%04lld", (long long)seed);
-        hid_t group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        hid_t group = create_group(file, name);
         write_dataset(group, "data", form, 3, (hsize_t[]){(hsize_t)times, (hsize_t)points, (hsize_t)channels},
                       values + seed * times * points * channels);
-        hid_t grid = H5Gcreate2(group, "grid", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        hid_t grid = create_group(group, "grid");
         write_axis(grid, "t", times);
         write_axis(grid, "x", points);
         H5Gclose(grid);
@@ -180,14 +213,6 @@ void write_seed_file(const char *path, const written_form *form, int64_t seeds, 
     }
     free(values);
     H5Fclose(file);
-}
-
-static void write_number(hid_t object, const char *name, double value) {
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t attribute = H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, H5T_NATIVE_DOUBLE, &value) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
 }
 
 void write_compressible_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x,
@@ -209,30 +234,6 @@ void write_compressible_file(const char *path, const written_form *form, int64_t
     H5Fclose(file);
 }
 
-static void write_texts(hid_t object, const char *name, int count, const char *const *texts) {
-    hsize_t shape = (hsize_t)count;
-    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &shape, NULL);
-    H5Tset_size(type, H5T_VARIABLE);
-    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, texts) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
-    H5Tclose(type);
-}
-
-/* A truth value as h5py writes it. */
-static void write_flag(hid_t object, const char *name, bool value) {
-    int8_t bytes[] = {0, 1};
-    hid_t type = H5Tenum_create(H5T_STD_I8LE), space = H5Screate(H5S_SCALAR);
-    H5Tenum_insert(type, "FALSE", &bytes[0]);
-    H5Tenum_insert(type, "TRUE", &bytes[1]);
-    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, &bytes[value]) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
-    H5Tclose(type);
-}
-
 static void mark_varying(hid_t group, const char *name, bool by_sample, bool by_time) {
     hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
     write_flag(dataset, "sample_varying", by_sample);
@@ -240,34 +241,25 @@ static void mark_varying(hid_t group, const char *name, bool by_sample, bool by_
     H5Dclose(dataset);
 }
 
-static hid_t create_group(hid_t where, const char *name) {
-    hid_t group = H5Gcreate2(where, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(group >= 0);
-    return group;
-}
-
-static void write_well_fields(hid_t file, const written_form *form, const hsize_t *shape) {
-    int64_t samples = (int64_t)shape[0], times = (int64_t)shape[1], points = (int64_t)(shape[2] * shape[3]);
-    double *values = make_values(samples, 0, times, 2 * points);
-    hid_t vectors = create_group(file, "t1_fields");
-    write_texts(vectors, "field_names", 1, (const char *[]){"velocity"});
-    write_dataset(vectors, "velocity", form, 5, shape, values);
-    mark_varying(vectors, "velocity", true, true);
-    H5Gclose(vectors);
-    free(values);
-    values = make_values(samples, 0, times, points);
-    hid_t scalars = create_group(file, "t0_fields");
-    write_texts(scalars, "field_names", 1, (const char *[]){"pressure"});
-    write_dataset(scalars, "pressure", form, 4, shape, values);
-    mark_varying(scalars, "pressure", true, true);
-    H5Gclose(scalars);
+/* A scalar field (rank 4), or one of vectors (rank 5), in the group of its kind. */
+static void write_well_field(hid_t file, const char *kind, const char *name, const written_form *form, int rank,
+                             const hsize_t *shape) {
+    int64_t points = (int64_t)(shape[2] * shape[3] * (rank > 4 ? shape[4] : 1));
+    double *values = make_values((int64_t)shape[0], 0, (int64_t)shape[1], points);
+    hid_t group = create_group(file, kind);
+    write_texts(group, "field_names", 1, &name);
+    write_dataset(group, name, form, rank, shape, values);
+    mark_varying(group, name, true, true);
+    H5Gclose(group);
     free(values);
 }
 
 void write_well_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t x, int64_t y) {
     hid_t file = create_file(path, form);
     write_number(file, "n_trajectories", (double)samples);
-    write_well_fields(file, form, (hsize_t[]){(hsize_t)samples, (hsize_t)times, (hsize_t)x, (hsize_t)y, 2});
+    const hsize_t shape[] = {(hsize_t)samples, (hsize_t)times, (hsize_t)x, (hsize_t)y, 2};
+    write_well_field(file, "t1_fields", "velocity", form, 5, shape);
+    write_well_field(file, "t0_fields", "pressure", form, 4, shape);
     hid_t group = create_group(file, "dimensions");
     write_texts(group, "spatial_dims", 2, (const char *[]){"x", "y"});
     write_axis(group, "time", times);

@@ -18,6 +18,13 @@ static inline double written_value(int64_t sample, int64_t frame, int64_t point)
     return (double)(sample * 100 + frame) + (double)(point / 4) / 64.0;
 }
 
+/* An attribute of `count` values (0: a scalar), which lie in memory as in the file; and those of a text, a number, and
+ * a truth value as h5py writes it. */
+void write_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *values);
+void write_text_attribute(hid_t object, const char *name, const char *text);
+void write_number(hid_t object, const char *name, double value);
+void write_flag(hid_t object, const char *name, bool value);
+
 /* (samples, times, points) as `tensor`, with coordinates (one time too many), in `form`. */
 void write_tensor_file(const char *path, const written_form *form, int64_t samples, int64_t times, int64_t points);
 

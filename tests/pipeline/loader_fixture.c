@@ -1,16 +1,7 @@
 #include "loader_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include <unistd.h>
-
 #include "base/half.h"
+#include "tests/base/testing.h"
 
 static char directory[] = "ups-test-loader-XXXXXX";
 
@@ -34,12 +25,10 @@ const ups_loader_options pairs = {.seed = 3,
                                   .decode_threads = 3};
 
 int make_directory(void **state) {
-    (void)state;
     return mkdtemp(directory) ? 0 : -1;
 }
 
 int remove_directory(void **state) {
-    (void)state;
     return rmdir(directory);
 }
 

@@ -107,8 +107,10 @@ static ups_status decode(const ups_source *source, int64_t index, ups_frames fra
     return UPS_OK;
 }
 
+/* Its files go with it. */
 static void close_plain(ups_source *source) {
     plain *p = (plain *)source;
+    for (int f = 0; f < FILES; f++) unlink(p->paths[f]);
     free(p->names);
     free(p->time);
     free(p->parameters);
@@ -187,12 +189,4 @@ ups_source *plain_source(const plain_options *options) {
                                         .decoded_bytes = (uint64_t)options->times * frame_bytes(options)}};
     write_files(p);
     return &p->source;
-}
-
-void plain_remove_files(const plain_options *options) {
-    for (int f = 0; f < FILES; f++) {
-        char path[256];
-        snprintf(path, sizeof path, "%s/%s-%d.bin", options->directory, options->name, f);
-        unlink(path);
-    }
 }

@@ -19,9 +19,8 @@ typedef struct plain_options {
     int64_t undecodable;              /* decoding this sample fails; −1: none */
 } plain_options;
 
-/* Writes the files and opens them. Fails the test when it cannot. */
+/* Writes the files and opens them; aborts when it cannot. Closing the source removes them. */
 ups_source *plain_source(const plain_options *options);
-void plain_remove_files(const plain_options *options);
 
 float plain_value(int64_t sample, int64_t frame, int64_t element);
 

@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "pipeline/layouts/layouts.h"
+#include "tests/pipeline/damaged.h"
 #include "tests/pipeline/hdf5_writer.h"
 
 static const written_form forms[] = {
@@ -19,38 +20,6 @@ static const written_form forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof *forms, LAYOUTS = 5, FLIPS = 300, MOST_BYTES = 1 << 24 };
 
-typedef struct outcome {
-    int errors, data;
-} outcome;
-
-/* Opens and reads everything of reasonable size; an error must name the file. */
-static void open_and_read(const char *path, outcome *seen) {
-    ups_source *source;
-    ups_error error = {0};
-    if (ups_layout_open(path, NULL, &source, &error) != UPS_OK) {
-        assert_contains(error.message, "damaged.h5");
-        assert_null(source);
-        seen->errors++;
-        return;
-    }
-    bool sound = true;
-    for (int64_t i = 0; i < source->count && i < 4; i++) {
-        ups_sample sample;
-        assert_int_equal(ups_source_describe(source, i, &sample, &error), UPS_OK);
-        size_t bytes = (size_t)sample.times * ups_sample_frame_bytes(&sample);
-        if (bytes > MOST_BYTES || source->limits.stored_bytes > MOST_BYTES) continue;
-        void *out = malloc(bytes);
-        error.message[0] = 0;
-        if (ups_source_read(source, i, (ups_frames){0, sample.times}, out, &error) != UPS_OK) {
-            assert_contains(error.message, "damaged.h5");
-            sound = false;
-        }
-        free(out);
-    }
-    *(sound ? &seen->data : &seen->errors) += 1;
-    ups_source_close(source);
-}
-
 static void write_file(int layout, const char *path, const written_form *form) {
     if (layout == 0) write_tensor_file(path, form, 4, 11, 45);
     if (layout == 1) write_darcy_file(path, form, 4, 9, 37);
@@ -61,7 +30,7 @@ static void write_file(int layout, const char *path, const written_form *form) {
 
 typedef void (*damage)(uint8_t *bytes, size_t *length, ups_random stream, uint64_t at);
 
-static void damage_each_form(int times, damage hurt, outcome *seen) {
+static void damage_each_form(int times, damage hurt, damaged_files *seen) {
     ups_error error;
     for (int layout = 0; layout < LAYOUTS; layout++) {
         for (int f = 0; f < FORMS; f++) {
@@ -74,11 +43,7 @@ static void damage_each_form(int times, damage hurt, outcome *seen) {
                 size_t left = length;
                 memcpy(bytes, whole, length);
                 hurt(bytes, &left, ups_random_stream(5, UPS_RANDOM_TEST, (uint32_t)(layout * FORMS + f)), (uint64_t)i);
-                FILE *file = fopen(scratch("damaged.h5"), "wb");
-                assert_non_null(file);
-                assert_int_equal(fwrite(bytes, 1, left, file), left);
-                assert_int_equal(fclose(file), 0);
-                open_and_read(scratch("damaged.h5"), seen);
+                read_damaged("damaged.h5", bytes, left, seen);
             }
             free(bytes);
             free(whole);
@@ -100,33 +65,29 @@ static void cut(uint8_t *bytes, size_t *length, ups_random stream, uint64_t at) 
 }
 
 static void flipped_bits_give_errors_or_data_and_never_a_crash(void **state) {
-    outcome seen = {0};
+    damaged_files seen = {0};
     damage_each_form(FLIPS / FORMS, flip, &seen);
-    assert_true(seen.errors > 50); /* or the damage did not reach anything */
-    assert_true(seen.data > 50);
+    assert_true(seen.refused + seen.unread > 50); /* or the damage did not reach anything */
+    assert_true(seen.read > 50);
 }
 
 static void a_file_cut_anywhere_is_an_error(void **state) {
-    outcome seen = {0};
+    damaged_files seen = {0};
     damage_each_form(8, cut, &seen);
-    assert_int_equal(seen.data, 0);
+    assert_int_equal(seen.read, 0);
 }
 
-/* A file of compressible flow that says `boundary` in a text of variable length; its bytes, to be freed. */
-static char *write_file_with_boundary(const char *path, const char *boundary, size_t *length) {
-    const written_form contiguous = {.name = "contiguous"};
-    write_compressible_file(path, &contiguous, 1, 2, 4, 4);
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR), type = H5Tcopy(H5T_C_S1);
-    H5Tset_size(type, H5T_VARIABLE);
-    hid_t attribute = H5Acreate2(file, "bc", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, &boundary) >= 0);
-    H5Aclose(attribute);
-    H5Tclose(type);
-    H5Sclose(space);
-    assert_true(H5Fclose(file) >= 0);
+/* The bytes of "said.h5", to be freed. */
+static char *read_said(size_t *length) {
     char *bytes;
-    assert_int_equal(ups_read_file(path, MOST_BYTES, &bytes, length, NULL), UPS_OK);
+    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, length, NULL), UPS_OK);
     return bytes;
+}
+
+/* A file of compressible flow, open for what else it should say. */
+static hid_t begin_said(void) {
+    write_compressible_file(scratch("said.h5"), &(written_form){.name = "contiguous"}, 1, 2, 4, 4);
+    return H5Fopen(scratch("said.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
 }
 
 /* Where the file says which text it means: length, address of the heap, index in the heap. */
@@ -145,91 +106,69 @@ static uint8_t *find_reference(char *bytes, size_t length, uint32_t letters) {
 static void assert_boundary(const char *bytes, size_t length, const char *boundary) {
     ups_source *source;
     ups_error error = {0};
-    FILE *file = fopen(scratch("said.h5"), "wb");
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    fclose(file);
+    write_bytes(scratch("said.h5"), bytes, length);
     if (ups_layout_open(scratch("said.h5"), NULL, &source, &error) != UPS_OK) fail_msg("%s", error.message);
     assert_string_equal(ups_layout_boundary(source, 0), boundary);
     ups_source_close(source);
-}
-
-static void a_text_that_its_heap_does_not_hold_is_left_out(void **state) {
-    size_t length;
-    char *bytes = write_file_with_boundary(scratch("said.h5"), "walls", &length);
-    assert_boundary(bytes, length, "walls");
-    uint8_t *reference = find_reference(bytes, length, 5), whole[16];
-    memcpy(whole, reference, sizeof whole);
-    const uint32_t indices[] = {0, 2, 77, 100000, UINT32_MAX}, lengths[] = {17, 4000, UINT32_MAX};
-    for (size_t i = 0; i < sizeof indices / sizeof *indices; i++) {
-        memcpy(reference + 12, &indices[i], 4);
-        assert_boundary(bytes, length, "not said");
-    }
-    memcpy(reference, whole, sizeof whole);
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        memcpy(reference, &lengths[i], 4);
-        assert_boundary(bytes, length, "not said");
-    }
-    const uint64_t addresses[] = {1, length - 8, length, UINT64_MAX};
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
-        memcpy(reference, whole, sizeof whole);
-        memcpy(reference + 4, &addresses[i], 8);
-        assert_boundary(bytes, length, "not said");
-    }
-    free(bytes);
-}
-
-/* An enumeration is copied by its base type's size, wherever that leads. */
-static void an_enumeration_larger_than_its_message_is_an_error(void **state) {
-    const written_form contiguous = {.name = "contiguous"};
-    ups_source *source;
-    ups_error error = {0};
-    size_t length;
-    char *bytes;
-    write_compressible_file(scratch("said.h5"), &contiguous, 1, 2, 4, 4);
-    hid_t file = H5Fopen(scratch("said.h5"), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
-    hid_t type = H5Tenum_create(H5T_STD_I8LE);
-    const int8_t values[2] = {0, 1};
-    H5Tenum_insert(type, "FALSE", &values[0]);
-    H5Tenum_insert(type, "TRUE", &values[1]);
-    hid_t attribute = H5Acreate2(file, "flag", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, &values[1]) >= 0);
-    H5Aclose(attribute);
-    H5Tclose(type);
-    H5Sclose(space);
-    assert_true(H5Fclose(file) >= 0);
-    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
-    assert_boundary(bytes, length, "not said");
-    char *name = memmem(bytes, length, "FALSE", 5);
-    assert_non_null(name);
-    const uint32_t sizes[] = {0, 2, 0x2f0001, UINT32_MAX};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        memcpy(name - 8, &sizes[i], 4);
-        assert_int_equal(ups_publish_bytes(scratch("said.h5"), bytes, length, &error), UPS_OK);
-        assert_int_equal(ups_layout_open(scratch("said.h5"), NULL, &source, &error), UPS_ERR_FORMAT);
-        assert_contains(error.message, "said.h5");
-    }
-    free(bytes);
 }
 
 /* Opens damaged bytes, which must be refused. */
 static void assert_refused(const char *bytes, size_t length, const char *part) {
     ups_source *source;
     ups_error error = {0};
-    FILE *file = fopen(scratch("said.h5"), "wb");
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    fclose(file);
-    assert_int_equal(ups_layout_open(scratch("said.h5"), NULL, &source, &error), UPS_ERR_FORMAT);
-    assert_contains(error.message, "said.h5");
+    write_bytes(scratch("said.h5"), bytes, length);
+    assert_fails(ups_layout_open(scratch("said.h5"), NULL, &source, &error), UPS_ERR_FORMAT, error, "said.h5");
     assert_contains(error.message, part);
+}
+
+static void a_text_that_its_heap_does_not_hold_is_left_out(void **state) {
+    hid_t file = begin_said();
+    write_text_attribute(file, "bc", "walls");
+    assert_true(H5Fclose(file) >= 0);
+    size_t length;
+    char *bytes = read_said(&length);
+    assert_boundary(bytes, length, "walls");
+    uint8_t *reference = find_reference(bytes, length, 5), whole[16];
+    memcpy(whole, reference, sizeof whole);
+    const struct {
+        size_t at, width;
+        uint64_t value;
+    } wrong[] = {
+        {12, 4, 0}, {12, 4, 2},         {12, 4, 77},        {12, 4, 100000},    {12, 4, UINT32_MAX}, /* index */
+        {0, 4, 17}, {0, 4, 4000},       {0, 4, UINT32_MAX},                                          /* length */
+        {4, 8, 1},  {4, 8, length - 8}, {4, 8, length},     {4, 8, UINT64_MAX}, /* address of the heap */
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(reference + wrong[i].at, &wrong[i].value, wrong[i].width);
+        assert_boundary(bytes, length, "not said");
+        memcpy(reference, whole, sizeof whole);
+    }
+    free(bytes);
+}
+
+/* An enumeration is copied by its base type's size, wherever that leads. */
+static void an_enumeration_larger_than_its_message_is_an_error(void **state) {
+    hid_t file = begin_said();
+    write_flag(file, "flag", true);
+    assert_true(H5Fclose(file) >= 0);
+    size_t length;
+    char *bytes = read_said(&length);
+    assert_boundary(bytes, length, "not said");
+    char *name = memmem(bytes, length, "FALSE", 5);
+    assert_non_null(name);
+    const uint32_t sizes[] = {0, 2, 0x2f0001, UINT32_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        memcpy(name - 8, &sizes[i], 4);
+        assert_refused(bytes, length, "");
+    }
+    free(bytes);
 }
 
 /* Name, datatype and dataspace of an attribute: three sizes of two bytes just before the name. */
 static void an_attribute_whose_parts_do_not_fit_is_an_error(void **state) {
-    const written_form contiguous = {.name = "contiguous"};
-    char *bytes;
+    H5Fclose(begin_said());
     size_t length;
-    write_compressible_file(scratch("said.h5"), &contiguous, 1, 2, 4, 4);
-    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
+    char *bytes = read_said(&length);
     char *name = memmem(bytes, length, "eta", 4);
     assert_non_null(name);
     for (int part = 1; part <= 3; part++) {
@@ -250,15 +189,13 @@ typedef H5O_info_t object_info;
 
 /* As a newer library writes them, or damage leaves them. */
 static void a_dataset_that_the_library_cannot_open_is_named(void **state) {
-    const written_form contiguous = {.name = "contiguous"};
     object_info info;
-    char *bytes;
     size_t length;
-    write_tensor_file(scratch("said.h5"), &contiguous, 2, 3, 5);
+    write_tensor_file(scratch("said.h5"), &(written_form){.name = "contiguous"}, 2, 3, 5);
     hid_t file = H5Fopen(scratch("said.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(H5Oget_info_by_name1(file, "tensor", &info, H5P_DEFAULT) >= 0);
     assert_true(H5Fclose(file) >= 0);
-    assert_int_equal(ups_read_file(scratch("said.h5"), MOST_BYTES, &bytes, &length, NULL), UPS_OK);
+    char *bytes = read_said(&length);
     bytes[info.addr] = 77; /* the version of its header */
     assert_refused(bytes, length, "'tensor', which this machine's HDF5 library cannot open");
     free(bytes);

@@ -2,9 +2,7 @@
 #include "tests/base/testing.h"
 
 #include "pipeline/hdf5/driver.h"
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { NUMBERS = 1000 };
 

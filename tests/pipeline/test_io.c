@@ -1,15 +1,6 @@
 /* The I/O engines' claims, each for the ring and for threads, through the page cache and around it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -18,13 +9,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/files.h"
 #include "pipeline/io/io.h"
-#include "tests/base/skipping.h"
+#include "tests/base/testing.h"
 
 #define FILES 3
 #define FILE_BYTES 300001 /* no multiple of anything */
@@ -35,7 +24,6 @@ static const char *names[FILES];
 static uint8_t *contents[FILES];
 
 static int make_files(void **state) {
-    (void)state;
     if (!mkdtemp(directory)) return -1;
     srand(5);
     for (int f = 0; f < FILES; f++) {
@@ -49,7 +37,6 @@ static int make_files(void **state) {
 }
 
 static int remove_files(void **state) {
-    (void)state;
     for (int f = 0; f < FILES; f++) {
         unlink(paths[f]);
         free(contents[f]);
@@ -66,10 +53,16 @@ static ups_io *open_engine(const char *const *files, int64_t count, ups_io_engin
     return io;
 }
 
+/* How a claim reads: it is registered for each. */
+typedef struct way {
+    ups_io_engine engine;
+    bool direct;
+} way;
+
 /* Reads `reads` random extents, keeping the queue as full as it gets, and compares every byte. */
-static void read_random_extents(ups_io_engine engine, int depth, bool direct, bool registered) {
+static void read_random_extents(const way *w, int depth, bool registered) {
     enum { READS = 400, LONGEST = 40000 };
-    ups_io *io = open_engine(names, FILES, engine, depth, direct);
+    ups_io *io = open_engine(names, FILES, w->engine, depth, w->direct);
     uint64_t room = ups_io_room(LONGEST);
     uint8_t *memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, room * (size_t)depth);
     if (registered) ups_io_register_buffers(io, memory, room * (uint64_t)depth);
@@ -104,12 +97,6 @@ static void read_random_extents(ups_io_engine engine, int depth, bool direct, bo
     ups_aligned_free(memory);
 }
 
-/* How a claim reads: it is registered for each. */
-typedef struct way {
-    ups_io_engine engine;
-    bool direct;
-} way;
-
 static const way threads = {UPS_IO_THREADS, false}, ring = {UPS_IO_URING, false},
                  threads_direct = {UPS_IO_THREADS, true}, ring_direct = {UPS_IO_URING, true};
 
@@ -130,8 +117,8 @@ static void random_extents_are_read_bit_for_bit(void **state) {
     const way *w = way_of(__func__, state);
     const int depths[] = {1, 7, 64};
     for (int d = 0; d < 3; d++) {
-        read_random_extents(w->engine, depths[d], w->direct, false);
-        if (w->engine == UPS_IO_URING) read_random_extents(w->engine, depths[d], w->direct, true);
+        read_random_extents(w, depths[d], false);
+        if (w->engine == UPS_IO_URING) read_random_extents(w, depths[d], true);
     }
 }
 
@@ -145,43 +132,34 @@ static ups_io_completion read_one(ups_io *io, ups_extent extent, void *buffer) {
     return completion;
 }
 
-static void check_truncated(ups_io_engine engine, bool direct) {
-    ups_io *io = open_engine(names, FILES, engine, 4, direct);
+static void a_read_past_the_end_names_the_file_and_the_place(void **state) {
+    const way *w = way_of(__func__, state);
+    ups_io *io = open_engine(names, FILES, w->engine, 4, w->direct);
     void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(8192));
     ups_error error = {0};
     ups_io_completion completion = read_one(io, (ups_extent){1, FILE_BYTES - 100, 8192}, buffer);
-    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT);
-    assert_non_null(strstr(error.message, "1.bin: truncated: 8192 bytes expected at offset 299901, 100 found"));
+    assert_fails(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT, error,
+                 "1.bin: truncated: 8192 bytes expected at offset 299901, 100 found");
     completion = read_one(io, (ups_extent){2, FILE_BYTES + 5000, 10}, buffer);
-    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT);
-    assert_non_null(strstr(error.message, "2.bin: truncated: 10 bytes expected at offset 305001, 0 found"));
+    assert_fails(ups_io_completion_error(io, &completion, &error), UPS_ERR_FORMAT, error,
+                 "2.bin: truncated: 10 bytes expected at offset 305001, 0 found");
     completion = read_one(io, (ups_extent){2, FILE_BYTES - 10, 10}, buffer); /* and the engine goes on */
     assert_int_equal(completion.status, UPS_OK);
     ups_io_close(io);
     ups_aligned_free(buffer);
 }
 
-static void a_read_past_the_end_names_the_file_and_the_place(void **state) {
+static void a_refused_read_carries_the_systems_reason(void **state) {
     const way *w = way_of(__func__, state);
-    check_truncated(w->engine, w->direct);
-}
-
-static void check_refused(ups_io_engine engine, bool direct) {
     const char *files[] = {"/proc/self/mem"}; /* nothing lies at address 0 */
-    ups_io *io = open_engine(files, 1, engine, 4, direct);
+    ups_io *io = open_engine(files, 1, w->engine, 4, w->direct);
     void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(10));
     ups_error error = {0};
     ups_io_completion completion = read_one(io, (ups_extent){0, 0, 10}, buffer);
-    assert_int_equal(ups_io_completion_error(io, &completion, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "/proc/self/mem"));
-    assert_non_null(strstr(error.message, "Input/output error"));
+    assert_fails(ups_io_completion_error(io, &completion, &error), UPS_ERR_IO, error, "/proc/self/mem");
+    assert_contains(error.message, "Input/output error");
     ups_io_close(io);
     ups_aligned_free(buffer);
-}
-
-static void a_refused_read_carries_the_systems_reason(void **state) {
-    const way *w = way_of(__func__, state);
-    check_refused(w->engine, w->direct);
 }
 
 /* /proc hands out a page or so a read, and refuses O_DIRECT when opened with it. */
@@ -195,10 +173,12 @@ static bool kernel_shows_its_symbols(void) {
     return there == PROC_BYTES;
 }
 
-static void check_short_reads(ups_io_engine engine, bool direct) {
+static void short_reads_are_continued_and_refused_o_direct_falls_back(void **state) {
+    const way *w = way_of(__func__, state);
     const char *files[] = {"/proc/kallsyms"};
     enum { WANTED = PROC_BYTES };
-    ups_io *io = open_engine(files, 1, engine, 4, direct);
+    if (!kernel_shows_its_symbols()) skip_because("/proc/kallsyms is not long enough: nothing else in /proc is");
+    ups_io *io = open_engine(files, 1, w->engine, 4, w->direct);
     void *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(WANTED));
     ups_io_completion completion = read_one(io, (ups_extent){0, 1234, WANTED - 1234}, buffer);
     assert_int_equal(completion.status, UPS_OK);
@@ -207,16 +187,11 @@ static void check_short_reads(ups_io_engine engine, bool direct) {
     ups_aligned_free(buffer);
 }
 
-static void short_reads_are_continued_and_refused_o_direct_falls_back(void **state) {
+static void closing_with_reads_in_flight_waits_for_them(void **state) {
     const way *w = way_of(__func__, state);
-    if (!kernel_shows_its_symbols()) skip_because("/proc/kallsyms is not long enough: nothing else in /proc is");
-    check_short_reads(w->engine, w->direct);
-}
-
-static void check_close_in_flight(ups_io_engine engine, bool direct) {
     enum { DEPTH = 32 };
     for (int round = 0; round < 20; round++) {
-        ups_io *io = open_engine(names, FILES, engine, DEPTH, direct);
+        ups_io *io = open_engine(names, FILES, w->engine, DEPTH, w->direct);
         uint64_t room = ups_io_room(FILE_BYTES);
         uint8_t *memory = ups_aligned_alloc(UPS_IO_ALIGNMENT, room * DEPTH);
         for (int i = 0; i < DEPTH; i++)
@@ -231,11 +206,6 @@ static void check_close_in_flight(ups_io_engine engine, bool direct) {
     }
 }
 
-static void closing_with_reads_in_flight_waits_for_them(void **state) {
-    const way *w = way_of(__func__, state);
-    check_close_in_flight(w->engine, w->direct);
-}
-
 static void *reap_elsewhere(void *context) {
     ups_io *io = context;
     uint8_t *buffer = ups_aligned_alloc(UPS_IO_ALIGNMENT, ups_io_room(1000));
@@ -248,19 +218,15 @@ static void *reap_elsewhere(void *context) {
     return same ? context : NULL;
 }
 
-static void check_other_thread(ups_io_engine engine, bool direct) {
-    ups_io *io = open_engine(names, FILES, engine, 4, direct);
+static void one_thread_may_open_and_another_read(void **state) {
+    const way *w = way_of(__func__, state);
+    ups_io *io = open_engine(names, FILES, w->engine, 4, w->direct);
     pthread_t thread;
     void *result = NULL;
     assert_int_equal(pthread_create(&thread, NULL, reap_elsewhere, io), 0);
     pthread_join(thread, &result);
     assert_ptr_equal(result, io);
     ups_io_close(io);
-}
-
-static void one_thread_may_open_and_another_read(void **state) {
-    const way *w = way_of(__func__, state);
-    check_other_thread(w->engine, w->direct);
 }
 
 /* Makes io_uring_setup fail with EPERM in this process, as container run-times do. */
@@ -276,7 +242,7 @@ static bool refuse_io_uring(void) {
 }
 
 /* In the child: 0 when the fallback works and the refusal is explained. */
-static int read_without_io_uring(void) {
+static int read_without_io_uring(void *unused) {
     if (!refuse_io_uring()) return UPS_SKIPPED_EXIT;
     char reason[200];
     const char *cause = ups_io_uring_version() ? "not permitted" : "no liburing";
@@ -295,29 +261,21 @@ static int read_without_io_uring(void) {
 }
 
 static void where_io_uring_is_refused_auto_reads_with_threads(void **state) {
-    (void)state;
-    pid_t child = fork();
-    if (child == 0) _exit(read_without_io_uring());
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == UPS_SKIPPED_EXIT) skip_because("this kernel has no seccomp to refuse io_uring with");
-    assert_int_equal(WEXITSTATUS(status), 0);
+    int code = exit_code_of(read_without_io_uring, NULL);
+    if (code == UPS_SKIPPED_EXIT) skip_because("this kernel has no seccomp to refuse io_uring with");
+    assert_int_equal(code, 0);
 }
 
 static void a_missing_file_is_named(void **state) {
-    (void)state;
     const char *files[] = {names[0], "no-such-file.h5"};
     ups_io *io = NULL;
     ups_error error = {0};
     ups_io_options options = {0};
-    assert_int_equal(ups_io_open(files, 2, &options, &io, &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "no-such-file.h5"));
+    assert_fails(ups_io_open(files, 2, &options, &io, &error), UPS_ERR_IO, error, "no-such-file.h5");
     assert_null(io);
 }
 
 static void more_files_than_the_soft_limit_of_descriptors_open(void **state) {
-    (void)state;
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     enum { MANY = 300 };
@@ -451,7 +409,8 @@ static int reopen_first(many *m, ups_io_engine engine) {
     return wrong;
 }
 
-static int read_many_in_child(many *m) {
+static int read_many_in_child(void *context) {
+    many *m = context;
     struct rlimit few = {FEW_DESCRIPTORS, FEW_DESCRIPTORS};
     if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
     for (int by_ring = 0; by_ring <= ups_io_uring_available(NULL); by_ring++) {
@@ -468,7 +427,6 @@ static int read_many_in_child(many *m) {
 }
 
 static void more_files_than_may_be_open_are_read_by_a_few_descriptors(void **state) {
-    (void)state;
     many *m = calloc(1, sizeof *m);
     uint8_t bytes[MANY_BYTES];
     for (int f = 0; f < MANY_FILES; f++) {
@@ -477,18 +435,13 @@ static void more_files_than_may_be_open_are_read_by_a_few_descriptors(void **sta
         fill_pattern(f, bytes);
         assert_int_equal(ups_publish_bytes(m->names[f], bytes, MANY_BYTES, NULL), UPS_OK);
     }
-    pid_t child = fork();
-    if (child == 0) _exit(read_many_in_child(m));
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
+    int code = exit_code_of(read_many_in_child, m);
     for (int f = 0; f < MANY_FILES; f++) unlink(m->names[f]);
     free(m);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(code, 0);
 }
 
 static void a_pipe_is_refused_by_name_at_once(void **state) {
-    (void)state;
     char path[90];
     snprintf(path, sizeof path, "%s/pipe", directory);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -501,11 +454,10 @@ static void a_pipe_is_refused_by_name_at_once(void **state) {
     alarm(0);
     unlink(path);
     assert_int_equal(status, UPS_ERR_FORMAT);
-    assert_non_null(strstr(error.message, "pipe: is a named pipe"));
+    assert_contains(error.message, "pipe: is a named pipe");
 }
 
 static void engines_have_names(void **state) {
-    (void)state;
     ups_io_engine engine;
     assert_true(ups_io_engine_parse("threads", &engine));
     assert_int_equal(engine, UPS_IO_THREADS);
@@ -514,7 +466,6 @@ static void engines_have_names(void **state) {
 }
 
 static void the_room_for_an_extent_is_never_less_than_the_extent_takes(void **state) {
-    (void)state;
     assert_int_equal(ups_io_room(0), 2 * UPS_IO_ALIGNMENT);
     assert_int_equal(ups_io_room(4097), 4 * UPS_IO_ALIGNMENT);
     const uint64_t largest = UINT64_MAX - UPS_IO_ALIGNMENT + 1;

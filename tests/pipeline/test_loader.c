@@ -1,18 +1,10 @@
 /* The loader's claims, over sources whose every byte is known. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "loader_fixture.h"
-#include "tests/base/skipping.h"
+#include "tests/base/testing.h"
 
 /* Counts allocations: the linker sends every call of the libraries under test through here (see CMakeLists.txt). */
 static atomic_long allocations;
@@ -62,11 +54,9 @@ static void what_is_chosen_to_read_is_io_uring(void **state) {
     assert_int_equal(statistics.io, UPS_IO_URING);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void every_window_holds_the_frames_it_names(void **state) {
-    (void)state;
     const ups_dtype types[][2] = {{UPS_F32, UPS_F32}, {UPS_F64, UPS_F32}, {UPS_F16, UPS_F32}, {UPS_F16, UPS_F16}};
     const int64_t shapes[][3] = {{0, 1, 1}, {1, 1, 1}, {2, 1, 1}, {2, 3, 1},
                                  {5, 2, 4}, {2, 1, 8}, {0, 1, 2}}; /* window, stride, per draw */
@@ -87,22 +77,18 @@ static void every_window_holds_the_frames_it_names(void **state) {
                 check_run(&options, source, &plain);
             }
         ups_source_close(source);
-        plain_remove_files(&plain);
     }
 }
 
 static void a_source_without_extents_is_read_by_its_own_decode(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.without_extents = true;
     ups_source *source = plain_source(&plain);
     check_run(&pairs, source, &plain);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void a_queue_shorter_than_one_samples_extents_still_reads_it(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.chunk_frames = 1;
     plain.elements = 6000; /* chunks in reverse order and too far apart to merge */
@@ -113,11 +99,9 @@ static void a_queue_shorter_than_one_samples_extents_still_reads_it(void **state
     options.queue_depth = 2;
     check_run(&options, source, &plain);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     const int64_t split[] = {9, 2, 4, 0, 12, 7, 1};
     ups_loader_task tasks[] = {{.name = "a", .source = source, .samples = split, .sample_count = 7},
@@ -147,11 +131,9 @@ static void a_sequential_pass_delivers_the_split_once_in_order(void **state) {
         ups_loader_close(loader);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     int64_t alone[480][2], together[480][2];
     ups_loader_options options = pairs;
@@ -169,11 +151,9 @@ static void ranks_together_see_the_order_that_one_rank_sees(void **state) {
         assert_memory_equal(alone, together, sizeof alone);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void resuming_at_a_batch_goes_on_with_the_same_windows(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     int64_t whole[80][2], resumed[80][2];
     record_order(pairs, source, whole);
@@ -184,11 +164,9 @@ static void resuming_at_a_batch_goes_on_with_the_same_windows(void **state) {
     assert_int_equal(record_order(options, source, resumed), 32);
     assert_memory_equal(whole, resumed, sizeof whole);
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
-    (void)state;
     plain_options other = ordinary;
     other.name = "other";
     other.elements = 100;
@@ -215,17 +193,13 @@ static void tasks_of_different_shapes_get_batches_of_their_own(void **state) {
 
     options.one_task_per_batch = false;
     ups_error error = {0};
-    assert_int_equal(ups_loader_open(&options, tasks, 2, &loader, &error), UPS_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "2 × 100"));
+    assert_fails(ups_loader_open(&options, tasks, 2, &loader, &error), UPS_ERR_ARGUMENT, error, "2 × 100");
     assert_null(loader);
     ups_source_close(a);
     ups_source_close(b);
-    plain_remove_files(&ordinary);
-    plain_remove_files(&other);
 }
 
 static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_task tasks[] = {{.name = "pairs", .source = source},
                                {.name = "strided", .source = source, .window = 4, .stride = 3}};
@@ -246,11 +220,9 @@ static void a_task_may_have_a_window_and_a_stride_of_its_own(void **state) {
     assert_int_equal(of_each[1], 5);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
-    (void)state;
     ups_loader_options options = pairs;
     options.batch = 256;
     ups_loader_load load = {.frames = 1 << 20, .stride = 1, .frame_elements = INT64_C(1) << 36, .dtype = UPS_F32};
@@ -259,7 +231,6 @@ static void sizes_beyond_any_memory_are_measured_as_such(void **state) {
 }
 
 static void several_batches_can_be_held_and_released_in_any_order(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_options options = pairs;
     options.slots = 3;
@@ -276,11 +247,9 @@ static void several_batches_can_be_held_and_released_in_any_order(void **state) 
     assert_int_equal(kept->index, 0);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void nothing_is_allocated_after_the_first_batch(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     for (int way = 0; way < 2; way++) {
         ups_loader_options options = pairs;
@@ -296,7 +265,6 @@ static void nothing_is_allocated_after_the_first_batch(void **state) {
         ups_loader_close(loader);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 typedef struct counted {
@@ -317,7 +285,6 @@ static void give(void *context, void *memory) {
 }
 
 static void slot_memory_comes_from_the_given_allocator(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     counted count = {0};
     ups_loader_options options = pairs;
@@ -330,7 +297,6 @@ static void slot_memory_comes_from_the_given_allocator(void **state) {
     assert_int_equal(count.given, 5);
     assert_int_equal(count.bytes, 8 * 2 * 33 * sizeof(float));
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void assert_refused(const ups_loader_options *options, const ups_source *source, const char *why) {
@@ -339,11 +305,10 @@ static void assert_refused(const ups_loader_options *options, const ups_source *
     ups_error error = {0};
     assert_int_not_equal(ups_loader_open(options, &task, 1, &loader, &error), UPS_OK);
     assert_null(loader);
-    if (!strstr(error.message, why)) fail_msg("'%s' does not say '%s'", error.message, why);
+    assert_contains(error.message, why);
 }
 
 static void options_that_cannot_work_are_refused_with_a_sentence(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     ups_loader_options options = pairs;
     options.windows_per_draw = 3;
@@ -361,7 +326,6 @@ static void options_that_cannot_work_are_refused_with_a_sentence(void **state) {
     unlink(source->files[1]);
     assert_refused(&pairs, source, "ordinary-1.bin");
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 int main(void) {

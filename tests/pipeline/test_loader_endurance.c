@@ -1,17 +1,9 @@
 /* A loader does not grow: memory and descriptors after very many batches are what they were after the first few, but
  * for pages of stacks and heaps that a thread happens to touch late. Takes the number of batches from UPS_TEST_BATCHES.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include <dirent.h>
-#include <stdio.h>
 
 #include "loader_fixture.h"
+#include "tests/base/testing.h"
 
 #define DEFAULT_BATCHES 100000
 #define TOUCHED_LATE_MIB 0.25 /* three bytes lost a batch are more */
@@ -36,7 +28,6 @@ static int descriptors(void) {
 }
 
 static void memory_and_descriptors_stay_as_they_are_over_very_many_batches(void **state) {
-    (void)state;
     const char *wanted = getenv("UPS_TEST_BATCHES");
     int64_t batches = wanted ? atoll(wanted) : DEFAULT_BATCHES;
     plain_options plain = ordinary;
@@ -64,7 +55,6 @@ static void memory_and_descriptors_stay_as_they_are_over_very_many_batches(void 
     assert_int_equal(files[0], files[1]);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 int main(void) {

@@ -1,22 +1,32 @@
 /* What the loader does with data that are bad, damaged or gone, and with readers and files that fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <unistd.h>
 
 #include "loader_fixture.h"
+#include "tests/base/testing.h"
+
+/* `ordinary` with a NaN in one frame. */
+static plain_options with_nan(int64_t sample, int64_t frame) {
+    plain_options plain = ordinary;
+    plain.bad_sample = sample;
+    plain.bad_frame = frame;
+    return plain;
+}
+
+/* Whole trajectories, of which bad ones are passed over. */
+static ups_loader_options skipping(void) {
+    ups_loader_options options = pairs;
+    options.window = 0;
+    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    return options;
+}
+
+/* Takes every batch there is; how many samples were bad, and what is said of each. */
+static int64_t bad_samples(ups_loader *loader, const char *const **lines) {
+    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
+    return ups_loader_bad_samples(loader, lines);
+}
 
 static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 9;
-    plain.bad_frame = 5;
+    plain_options plain = with_nan(9, 5);
     ups_source *source = plain_source(&plain);
     ups_loader_options options = pairs;
     options.sequential = true;
@@ -28,8 +38,8 @@ static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **stat
         ups_loader *loader = open_one(&options, source);
         ups_error error = {0};
         assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 4); /* samples 0 to 7 come first */
-        assert_non_null(strstr(error.message, "task ordinary, sample 0009 ("));
-        assert_non_null(strstr(error.message, "ordinary-1.bin): 1 NaN value, first at frame 5"));
+        assert_contains(error.message, "task ordinary, sample 0009 (");
+        assert_contains(error.message, "ordinary-1.bin): 1 NaN value, first at frame 5");
         ups_loader_close(loader);
     }
     options.window = 2; /* windows that start at 0 do not touch frame 5 */
@@ -39,18 +49,12 @@ static void a_nan_stops_the_run_and_names_task_sample_file_and_frame(void **stat
     assert_int_equal(batches, 7);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 9;
-    plain.bad_frame = 5;
+    plain_options plain = with_nan(9, 5);
     ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader_options options = skipping();
     int64_t first[80][2], again[80][2];
     record_order(options, source, first);
     for (int i = 0; i < 80; i++) assert_int_not_equal(first[i][0], 9);
@@ -60,33 +64,25 @@ static void skipping_replaces_a_bad_sample_the_same_way_on_any_number_of_threads
     assert_memory_equal(first, again, sizeof first);
 
     ups_loader *loader = open_one(&options, source);
-    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
     const char *const *lines;
-    assert_int_equal(ups_loader_bad_samples(loader, &lines), 1);
-    assert_non_null(strstr(lines[0], "task ordinary, sample 0009 ("));
-    assert_non_null(strstr(lines[0], "1 NaN value, first at frame 5"));
+    assert_int_equal(bad_samples(loader, &lines), 1);
+    assert_contains(lines[0], "task ordinary, sample 0009 (");
+    assert_contains(lines[0], "1 NaN value, first at frame 5");
     ups_loader_statistics statistics;
     ups_loader_statistics_get(loader, &statistics);
     assert_int_equal(statistics.bad_samples, 1);
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as_a_replacement(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
-    plain.bad_sample = 7;
+    plain_options plain = with_nan(7, 5);
     plain.bad_onward = true;
-    plain.bad_frame = 5;
     ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader_options options = skipping();
     ups_loader *loader = open_one(&options, source);
-    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
     const char *const *lines;
-    assert_int_equal(ups_loader_bad_samples(loader, &lines), 6);
+    assert_int_equal(bad_samples(loader, &lines), 6);
     for (int i = 0; i < 6; i++) {
         int sample = atoi(strstr(lines[i], "sample ") + strlen("sample "));
         char file[40];
@@ -95,30 +91,22 @@ static void a_bad_sample_is_reported_with_its_own_file_also_when_it_was_drawn_as
     }
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void data_that_is_bad_throughout_ends_in_an_error_even_when_skipping(void **state) {
-    (void)state;
-    plain_options plain = ordinary;
+    plain_options plain = with_nan(0, 0);
     plain.samples = 1;
-    plain.bad_sample = 0;
-    plain.bad_frame = 0;
     ups_source *source = plain_source(&plain);
-    ups_loader_options options = pairs;
-    options.window = 0;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
+    ups_loader_options options = skipping();
     ups_loader *loader = open_one(&options, source);
     ups_error error = {0};
     assert_int_equal(run_to_failure(loader, UPS_ERR_NUMERIC, &error), 0);
-    assert_non_null(strstr(error.message, "task ordinary"));
+    assert_contains(error.message, "task ordinary");
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 static void a_truncated_file_is_named_after_the_batches_before_it(void **state) {
-    (void)state;
     ups_source *source = plain_source(&ordinary);
     assert_int_equal(truncate(source->files[1], 45000), 0); /* samples 1 and 3 remain whole, 5 is cut */
     ups_loader_options options = pairs;
@@ -132,16 +120,14 @@ static void a_truncated_file_is_named_after_the_batches_before_it(void **state) 
         ups_loader *loader = open_one(&options, source);
         ups_error error = {0};
         assert_int_equal(run_to_failure(loader, UPS_ERR_FORMAT, &error), 5);
-        assert_non_null(strstr(error.message, "task ordinary, sample 0005"));
-        assert_non_null(strstr(error.message, "ordinary-1.bin: truncated: "));
+        assert_contains(error.message, "task ordinary, sample 0005");
+        assert_contains(error.message, "ordinary-1.bin: truncated: ");
         ups_loader_close(loader);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void a_sample_that_cannot_be_decoded_is_named(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.undecodable = 3;
     ups_source *source = plain_source(&plain);
@@ -154,28 +140,21 @@ static void a_sample_that_cannot_be_decoded_is_named(void **state) {
     assert_string_equal(error.message, "task ordinary, sample 0003: its bytes changed");
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 /* Bad samples of several tasks, each drawn many times, and some with the numbers of others. */
 static void each_of_many_bad_samples_is_reported_once(void **state) {
-    (void)state;
     enum { SAMPLES = 900, FIRST_BAD = 300, TASKS = 2 };
-    plain_options plain = ordinary;
+    plain_options plain = with_nan(FIRST_BAD, 5);
     plain.samples = SAMPLES;
-    plain.bad_sample = FIRST_BAD;
     plain.bad_onward = true;
-    plain.bad_frame = 5;
     ups_source *source = plain_source(&plain);
     ups_loader_task tasks[TASKS] = {{.name = "one", .source = source}, {.name = "two", .source = source}};
-    ups_loader_options options = pairs;
-    options.window = 0;
+    ups_loader_options options = skipping();
     options.batch_count = 2000;
-    options.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
     ups_loader *loader = open_tasks(&options, tasks, TASKS);
-    for (const ups_batch *batch; (batch = next(loader));) ups_loader_release(loader, batch);
     const char *const *lines;
-    assert_int_equal(ups_loader_bad_samples(loader, &lines), TASKS * (SAMPLES - FIRST_BAD));
+    assert_int_equal(bad_samples(loader, &lines), TASKS * (SAMPLES - FIRST_BAD));
     bool seen[TASKS][SAMPLES] = {{false}};
     for (int i = 0; i < TASKS * (SAMPLES - FIRST_BAD); i++) {
         int task = strncmp(lines[i], "task two", strlen("task two")) == 0;
@@ -186,12 +165,10 @@ static void each_of_many_bad_samples_is_reported_once(void **state) {
     }
     ups_loader_close(loader);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 /* What a damaged file may claim: sizes whose sums and products do not fit into 64 bits. */
 static void sizes_that_no_memory_holds_end_in_a_sentence(void **state) {
-    (void)state;
     static const struct {
         ups_source_limits limits;
         const char *said;
@@ -220,11 +197,9 @@ static void sizes_that_no_memory_holds_end_in_a_sentence(void **state) {
         assert_null(loader);
     }
     ups_source_close(source);
-    plain_remove_files(&ordinary);
 }
 
 static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
-    (void)state;
     plain_options plain = ordinary;
     plain.undecodable = 11;
     ups_source *source = plain_source(&plain);
@@ -249,7 +224,6 @@ static void closing_at_any_moment_neither_hangs_nor_leaks(void **state) {
     alarm(0);
     ups_loader_close(NULL);
     ups_source_close(source);
-    plain_remove_files(&plain);
 }
 
 int main(void) {

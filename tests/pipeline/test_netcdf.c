@@ -8,12 +8,11 @@
 #include "pipeline/netcdf/cf.h"
 #include "pipeline/netcdf/header.h"
 #include "pipeline/netcdf/storage.h"
+#include "tests/pipeline/damaged.h"
 #include <errno.h>
 #include <math.h>
-#include <unistd.h>
 
-/* ---- a file, written byte by byte ---------------------------------------------------------------------------------
- */
+/* ---- a file, written byte by byte ---- */
 
 typedef struct written {
     uint8_t bytes[4096];
@@ -120,8 +119,7 @@ static ups_status parse(const uint8_t *bytes, size_t length, uint64_t file_bytes
     return status;
 }
 
-/* ---- headers ------------------------------------------------------------------------------------------------------
- */
+/* ---- headers ---- */
 
 static const int versions[] = {1, 2, 5};
 
@@ -210,15 +208,7 @@ static void absurd_counts_are_refused_before_memory_is_asked_for(void **state) {
     }
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------
- */
-
-static void write_bytes(const char *path, const uint8_t *bytes, size_t length) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
+/* ---- files ---- */
 
 static void records_of_several_variables_are_read_around_their_padding(void **state) {
     for (int i = 0; i < 3; i++) {
@@ -292,37 +282,9 @@ static void a_file_cut_after_it_was_opened_is_an_error_not_zeros(void **state) {
     }
 }
 
-typedef struct outcome {
-    int errors, data;
-} outcome;
-
-static void open_and_read(const char *path, outcome *seen) {
-    enum { MOST_BYTES = 1 << 24 };
-    ups_source *source;
-    ups_error error = {0};
-    if (ups_layout_open(path, NULL, &source, &error) != UPS_OK) {
-        assert_contains(error.message, "damaged.nc");
-        assert_null(source);
-        seen->errors++;
-        return;
-    }
-    for (int64_t i = 0; i < source->count && i < 3; i++) {
-        ups_sample sample;
-        assert_int_equal(ups_source_describe(source, i, &sample, &error), UPS_OK);
-        size_t bytes = (size_t)sample.times * ups_sample_frame_bytes(&sample);
-        if (bytes > MOST_BYTES) continue;
-        void *out = malloc(bytes);
-        if (ups_source_read(source, i, (ups_frames){0, sample.times}, out, &error) != UPS_OK)
-            assert_contains(error.message, "damaged.nc");
-        free(out);
-    }
-    seen->data++;
-    ups_source_close(source);
-}
-
 static void flipped_bytes_give_errors_or_data_and_never_a_crash(void **state) {
     enum { FLIPS = 1000 };
-    outcome seen = {0};
+    damaged_files seen = {0};
     for (int i = 0; i < 3; i++) {
         written whole, header;
         write_whole(&whole, versions[i], RECORDS);
@@ -334,30 +296,26 @@ static void flipped_bytes_give_errors_or_data_and_never_a_crash(void **state) {
             for (uint64_t f = 1; f <= count; f++)
                 file.bytes[ups_random_below(stream, 16 * n + f, header.length)] =
                     (uint8_t)ups_random_below(stream, 16 * n + 8 + f, 256);
-            write_bytes(scratch("damaged.nc"), file.bytes, file.length);
-            open_and_read(scratch("damaged.nc"), &seen);
+            read_damaged("damaged.nc", file.bytes, file.length, &seen);
         }
     }
-    assert_true(seen.errors > 300); /* or the damage did not reach anything */
-    assert_true(seen.data > 300);
+    assert_true(seen.refused > 300); /* or the damage did not reach anything */
+    assert_true(seen.unread + seen.read > 300);
 }
 
 static void a_file_cut_anywhere_is_an_error(void **state) {
     for (int i = 0; i < 3; i++) {
         written file;
-        outcome seen = {0};
+        damaged_files seen = {0};
         int cuts = 0;
         write_whole(&file, versions[i], RECORDS);
-        for (size_t length = 3; length < file.length; length += 13, cuts++) {
-            write_bytes(scratch("damaged.nc"), file.bytes, length);
-            open_and_read(scratch("damaged.nc"), &seen);
-        }
-        assert_int_equal(seen.errors, cuts);
+        for (size_t length = 3; length < file.length; length += 13, cuts++)
+            read_damaged("damaged.nc", file.bytes, length, &seen);
+        assert_int_equal(seen.refused, cuts);
     }
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 /* A stored element as a double, by the plainest way. */
 static double stored_value(ups_number number, const uint8_t *at) {

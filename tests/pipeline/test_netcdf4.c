@@ -5,30 +5,19 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "pipeline/layouts/layouts.h"
-#include <hdf5.h>
+#include "tests/pipeline/damaged.h"
+#include "tests/pipeline/hdf5_writer.h"
 #include <math.h>
 
 enum { TIMES = 7, ROWS = 3, POINTS = 5 };
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static void put_text(hid_t object, const char *name, const char *text) {
-    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    hid_t type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, strlen(text) + 1);
-    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, text) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
+    write_attribute(object, name, type, 0, text);
     H5Tclose(type);
-}
-
-static void put_number(hid_t object, const char *name, double number) {
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t attribute = H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, H5T_NATIVE_DOUBLE, &number) >= 0);
-    H5Aclose(attribute);
-    H5Sclose(space);
 }
 
 /* A dataset whose first axis is unlimited where `chunked`. */
@@ -70,19 +59,15 @@ typedef struct scale_use {
 
 /* Says of a scale that it is dimension `axis` of both variables. */
 static void put_uses(hid_t file, const char *scale, unsigned axis) {
-    const hsize_t count = 2;
     scale_use uses[2] = {{.axis = axis}, {.axis = axis}};
     assert_true(H5Rcreate(&uses[0].dataset, file, "u", H5R_OBJECT, -1) >= 0);
     assert_true(H5Rcreate(&uses[1].dataset, file, "k", H5R_OBJECT, -1) >= 0);
     hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(scale_use));
     H5Tinsert(type, "dataset", HOFFSET(scale_use, dataset), H5T_STD_REF_OBJ);
     H5Tinsert(type, "dimension", HOFFSET(scale_use, axis), H5T_NATIVE_UINT);
-    hid_t space = H5Screate_simple(1, &count, NULL), dataset = H5Dopen2(file, scale, H5P_DEFAULT);
-    hid_t attribute = H5Acreate2(dataset, "REFERENCE_LIST", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Awrite(attribute, type, uses) >= 0);
-    H5Aclose(attribute);
+    hid_t dataset = H5Dopen2(file, scale, H5P_DEFAULT);
+    write_attribute(dataset, "REFERENCE_LIST", type, 2, uses);
     H5Dclose(dataset);
-    H5Sclose(space);
     H5Tclose(type);
 }
 
@@ -108,18 +93,15 @@ static void write_file(const char *path) {
     assert_true(H5Dwrite(u, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
     H5Dclose(u);
     hid_t k = put_dataset(file, "k", H5T_STD_I16LE, 3, shorter, true);
-    put_number(k, "scale_factor", 0.5);
+    write_number(k, "scale_factor", 0.5);
     assert_true(H5Dwrite(k, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
     H5Dclose(k);
     put_uses(file, "time", 0);
     put_uses(file, "y", 1);
     put_uses(file, "x", 2);
-    put_number(file, "beta", 0.125);
+    write_number(file, "beta", 0.125);
     H5Fclose(file);
 }
-
-/* ---- tests --------------------------------------------------------------------------------------------------------
- */
 
 static void dimension_scales_give_axes_and_shorter_variables_end_in_nan(void **state) {
     ups_source *source;
@@ -150,38 +132,12 @@ static void dimension_scales_give_axes_and_shorter_variables_end_in_nan(void **s
     ups_source_close(source);
 }
 
-typedef struct outcome {
-    int errors, data;
-} outcome;
-
-static void open_and_read(const char *path, outcome *seen) {
-    enum { MOST_BYTES = 1 << 24 };
-    ups_source *source;
-    ups_sample sample;
-    ups_error error = {0};
-    if (ups_layout_open(path, NULL, &source, &error) != UPS_OK) {
-        assert_contains(error.message, "damaged.nc");
-        seen->errors++;
-        return;
-    }
-    assert_int_equal(ups_source_describe(source, 0, &sample, &error), UPS_OK);
-    size_t bytes = (size_t)sample.times * ups_sample_frame_bytes(&sample);
-    if (bytes <= MOST_BYTES && source->limits.stored_bytes <= MOST_BYTES) {
-        void *out = malloc(bytes);
-        if (ups_source_read(source, 0, (ups_frames){0, sample.times}, out, &error) != UPS_OK)
-            assert_contains(error.message, "damaged.nc");
-        free(out);
-    }
-    seen->data++;
-    ups_source_close(source);
-}
-
 static void flipped_bits_give_errors_or_data_and_never_a_crash(void **state) {
     enum { FLIPS = 400, MOST_BYTES = 1 << 20 };
     char *whole;
     size_t length;
     ups_error error;
-    outcome seen = {0};
+    damaged_files seen = {0};
     write_file(scratch("whole.nc"));
     assert_int_equal(ups_read_file(scratch("whole.nc"), MOST_BYTES, &whole, &length, &error), UPS_OK);
     ups_random stream = ups_random_stream(21, UPS_RANDOM_TEST, 0);
@@ -189,16 +145,12 @@ static void flipped_bits_give_errors_or_data_and_never_a_crash(void **state) {
         uint64_t at = ups_random_below(stream, 4 * n, length);
         char mask = (char)(1u << ups_random_below(stream, 4 * n + 1, 8));
         whole[at] ^= mask;
-        FILE *file = fopen(scratch("damaged.nc"), "wb");
-        assert_non_null(file);
-        assert_int_equal(fwrite(whole, 1, length, file), length);
-        assert_int_equal(fclose(file), 0);
+        read_damaged("damaged.nc", whole, length, &seen);
         whole[at] ^= mask;
-        open_and_read(scratch("damaged.nc"), &seen);
     }
     free(whole);
-    assert_true(seen.errors > 20); /* or the damage did not reach anything */
-    assert_true(seen.data > 20);
+    assert_true(seen.refused > 20); /* or the damage did not reach anything */
+    assert_true(seen.unread + seen.read > 20);
 }
 
 /* Absurd sizes in damaged metadata make the HDF5 library ask for absurd memory, and cope with getting none. It also

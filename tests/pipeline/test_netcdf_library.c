@@ -8,7 +8,6 @@
 #include <math.h>
 #include <netcdf.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { TIMES = 9, WRITTEN = 7, POINTS = 256, ROWS_A_CHUNK = 4 };
 
@@ -44,8 +43,7 @@ static off_t size_of(const char *path) {
     return status.st_size;
 }
 
-/* ---- what can happen to a file that is open ------------------------------------------------------------------------
- */
+/* ---- what can happen to a file that is open ---- */
 
 static void cut(const char *path) {
     assert_int_equal(truncate(path, size_of(path) / 2), 0);
@@ -73,9 +71,6 @@ static void assert_told(const ups_error *error, ups_status status) {
     assert_contains(error->message, "ends.nc: was changed while it was being ");
     assert_contains(error->message, "Start again once nothing writes to it");
 }
-
-/* ---- tests --------------------------------------------------------------------------------------------------------
- */
 
 static void a_variable_that_ends_within_a_chunk_is_read_and_goes_on_with_nan(void **state) {
     ups_source *source;

@@ -1,18 +1,11 @@
 /* The ring's claims: order, back-pressure, errors in their turn, and that closing wakes everyone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "base/system/threads.h"
 #include "pipeline/loader/ring.h"
+#include "tests/base/testing.h"
 
 static ups_ring *make(int slots, int64_t first) {
     ups_ring_options options = {.slots = slots, .slot_bytes = 64};
@@ -22,7 +15,6 @@ static ups_ring *make(int slots, int64_t first) {
 }
 
 static void batches_come_out_in_the_order_they_were_begun(void **state) {
-    (void)state;
     ups_ring *ring = make(3, 100);
     ups_slot *slots[3];
     for (int i = 0; i < 3; i++) slots[i] = ups_ring_begin(ring, 1, false);
@@ -38,7 +30,6 @@ static void batches_come_out_in_the_order_they_were_begun(void **state) {
 }
 
 static void a_full_ring_hands_out_no_slot_until_one_is_released(void **state) {
-    (void)state;
     ups_ring *ring = make(2, 0);
     ups_slot *first = ups_ring_begin(ring, 1, false);
     assert_non_null(ups_ring_begin(ring, 1, false));
@@ -55,7 +46,6 @@ static void a_full_ring_hands_out_no_slot_until_one_is_released(void **state) {
 }
 
 static void of_several_failures_the_earliest_part_is_reported(void **state) {
-    (void)state;
     ups_ring *ring = make(1, 0);
     ups_slot *slot = ups_ring_begin(ring, 3, false);
     ups_error late = {.code = UPS_ERR_IO, .message = "part 2"}, early = {.code = UPS_ERR_FORMAT, .message = "part 1"};
@@ -104,7 +94,6 @@ static void *begin(void *context) {
 }
 
 static void many_fillers_and_one_consumer_lose_nothing(void **state) {
-    (void)state;
     ring_work work = {make(4, 0), ups_queue_create(sizeof(ring_part), 8)};
     pthread_t threads[4];
     pthread_create(&threads[0], NULL, begin, &work);
@@ -129,7 +118,6 @@ static void *wait_for_a_batch(void *ring) {
 }
 
 static void closing_wakes_the_filler_and_the_consumer(void **state) {
-    (void)state;
     ups_ring *ring = make(1, 0);
     assert_non_null(ups_ring_begin(ring, 1, false));
     pthread_t filler, consumer;
@@ -157,7 +145,6 @@ static void let_wait(ups_ring *ring, void *(*wait)(void *), useconds_t microseco
 
 /* The thread gets more time until it has waited for some of it: who knows when a busy machine starts it. */
 static void waiting_is_booked_on_the_one_who_causes_it(void **state) {
-    (void)state;
     enum { FIRST = 20000, LONGEST = 20000000 };
     double waited = 0, full = 0;
     for (useconds_t time = FIRST; waited <= 0.005 && time < LONGEST; time *= 2) {
@@ -209,7 +196,6 @@ static void give_back(void *context, void *memory) {
 }
 
 static void memory_that_cannot_be_had_is_said_and_nothing_leaks(void **state) {
-    (void)state;
     int left = 2;
     ups_ring_options options = {
         .slots = 4, .slot_bytes = 1 << 20, .allocate = refuse, .release = give_back, .context = &left};
@@ -217,7 +203,7 @@ static void memory_that_cannot_be_had_is_said_and_nothing_leaks(void **state) {
     ups_error error = {0};
     assert_int_equal(ups_ring_create(&options, 0, &ring, &error), UPS_ERR_MEMORY);
     assert_null(ring);
-    assert_non_null(strstr(error.message, "4 batches of 1.0 MiB"));
+    assert_contains(error.message, "4 batches of 1.0 MiB");
 }
 
 int main(void) {

@@ -8,14 +8,10 @@
 #include "tests/pipeline/hdf5_writer.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { BYTES = 64, PLACES = 4, CHUNKS = 64 };
 
 static void a_pass_over_the_chunks_fills_each_once(void **state) {
-    (void)state;
     ups_shared_chunks *shared = ups_shared_chunks_create(BYTES, PLACES);
     uint8_t *bytes;
     for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
@@ -32,7 +28,6 @@ static void a_pass_over_the_chunks_fills_each_once(void **state) {
 }
 
 static void a_chunk_that_is_read_keeps_its_place(void **state) {
-    (void)state;
     ups_shared_chunks *shared = ups_shared_chunks_create(BYTES, PLACES);
     uint8_t *bytes, *other;
     assert_int_equal(ups_shared_chunks_take(shared, 1, true, &bytes), UPS_SHARED_FILL);
@@ -48,7 +43,6 @@ static void a_chunk_that_is_read_keeps_its_place(void **state) {
 }
 
 static void a_chunk_that_could_not_be_decoded_is_not_there(void **state) {
-    (void)state;
     ups_shared_chunks *shared = ups_shared_chunks_create(BYTES, PLACES);
     uint8_t *bytes;
     for (int attempt = 0; attempt < 3; attempt++) {
@@ -83,7 +77,6 @@ static void *read_all(void *context) {
 }
 
 static void threads_read_what_one_of_them_filled(void **state) {
-    (void)state;
     enum { THREADS = 6 };
     contest c = {.shared = ups_shared_chunks_create(BYTES, CHUNKS)};
     pthread_t threads[THREADS];
@@ -104,7 +97,6 @@ static void check_trajectory(const ups_batch *batch, int64_t times, int64_t poin
 }
 
 static void samples_that_share_chunks_are_loaded_as_they_were_written(void **state) {
-    (void)state;
     enum { SAMPLES = 23, TIMES = 7, POINTS = 40 };
     static const written_form form = {.name = "gzip", .chunked = true, .gzip = true, .shuffle = true};
     char path[] = "/tmp/ups-shared-XXXXXX";

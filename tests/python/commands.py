@@ -43,6 +43,11 @@ def must(*arguments):
     return done
 
 
+def told(*arguments):
+    """What a command that succeeds tells scripts."""
+    return json.loads(must(*arguments, "--json").stdout)
+
+
 def one_sentence(done, *parts, code=1):
     """Standard error holds one message; it contains each of these patterns, and is returned."""
     assert done.returncode == code, done.stderr + done.stdout

@@ -134,14 +134,20 @@ def test_a_dataset_of_the_wrong_rank_is_refused_with_the_right_one(runs, shape):
     refused_fields(runs, write, f"rank|{len(shape)} dimensions|shape|axes")
 
 
-def poisoned(runs, path, sample):
-    shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-    poison(path, sample)
+def changed(runs, change, **options):
+    """Writes the file of the trained run as `change(file)` leaves it."""
+    def write(path):
+        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
+        with h5py.File(path, "r+", **options) as file:
+            change(file)
+    return write
 
 
-def poison(path, sample):
-    with h5py.File(path, "r+") as file:
-        file["tensor"][sample, 3, 5] = np.nan
+def poisoned(runs, samples):
+    def poison(file):
+        for sample in samples:
+            file["tensor"][sample, 3, 5] = np.nan
+    return changed(runs, poison)
 
 
 def samples(runs, split):
@@ -157,14 +163,14 @@ def training_sample(runs):
 
 def test_a_nan_in_a_field_stops_the_run_naming_file_sample_and_frame(runs, trained):
     sample = training_sample(runs)
-    config, path = with_field_file(runs, lambda path: poisoned(runs, path, sample))
+    config, path = with_field_file(runs, poisoned(runs, [sample]))
     refused(runs, ["train", config], re.escape(os.path.basename(path)), rf"tensor\[{sample}\]|sample {sample}\b", "frame 3", "NaN",
             "on_bad_sample: skip")
 
 
 def test_a_nan_in_a_field_is_skipped_and_recorded_where_the_configuration_says_so(runs, trained):
     sample = training_sample(runs)
-    config, path = with_field_file(runs, lambda path: poisoned(runs, path, sample))
+    config, path = with_field_file(runs, poisoned(runs, [sample]))
     done = runs.must("train", config, "--set", "data.on_bad_sample=skip")
     assert re.search(rf"(tensor\[{sample}\]|sample {sample}\b).*NaN", done.stderr)
     folder = config.removesuffix(".yaml")
@@ -175,11 +181,7 @@ def test_a_nan_in_a_field_is_skipped_and_recorded_where_the_configuration_says_s
 
 
 def test_a_split_of_nothing_but_bad_samples_is_skipped_and_recorded_too(runs, trained):
-    def write(path):
-        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-        for sample in samples(runs, "test"):
-            poison(path, sample)
-    config, path = with_field_file(runs, write)
+    config, path = with_field_file(runs, poisoned(runs, samples(runs, "test")))
     runs.must("train", config, "--set", "data.on_bad_sample=skip", "--stage", "autoencoder")
     done = runs.must("cache", "build", config, "--set", "data.on_bad_sample=skip", "--json")
     built = {group["split"]: group["skipped"] for group in json.loads(done.stdout) if group["task"] == "advection"}
@@ -217,21 +219,17 @@ def test_a_configuration_that_never_comes_is_not_waited_for_beyond_a_signal(runs
 @pytest.mark.parametrize("place, value, told", [(5, 0.1, "frame 4 is at .*, frame 5 at 0.1"), (5, None, "frame 4 is at .*, frame 5 at"),
                                                 (8, np.nan, "frame 8 at")])
 def test_times_that_do_not_increase_are_refused_naming_where(runs, place, value, told):
-    def write(path):
-        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-        with h5py.File(path, "r+") as file:
-            file["t-coordinate"][place] = file["t-coordinate"][place - 1] if value is None else value
-    refused_fields(runs, write, "times do not increase", told)
+    def change(file):
+        file["t-coordinate"][place] = file["t-coordinate"][place - 1] if value is None else value
+    refused_fields(runs, changed(runs, change), "times do not increase", told)
 
 
 def test_times_of_steps_that_rounding_made_uneven_are_read(runs, trained):
-    def write(path):
-        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-        with h5py.File(path, "r+") as file:
-            steps = np.float32(1000) + np.float32(1e-3) * np.arange(file["t-coordinate"].shape[0], dtype="f4")
-            del file["t-coordinate"]
-            file["t-coordinate"] = steps
-    _, path = with_field_file(runs, write)
+    def change(file):
+        steps = np.float32(1000) + np.float32(1e-3) * np.arange(file["t-coordinate"].shape[0], dtype="f4")
+        del file["t-coordinate"]
+        file["t-coordinate"] = steps
+    _, path = with_field_file(runs, changed(runs, change))
     runs.must("data", "inspect", path)
 
 
@@ -250,12 +248,10 @@ def test_escape_sequences_in_names_are_shown_and_not_obeyed(runs, trained):
         with h5py.File(path, "w") as file:
             file["a" + TITLE + "b"] = np.zeros(3)
 
-    def attribute(path):
-        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-        with h5py.File(path, "r+") as file:
-            file.attrs["nu" + TITLE + "\u009b31m\u202e"] = 0.5
-            file.attrs["config"] = "sim:\n  beta: 0.25"
-    for write, code in ((strange, 1), (attribute, 0)):
+    def attributes(file):
+        file.attrs["nu" + TITLE + "\u009b31m\u202e"] = 0.5
+        file.attrs["config"] = "sim:\n  beta: 0.25"
+    for write, code in ((strange, 1), (changed(runs, attributes), 0)):
         config, path = with_field_file(runs, write)
         done = runs.run("data", "inspect", path)
         assert done.returncode == code, done.stderr
@@ -402,13 +398,15 @@ def test_a_full_disk_stops_a_cache_build_which_then_goes_on(runs, trained):
 
 def test_a_cache_of_another_encoder_is_refused_naming_what_differs(runs, trained):
     config, folder = runs.copy("trained")
-    runs.must("train", config, "--stage", "autoencoder", "--restart", "--set", "seed=99", "--quiet")
+    other = runs.config("another-encoder")
+    runs.must("train", other, "--stage", "autoencoder", "--set", "seed=99", "--quiet")
+    shutil.copy(runs.path("another-encoder", "autoencoder.safetensors"), folder)
     refused(runs, ["train", config, "--stage", "operator", "--restart"], re.escape(os.path.join(folder, "cache")), "weights", "cache build",
             unchanged=os.path.join(folder, "cache"))
     refused(runs, ["cache", "build", config], re.escape(os.path.join(folder, "cache")), "weights", "--restart")
     runs.must("cache", "build", config, "--restart")
     runs.must("cache", "verify", os.path.join(folder, "cache"))
-    done = runs.must("train", config, "--stage", "operator", "--resume", "--set", "seed=99")
+    done = runs.must("train", config, "--stage", "operator", "--restart")
     assert "(resumed)" not in done.stderr, "the operator went on with weights trained on other latents"
 
 
@@ -540,16 +538,19 @@ def test_a_checkpoint_of_another_model_is_refused(runs, trained):
     config, folder = runs.copy("trained")
     unfinish(folder)
     resume = ["train", config, "--stage", "operator", "--resume"]
-    refused(runs, [*resume, "--set", "model.operator.hidden=24"], "checkpoints/operator", "shape", "--restart",
-            unchanged=os.path.join(folder, "checkpoints"))
-    refused(runs, [*resume, "--set", "model.operator.depth=3"], "checkpoints/operator", "blocks.2", "--restart",
-            unchanged=os.path.join(folder, "checkpoints"))
+    for change, words in (("hidden=24", "shape"), ("depth=3", "blocks.2")):
+        own = os.path.join(folder, "config.yaml")
+        shown = json.loads(runs.must("config", "show", config, "--set", "model.operator." + change, "--json").stdout)["yaml"]
+        Path(own).write_text(shown.replace("precision: auto", "precision: f32"))
+        refused(runs, resume, "checkpoints/operator", words, "--restart", unchanged=os.path.join(folder, "checkpoints"))
 
 
 def test_a_checkpoint_of_another_seed_is_refused(runs, trained):
     config, folder = runs.copy("trained")
     unfinish(folder)
-    refused(runs, ["train", config, "--stage", "operator", "--resume", "--set", "seed=4"], "checkpoints/operator", "seed", "--restart",
+    own = Path(folder, "config.yaml")
+    own.write_text(own.read_text().replace("seed: 3", "seed: 4"))
+    refused(runs, ["train", config, "--stage", "operator", "--resume"], "checkpoints/operator", "seed", "--restart",
             unchanged=os.path.join(folder, "checkpoints"))
 
 
@@ -616,10 +617,7 @@ def test_what_is_nested_too_deep_is_refused_at_once(runs, trained):
         assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 2
     refused(runs, ["config", "check", trained, "--set", ".".join(["a"] * deep) + "=1"], "more than 64 keys, one below the other")
 
-    def write(path):
-        shutil.copyfile(os.path.join(runs.data, "advection.h5"), path)
-        with h5py.File(path, "r+", libver="latest") as file:
-            file.attrs["config"] = "[" * deep
+    write = changed(runs, lambda file: file.attrs.__setitem__("config", "[" * deep), libver="latest")
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     runs.must("data", "inspect", with_field_file(runs, write)[1])
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 2

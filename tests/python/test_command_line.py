@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from commands import TREE, UPS, limit, must, run, ups
+from commands import TREE, UPS, limit, must, one_sentence, run, ups
 
 
 def listed(text):
@@ -72,7 +72,7 @@ def test_with_json_a_mistake_is_an_object_on_standard_output():
 
 def test_with_json_configurations_are_objects_too():
     config = str(TREE / "configs/quickstart.yaml")
-    assert json.loads(ups("config", "check", "--no-data", config, "--json").stdout) == {"config": config}
+    assert json.loads(ups("config", "check", config, "--without-paths", "--json").stdout) == {"config": config}
     shown = json.loads(ups("config", "show", config, "--json").stdout)
     assert shown["yaml"] == re.sub(" # here .*", "", ups("config", "show", config).stdout)
 
@@ -80,11 +80,42 @@ def test_with_json_configurations_are_objects_too():
 def test_every_configuration_of_several_is_checked_whatever_is_wrong_with_one():
     good = sorted(map(str, (TREE / "configs").iterdir()))
     assert len(good) > 2
-    assert ups("config", "check", "--no-data", *good).stdout.count("no mistakes found") == len(good)
-    done = ups("config", "check", "--no-data", "/no/such.yaml", *good, "--json")
+    assert ups("config", "check", "--without-paths", *good).stdout.count("no mistakes found") == len(good)
+    done = ups("config", "check", "/no/such.yaml", *good, "--without-paths", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, [entry["config"] for entry in found[1:]]) == (1, good)
     assert "/no/such.yaml" in found[0]["error"]
+
+
+def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
+    folder, config = os.path.join(scratch, "a", "configs"), os.path.join(scratch, "a", "configs", "run.yaml")
+    os.makedirs(folder)
+    os.makedirs(os.path.join(scratch, "a", "data"))
+    made = os.path.join(scratch, "a", "data", "one.h5")
+    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "-s", "4")
+    text = f"output: {scratch}/run\ndata: {{root: ../data}}\ntasks:\n  - {{name: wave, files: [one.h5]}}\n"
+
+    def check(text, *options, **where):
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text)
+        return ups("config", "check", config, *options, **where)
+
+    for where in (scratch, folder, "/"):
+        assert check(text, cwd=where).returncode == 0
+        shown = json.loads(ups("config", "show", os.path.relpath(config, where), "--json", cwd=where).stdout)["yaml"]
+        assert f"root: {os.path.realpath(scratch)}/a/data\n" in shown
+    assert check(text, "--set", "data.root=a/data", cwd=scratch).returncode == 0  # those of --set begin at the working directory
+    assert check(text.replace("../data", os.path.dirname(made))).returncode == 0
+    for wrong, parts in (
+            (("../data", "../date"), [r"data\.root: .*/a/date is not there"]), (("../data", "run.yaml"), ["data.root: .* is no folder"]),
+            (("one.h5", "two.h5"), [r"tasks\[0\]\.files\[0\]: there is no file .*/a/data/two.h5; files are looked for below the key data.root"]),
+            (("[one.h5]", '[one.h5, "t*.h5"]'), [r"tasks\[0\]\.files\[1\]: no file matches .*/a/data/t\*.h5"]),
+            (("[one.h5]", "[.]"), ["is a folder; a file was expected"]),
+            ((f"output: {scratch}/run", f"output: {made}/run"), ["output: .* cannot be a folder: .*one.h5 is a file"]),
+            (("tasks:", f"cache: {{directory: {made}}}\ntasks:"), ["cache.directory: .* cannot be a folder"])):
+        one_sentence(check(text.replace(*wrong)), re.escape(config), *parts)
+        assert check(text.replace(*wrong), "--without-paths").returncode == 0
+    assert os.listdir(scratch) == ["a"]
 
 
 @pytest.mark.parametrize("bench", ["loader -n 2 -e 1", "loader -n 2 -e 1 --portable", "codec -n 1", "io -s 1 -n 1 --seconds 0.02",

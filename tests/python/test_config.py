@@ -78,7 +78,7 @@ def test_with_json_mistakes_are_a_list(mistaken):
 
 def test_overrides_have_mistakes_of_their_own_and_mend_those_of_the_file(mistaken):
     path, expected = mistaken
-    done = ups("config", "check", "--no-data", path, "--set", "seed=7", "--set", "data.slots=0", "--set", "stages[7]=cache", "--json")
+    done = ups("config", "check", "--without-paths", path, "--set", "seed=7", "--set", "data.slots=0", "--set", "stages[7]=cache", "--json")
     mistakes = json.loads(done.stdout)["error"]["mistakes"]
     keys = {entry["key"] for entry in mistakes}
     files = {key for key in expected if ".files" in key}
@@ -95,7 +95,7 @@ def test_a_single_mistake_is_one_sentence(mistaken, scratch):
         assert done.returncode == 1
         assert done.stderr == (f"ups: {path}:4: tasks[0].files[0]: there is no file {scratch}/gone.h5; "
                                "files are looked for below the key data.root\n")
-    must("config", "check", "--no-data", path)
+    must("config", "check", "--without-paths", path)
 
 
 def test_a_mistake_hides_none_that_has_nothing_to_do_with_it_and_brings_none_along(scratch):
@@ -179,7 +179,7 @@ def test_schema_and_loader_agree(validator, scratch, text, good):
     with open(path, "w") as file:
         file.write(text + "\n" + ("" if "tasks" in parsed(text) else "tasks: [{name: a, files: [a.h5]}]\n"))
     assert validator.is_valid(document) == good
-    assert (ups("config", "check", "--no-data", path).returncode == 0) == good
+    assert (ups("config", "check", "--without-paths", path).returncode == 0) == good
 
 
 def test_the_schema_has_every_key_with_its_help_and_default(validator):
@@ -238,7 +238,7 @@ def test_a_scalar_stands_for_a_list_of_one_and_whole_numbers_have_several_spelli
     assert (values["tasks"][0]["files"], values["tasks"][0]["patch"], values["stages"]) == (["a.h5"], [4], ["cache"])
     assert (values["operator"]["steps"], values["operator"]["log_every"]) == (1000, 25)
     for wrong in ("operator.steps=1.5e0", "operator.steps=1e400", "operator.steps=-1e3", "data.slots=1e10", "tasks=a", "stages=", "tasks[0].patch=[[4]]"):
-        assert ups("config", "check", "--no-data", path, "--set", wrong).returncode == 1, wrong
+        assert ups("config", "check", "--without-paths", path, "--set", wrong).returncode == 1, wrong
 
 
 def test_overrides_take_lists_with_and_without_brackets(scratch):
@@ -251,7 +251,7 @@ def test_overrides_take_lists_with_and_without_brackets(scratch):
     assert (values["tasks"][0]["patch"], values["tasks"][0]["files"]) == ([4, 8], ["a.h5", "b.h5"])
     assert (values["evaluation"]["horizons"], values["model"]["encoder"]["frequencies"]) == ([1, 5], [1, 2.5])
     assert as_python(path, "tasks[0].files='a,b.h5'")["tasks"][0]["files"] == ["a,b.h5"]
-    assert "'x' is not a whole number" in ups("config", "check", "--no-data", path, "--set", "tasks[0].patch=4,x").stderr
+    assert "'x' is not a whole number" in ups("config", "check", "--without-paths", path, "--set", "tasks[0].patch=4,x").stderr
 
 
 # ---- init

@@ -55,7 +55,8 @@ def test_a_run_that_goes_on_on_the_other_device_ends_in_the_same_bytes(runs):
     for parts in (((UPS, 24),), ((ASYNC, 7), (UPS, 13), (ASYNC, 24))):
         for ups, steps in parts:
             held = ("--set", "autoencoder.optimizer.schedule=constant", "--set", f"autoencoder.steps={steps}")
-            must(ups, "train", config, "--stage", "autoencoder", *held)
+            longer = ["--extend"] if os.path.exists(runs.path("run")) else []
+            must(ups, "train", config, "--stage", "autoencoder", *held, *longer)
         files = tree(runs.path("run"))
         models.append({name: files[name] for name in files if name.startswith(("checkpoints", "autoencoder.safetensors"))})
         shutil.rmtree(runs.path("run"))
@@ -79,6 +80,7 @@ def spoil(checkpoints, prefix):
 def test_a_loss_that_is_not_finite_is_refused_with_the_same_sentence(runs):
     must(UPS, "train", runs.config("run", SHORT))
     os.remove(runs.path("run", "state.json"))
+    Path(runs.path("run", "config.yaml")).write_text(must(UPS, "config", "show", runs.config("run", CONFIG)).stdout)  # more steps
     checkpoints = Path(runs.path("run", "checkpoints"))
     spoil(checkpoints / "autoencoder", "decoder.")
     before = tree(checkpoints)

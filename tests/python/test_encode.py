@@ -126,7 +126,7 @@ def test_fields_are_encoded_from_any_storage_as_a_build_encodes_them(runs):
 
 def test_a_plan_counts_encoders(runs):
     def plan(*options):
-        return json.loads(runs.must("train", runs.yaml, "--plan", "--json", *options).stdout)["operator"]
+        return runs.told("train", runs.yaml, "--plan", *options)["operator"]
 
     assert not plan()["encodes"]  # the cache stage comes before
     assert plan("--stage", "operator")["encodes"]
@@ -155,6 +155,8 @@ def test_without_its_trained_encoder_it_says_what_to_run(runs):
 
 
 def test_an_encoder_of_another_configuration_is_refused(runs):
+    own = Path(runs.here, "config.yaml")
+    own.write_text(own.read_text().replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
     try:
         said = refused(runs, *ENCODE, text=CONFIG.replace("frequencies: [1, 2]", "frequencies: [1, 3]"))
         assert "was trained with another advection." in said
@@ -165,19 +167,20 @@ def test_an_encoder_of_another_configuration_is_refused(runs):
 def test_a_stale_cache_is_not_read(runs):
     put(runs, runs.cached)
     before = cache(runs.here, "train", "validation", "test")
-    runs.must("train", runs.yaml, "--stage", "autoencoder", "--set", "autoencoder.steps=61")
-    said = refused(runs)
+    runs.must("train", runs.config("other"), "--stage", "autoencoder", "--set", "autoencoder.steps=61")
+    shutil.copy(runs.path("other", "autoencoder.safetensors"), runs.here)
+    said = refused(runs, "--restart")
     assert "--restart" in said
     assert re.search("encoder", said)
     assert cache(runs.here, "train", "validation", "test") == before
-    train(runs, *ENCODE)  # reads none
+    train(runs, "--restart", *ENCODE)  # reads none
     assert cache(runs.here, "train", "validation", "test") == before
 
 
 # ---- what scripts are told ----
 
 def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
-    groups = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    groups = runs.told("cache", "build", runs.yaml)
     assert [(of["task"], of["split"]) for of in groups] \
         == [(task, split) for task in ("advection", "darcy") for split in ("train", "validation", "test")]
     for of in groups:
@@ -200,7 +203,7 @@ def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
         assert len(tenths) <= 10 and all(rate > 0 for rate in tenths)
         assert (len(tenths) > 0) == (of["encoded"] >= 10)
         assert sum(of["encoded"] / 10 / rate for rate in tenths) <= of["seconds"]
-    again = json.loads(runs.must("cache", "build", runs.yaml, "--json").stdout)
+    again = runs.told("cache", "build", runs.yaml)
     for of, before in zip(again, groups):
         assert (of["encoded"], of["stored_bytes"]) == (0, before["stored_bytes"])
         assert "stages" not in of  # nothing took any time

@@ -81,9 +81,9 @@ def test_a_steady_problem_has_its_solution_field_scored_alone(runs, evaluation):
 
 
 def test_rollouts_are_read_again_as_data(runs):
-    found = json.loads(runs.must("data", "inspect", "--json", runs.path("out-advection.h5")).stdout)[0]
+    found = runs.told("data", "inspect", runs.path("out-advection.h5"))[0]
     assert (found["layout"], found["samples"]) == ("pdebench.tensor", 3)
-    found = json.loads(runs.must("data", "inspect", "--json", runs.path("out-darcy.h5")).stdout)[0]
+    found = runs.told("data", "inspect", runs.path("out-darcy.h5"))[0]
     assert (found["layout"], found["samples"]) == ("pdebench.seedgroup", 3)
 
 
@@ -108,7 +108,7 @@ def test_pictures_are_there_for_every_trajectory(runs, config):
 
 
 def test_json_on_standard_output_is_the_file(runs, config, evaluation):
-    told = json.loads(runs.must("eval", config, "--json", "-o", runs.path("again.json")).stdout)
+    told = runs.told("eval", config, "-o", runs.path("again.json"))
     for found in (told, evaluation):
         for task in found["tasks"]:
             task["seconds"] = 0
@@ -118,8 +118,7 @@ def test_json_on_standard_output_is_the_file(runs, config, evaluation):
 def test_a_training_checkpoint_is_evaluated_in_place_of_the_exported_model(runs, evaluation):
     config, folder = runs.copy("run")
     runs.must("train", config, "--stage", "operator", "--restart", "--set", "operator.steps=20")
-    told = json.loads(runs.must("eval", config, "-c", os.path.join(folder, "checkpoints", "operator"), "--json", "-o",
-                                runs.path("checkpointed.json")).stdout)
+    told = runs.told("eval", config, "-c", os.path.join(folder, "checkpoints", "operator"), "-o", runs.path("checkpointed.json"))
     assert "step-00000020.safetensors" in told["operator"]["file"]
     assert told["operator"]["xxh3"] != evaluation["operator"]["xxh3"]
 
@@ -128,7 +127,7 @@ def test_a_model_keeps_the_normalisation_it_was_trained_with_whatever_the_config
     text = Path(config).read_text().replace("files: [darcy.h5]", "files: [darcy.h5]\n    field_scale: [1, 4]")
     config, folder = runs.copy("run")
     Path(config).write_text(text.replace(runs.path("run"), folder))
-    told = json.loads(runs.must("eval", config, "--json").stdout)
+    told = runs.told("eval", config)
     for rescaled, task in zip(told["tasks"], evaluation["tasks"], strict=True):
         assert rescaled["horizons"] == task["horizons"]
 
@@ -136,7 +135,7 @@ def test_a_model_keeps_the_normalisation_it_was_trained_with_whatever_the_config
 def test_a_model_is_evaluated_and_rolled_out_on_files_it_was_not_trained_on(runs, config):
     runs.generate("advection1d", "unseen.h5", 6, "-r", "48", "-s", "12")
     unseen = ["--set", "tasks[0].files=[unseen.h5]", "--set", "data.split={train: 0.1, validation: 0, test: 0.9}"]
-    told = json.loads(runs.must("eval", config, *unseen, "--json", "-o", runs.path("unseen.json")).stdout)
+    told = runs.told("eval", config, *unseen, "-o", runs.path("unseen.json"))
     assert told["tasks"][0]["trajectories"] == 5
     assert numpy.isfinite(told["tasks"][0]["horizons"][0]["model"]["nrmse"])
     output = runs.path("unseen_rollout.h5")
@@ -148,9 +147,8 @@ def test_a_model_is_evaluated_and_rolled_out_on_files_it_was_not_trained_on(runs
 
 def again(runs, config, task, field, path):
     """Evaluates a rollout's file with the model that made it; its first task is the one that was rolled out."""
-    told = json.loads(runs.must("eval", config, "--set", f"tasks[0].files=[{path}]", "--set",
-                                "data.split={train: 0, validation: 0, test: 1}", "--json", "-o",
-                                runs.path("again.json")).stdout)["tasks"][0]
+    told = runs.told("eval", config, "--set", f"tasks[0].files=[{path}]", "--set", "data.split={train: 0, validation: 0, test: 1}",
+                     "-o", runs.path("again.json"))["tasks"][0]
     assert told["task"] == task
     # What an operator predicted and what it predicts from there on again differ by what is lost in between.
     return told["trajectories"], told["horizons"][0]["fields"][field]["model"]["nrmse"]
@@ -167,7 +165,7 @@ def test_a_rollout_is_evaluated_by_the_model_that_made_it(runs, config):
     with h5py.File(output) as file:
         assert {file[seed].attrs["bc"] for seed in file} == {"periodic"}
         assert len({round(float(file[seed].attrs["beta"]), 6) for seed in file}) > 1
-    assert json.loads(runs.must("data", "inspect", "--json", output).stdout)[0]["layout"] == "pdebench.seedgroup"
+    assert runs.told("data", "inspect", output)[0]["layout"] == "pdebench.seedgroup"
     again(runs, config, "advection", "u", output)
 
 
@@ -204,7 +202,7 @@ def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(runs
 def test_only_the_split_that_is_evaluated_has_to_be_there(runs, config):
     runs.generate("advection1d", "single.h5", 1, "-r", "32", "-s", "9")
     foreign = ["--set", "tasks[0].files=[single.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}"]
-    told = json.loads(runs.must("eval", config, *foreign, "--json", "-o", runs.path("single.json")).stdout)
+    told = runs.told("eval", config, *foreign, "-o", runs.path("single.json"))
     assert told["tasks"][0]["trajectories"] == 1
     runs.must("rollout", config, *foreign, "--task", "advection", "-o", runs.path("single-out.h5"))
     one_sentence(runs.run("train", runs.config("untrained"), *foreign), re.escape("data.split.train"))
@@ -227,11 +225,13 @@ def spoil(path, prefix, value):
 def test_a_model_that_is_not_finite_is_refused_by_every_command_that_uses_it(runs, config, scratch, name, prefix, value, commands):
     copy, folder = runs.copy("run")
     path = os.path.join(folder, name + ".safetensors")
+    shown = re.escape(folder) + rf"/(next/)?{name}\.safetensors"  # as a stage that is done again has it
     tensor = spoil(path, prefix, value)
     os.remove(os.path.join(folder, "evaluation.json"))
     for command in commands:
         done = runs.run(*command, *([path] if command[-1] == "-c" else []), copy, cwd=scratch)
-        one_sentence(done, re.escape(f"{path}: tensor '{tensor}' holds 1 values that are NaN or infinite, element 1"))
+        one_sentence(done, shown + re.escape(f": tensor '{tensor}' holds 1 values that are NaN or infinite, element 1"))
+        assert not os.path.exists(os.path.join(folder, "next"))
     assert not os.path.exists(os.path.join(folder, "evaluation.json"))
     assert os.listdir(scratch) == []
 

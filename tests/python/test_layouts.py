@@ -12,54 +12,22 @@ import numpy as np
 import pytest
 
 from commands import dump, inspect, must, one_sentence, same, ups
+from hdf5_files import create, made, native, smooth, write_darcy, write_seeds, write_tensor
 
 
-def native(values):
-    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
-
-
-def field(shape, seed):
-    """Structure for the compressors, and some of it incompressible."""
-    rng = np.random.default_rng(seed)
-    u = np.round(np.sin(np.arange(np.prod(shape)) * 0.01).reshape(shape) * 9, 1)
-    return (u + np.where(rng.random(shape) < 0.2, rng.standard_normal(shape), 0)).astype("f4")
-
-
-def made(scratch, name, write_file):
-    path = os.path.join(scratch, name)
-    with h5py.File(path, "w") as f:
-        write_file(f)
-    return path
-
-
-def odd(shape):
-    return tuple(max(1, min(n, (3, 5, 2, 7)[i % 4])) for i, n in enumerate(shape))
-
-
-# How a dataset is stored: its type, and keywords of h5py (`odd`: chunks that end beyond every edge).
+# How a dataset is stored, as hdf5_files.create has it.
 FORMS = {
     "as written": {},
-    "float64": {"dtype": "<f8"},
-    "big-endian": {"dtype": ">f4"},
-    "big-endian float64, contiguous": {"dtype": ">f8"},
+    "float64": {"_dtype": "<f8"},
+    "big-endian": {"_dtype": ">f4"},
+    "big-endian float64, contiguous": {"_dtype": ">f8"},
     "odd chunks": {"chunks": "odd"},
-    "odd chunks, big-endian float64, gzip": {"dtype": ">f8", "chunks": "odd", "compression": "gzip"},
+    "odd chunks, big-endian float64, gzip": {"_dtype": ">f8", "chunks": "odd", "compression": "gzip"},
     "odd chunks, shuffle + LZF": {"chunks": "odd", "shuffle": True, "compression": "lzf"},
     "odd chunks, shuffle + gzip + Fletcher-32": {"chunks": "odd", "shuffle": True, "compression": "gzip", "fletcher32": True},
     "chunks of many samples, LZF": {"chunks": "whole", "compression": "lzf"},
     "scale-offset, through the library": {"chunks": "odd", "scaleoffset": 3},
 }
-
-
-def write(group, name, values, form, **usual):
-    """`usual` is how the layout's own writer stores it; a form replaces that."""
-    keywords = dict(form) if form else dict(usual)
-    dtype = keywords.pop("dtype", values.dtype)
-    if keywords.get("chunks") == "odd":
-        keywords["chunks"] = odd(values.shape)
-    if keywords.get("chunks") == "whole":
-        keywords["chunks"] = values.shape
-    return group.create_dataset(name, data=values.astype(dtype), **keywords)
 
 
 # ---- PDEBench -------------------------------------------------------------------------------------------------------
@@ -71,7 +39,7 @@ def write_compressible(f, shape, form=None, attributes=True):
     """As data_gen_NLE/Data_Merge.py does; shape (sample, t, x[, y[, z]])."""
     dims = len(shape) - 2
     for i, name in enumerate(FIELDS[:2 + dims]):
-        write(f, name, field(shape, i), form)
+        create(f, name, smooth(shape, i), form or {})
     f["t-coordinate"] = np.linspace(0, 1, shape[1] + 1, dtype="f4")
     for axis, points in zip("xyz", shape[2:]):
         f[f"{axis}-coordinate"] = np.linspace(-1, 1, points, dtype="f4")
@@ -108,8 +76,9 @@ def write_incompressible(f, shape, form=None, force=True):
     if force:
         spec["force"] = (samples, *grid, 2)
     for i, (name, full) in enumerate(spec.items()):
-        values = field(full, 10 + i) if name != "t" else (np.arange(times) * 0.5 + np.arange(samples)[:, None]).astype("f4")
-        write(f, name, values, None if name == "t" else form, chunks=(1, 1, *full[2:]), compression="lzf", shuffle=True)
+        values = smooth(full, 10 + i) if name != "t" else (np.arange(times) * 0.5 + np.arange(samples)[:, None]).astype("f4")
+        usual = {"chunks": (1, 1, *full[2:]), "compression": "lzf", "shuffle": True}
+        create(f, name, values, form if form and name != "t" else usual)
     f.attrs["config"] = NS_CONFIG
     f.attrs["latestIndex"] = times - 1
 
@@ -131,35 +100,6 @@ SORPTION_CONFIG = """sim: {D: 5E-4, por: 0.29, rho_s: 2880, k_f: 3.5E-4, n_f: 0.
       x_left: 0.0, x_right: 1.0, xdim: 1024, n: 1, seed: 0}
 plot: {t_idx: 1.0, dim: 1, channel_idx: 0}
 """
-REACTION_CONFIG = "sim: {Du: 0.001, Dv: 0.005, k: 0.005, t: 5, tdim: 101, xdim: 128, ydim: 128, n: 1, seed: 4}\n"
-
-
-def write_seeds(f, shape, form, config, **usual):
-    """shape (seed, t, x[, y[, z]], channel)"""
-    for seed in range(shape[0]):
-        group = f.create_group(f"{seed:04d}")
-        write(group, "data", field(shape[1:], 20 + seed), form, **usual)
-        for axis, points in zip("txyz", shape[1:-1]):
-            group.create_dataset(f"grid/{axis}", data=np.linspace(0, 1, points, dtype="f4"), **usual)
-        group.attrs["config"] = config
-
-
-def write_tensor(f, shape, form=None):
-    write(f, "tensor", field(shape, 30), form)
-    f["x-coordinate"] = np.linspace(0, 1, shape[2], dtype="f4")
-    f["t-coordinate"] = np.linspace(0, 2, shape[1] + 1, dtype="f4")
-
-
-def write_darcy(f, shape, form=None):
-    write(f, "nu", np.abs(field(shape, 31)), form)
-    write(f, "tensor", field(shape, 32)[:, None], form)
-    f["x-coordinate"] = np.linspace(0, 1, shape[1], dtype="f4")
-    f["y-coordinate"] = np.linspace(0, 1, shape[2], dtype="f4")
-
-
-def expect_darcy(f, sample):
-    nu, u = native(f["nu"][sample]), native(f["tensor"][sample, 0])
-    return np.stack([np.stack([nu, np.zeros_like(u)]), np.stack([nu, u])])
 
 
 # ---- The Well -------------------------------------------------------------------------------------------------------
@@ -214,7 +154,8 @@ def write_well(f, trajectories, times, grid, form=None, *, by_sample=False, peri
         group.attrs["field_names"] = list(fields)
         for i, (name, (samples, frames, along)) in enumerate(fields.items()):
             shape = (trajectories,) * samples + (times,) * frames + tuple(n for n, v in zip(grid, along) if v) + (dims,) * order
-            dataset = write(group, name, field(shape, 40 + 10 * order + i), form)
+            create(group, name, smooth(shape, 40 + 10 * order + i), form or {})
+            dataset = group[name]
             dataset.attrs["dim_varying"] = along
             dataset.attrs["sample_varying"] = samples
             dataset.attrs["time_varying"] = frames
@@ -249,14 +190,7 @@ LAYOUTS = {
     "compressible 3D": (lambda f, form: write_compressible(f, (2, 3, 6, 9, 5), form), expect_compressible, 2),
     "incompressible": (lambda f, form: write_incompressible(f, (3, 6, 11, 14), form), expect_incompressible, 3),
     "incompressible without force": (lambda f, form: write_incompressible(f, (2, 3, 8, 5), form, force=False), expect_incompressible, 2),
-    "diffusion-sorption": (lambda f, form: write_seeds(f, (2, 11, 37, 1), form, SORPTION_CONFIG, compression="lzf"),
-                           lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
-    "diffusion-reaction 2D": (lambda f, form: write_seeds(f, (2, 7, 19, 10, 2), form, REACTION_CONFIG, compression="lzf"),
-                              lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
-    "radial dam break": (lambda f, form: write_seeds(f, (2, 5, 15, 22, 1), form, DAM_CONFIG), lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
-    "seed groups 3D": (lambda f, form: write_seeds(f, (2, 3, 5, 7, 4, 3), form, "{}"), lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
-    "reaction-diffusion 1D": (lambda f, form: write_tensor(f, (4, 9, 41), form), lambda f, i: native(f["tensor"][i])[..., None], 4),
-    "Darcy": (lambda f, form: write_darcy(f, (3, 12, 17), form), expect_darcy, 3),
+    "seed groups 3D": (lambda f, form: write_seeds(f, smooth((2, 3, 5, 7, 4, 3), 20), form or {}, "{}"), lambda f, i: native(f[f"{i:04d}/data"][...]), 2),
     "The Well 1D": (lambda f, form: write_well(f, 2, 5, (17,), form), expect_well, 2),
     "The Well 2D": (lambda f, form: write_well(f, 3, 4, (9, 6), form), expect_well, 3),
     "The Well 3D, varying by sample": (lambda f, form: write_well(f, 2, 3, (5, 4, 6), form, by_sample=True), expect_well, 2),
@@ -308,11 +242,11 @@ wraps = lambda f: (write_incompressible(f, (1, 3, 8, 6)), f.attrs.__setitem__("c
     ("mine.hdf5", bare((1, 3, 8)), {}, "not said"),
     ("2D_CFD_Rand_M0.1_Eta0.3_Zeta0.4_periodic_128_Train.hdf5", lambda f: write_compressible(f, (2, 3, 8, 6)),
      one(M=0.5, eta=0.01, zeta=0.02), "periodic"),
-    ("ReacDiff_Nu0.5_Rho1.0.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=0.5, rho=1.0), "periodic"),
-    ("ReacDiff_react_Nu10.0_Rho5.0.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=10.0, rho=5.0), "periodic"),
-    ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(beta=0.4), "periodic"),
-    ("1D_Burgers_Sols_Nu0.001.hdf5", lambda f: write_tensor(f, (2, 3, 8)), one(nu=0.001), "periodic"),
-    ("2D_DarcyFlow_beta100.0_Train.hdf5", lambda f: write_darcy(f, (2, 8, 8)), one(beta=100.0), "not periodic: u is zero there")])
+    ("ReacDiff_Nu0.5_Rho1.0.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 30)), one(nu=0.5, rho=1.0), "periodic"),
+    ("ReacDiff_react_Nu10.0_Rho5.0.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 30)), one(nu=10.0, rho=5.0), "periodic"),
+    ("1D_Advection_Sols_beta0.4.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 30)), one(beta=0.4), "periodic"),
+    ("1D_Burgers_Sols_Nu0.001.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 30)), one(nu=0.001), "periodic"),
+    ("2D_DarcyFlow_beta100.0_Train.hdf5", lambda f: write_darcy(f, smooth((2, 8, 8), 31)), one(beta=100.0), "not periodic: u is zero there")])
 def test_parameters_and_boundary_come_from_attributes_and_from_pdebenchs_file_names(scratch, name, write_file, parameters, boundary):
     facts = inspect(made(scratch, name, write_file))
     assert (facts["parameters"], facts["boundary"], facts["periodic"]) == (parameters, boundary, boundary == "periodic")
@@ -325,11 +259,11 @@ def test_parameters_and_boundary_come_from_attributes_and_from_pdebenchs_file_na
     ("ns_incom_inhom_2d_512-0.h5", lambda f: write_incompressible(f, (2, 6, 11, 14)), dict(layout="pdebench.incompressible",
      samples=2, fields=["Vx", "Vy", "particles", "force_x", "force_y"], grid=[11, 14], time={"frames": 6, "range": [0.0, 2.5]},
      parameters={"NU": [0.01, 0.01], "scale": [0.4, 0.4]}, boundary="not periodic: velocity is zero there")),
-    ("2D_rdb_NA_NA.h5", lambda f: write_seeds(f, (2, 5, 15, 22, 1), None, DAM_CONFIG), dict(layout="pdebench.seedgroup", samples=2,
-     fields=["h"], grid=[15, 22], time={"frames": 5, "range": [0.0, 1.0]}, boundary="not periodic",
+    ("2D_rdb_NA_NA.h5", lambda f: write_seeds(f, smooth((2, 5, 15, 22, 1), 20), config=DAM_CONFIG), dict(layout="pdebench.seedgroup", samples=2,
+     fields=["h"], grid=[15, 22], time={"frames": 5, "range": [0.0, 5.0]}, boundary="not periodic",
      parameters={"sim.gravity": [1.0, 1.0], "sim.dam_radius": [0.4, 0.4], "sim.inner_height": [2.0, 2.0]})),
-    ("1D_diff-sorp_NA_NA.h5", lambda f: write_seeds(f, (2, 11, 37, 1), None, SORPTION_CONFIG, compression="lzf"), dict(
-     layout="pdebench.seedgroup", samples=2, fields=["u"], grid=[37], time={"frames": 11, "range": [0.0, 1.0]},
+    ("1D_diff-sorp_NA_NA.h5", lambda f: write_seeds(f, smooth((2, 11, 37, 1), 20), config=SORPTION_CONFIG), dict(
+     layout="pdebench.seedgroup", samples=2, fields=["u"], grid=[37], time={"frames": 11, "range": [0.0, 5.0]},
      parameters={"sim.D": [5e-4, 5e-4], "sim.por": [0.29, 0.29], "sim.rho_s": [2880, 2880], "sim.k_f": [3.5e-4, 3.5e-4],
                  "sim.n_f": [0.874, 0.874], "sim.sol": [1.0, 1.0]}, boundary="not periodic")),
     ("well.hdf5", lambda f: write_well(f, 3, 4, (9, 6), by_sample=True, periodic=(True, False)), dict(layout="the_well", samples=3,
@@ -469,14 +403,14 @@ def test_the_well_is_read_in_every_file_format_and_behind_links(scratch):
 def test_several_files_are_one_task_where_they_fit_together(scratch):
     names = []
     for nu in (0.01, 0.1, 1.0):
-        names.append(made(scratch, f"1D_Burgers_Task_Nu{nu}.hdf5", lambda f: write_tensor(f, (2, 3, 8))))
+        names.append(made(scratch, f"1D_Burgers_Task_Nu{nu}.hdf5", lambda f: write_tensor(f, smooth((2, 3, 8), 30))))
     facts = inspect(os.path.join(scratch, "1D_Burgers_Task_Nu*.hdf5"), together=True)
     assert isinstance(facts, dict) and facts["samples"] == 6 and facts["parameters"] == {"nu": [0.01, 1.0]} and len(facts["files"]) == 3, \
         "three files are one task whose parameter ranges over the files"
-    attributed = made(scratch, "attributed.hdf5", lambda f: (write_tensor(f, (2, 3, 8)), f.attrs.__setitem__("Nu", 7.0)))
+    attributed = made(scratch, "attributed.hdf5", lambda f: (write_tensor(f, smooth((2, 3, 8), 30)), f.attrs.__setitem__("Nu", 7.0)))
     facts = inspect(names[0], attributed, together=True)
     assert isinstance(facts, dict) and facts["parameters"] == {"nu": [0.01, 7.0]}, "a parameter of another file's spelling is the same one"
-    finer = made(scratch, "finer_Nu2.hdf5", lambda f: write_tensor(f, (2, 3, 16)))
+    finer = made(scratch, "finer_Nu2.hdf5", lambda f: write_tensor(f, smooth((2, 3, 16), 30)))
     sentence = inspect(names[0], names[1], names[0], together=True)
     assert isinstance(sentence, str) and "Nu0.01.hdf5 is named twice" in sentence, "a file named twice is refused"
     sentence = inspect(names[0], finer, together=True)
@@ -535,8 +469,6 @@ well = lambda f: write_well(f, 2, 3, (6, 5))
      ["(2, 3, 6, 5)", "(2, 3, 7, 5)"]),
     ("a Well that does not name its axes", lambda f: (well(f), f["dimensions"].attrs.__delitem__("spatial_dims")), ["spatial_dims"]),
     ("a Well with no field", lambda f: (well(f), [f.__delitem__(f"t{i}_fields") for i in range(3)], f.create_group("t0_fields")), ["no field"]),
-    ("a seed group without data", lambda f: f.create_group("0000/grid"), ["0000/data"]),
-    ("a tensor without its coordinates", lambda f: f.create_dataset("tensor", data=np.zeros((2, 3, 4), "f4")), ["t-coordinate"]),
     ("Darcy's nu alone", lambda f: f.create_dataset("nu", data=np.zeros((2, 3, 4), "f4")), ["Darcy flow", "it has 'nu' but no 'tensor'"])])
 def test_a_broken_file_is_told_in_a_sentence(scratch, text, write_file, words):
     one_sentence(ups("data", "inspect", made(scratch, "broken.h5", write_file)), "broken.h5", *map(re.escape, words))
@@ -563,7 +495,7 @@ model:
   encoder: {{width: 8, frequencies: [1]}}
   decoder: {{hidden: 8, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1]}}
   operator: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}}
-autoencoder: {{steps: 4, batch_size: 2, queries: 8}}
+autoencoder: {{steps: 4, batch_size: 2, queries: 8, gate: 0}}
 """
 
 
@@ -571,7 +503,7 @@ def test_each_trajectory_of_a_task_of_several_files_keeps_its_own_files_paramete
     """From files to the cache that the operator is trained on: every trajectory keeps its own file's parameter."""
     values = [0.01, 0.1, 0.5]
     for nu in values:
-        made(scratch, f"Task_Nu{nu}.hdf5", lambda f: write_tensor(f, (4, 5, 16)))
+        made(scratch, f"Task_Nu{nu}.hdf5", lambda f: write_tensor(f, smooth((4, 5, 16), 30)))
     config = Path(scratch, "run.yaml")
     config.write_text(CONFIG.format(scratch=scratch))
     must("train", config, "--stage", "autoencoder")

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
+import hdf5_files
 from commands import CACHE_SHAPE, TIMEOUT, TREE, make_cache, must, program, run, same
 
 READER = str(TREE / "tools/python/reader")
@@ -34,12 +35,7 @@ def raises(kind, call):
 
 
 def write_tensor(path, values, beta=0.4, **storage):
-    with h5py.File(path, "w") as f:
-        f.create_dataset("tensor", data=values, **storage)
-        f["x-coordinate"] = np.linspace(0, 1, values.shape[2], dtype="f4")
-        f["t-coordinate"] = np.linspace(0, 2, values.shape[1] + 1, dtype="f4")
-        f.attrs["beta"] = beta
-    return path
+    return hdf5_files.made(*os.path.split(path), lambda f: (hdf5_files.write_tensor(f, values, storage), f.attrs.__setitem__("beta", beta)))
 
 
 # ---- trajectories

@@ -2,12 +2,9 @@
 The folder $UPS_DATA, where set, holds real PDEBench files."""
 
 import glob
-import itertools
 import os
 import re
 import resource
-import time
-import zlib
 from pathlib import Path
 
 import h5py
@@ -15,6 +12,7 @@ import numpy as np
 import pytest
 
 from commands import dump, inspect, one_sentence, same, skipped, ups
+from hdf5_files import made, native, smooth, write_darcy, write_seeds, write_tensor
 
 
 WAYS = ["uring", "threads", "library"]
@@ -23,9 +21,7 @@ WAYS = ["uring", "threads", "library"]
 @pytest.fixture(scope="module")
 def ways(tmp_path_factory):
     """Leaves io_uring out, saying so, where the kernel refuses it or the build has none."""
-    path = str(tmp_path_factory.mktemp("probe") / "probe.h5")
-    with h5py.File(path, "w") as f:
-        write_tensor(f, np.zeros((1, 2, 3), "f4"), {})
+    path = made(tmp_path_factory.mktemp("probe"), "probe.h5", lambda f: write_tensor(f, np.zeros((1, 2, 3), "f4")))
     found = dump(path, 0, "uring")
     if isinstance(found, np.ndarray):
         return WAYS
@@ -33,71 +29,7 @@ def ways(tmp_path_factory):
     return WAYS[1:]
 
 
-# ---- storage forms: how a dataset is created, and what is done to it afterwards -------------------------------------
-
-def create(group, name, values, form):
-    """Writes `values` in a storage form; `form` is h5py's own keywords plus a few of ours, which begin with '_'."""
-    keywords = {k: v for k, v in form.items() if not k.startswith("_")}
-    if keywords.get("chunks") == "odd":
-        keywords["chunks"] = tuple(max(1, min(n, 5 if i % 2 else 3)) for i, n in enumerate(values.shape))
-    if keywords.get("maxshape") == "one":
-        keywords["maxshape"] = (None,) + values.shape[1:]
-    if keywords.get("maxshape") == "two":
-        keywords["maxshape"] = (None, None) + values.shape[2:]
-    values = values.astype(form.get("_dtype", values.dtype))
-    how = form.get("_how")
-    if how == "compact":
-        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plist.set_layout(h5py.h5d.COMPACT)
-        space = h5py.h5s.create_simple(values.shape)
-        h5py.h5d.create(group.id, name.encode(), h5py.h5t.py_create(values.dtype), space, plist)
-        group[name][...] = values
-    elif how == "external":
-        raw = os.path.join(os.path.dirname(group.file.filename), f"external-{time.monotonic_ns()}.raw")
-        group.create_dataset(name, data=values, external=[(raw, 0, h5py.h5f.UNLIMITED)])
-    elif how == "virtual":
-        source = group.create_dataset("source_of_" + name, data=values)
-        layout = h5py.VirtualLayout(values.shape, values.dtype)
-        layout[...] = h5py.VirtualSource(source)
-        group.create_virtual_dataset(name, layout)
-    elif how == "unwritten":
-        dataset = group.create_dataset(name, values.shape, values.dtype, **keywords)
-        half = [slice(0, max(1, n // 2)) for n in values.shape[:-1]]
-        half[0] = slice(0, values.shape[0]) if values.shape[0] < 3 else slice(1, values.shape[0])
-        dataset[tuple(half)] = values[tuple(half)]
-    elif how == "never written":
-        group.create_dataset(name, values.shape, values.dtype, **keywords)
-    elif how == "early":
-        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plist.set_chunk(tuple(max(1, min(n, 4)) for n in values.shape))
-        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        space = h5py.h5s.create_simple(values.shape)
-        h5py.h5d.create(group.id, name.encode(), h5py.h5t.py_create(values.dtype), space, plist)
-        group[name][...] = values
-    elif how == "masked":
-        write_masked(group.create_dataset(name, values.shape, values.dtype, **keywords), values)
-    else:
-        group.create_dataset(name, data=values, **keywords)
-
-
-def write_masked(dataset, values):
-    """Writes chunks by hand with each combination of filters left out, as the library itself does where one fails."""
-    plist = dataset.id.get_create_plist()
-    assert [plist.get_filter(i)[0] for i in range(plist.get_nfilters())] == [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
-    size = dataset.dtype.itemsize
-    for i, start in enumerate(itertools.product(*(range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks)))):
-        chunk = np.zeros(dataset.chunks, dataset.dtype)
-        part = values[tuple(slice(s, s + n) for s, n in zip(start, dataset.chunks))]
-        chunk[tuple(slice(0, n) for n in part.shape)] = part
-        mask = i % 4
-        data = chunk.tobytes()
-        if not mask & 1:
-            data = np.frombuffer(data, np.uint8).reshape(-1, size).T.tobytes()
-        if not mask & 2:
-            data = zlib.compress(data)
-        dataset.id.write_direct_chunk(start, data, filter_mask=mask)
-    assert {dataset.id.get_chunk_info(i).filter_mask for i in range(dataset.id.get_num_chunks())} == {0, 1, 2, 3}
-
+# ---- storage forms: how a dataset is created (hdf5_files.create) -----------------------------------------------------
 
 FORMS = {
     "contiguous": {},
@@ -137,51 +69,6 @@ FORMS = {
 
 # ---- layouts --------------------------------------------------------------------------------------------------------
 
-def memory_dtype(dtype):
-    """What UPS decodes a stored type to."""
-    if dtype.kind == "f":
-        return np.dtype("f8") if dtype.itemsize > 4 else np.dtype("f4")
-    return np.dtype("f4") if dtype.itemsize <= 2 else np.dtype("f8")
-
-
-def native(values):
-    return np.ascontiguousarray(values.astype(memory_dtype(values.dtype)))
-
-
-def smooth(shape, seed):
-    """Fields with structure for the compressors to find, and some of it incompressible."""
-    rng = np.random.default_rng(seed)
-    u = np.sin(np.arange(np.prod(shape)) * 0.02).reshape(shape) * 8
-    u += np.where(rng.random(shape) < 0.3, rng.standard_normal(shape), 0)
-    u[tuple(slice(0, max(1, n // 3)) for n in shape)] = 1.25
-    return u.astype("f4")
-
-
-def write_tensor(f, values, form):
-    create(f, "tensor", values, form)
-    f["x-coordinate"] = np.linspace(0, 1, values.shape[2], dtype="f4")
-    f["t-coordinate"] = np.linspace(0, 2, values.shape[1] + 1, dtype="f4")  # one entry too many, as PDEBench has it
-
-
-def write_darcy(f, values, form):
-    create(f, "nu", np.abs(values), form)
-    create(f, "tensor", values[:, None] * 0.5, form)
-    f["x-coordinate"] = np.linspace(0, 1, values.shape[1], dtype="f4")
-    f["y-coordinate"] = np.linspace(0, 1, values.shape[2], dtype="f4")
-    f.attrs["beta"] = 0.1
-
-
-def write_seeds(f, values, form):
-    for seed, field in enumerate(values):
-        group = f.create_group(f"{seed:04d}")
-        create(group, "data", field, form)
-        group.create_group("grid")
-        group["grid/t"] = np.linspace(0, 5, field.shape[0], dtype="f4")
-        for axis, points in zip("xyz", field.shape[1:-1]):
-            group[f"grid/{axis}"] = np.linspace(-1, 1, points, dtype="f4")
-        group.attrs["config"] = f"sim:\n  Du: 0.00{seed + 1}\n  Dv: 0.005\n  seed: {seed}\n  name: fhn\n"
-
-
 def expect_tensor(f, i):
     return native(f["tensor"][i])[..., None]
 
@@ -208,9 +95,7 @@ LAYOUTS = {
                                                   if libver == "earliest" or layout in ("tensor", "seed groups, 2D")])
 def test_every_storage_form_equals_h5py(ways, scratch, layout, name, libver):
     write, expect, shape = LAYOUTS[layout]
-    path = os.path.join(scratch, "form.h5")
-    with h5py.File(path, "w", libver=(libver, "v110")) as f:
-        write(f, smooth(shape, 1), FORMS[name])
+    path = made(scratch, "form.h5", lambda f: write(f, smooth(shape, 1), FORMS[name]), libver=(libver, "v110"))
     with h5py.File(path) as f:
         expected = expect(f, 1)
     for way in ["threads"] if libver == "v110" else ways if layout == "tensor" else ways[:-1]:
@@ -221,10 +106,8 @@ def test_every_storage_form_equals_h5py(ways, scratch, layout, name, libver):
 
 @pytest.mark.parametrize("form", [{}, {"chunks": (1, 2, 16), "compression": "lzf"}])
 def test_a_file_with_a_user_block_in_front_is_read_at_the_right_place(ways, scratch, form):
-    path = os.path.join(scratch, "block.h5")
     values = smooth((3, 5, 40), 2)
-    with h5py.File(path, "w", userblock_size=1024) as f:
-        write_tensor(f, values, form)
+    path = made(scratch, "block.h5", lambda f: write_tensor(f, values, form), userblock_size=1024)
     for way in ways:
         assert same(dump(path, 2, way), values[2][..., None])
 
@@ -241,10 +124,9 @@ def read_back(path, sample):
 def test_data_that_begins_as_a_global_heap_does_is_read_as_data(ways, scratch, form):
     values = smooth((3, 5, 40), 4)
     values[:, :, :2] = np.frombuffer(b"GCOL\x02\0\0\0", "<f4")
-    with h5py.File(os.path.join(scratch, "heap.h5"), "w") as f:
-        write_tensor(f, values, form)
+    path = made(scratch, "heap.h5", lambda f: write_tensor(f, values, form))
     for way in ways:
-        assert same(dump(os.path.join(scratch, "heap.h5"), 1, way), read_back(os.path.join(scratch, "heap.h5"), 1)), way
+        assert same(dump(path, 1, way), read_back(path, 1)), way
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v110"])
@@ -253,7 +135,7 @@ def test_a_group_that_lost_most_of_its_members_is_read(ways, scratch, libver):
     with h5py.File(os.path.join(scratch, "lost.h5"), "w", libver=(libver, "v110")) as f:
         for i in range(40):
             f.create_group(f"once_{i:0{1 + i % 7}}")
-        write_tensor(f, values, {})
+        write_tensor(f, values)
         for name in [name for name in f if name.startswith("once_")]:
             del f[name]
     for way in ways:
@@ -271,10 +153,8 @@ def test_a_dataset_of_80000_chunks_of_which_one_was_written_is_read(ways, scratc
 
 
 def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch):
-    path = os.path.join(scratch, "many.h5")
     values = np.random.default_rng(3).random((10, 100, 1600), dtype="f4")
-    with h5py.File(path, "w") as f:
-        write_tensor(f, values, {"chunks": (1, 1, 16)})
+    path = made(scratch, "many.h5", lambda f: write_tensor(f, values, {"chunks": (1, 1, 16)}))
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = dump(path, 9, "threads")
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -283,19 +163,16 @@ def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch
 
 
 @pytest.mark.parametrize("name, write, said", [
-    ("2D_DarcyFlow_beta1.0_Train.hdf5", lambda f: write_darcy(f, smooth((2, 8, 8), 1), {}), {"beta": [0.1, 0.1]}),  # the attribute comes first
-    ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1), {}), {"sim.Du": [0.001, 0.002], "sim.Dv": [0.005, 0.005]})])  # not the seed
+    ("2D_DarcyFlow_beta1.0_Train.hdf5", lambda f: (write_darcy(f, smooth((2, 8, 8), 1)), f.attrs.__setitem__("beta", 0.1)),
+     {"beta": [0.1, 0.1]}),  # the attribute comes first
+    ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1)), {"sim.Du": [0.001, 0.002], "sim.Dv": [0.005, 0.005]})])  # not the seed
 def test_attributes_come_before_the_files_name_and_each_seed_has_its_own_parameters(scratch, name, write, said):
-    path = os.path.join(scratch, name)
-    with h5py.File(path, "w") as f:
-        write(f)
-    assert inspect(path)["parameters"] == said
+    assert inspect(made(scratch, name, write))["parameters"] == said
 
 
 def test_inspect_names_layout_samples_fields_grid_time_and_storage(scratch):
-    path = os.path.join(scratch, "inspect.h5")
-    with h5py.File(path, "w") as f:
-        write_seeds(f, smooth((2, 9, 20, 10, 2), 1), {"chunks": (4, 5, 5, 1), "compression": "lzf", "shuffle": True})
+    stored = {"chunks": (4, 5, 5, 1), "compression": "lzf", "shuffle": True}
+    path = made(scratch, "inspect.h5", lambda f: write_seeds(f, smooth((2, 9, 20, 10, 2), 1), stored))
     facts = inspect(path)
     assert (facts["layout"] == "pdebench.seedgroup" and facts["samples"] == 2
             and facts["fields"] == ["activator", "inhibitor"] and [g["points"] for g in facts["grid"]] == [20, 10]
@@ -310,21 +187,18 @@ VALUES = smooth((4, 9, 64), 1)
 
 
 def hdf5(write):
-    def make(path):
-        with h5py.File(path, "w") as f:
-            write(f)
-    return make
+    return lambda path: made(*os.path.split(path), write)
 
 
 def truncated(path):
-    hdf5(lambda f: write_tensor(f, VALUES, {}))(path)
+    hdf5(lambda f: write_tensor(f, VALUES))(path)
     os.truncate(path, os.path.getsize(path) // 2)
 
 
 def locked(path):
     if os.geteuid() == 0:
         pytest.skip("root may read anything")
-    hdf5(lambda f: write_tensor(f, VALUES, {}))(path)
+    hdf5(lambda f: write_tensor(f, VALUES))(path)
     os.chmod(path, 0)
 
 
@@ -333,10 +207,10 @@ def locked(path):
     (lambda path: Path(path).write_text("time,u\n0,1\n" * 100), ["not an HDF5 file"]),
     (lambda path: Path(path).write_bytes(b"CDF\x01" + bytes(200)), ["NetCDF"]), (truncated, ["truncated", "again"]), (locked, ["Permission denied"]),
     (hdf5(lambda f: f.create_dataset("vorticity", data=VALUES)), ["'vorticity'", "tensor"]), (hdf5(lambda f: None), ["nothing"]),
-    (hdf5(lambda f: (write_tensor(f, VALUES, {}), f.__delitem__("t-coordinate"))), ["t-coordinate", "missing"]),
+    (hdf5(lambda f: (write_tensor(f, VALUES), f.__delitem__("t-coordinate"))), ["t-coordinate", "missing"]),
     (hdf5(lambda f: f.create_dataset("tensor", data=VALUES[0])), ["rank 2", "(sample, t, x)"]),
     (hdf5(lambda f: f.create_dataset("tensor", data=np.full((2, 2, 2), "a", dtype="S3"))), ["does not hold numbers"]),
-    (hdf5(lambda f: (write_tensor(f, VALUES, {}), f.__delitem__("t-coordinate"), f.create_dataset("t-coordinate", data=np.zeros(5)))),
+    (hdf5(lambda f: (write_tensor(f, VALUES), f.__delitem__("t-coordinate"), f.create_dataset("t-coordinate", data=np.zeros(5)))),
      ["5 entries", "9"]),
     (hdf5(lambda f: f.create_dataset("tensor", (0, 9, 64), "f4", maxshape=(None, 9, 64))), ["empty along axis 0"]),
     (hdf5(lambda f: (f.create_dataset("nu", data=VALUES), f.create_dataset("tensor", data=VALUES[:, None, :, :32]))), ["differ"]),
@@ -352,7 +226,7 @@ def test_a_bad_file_is_a_sentence_that_names_it_and_leaves_no_output(scratch, ma
 
 def test_mistakes_of_the_command_line_are_told(scratch):
     path, out = os.path.join(scratch, "whole.h5"), os.path.join(scratch, "out.npy")
-    hdf5(lambda f: write_tensor(f, VALUES, {}))(path)
+    hdf5(lambda f: write_tensor(f, VALUES))(path)
     one_sentence(ups("data", "dump", path, "--sample", 4, "-o", out), "4 samples")
     one_sentence(ups("data", "dump", path, "-o", os.path.join(scratch, "absent", "x.npy")), "absent")
     for arguments in (("dump", path), ("dump",), ("inspect",), ("dump", path, "--io", "magic", "-o", out),

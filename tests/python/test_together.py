@@ -132,7 +132,7 @@ def test_more_files_extend_a_cache_to_the_bytes_of_a_build_from_nothing(runs, ca
     runs.must("cache", "build", config)
     shards = {name: os.stat(os.path.join(cache, name)).st_mtime_ns for name, of in tree(cache).items()
               if of and name.startswith("advection") and "latent/c" in name}
-    extended = json.loads(runs.must("cache", "build", longer, "--json").stdout)
+    extended = runs.told("cache", "build", longer)
     assert sum(g["encoded"] for g in extended) < 20  # 9 new ones, and those of last shards
     assert [g["extended_from"] > 0 for g in extended] == [True] * 3 + [False] * 3
     kept = sum(os.stat(os.path.join(cache, name)).st_mtime_ns == then for name, then in shards.items())
@@ -161,7 +161,7 @@ def test_what_is_broken_is_repaired_and_nothing_else(runs, alone, cache, config)
         damage(cache)
         shutil.copy(config, runs.path("run", "config.yaml"))
         assert runs.run("cache", "verify", cache).returncode == 1
-        answer = json.loads(runs.must("cache", "verify", "--repair", operand, "--json").stdout)
+        answer = runs.told("cache", "verify", "--repair", operand)
         repaired = {os.path.relpath(g["directory"], cache): g["repaired"] for g in answer if "repaired" in g}
         assert repaired == {"advection/train": {"shards": 1, "encoded": 2, "sound": True},
                             "darcy/test": {"shards": 1, "encoded": 2, "sound": True},
@@ -177,7 +177,7 @@ def test_damaged_documents_are_written_again(runs, alone, cache, config):
         for file in files:
             Path(file).write_text("{")
         assert runs.run("cache", "verify", cache).returncode == 1
-        answer = json.loads(runs.must("cache", "verify", "--repair", config, "--json").stdout)
+        answer = runs.told("cache", "verify", "--repair", config)
         repaired = [g["repaired"] for g in answer if "repaired" in g]  # the root's by the first group below it
         assert [(r["encoded"], r["sound"]) for r in repaired] == [(encoded, True)]
         assert tree(cache) == alone

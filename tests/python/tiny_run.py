@@ -35,6 +35,7 @@ model:
   decoder: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1, 2]}}
   operator: {{hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, update_norm: none}}
 autoencoder:
+  gate: 0
   steps: 60
   batch_size: 4
   accumulation: 2
@@ -89,7 +90,7 @@ class Runs:
         Path(path).write_text(text.format(**{"output": self.path(name), "data": self.data, **replaced}))
         return path
 
-    run, must = staticmethod(commands.ups), staticmethod(commands.must)
+    run, must, told = map(staticmethod, (commands.ups, commands.must, commands.told))
 
     def fresh(self):
         """A name that no other run has."""
@@ -122,7 +123,7 @@ def metrics(folder, clock=True):
     lines = list(map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines()))
     if not clock:
         for line in lines:
-            for field in ("samples_per_s", "data_wait_share", "loader"):
+            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "loader"):
                 line.pop(field, None)
     return lines
 

@@ -2,15 +2,8 @@
 #ifndef UPS_TESTS_SOLVERS_SOLVED_SAMPLE_H
 #define UPS_TESTS_SOLVERS_SOLVED_SAMPLE_H
 
+#include "tests/base/testing.h"
 #include "tools/solvers/solver.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef struct solved_sample {
     ups_file_layout layout;

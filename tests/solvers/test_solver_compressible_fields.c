@@ -1,16 +1,10 @@
 /* The beginnings of compressible flows: in range, as asked for, the same at every resolution, and solenoidal where they
  * must be; and the noise that incompressible flows begin from. */
+#include "tests/base/testing.h"
 #include "tools/solvers/compressible/fields.h"
 #include "tools/solvers/incompressible/noise.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { MOST = 5 };
 

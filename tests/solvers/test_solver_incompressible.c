@@ -1,20 +1,10 @@
 /* The incompressible solver against Taylor and Green's vortices, a forced flow between walls that is known, and a bell
  * that is carried and spreads; its transforms and line solvers; and what it must keep. Orders and errors are printed.
  */
+#include "tests/solvers/convergence.h"
 #include "tools/solvers/incompressible/fourier.h"
 #include "tools/solvers/incompressible/incompressible.h"
 #include "tools/solvers/incompressible/lines.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static double scatter(uint32_t *seed) {
     *seed = *seed * 1664525u + 1013904223u;
@@ -167,13 +157,6 @@ static double velocity_error(fixture *f, field_function u, double factor) {
     return sum / (double)(f->n * f->n);
 }
 
-static void expect_order(const char *what, const double errors[3], double order, double largest) {
-    print_message("%s: L1 errors %.3e %.3e %.3e, orders %.2f %.2f\n", what, errors[0], errors[1], errors[2],
-                  log2(errors[0] / errors[1]), log2(errors[1] / errors[2]));
-    assert_true(log2(errors[1] / errors[2]) > order);
-    assert_true(errors[2] < largest);
-}
-
 static double vortices_u(double x, double y) {
     return sin(2.0 * M_PI * (x + 0.1)) * cos(2.0 * M_PI * y);
 }
@@ -199,7 +182,7 @@ static void taylor_green_vortices_decay_at_second_order(void **state) {
         }
         char name[64];
         snprintf(name, sizeof name, "Taylor-Green, nu = %g", nu);
-        expect_order(name, errors, 1.8, 4e-3);
+        expect_last_order(name, errors, 1.8, 4e-3);
     }
 }
 
@@ -243,7 +226,7 @@ static void a_forced_vortex_between_walls_converges_at_second_order(void **state
         assert_true(ups_incompressible_divergence(f.flow) < 1e-11);
         end(&f);
     }
-    expect_order("forced vortex, no-slip walls", errors, 1.7, 1e-2);
+    expect_last_order("forced vortex, no-slip walls", errors, 1.7, 1e-2);
 }
 
 /* Self-convergence in time alone: unsteady flow between walls, from the same field on one grid with different steps. */
@@ -273,7 +256,7 @@ static void time_steps_between_walls_converge_at_second_order(void **state) {
         errors[run] = 0.0;
         for (int c = 0; c < N * N; c++) errors[run] += fabs(found[run][c] - found[RUNS - 1][c]) / (N * N);
     }
-    expect_order("time steps, no-slip walls", errors, 1.8, 1e-3);
+    expect_last_order("time steps, no-slip walls", errors, 1.8, 1e-3);
     for (int run = 0; run < RUNS; run++) free(found[run]);
 }
 
@@ -319,7 +302,7 @@ static void a_bell_is_carried_and_spreads_at_second_order(void **state) {
         for (int64_t c = 0; c < f.n * f.n; c++) errors[m] += fabs(f.a[c] - f.b[c]) / (double)(f.n * f.n);
         end(&f);
     }
-    expect_order("carried and spreading bell", errors, 1.7, 1e-3);
+    expect_last_order("carried and spreading bell", errors, 1.7, 1e-3);
 }
 
 static double block(double x, double y) {

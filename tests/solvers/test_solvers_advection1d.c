@@ -4,13 +4,6 @@
 #include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { CELLS = 200, STEPS = 41, SAMPLES = 60 };
 

@@ -1,25 +1,12 @@
 /* Burgers' solver against solutions known by other means: characteristics, Cole–Hopf, shocks, the heat equation. */
+#include "tests/solvers/convergence.h"
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/initial_conditions.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef double (*profile_function)(double x);
 
 static double wave(double x) {
     return 0.3 + sin(2.0 * M_PI * x);
-}
-
-static double centre(int64_t i, int64_t cells) {
-    return ((double)i + 0.5) / (double)cells;
 }
 
 /* u at `time` from `initial`; freed by the caller. */
@@ -52,11 +39,8 @@ static double inviscid_error(int64_t cells, double time) {
 
 static void smooth_inviscid_waves_converge_at_second_order(void **state) {
     const double time = 0.08; /* half the way to the shock, at 1/(2π) */
-    const double coarse = inviscid_error(128, time), middle = inviscid_error(256, time),
-                 fine = inviscid_error(512, time);
-    assert_true(log2(coarse / middle) > 1.8);
-    assert_true(log2(middle / fine) > 1.8);
-    assert_true(fine < 1e-4);
+    expect_orders("inviscid wave", inviscid_error(128, time), inviscid_error(256, time), inviscid_error(512, time), 1.8,
+                  1e-4);
 }
 
 /* Cole–Hopf: u = c - 2D φ_y/φ with y = x - ct, φ_t = D φ_yy, φ(0) = exp(cos(2πy)/(4πD)) for u0 = c + sin 2πx. φ's
@@ -103,13 +87,12 @@ static double viscous_error(int64_t cells, double diffusivity, double time) {
 static void viscous_waves_converge_at_second_order_to_cole_hopf(void **state) {
     static const struct { double diffusivity, time; } cases[] = {{0.005, 0.3}, {0.02, 0.5}, {0.1, 0.1}, {0.5, 0.02}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const double coarse = viscous_error(128, cases[i].diffusivity, cases[i].time);
-        const double middle = viscous_error(256, cases[i].diffusivity, cases[i].time);
-        const double fine = viscous_error(512, cases[i].diffusivity, cases[i].time);
-        print_message("D = %g: errors %.2e %.2e %.2e, orders %.2f %.2f\n", cases[i].diffusivity, coarse, middle, fine,
-                      log2(coarse / middle), log2(middle / fine));
-        assert_true(log2(coarse / fine) > 2.0 * 1.8);
-        assert_true(fine < 2e-4);
+        double errors[3];
+        char name[64];
+        for (int n = 0; n < 3; n++) errors[n] = viscous_error(128 << n, cases[i].diffusivity, cases[i].time);
+        snprintf(name, sizeof name, "viscous wave, D = %g", cases[i].diffusivity);
+        expect_errors(name, errors, 2e-4);
+        assert_true(log2(errors[0] / errors[2]) > 2.0 * 1.8);
     }
 }
 

@@ -1,16 +1,8 @@
 /* Darcy's solver: order against manufactured solutions; residual, flux balance and a direct solution on rough
  * coefficients. */
+#include "tests/solvers/convergence.h"
 #include "tools/solvers/darcy2d.h"
 #include "tools/solvers/gaussian_field.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static double *doubles(size_t count) {
     double *made = calloc(count, sizeof *made);
@@ -65,22 +57,16 @@ static double manufactured_error(int64_t n, double v) {
     return sqrt(square) / (double)n;
 }
 
-static void assert_second_order(double v) {
-    const double coarse = manufactured_error(16, v), middle = manufactured_error(32, v),
-                 fine = manufactured_error(64, v);
-    print_message("errors %.2e %.2e %.2e, orders %.2f %.2f\n", coarse, middle, fine, log2(coarse / middle),
-                  log2(middle / fine));
-    assert_true(log2(coarse / middle) > 1.9);
-    assert_true(log2(middle / fine) > 1.9);
-    assert_true(fine < 2e-3);
+static void assert_second_order(const char *what, double v) {
+    expect_orders(what, manufactured_error(16, v), manufactured_error(32, v), manufactured_error(64, v), 1.9, 2e-3);
 }
 
 static void constant_coefficients_converge_at_second_order(void **state) {
-    assert_second_order(0.0);
+    assert_second_order("constant coefficients", 0.0);
 }
 
 static void smooth_coefficients_converge_at_second_order(void **state) {
-    assert_second_order(0.6);
+    assert_second_order("smooth coefficients", 0.6);
 }
 
 static void a_layered_medium_and_its_transpose_have_transposed_solutions(void **state) {

@@ -1,10 +1,8 @@
 /* FitzHugh–Nagumo against small waves, which obey a linear system exactly, and against its own reaction alone. */
 #include "base/random.h"
+#include "tests/solvers/convergence.h"
 #include "tests/solvers/solved_sample.h"
 #include "tools/solvers/diffreact2d.h"
-
-#include <math.h>
-#include <stdint.h>
 
 /* a' = m00 a + m01 b - cubic a³ - k, b' = m10 a + m11 b by the classical Runge–Kutta scheme in steps so small that the
  * result is exact but for rounding. */
@@ -56,11 +54,7 @@ static double wave_error(int64_t cells, int64_t steps) {
 }
 
 static void small_waves_converge_at_second_order_in_space_and_time(void **state) {
-    const double coarse = wave_error(24, 10), middle = wave_error(48, 20), fine = wave_error(96, 40);
-    print_message("small waves: errors %.2e %.2e %.2e, orders %.2f %.2f\n", coarse, middle, fine, log2(coarse / middle),
-                  log2(middle / fine));
-    assert_true(log2(coarse / middle) > 1.9 && log2(middle / fine) > 1.9);
-    assert_true(fine < 1e-3);
+    expect_orders("small waves", wave_error(24, 10), wave_error(48, 20), wave_error(96, 40), 1.9, 1e-3);
 }
 
 static void a_uniform_state_follows_the_reaction_alone(void **state) {

@@ -1,15 +1,9 @@
 /* Diffusion–sorption against eigenfunctions, the error function, and another scheme on a fine grid. */
+#include "tests/solvers/convergence.h"
 #include "tests/solvers/solved_sample.h"
 #include "tools/solvers/diffsorp1d.h"
 
-#include <math.h>
-#include <stdint.h>
-
 typedef double (*start_function)(const ups_sorption *medium, double x);
-
-static double centre(int64_t i, int64_t cells) {
-    return ((double)i + 0.5) / (double)cells;
-}
 
 static double *advanced(int64_t cells, const ups_sorption *medium, start_function start, double end, int64_t steps) {
     ups_error error = {0};
@@ -57,11 +51,7 @@ static double mode_error(int64_t cells, int64_t steps) {
 }
 
 static void without_sorption_an_eigenfunction_decays_at_second_order(void **state) {
-    const double coarse = mode_error(16, 4), middle = mode_error(32, 8), fine = mode_error(64, 16);
-    print_message("eigenfunction: errors %.2e %.2e %.2e, orders %.2f %.2f\n", coarse, middle, fine,
-                  log2(coarse / middle), log2(middle / fine));
-    assert_true(log2(coarse / middle) > 1.9 && log2(middle / fine) > 1.9);
-    assert_true(fine < 1e-4);
+    expect_orders("eigenfunction", mode_error(16, 4), mode_error(32, 8), mode_error(64, 16), 1.9, 1e-4);
 }
 
 /* ---- another scheme: R(u) u_t = D u_xx as it stands, on nodes with the walls among them, explicit fourth order ----
@@ -113,10 +103,7 @@ static void with_sorption_it_agrees_with_another_scheme_at_second_order(void **s
             error[level] = fmax(error[level], fabs(u[i] - reference[i * nodes_a_cell + nodes_a_cell / 2]));
         free(u);
     }
-    print_message("Freundlich: errors %.2e %.2e %.2e, orders %.2f %.2f\n", error[0], error[1], error[2],
-                  log2(error[0] / error[1]), log2(error[1] / error[2]));
-    assert_true(log2(error[0] / error[1]) > 1.8 && log2(error[1] / error[2]) > 1.8);
-    assert_true(error[2] < 2e-4);
+    expect_orders("Freundlich", error[0], error[1], error[2], 1.8, 2e-4);
 }
 
 /* With n_f = 1 the retardation is constant, and while the front is far from x = 1 the answer to the jump at the wall is

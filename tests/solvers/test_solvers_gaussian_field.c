@@ -1,14 +1,8 @@
 /* The random field has the covariance it claims, and is one function at every resolution. */
+#include "tests/base/testing.h"
 #include "tools/solvers/gaussian_field.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static double eigenfunction(int k, double x) {
     return k == 0 ? 1.0 : sqrt(2.0) * cos(M_PI * k * x);

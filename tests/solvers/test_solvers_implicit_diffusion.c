@@ -1,18 +1,6 @@
 /* Implicit diffusion against cosines, which the heat equation only damps. */
+#include "tests/solvers/convergence.h"
 #include "tools/solvers/implicit_diffusion.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-static double centre(int64_t i, int64_t cells) {
-    return ((double)i + 0.5) / (double)cells;
-}
 
 /* Largest error for 1 + cos 2πx + ½ sin 4πx after time 0.01 at D = 1. */
 static double periodic_error(int64_t cells, int steps) {
@@ -36,11 +24,7 @@ static double periodic_error(int64_t cells, int steps) {
 }
 
 static void a_periodic_line_converges_at_second_order(void **state) {
-    const double coarse = periodic_error(32, 8), middle = periodic_error(64, 16), fine = periodic_error(128, 32);
-    print_message("periodic: errors %.2e %.2e %.2e, orders %.2f %.2f\n", coarse, middle, fine, log2(coarse / middle),
-                  log2(middle / fine));
-    assert_true(log2(coarse / middle) > 1.9 && log2(middle / fine) > 1.9);
-    assert_true(fine < 2e-4);
+    expect_orders("periodic", periodic_error(32, 8), periodic_error(64, 16), periodic_error(128, 32), 1.9, 2e-4);
 }
 
 /* Largest error for 1 + cos πx cos 2πy between walls. */
@@ -70,11 +54,7 @@ static double walled_error(int64_t cells, int steps) {
 }
 
 static void a_walled_square_converges_at_second_order(void **state) {
-    const double coarse = walled_error(24, 8), middle = walled_error(48, 16), fine = walled_error(96, 32);
-    print_message("walled: errors %.2e %.2e %.2e, orders %.2f %.2f\n", coarse, middle, fine, log2(coarse / middle),
-                  log2(middle / fine));
-    assert_true(log2(coarse / middle) > 1.9 && log2(middle / fine) > 1.9);
-    assert_true(fine < 1e-4);
+    expect_orders("walled", walled_error(24, 8), walled_error(48, 16), walled_error(96, 32), 1.9, 1e-4);
 }
 
 static void nothing_is_lost_and_the_largest_step_only_levels(void **state) {

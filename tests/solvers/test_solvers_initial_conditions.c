@@ -1,15 +1,9 @@
 /* The family of initial conditions is the one that PDEBench describes: its shares, ranges and shapes, over many draws.
  */
+#include "tests/base/testing.h"
 #include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { DRAWS = 20000, K_MAX = 8 };
 static const ups_wave_family pdebench = {.waves = 2, .k_max = K_MAX, .p_absolute = 0.1, .p_window = 0.1};

@@ -1,31 +1,12 @@
 /* `ups datagen` interrupted: killed at any moment it goes on from the samples it has and ends with the same bytes. */
 #include "base/files.h"
-#include "base/progress.h"
 #include "base/random.h"
-#include "base/system/cancel.h"
 #include "base/system/threads.h"
-#include "tests/base/testing.h"
+#include "tests/solvers/datagen_directory.h"
 #include "tools/solvers/datagen.h"
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static int make_directory(void **state) {
-    ups_progress_enable(false);
-    ups_cancel_reset();
-    return make_scratch(state);
-}
-
-static int remove_directory(void **state) {
-    ups_cancel_reset();
-    return remove_scratch(state);
-}
-
-static int entries(void) {
-    return count_entries(scratch_directory, "") - 2; /* without . and .. */
-}
 
 /* Samples of some milliseconds each, half a second in all. */
 static ups_datagen_request request_for(const char *solver, const char *path, int threads) {
@@ -174,8 +155,7 @@ static void interrupt(const ups_datagen_request *request) {
     atomic_store(&cancel_after, ENOUGH);
     const ups_status status = ups_datagen_run(&interrupted, &result, &error);
     ups_cancel_reset();
-    assert_int_equal(status, UPS_ERR_CANCELLED);
-    assert_non_null(strstr(error.message, "the same command continues, --restart begins again"));
+    assert_fails(status, UPS_ERR_CANCELLED, error, "the same command continues, --restart begins again");
 }
 
 static void a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on(void **state) {
@@ -201,13 +181,11 @@ static void other_settings_do_not_continue_a_run(void **state) {
 
     ups_datagen_request other = request;
     other.setup.seed = 8;
-    assert_int_equal(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "seed is 7 there and 8 here"));
-    assert_non_null(strstr(error.message, "--restart"));
+    assert_fails(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT, error, "seed is 7 there and 8 here");
+    assert_contains(error.message, "--restart");
     other = request;
     ups_solver_set(other.solver, &other.setup, "Du=0.25", &error);
-    assert_int_equal(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "Du is 0.001 there and 0.25 here"));
+    assert_fails(ups_datagen_run(&other, &result, &error), UPS_ERR_ARGUMENT, error, "Du is 0.001 there and 0.25 here");
     assert_int_equal(entries(), 2); /* refused, not lost */
 
     other.samples = 2;
@@ -257,7 +235,7 @@ static void data_that_is_damaged_is_refused_and_restart_makes_it_anew(void **sta
     interrupt(&request);
     assert_int_equal(truncate(scratch(".x.h5.ups-unfinished"), 5000), 0);
     assert_int_not_equal(ups_datagen_run(&request, &result, &error), UPS_OK);
-    assert_non_null(strstr(error.message, "--restart"));
+    assert_contains(error.message, "--restart");
     request.restart = true;
     request.samples = 3;
     must_run(&request);
@@ -277,24 +255,19 @@ static void two_processes_do_not_make_one_file(void **state) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     assert_int_equal(status, UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "another process"));
+    assert_contains(error.message, "another process");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(killed_after_its_file_has_its_name_it_has_made_it, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(killed_at_any_moment_it_ends_with_the_same_bytes, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on,
-                                        make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(other_settings_do_not_continue_a_run, make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(a_torn_journal_is_believed_as_far_as_it_holds, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(a_run_whose_data_is_gone_begins_again, make_directory, remove_directory),
-        cmocka_unit_test_setup_teardown(data_that_is_damaged_is_refused_and_restart_makes_it_anew, make_directory,
-                                        remove_directory),
-        cmocka_unit_test_setup_teardown(two_processes_do_not_make_one_file, make_directory, remove_directory),
+        in_a_directory(killed_after_its_file_has_its_name_it_has_made_it),
+        in_a_directory(killed_at_any_moment_it_ends_with_the_same_bytes),
+        in_a_directory(a_cancelled_run_keeps_every_complete_sample_and_says_how_to_go_on),
+        in_a_directory(other_settings_do_not_continue_a_run),
+        in_a_directory(a_torn_journal_is_believed_as_far_as_it_holds),
+        in_a_directory(a_run_whose_data_is_gone_begins_again),
+        in_a_directory(data_that_is_damaged_is_refused_and_restart_makes_it_anew),
+        in_a_directory(two_processes_do_not_make_one_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* Frames become float32 values in the file's order, in bounded pieces; what is wrong with them is said. */
 #include "base/system/cancel.h"
+#include "tests/base/testing.h"
 #include "tools/solvers/writer/sink.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* velocity (times, cells, cells, 2), force (cells, cells, 2), t (times): an incompressible file's arrays. */
 enum { TIMES = 7, CELLS = 200, COUNT = CELLS * CELLS, VELOCITY = 0, FORCE = 1, CLOCK = 2 };
@@ -98,7 +91,7 @@ static void a_value_that_is_no_float_is_told_with_its_array_and_frame(void **sta
         }
         if (status == UPS_OK) status = ups_sink_end(sink, &error);
         assert_int_equal(status, UPS_ERR_NUMERIC);
-        assert_non_null(strstr(error.message, "density, frame 2"));
+        assert_contains(error.message, "density, frame 2");
         ups_sink_destroy(sink);
     }
 }

@@ -1,20 +1,11 @@
 /* Pages: whatever text says, it stays text; pictures are whole; numbers are numbers. */
 #include "base/files.h"
+#include "tests/model/claims.h"
 #include "tools/report/cache_charts.h"
 #include "tools/report/plot.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-static void text_is_escaped_and_markup_is_not(void **state) {
-    (void)state;
+CLAIM(text_is_escaped_and_markup_is_not) {
     ups_html html = {0};
     ups_html_markup(&html, "<b>%d</b>", 7);
     ups_html_text(&html, "<script>alert(\"x\" & 'y')</script>");
@@ -22,8 +13,7 @@ static void text_is_escaped_and_markup_is_not(void **state) {
     ups_html_free(&html);
 }
 
-static void what_is_no_utf8_or_a_control_character_is_replaced(void **state) {
-    (void)state;
+CLAIM(what_is_no_utf8_or_a_control_character_is_replaced) {
     static const struct {
         const char *in, *out;
     } cases[] = {
@@ -42,8 +32,7 @@ static void what_is_no_utf8_or_a_control_character_is_replaced(void **state) {
     }
 }
 
-static void numbers_that_are_not_finite_become_a_dash(void **state) {
-    (void)state;
+CLAIM(numbers_that_are_not_finite_become_a_dash) {
     ups_html html = {0};
     ups_html_number(&html, 3, 1.23456);
     ups_html_number(&html, 3, NAN);
@@ -52,8 +41,7 @@ static void numbers_that_are_not_finite_become_a_dash(void **state) {
     ups_html_free(&html);
 }
 
-static void an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed(void **state) {
-    (void)state;
+CLAIM(an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed) {
     const char *svg = "<?xml version=\"1.0\"?>\n<svg width=\"9pt\" viewBox=\"0 0 9 5\">"
                       "<g id=\"a\"/><use xlink:href=\"#a\" x=\"1\"/><path clip-path=\"url(#a)\" d=\"M 0 1 Z\"/></svg>";
     ups_html html = {0};
@@ -68,7 +56,7 @@ static void an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed(
                  "<g id=\"f%d-a\"/><use xlink:href=\"#f%d-a\" x=\"1\"/><path clip-path=\"url(#f%d-a)\" d=\"M 0 1 "
                  "Z\"/></svg>",
                  i, i, i);
-        assert_non_null(strstr(html.text, expected));
+        assert_contains(html.text, expected);
     }
     ups_html_svg(&html, "no svg", "chart", "d");
     assert_non_null(html.failure);
@@ -81,8 +69,7 @@ static int occurrences(const char *text, const char *what) {
     return count;
 }
 
-static void outliers_are_found_and_the_farthest_are_named(void **state) {
-    (void)state;
+CLAIM(outliers_are_found_and_the_farthest_are_named) {
     enum { COUNT = 200, FAR = 12 };
     double values[COUNT];
     for (int i = 0; i < COUNT; i++) values[i] = 4 + 0.01 * sin(i);
@@ -101,8 +88,7 @@ static void outliers_are_found_and_the_farthest_are_named(void **state) {
     ups_html_free(&html);
 }
 
-static void charts_of_any_values_hold_only_finite_numbers(void **state) {
-    (void)state;
+CLAIM(charts_of_any_values_hold_only_finite_numbers) {
     const double nothing[3] = {NAN, NAN, NAN}, same[3] = {5, 5, 5}, huge[3] = {-1e300, 0, 1e300}, one[1] = {2};
     const int64_t empty[4] = {0}, single[4] = {0, 9, 0, 0};
     const ups_chart_band flat = {1, 1, 1, 0};
@@ -122,8 +108,7 @@ static void charts_of_any_values_hold_only_finite_numbers(void **state) {
     ups_html_free(&html);
 }
 
-static void bars_are_as_high_as_their_share(void **state) {
-    (void)state;
+CLAIM(bars_are_as_high_as_their_share) {
     const int64_t counts[4] = {1, 10, 100, 0};
     ups_html html = {0};
     ups_chart_histogram(&html, counts, 4, 0, 4, "x", "d");
@@ -145,8 +130,7 @@ static void bars_are_as_high_as_their_share(void **state) {
     ups_html_free(&html);
 }
 
-static void an_embedded_figure_is_escaped_and_holds_its_field(void **state) {
-    (void)state;
+CLAIM(an_embedded_figure_is_escaped_and_holds_its_field) {
     const float value = 1;
     const ups_field field = {.values = &value, .rows = 1, .columns = 1};
     const ups_plot plot = {.area = {60, 20, 50, 50}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
@@ -162,8 +146,7 @@ static void an_embedded_figure_is_escaped_and_holds_its_field(void **state) {
     ups_html_free(&html);
 }
 
-static void a_page_without_memory_is_not_published(void **state) {
-    (void)state;
+CLAIM(a_page_without_memory_is_not_published) {
     ups_error error;
     ups_html html = {.failure = "no memory"};
     assert_int_equal(ups_html_publish(&html, "/tmp/ups-no-such-page.html", &error), UPS_ERR_MEMORY);
@@ -171,16 +154,5 @@ static void a_page_without_memory_is_not_published(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_escaped_and_markup_is_not),
-        cmocka_unit_test(what_is_no_utf8_or_a_control_character_is_replaced),
-        cmocka_unit_test(numbers_that_are_not_finite_become_a_dash),
-        cmocka_unit_test(an_svg_is_inlined_with_names_of_its_own_and_nothing_outside_changed),
-        cmocka_unit_test(outliers_are_found_and_the_farthest_are_named),
-        cmocka_unit_test(charts_of_any_values_hold_only_finite_numbers),
-        cmocka_unit_test(bars_are_as_high_as_their_share),
-        cmocka_unit_test(an_embedded_figure_is_escaped_and_holds_its_field),
-        cmocka_unit_test(a_page_without_memory_is_not_published),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -1,28 +1,19 @@
 /* Figures: the data's colours are where the data are, text stays within its room whatever it says, and a file is whole
  * or absent. */
+#include "tests/model/claims.h"
 #include "tools/report/pictures.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static char directory[] = "/tmp/ups-pictures-XXXXXX";
 static char path[64];
 
 static int make_directory(void **state) {
-    (void)state;
     if (!mkdtemp(directory)) return -1;
     snprintf(path, sizeof(path), "%s/picture.png", directory);
     return 0;
 }
 
 static int remove_directory(void **state) {
-    (void)state;
     unlink(path);
     return rmdir(directory); /* fails when something half-written was left behind */
 }
@@ -69,8 +60,7 @@ static ups_colour sequential(double share) {
     return ups_colour_of(UPS_COLOURS_SEQUENTIAL, (float)share);
 }
 
-static void a_published_figure_reads_back_pixel_by_pixel(void **state) {
-    (void)state;
+CLAIM(a_published_figure_reads_back_pixel_by_pixel) {
     ups_figure figure;
     begin(&figure, 40, 30);
     ups_figure_colour(&figure, (ups_colour){10, 200, 30});
@@ -89,8 +79,7 @@ static void a_published_figure_reads_back_pixel_by_pixel(void **state) {
     cairo_surface_destroy(image);
 }
 
-static void a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned(void **state) {
-    (void)state;
+CLAIM(a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned) {
     const float values[6] = {0, 1, 2, 4, 6, 8}; /* two rows of three */
     const ups_field field = {.values = values, .rows = 2, .columns = 3, .row_stride = 3, .column_stride = 1};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -113,8 +102,7 @@ static void a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned(
     }
 }
 
-static void a_field_follows_strides_and_what_is_subtracted(void **state) {
-    (void)state;
+CLAIM(a_field_follows_strides_and_what_is_subtracted) {
     float values[12], minus[12]; /* (row, column, channel): channel 1 of three */
     for (int i = 0; i < 12; i++) {
         values[i] = i % 3 == 1 ? (float)(i / 3 + 10) : 99.0f;
@@ -134,8 +122,7 @@ static void a_field_follows_strides_and_what_is_subtracted(void **state) {
     end(&figure);
 }
 
-static void values_finer_than_pixels_are_averaged(void **state) {
-    (void)state;
+CLAIM(values_finer_than_pixels_are_averaged) {
     enum { N = 64 * UPS_FIGURE_DENSITY };
     float *values = malloc(sizeof(float) * N * N);
     assert_non_null(values);
@@ -154,8 +141,7 @@ static void values_finer_than_pixels_are_averaged(void **state) {
     free(values);
 }
 
-static void missing_values_are_grey_and_do_not_spoil_the_scale(void **state) {
-    (void)state;
+CLAIM(missing_values_are_grey_and_do_not_spoil_the_scale) {
     const float values[4] = {0, NAN, INFINITY, 1};
     const ups_field field = {.values = values, .rows = 1, .columns = 4, .row_stride = 4, .column_stride = 1};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -174,8 +160,7 @@ static void missing_values_are_grey_and_do_not_spoil_the_scale(void **state) {
     end(&figure);
 }
 
-static void a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by(void **state) {
-    (void)state;
+CLAIM(a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by) {
     const float nothing[2] = {NAN, INFINITY}, one[2] = {3, 3}, errors[2] = {-1, 3};
     ups_field field = {.values = nothing, .rows = 1, .columns = 2, .column_stride = 1};
     ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
@@ -192,8 +177,7 @@ static double lightness(ups_colour c) {
     return 0.2126 * pow(c.red / 255.0, 2.2) + 0.7152 * pow(c.green / 255.0, 2.2) + 0.0722 * pow(c.blue / 255.0, 2.2);
 }
 
-static void the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_ways(void **state) {
-    (void)state;
+CLAIM(the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_ways) {
     for (int i = 1; i <= 100; i++) {
         const float before = (float)(i - 1) / 100, now = (float)i / 100;
         assert_true(lightness(ups_colour_of(UPS_COLOURS_SEQUENTIAL, now)) >
@@ -205,8 +189,7 @@ static void the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_
     assert_true(lightness(ups_colour_of(UPS_COLOURS_DIVERGING, 0.5f)) > 0.9);
 }
 
-static void ticks_are_round_numbers_inside_the_axis(void **state) {
-    (void)state;
+CLAIM(ticks_are_round_numbers_inside_the_axis) {
     double ticks[UPS_PLOT_TICKS];
     int count = ups_plot_ticks(&(ups_axis){.low = -0.13, .high = 1.07}, 5, ticks);
     const double expected[] = {0, 0.5, 1.0};
@@ -222,8 +205,7 @@ static void ticks_are_round_numbers_inside_the_axis(void **state) {
     assert_int_equal(ups_plot_ticks(&(ups_axis){.low = 0, .high = NAN}, 5, ticks), 0);
 }
 
-static void a_line_goes_through_its_points_and_leaves_a_gap_at_nan(void **state) {
-    (void)state;
+CLAIM(a_line_goes_through_its_points_and_leaves_a_gap_at_nan) {
     const double x[6] = {0, 1, 2, 3, 4, 5};
     const float y[6] = {0, 0, NAN, 0, 0, 0};
     const ups_plot plot = {
@@ -241,8 +223,7 @@ static void a_line_goes_through_its_points_and_leaves_a_gap_at_nan(void **state)
     end(&figure);
 }
 
-static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
-    (void)state;
+CLAIM(text_of_any_bytes_is_drawn_within_its_room) {
     static const char *const texts[] = {"plain", "\xc3\xa9\xe2\x82\xac \xf0\x9f\x8c\x8a and on and on and on",
                                         "\xff\xfe\xc0", "\033[2J\r\n", "<&>\"'"};
     const ups_text_style style = {.size = 12, .room = 60};
@@ -269,8 +250,7 @@ static void text_of_any_bytes_is_drawn_within_its_room(void **state) {
     end(&figure);
 }
 
-static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero(void **state) {
-    (void)state;
+CLAIM(a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero) {
     const float truth[4] = {-8, 0, 4, 4}, prediction[4] = {0, 0, 4, 8}; /* (y, x), row 0 at the bottom */
     const ups_comparison_row row = {.prediction = prediction, .truth = truth};
     const ups_comparison comparison = {.title = "t",
@@ -298,8 +278,7 @@ static void a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_a
     end(&figure);
 }
 
-static void profiles_and_latents_are_whole_pictures(void **state) {
-    (void)state;
+CLAIM(profiles_and_latents_are_whole_pictures) {
     enum { T = 12, X = 48 };
     float truth[T * X], prediction[T * X];
     double x[X];
@@ -339,13 +318,12 @@ static void profiles_and_latents_are_whole_pictures(void **state) {
     end(&figure);
 }
 
-static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path(void **state) {
-    (void)state;
+CLAIM(a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path) {
     ups_error error = {0};
     ups_figure figure;
     begin(&figure, 10, 10);
     assert_int_equal(ups_figure_publish(&figure, "/nonexistent/folder/p.png", &error), UPS_ERR_IO);
-    assert_non_null(strstr(error.message, "/nonexistent/folder"));
+    assert_contains(error.message, "/nonexistent/folder");
     unlink(path);
     begin(&figure, 1e5, 1e5); /* more than cairo's pixels */
     ups_figure_text(&figure, 5, 5, "nothing", &(ups_text_style){.size = 12, .room = 3});
@@ -355,25 +333,10 @@ static void a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     ups_plot_field(&figure, &plot, &field, &scale);
     assert_int_equal(ups_figure_publish(&figure, path, &error), UPS_ERR_MEMORY);
-    assert_non_null(strstr(error.message, path));
+    assert_contains(error.message, path);
     assert_int_equal(access(path, F_OK), -1);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_published_figure_reads_back_pixel_by_pixel),
-        cmocka_unit_test(a_field_has_row_0_at_the_bottom_and_on_top_where_the_axis_is_turned),
-        cmocka_unit_test(a_field_follows_strides_and_what_is_subtracted),
-        cmocka_unit_test(values_finer_than_pixels_are_averaged),
-        cmocka_unit_test(missing_values_are_grey_and_do_not_spoil_the_scale),
-        cmocka_unit_test(a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by),
-        cmocka_unit_test(the_sequential_map_grows_lighter_and_the_diverging_one_darkens_both_ways),
-        cmocka_unit_test(ticks_are_round_numbers_inside_the_axis),
-        cmocka_unit_test(a_line_goes_through_its_points_and_leaves_a_gap_at_nan),
-        cmocka_unit_test(text_of_any_bytes_is_drawn_within_its_room),
-        cmocka_unit_test(a_comparison_shows_prediction_and_truth_on_one_scale_and_the_error_about_zero),
-        cmocka_unit_test(profiles_and_latents_are_whole_pictures),
-        cmocka_unit_test(a_figure_that_cannot_be_drawn_or_written_is_an_error_naming_its_path),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return run_claims(make_directory, remove_directory, NULL);
 }

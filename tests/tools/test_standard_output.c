@@ -2,15 +2,8 @@
  * that a terminal would obey. */
 #include "tools/standard_output.h"
 
+#include "tests/model/claims.h"
 #include "tools/command.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     return 1; /* only what was written is looked at here */
@@ -39,8 +32,7 @@ static void print(int before, const char *text, char *got, size_t room) {
     memmove(got, got + before, (size_t)(length - before) + 1);
 }
 
-static void colours_and_characters_pass_wherever_a_piece_ends(void **state) {
-    (void)state;
+CLAIM(colours_and_characters_pass_wherever_a_piece_ends) {
     const char *text = "\033[31mred\033[0m \xe2\x80\xa6 \xf0\x9f\x8d\x8f end";
     char got[1000];
     for (int before = 200; before < 300; before++) {
@@ -49,8 +41,7 @@ static void colours_and_characters_pass_wherever_a_piece_ends(void **state) {
     }
 }
 
-static void other_sequences_are_escaped_wherever_a_piece_ends(void **state) {
-    (void)state;
+CLAIM(other_sequences_are_escaped_wherever_a_piece_ends) {
     char got[1000];
     for (int before = 240; before < 270; before++) {
         print(before, "\033[2J\033[35m\033[3", got, sizeof got);
@@ -59,9 +50,5 @@ static void other_sequences_are_escaped_wherever_a_piece_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(colours_and_characters_pass_wherever_a_piece_ends),
-        cmocka_unit_test(other_sequences_are_escaped_wherever_a_piece_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

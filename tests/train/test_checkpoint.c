@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "model/devices/devices.h"
 #include "model/parameters/parameters.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/checkpoint.h"
 #include "train/stages/stage.h"
@@ -22,28 +22,22 @@ typedef struct trained {
 static ups_device *device;
 static const char *const names[] = {"one"};
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
 static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
     trained t = {.parameters = ups_parameters_create(),
                  .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
     ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     if (average) config.ema_decay = 0.5;
-    ups_error error;
     ups_parameters_add(t.parameters, "layer.weight", 2, (int64_t[]){rows, 5},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
     ups_parameters_add(t.parameters, "layer.bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ONES});
-    ok(ups_parameters_allocate(t.parameters, device, true, compute, seed, &error), &error);
-    ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, device, true, compute, seed, &failure));
+    ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &failure));
     return t;
 }
 
 /* Some optimizer steps, so that no buffer is what it was at the start. */
 static void advance(trained *t, int64_t steps) {
-    ups_error error;
     ups_update result;
     for (int64_t s = 0; s < steps; s++, t->state.step++) {
         for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
@@ -55,9 +49,9 @@ static void advance(trained *t, int64_t steps) {
                          (size_t)p->elements * sizeof *gradients);
         }
         ups_update_input input = {.step = t->state.step, .share = 1};
-        ok(ups_optimizer_begin(t->optimizer, &input, 1000, &error), &error);
-        ok(ups_optimizer_step(t->optimizer, &error), &error);
-        ok(ups_optimizer_result(t->optimizer, &result, &error), &error);
+        ok(ups_optimizer_begin(t->optimizer, &input, 1000, &failure));
+        ok(ups_optimizer_step(t->optimizer, &failure));
+        ok(ups_optimizer_result(t->optimizer, &result, &failure));
         t->state.running_loss = 1.0 / (double)(3 + t->state.step);
     }
 }
@@ -85,10 +79,12 @@ static void assert_same_memory(const void *a, const void *b, size_t bytes) {
 static void assert_same(trained *a, trained *b) {
     size_t bytes = (size_t)ups_parameters_elements(a->parameters) * sizeof(float);
     assert_same_memory(ups_parameters_values(a->parameters), ups_parameters_values(b->parameters), bytes);
-    assert_same_memory(ups_optimizer_first_moment(a->optimizer), ups_optimizer_first_moment(b->optimizer), bytes);
-    assert_same_memory(ups_optimizer_second_moment(a->optimizer), ups_optimizer_second_moment(b->optimizer), bytes);
-    if (ups_optimizer_average(a->optimizer)) {
-        assert_same_memory(ups_optimizer_average(a->optimizer), ups_optimizer_average(b->optimizer), bytes);
+    ups_parameter_buffer kept[2][UPS_OPTIMIZER_MAX_BUFFERS];
+    int count = ups_optimizer_buffers(a->optimizer, kept[0]);
+    assert_int_equal(ups_optimizer_buffers(b->optimizer, kept[1]), count);
+    for (int i = 0; i < count; i++) {
+        assert_string_equal(kept[0][i].prefix, kept[1][i].prefix);
+        assert_same_memory(kept[0][i].values, kept[1][i].values, bytes);
     }
     const ups_weights *left = ups_parameters_weights(a->parameters), *right = ups_parameters_weights(b->parameters);
     if (left->compute) assert_same_memory(left->compute, right->compute, bytes / 2);
@@ -97,6 +93,9 @@ static void assert_same(trained *a, trained *b) {
     assert_int_equal(a->state.step, b->state.step);
     assert_memory_equal(&a->state.interval, &b->state.interval, sizeof a->state.interval);
     assert_true(a->state.running_loss == b->state.running_loss);
+    assert_int_equal(a->state.best.step, b->state.best.step);
+    if (a->state.best.step > 0) assert_memory_equal(&a->state.best, &b->state.best, 3 * sizeof(double));
+    assert_int_equal(a->state.best.stale, b->state.best.stale);
     assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
 }
 
@@ -116,22 +115,22 @@ static int close_device(void **state) {
     return remove_scratch(state);
 }
 
-static void a_checkpoint_comes_back_bit_for_bit(void **state) {
+CLAIM(a_checkpoint_comes_back_bit_for_bit) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     for (int kind = 0; kind < 6; kind++) {
-        ups_error error;
         trained saved = make(4, kind & 1, computes[kind / 2], 1), loaded = make(4, kind & 1, computes[kind / 2], 2);
         advance(&saved, 3);
         assert_int_equal(ups_optimizer_scales_losses(saved.optimizer), computes[kind / 2] == UPS_F16);
         ups_update_state scale = {.loss_scale = 512, .good_steps = 17, .skipped = 1};
-        if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &error), &error);
+        if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &failure));
         if (kind & 1) saved.state.score = 0.1;
+        if (kind & 1) saved.state.best = (ups_best_score){.step = 2, .score = 0.1, .task = {1.0 / 3}, .stale = 1};
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
-        ok(save(&saved, &error), &error);
+        ok(save(&saved, &failure));
         assert_true(ups_checkpoint_exists(scratch("run")));
-        ok(load(&loaded, &error), &error);
+        ok(load(&loaded, &failure));
         assert_same(&loaded, &saved);
         advance(&saved, 2); /* and goes on alike */
         advance(&loaded, 2);
@@ -142,35 +141,84 @@ static void a_checkpoint_comes_back_bit_for_bit(void **state) {
     }
 }
 
-static void only_the_latest_checkpoint_is_kept(void **state) {
-    ups_error error;
+CLAIM(only_the_latest_checkpoint_is_kept) {
     trained t = make(4, false, UPS_F32, 1);
     for (int i = 0; i < 3; i++) {
         advance(&t, 1);
-        ok(save(&t, &error), &error);
+        ok(save(&t, &failure));
         assert_int_equal(count_entries(scratch("run"), ".safetensors"), 1);
     }
     assert_true(ups_path_exists(scratch("run/step-00000003.safetensors")));
     end(&t);
 }
 
-static void where_there_is_none_the_file_looked_for_is_named(void **state) {
-    ups_error error;
+CLAIM(as_many_as_the_state_says_are_kept_and_none_of_later_steps) {
     trained t = make(4, false, UPS_F32, 1);
-    assert_int_equal(load(&t, &error), UPS_ERR_IO);
-    assert_contains(error.message, "run/latest.json");
+    t.state.keep = 3;
+    for (int i = 0; i < 5; i++) {
+        advance(&t, 1);
+        ok(save(&t, &failure));
+    }
+    assert_int_equal(count_entries(scratch("run"), ".safetensors"), 3);
+    assert_true(ups_path_exists(scratch("run/step-00000003.safetensors")));
+    write_text(scratch("run/step-00000009.safetensors"), "of a run that was killed");
+    t.state.keep = 2;
+    ok(load(&t, &failure));
+    assert_int_equal(count_entries(scratch("run"), ".safetensors"), 2);
+    assert_true(ups_path_exists(scratch("run/step-00000004.safetensors")));
+    end(&t);
+}
+
+/* What would be taken as the best. */
+static void assert_best(const char *file) {
+    char *path = NULL;
+    ok(ups_checkpoint_best_file(scratch("run"), &path, &failure));
+    assert_string_equal(strrchr(path, '/') + 1, file);
+    free(path);
+}
+
+CLAIM(the_best_weights_lie_beside_the_latest_checkpoint_unless_that_is_better) {
+    char *path = NULL;
+    trained t = make(4, true, UPS_F32, 1), other = make(4, true, UPS_F32, 2);
+    assert_int_equal(ups_checkpoint_best_file(scratch("run"), &path, &failure), UPS_ERR_IO);
+    advance(&t, 1);
+    t.state.score = 0.5;
+    ok(save(&t, &failure));
+    assert_best("step-00000001.safetensors"); /* no validation fell due */
+    t.state.best = (ups_best_score){.step = 1, .score = 0.5};
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    assert_best("best.safetensors");
+    ups_parameter_buffer weights = {"", ups_parameters_values(other.parameters)};
+    ok(ups_parameters_load_buffers(other.parameters, NULL, &weights, 1, scratch("run/best.safetensors"), false,
+                                   &failure));
+    size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
+    assert_same_memory(ups_parameters_values(t.parameters), ups_parameters_values(other.parameters), bytes);
+    advance(&t, 1);
+    t.state.score = 0.6;
+    ok(save(&t, &failure));
+    assert_best("best.safetensors");
+    t.state.score = 0.4; /* of a validation that did not fall due */
+    ok(save(&t, &failure));
+    assert_best("step-00000002.safetensors");
+    assert_true(ups_path_exists(scratch("run/best.safetensors")));
+    end(&t);
+    end(&other);
+}
+
+CLAIM(where_there_is_none_the_file_looked_for_is_named) {
+    trained t = make(4, false, UPS_F32, 1);
+    refused(load(&t, &failure), UPS_ERR_IO, "run/latest.json");
     end(&t);
 }
 
 /* A writer that died before latest.json was replaced. */
-static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **state) {
-    ups_error error;
+CLAIM(a_file_that_latest_does_not_name_is_passed_over_and_cleared) {
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     advance(&saved, 1);
-    ok(save(&saved, &error), &error);
+    ok(save(&saved, &failure));
     write_text(scratch("run/step-00000002.safetensors"), "half a file");
     write_text(scratch("run/notes.txt"), "mine");
-    ok(load(&loaded, &error), &error);
+    ok(load(&loaded, &failure));
     assert_same(&loaded, &saved);
     assert_false(ups_path_exists(scratch("run/step-00000002.safetensors")));
     assert_true(ups_path_exists(scratch("run/step-00000001.safetensors")));
@@ -181,27 +229,25 @@ static void a_file_that_latest_does_not_name_is_passed_over_and_cleared(void **s
 
 /* Loading fails with `status` and a sentence that holds `part`; the model stays as it was. */
 static void refuses(trained *t, ups_status status, const char *part) {
-    ups_error error;
     size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof(float);
     float *before = read_device(device, ups_parameters_values(t->parameters), bytes);
-    ups_status found = load(t, &error);
+    ups_status found = load(t, &failure);
     if (found != status)
-        fail_msg("%s where %s was expected: %s", ups_status_name(found), ups_status_name(status), error.message);
-    assert_contains(error.message, part);
-    assert_contains(error.message, "run/");
+        fail_msg("%s where %s was expected: %s", ups_status_name(found), ups_status_name(status), failure.message);
+    assert_contains(failure.message, part);
+    assert_contains(failure.message, "run/");
     float *after = read_device(device, ups_parameters_values(t->parameters), bytes);
     assert_memory_equal(after, before, bytes);
     free(before), free(after);
 }
 
-static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_cut_anywhere_is_refused_and_changes_nothing) {
     trained saved = make(4, true, UPS_F32, 1), t = make(4, true, UPS_F32, 2);
     advance(&saved, 1);
-    ok(save(&saved, &error), &error);
+    ok(save(&saved, &failure));
     char *whole;
     size_t length;
-    ok(ups_read_file(scratch("run/step-00000001.safetensors"), 1 << 20, &whole, &length, &error), &error);
+    ok(ups_read_file(scratch("run/step-00000001.safetensors"), 1 << 20, &whole, &length, &failure));
     for (size_t cut = 0; cut < length; cut += 1 + length / 97) {
         FILE *file = fopen(scratch("run/step-00000001.safetensors"), "wb");
         assert_int_equal(fwrite(whole, 1, cut, file), cut);
@@ -215,16 +261,15 @@ static void a_checkpoint_cut_anywhere_is_refused_and_changes_nothing(void **stat
     end(&t);
 }
 
-static void a_checkpoint_of_another_model_is_refused(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_of_another_model_is_refused) {
     trained saved = make(4, false, UPS_F32, 1), wider = make(6, false, UPS_F32, 2),
             averaged = make(4, true, UPS_F32, 3);
     advance(&saved, 1);
-    ok(save(&saved, &error), &error);
+    ok(save(&saved, &failure));
     refuses(&wider, UPS_ERR_FORMAT, "(4, 5)");
     refuses(&averaged, UPS_ERR_FORMAT, "ema.");
     end(&saved);
-    ok(save(&averaged, &error), &error);
+    ok(save(&averaged, &failure));
     trained plain = make(4, false, UPS_F32, 1);
     refuses(&plain, UPS_ERR_FORMAT, "ema.");
     end(&plain);
@@ -232,17 +277,16 @@ static void a_checkpoint_of_another_model_is_refused(void **state) {
     end(&averaged);
 }
 
-static void a_checkpoint_of_another_seed_is_refused(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_of_another_seed_is_refused) {
     trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
-    ok(save(&saved, &error), &error);
+    ok(save(&saved, &failure));
     other.state.seed = 6;
     refuses(&other, UPS_ERR_STALE, "seed 5");
     end(&saved);
     end(&other);
 }
 
-static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state) {
+CLAIM(a_latest_file_that_is_not_what_it_should_be_is_refused) {
     static const struct {
         const char *text, *part;
     } cases[] = {
@@ -250,9 +294,8 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
         {"{\"step\": 1", "latest.json"},
         {"[1, 2]", "latest.json"},
     };
-    ups_error error;
     trained t = make(4, false, UPS_F32, 1);
-    ok(save(&t, &error), &error);
+    ok(save(&t, &failure));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text(scratch("run/latest.json"), cases[i].text);
         refuses(&t, UPS_ERR_FORMAT, cases[i].part);
@@ -261,7 +304,7 @@ static void a_latest_file_that_is_not_what_it_should_be_is_refused(void **state)
 }
 
 /* Each with one value changed (NULL: taken away). The sentence names file, key and value, and what to do. */
-static void a_state_that_no_run_can_have_left_is_refused(void **state) {
+CLAIM(a_state_that_no_run_can_have_left_is_refused) {
     static const struct {
         const char *key, *value, *part;
     } cases[] = {
@@ -296,23 +339,33 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
         {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
         {"interval", "{\"one\": {\"sum\": 1.0, \"windows\": -4}}", "a loss of 1 over -4 windows for task one"},
         {"interval", "{\"two\": {\"sum\": 1.0, \"windows\": 4}}", "'two', which is no task of this run"},
+        {"best", "3", "'best' is an integer"},
+        {"best", "{\"step\": 1}", "key 'score'"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0}", "'tasks' is missing"},
+        {"best", "{\"step\": 4, \"score\": 0.5, \"stale\": 0, \"tasks\": {}}", "a score of 0.5 at step 4"},
+        {"best", "{\"step\": 0, \"score\": 0.5, \"stale\": 0, \"tasks\": {}}", "a score of 0.5 at step 0"},
+        {"best", "{\"step\": 1, \"score\": -1.0, \"stale\": 0, \"tasks\": {}}", "a score of -1 at step 1"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": -2, \"tasks\": {}}", "-2 validations before"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0, \"tasks\": {\"two\": 1.0}}",
+         "'two', which is no task of this run"},
+        {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0, \"tasks\": {\"one\": \"low\"}}",
+         "not an object of numbers"},
         {"file", NULL, "'file' is missing"},
         {"file", "\"../step-00000003.safetensors\"", "beside it"},
         {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},
     };
-    ups_error error;
     trained t = make(4, false, UPS_F16, 1);
     advance(&t, 3);
-    ok(save(&t, &error), &error);
+    ok(save(&t, &failure));
     json_t *whole = NULL;
-    ok(ups_json_read(scratch("run/latest.json"), &whole, &error), &error);
+    ok(ups_json_read(scratch("run/latest.json"), &whole, &failure));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *changed = json_deep_copy(whole);
         if (cases[i].value)
             json_object_set_new(changed, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
         else
             json_object_del(changed, cases[i].key);
-        ok(ups_json_publish(scratch("run/latest.json"), changed, &error), &error);
+        ok(ups_json_publish(scratch("run/latest.json"), changed, &failure));
         json_decref(changed);
         refuses(&t, UPS_ERR_FORMAT, cases[i].part);
         refuses(&t, UPS_ERR_FORMAT, "run/latest.json");
@@ -321,86 +374,82 @@ static void a_state_that_no_run_can_have_left_is_refused(void **state) {
     /* That of a later version is not damaged. */
     json_t *later = json_deep_copy(whole);
     json_object_set_new(later, "format", json_integer(2));
-    ok(ups_json_publish(scratch("run/latest.json"), later, &error), &error);
+    ok(ups_json_publish(scratch("run/latest.json"), later, &failure));
     json_decref(later);
     refuses(&t, UPS_ERR_UNSUPPORTED, "'format' is 2; this version of UPS reads format 1 (use the version");
-    ok(ups_json_publish(scratch("run/latest.json"), whole, &error), &error);
-    ok(load(&t, &error), &error);
+    ok(ups_json_publish(scratch("run/latest.json"), whole, &failure));
+    ok(load(&t, &failure));
     json_decref(whole);
     end(&t);
 }
 
-static void weights_of_another_step_under_the_name_of_this_one_are_refused(void **state) {
-    ups_error error;
+CLAIM(weights_of_another_step_under_the_name_of_this_one_are_refused) {
     trained t = make(4, false, UPS_F32, 1);
     char earlier[300], later[300];
     advance(&t, 1);
-    ok(save(&t, &error), &error);
+    ok(save(&t, &failure));
     snprintf(earlier, sizeof earlier, "%s", scratch("kept"));
     snprintf(later, sizeof later, "%s", scratch("run/step-00000003.safetensors"));
     assert_int_equal(rename(scratch("run/step-00000001.safetensors"), earlier), 0);
     advance(&t, 2);
-    ok(save(&t, &error), &error);
+    ok(save(&t, &failure));
     assert_int_equal(rename(earlier, later), 0);
     refuses(&t, UPS_ERR_FORMAT, "step-00000003.safetensors: its weights are of step 1; latest.json says 3");
     end(&t);
 }
 
-static void a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not) {
     ups_precision told = UPS_PRECISION_AUTO;
     trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
-    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    ok(ups_checkpoint_precision(scratch("run"), &told, &failure));
     assert_int_equal(told, UPS_PRECISION_AUTO); /* none there */
     saved.state.precision = UPS_PRECISION_BF16;
-    ok(save(&saved, &error), &error);
-    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    ok(save(&saved, &failure));
+    ok(ups_checkpoint_precision(scratch("run"), &told, &failure));
     assert_int_equal(told, UPS_PRECISION_BF16);
     other.state.precision = UPS_PRECISION_F32;
     refuses(&other, UPS_ERR_STALE, "a run in bf16, this one computes in f32");
     other.state.precision = UPS_PRECISION_BF16;
-    ok(load(&other, &error), &error);
+    ok(load(&other, &failure));
     saved.state.precision = UPS_PRECISION_AUTO; /* as older checkpoints are */
-    ok(save(&saved, &error), &error);
-    ok(ups_checkpoint_precision(scratch("run"), &told, &error), &error);
+    ok(save(&saved, &failure));
+    ok(ups_checkpoint_precision(scratch("run"), &told, &failure));
     assert_int_equal(told, UPS_PRECISION_AUTO);
-    ok(load(&other, &error), &error);
+    ok(load(&other, &failure));
     end(&saved);
     end(&other);
 }
 
-static void a_checkpoint_that_cannot_be_written_leaves_the_one_before(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_that_cannot_be_written_leaves_the_one_before) {
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2), later = make(4, false, UPS_F32, 3);
     advance(&saved, 1);
     advance(&later, 2);
-    ok(save(&saved, &error), &error);
+    ok(save(&saved, &failure));
     struct rlimit usual, full; /* files of a hundred bytes: as on a disk that fills up in the middle */
     getrlimit(RLIMIT_FSIZE, &usual);
     full = (struct rlimit){100, usual.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &full);
-    ups_status status = save(&later, &error);
+    ups_status status = save(&later, &failure);
     setrlimit(RLIMIT_FSIZE, &usual);
     assert_int_equal(status, UPS_ERR_IO);
-    assert_contains(error.message, "run/step-00000002.safetensors");
+    assert_contains(failure.message, "run/step-00000002.safetensors");
     assert_int_equal(count_entries(scratch("run"), "partial"), 0);
     assert_int_equal(count_entries(scratch("run"), "step-"), 1);
-    ok(load(&loaded, &error), &error);
+    ok(load(&loaded, &failure));
     assert_same(&loaded, &saved);
     end(&saved);
     end(&loaded);
     end(&later);
 }
 
-static void the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise(void **state) {
+CLAIM(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise) {
     for (int average = 0; average < 2; average++) {
-        ups_error error;
         trained t = make(4, average, false, 1), read = make(4, false, UPS_F32, 2);
         advance(&t, 3);
         const char *path = scratch("model.safetensors");
-        ok(ups_model_export(path, t.parameters, t.optimizer, NULL, &error), &error);
-        ok(ups_parameters_load(read.parameters, path, true, &error), &error);
+        ok(ups_model_export(path, t.parameters, t.optimizer, NULL, &failure));
+        ok(ups_parameters_load(read.parameters, path, true, &failure));
         size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
         const float *expected = average ? ups_optimizer_average(t.optimizer) : ups_parameters_values(t.parameters);
         assert_same_memory(ups_parameters_values(read.parameters), expected, bytes);
@@ -413,22 +462,19 @@ static void the_exported_model_is_the_average_where_there_is_one_and_the_weights
     }
 }
 
-static void a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not(void **state) {
-    ups_error error;
+CLAIM(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not) {
     json_t *ours = json_pack("{s:s}", "autoencoder", "aaaa"), *theirs = json_pack("{s:s}", "autoencoder", "bbbb");
     trained saved = make(4, false, UPS_F32, 1), loaded = make(4, false, UPS_F32, 2);
     loaded.state.origin = ours;
     saved.state.origin = theirs;
-    ok(save(&saved, &error), &error);
-    assert_int_equal(load(&loaded, &error), UPS_ERR_STALE);
-    assert_contains(error.message, "another autoencoder");
-    assert_contains(error.message, "--restart");
+    ok(save(&saved, &failure));
+    refused(load(&loaded, &failure), UPS_ERR_STALE, "another autoencoder", "--restart");
     saved.state.origin = ours;
-    ok(save(&saved, &error), &error);
-    ok(load(&loaded, &error), &error);
+    ok(save(&saved, &failure));
+    ok(load(&loaded, &failure));
     saved.state.origin = NULL;
-    ok(save(&saved, &error), &error);
-    ok(load(&loaded, &error), &error);
+    ok(save(&saved, &failure));
+    ok(load(&loaded, &failure));
     json_decref(ours);
     json_decref(theirs);
     end(&saved);
@@ -440,8 +486,7 @@ static ups_status plan_batch(void *context, int64_t batch_size, ups_stage_plan *
     return UPS_OK;
 }
 
-static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on(void **state) {
-    ups_error error;
+CLAIM(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on) {
     ups_run_config config = {.output = (char *)scratch("batches")};
     config.op.training = (ups_training_config){.pairs_per_trajectory = 1, .memory_limit = 0.0625}; /* 64 MiB */
     char directory[512];
@@ -449,41 +494,23 @@ static void a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_
     const ups_session session = {.config = &config};
     ups_stage_request request = {.session = &session, .resume = true};
     ups_stage_plan plan;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));
     assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */
     trained t = make(4, false, UPS_F32, 1);
     t.state.batch_size = 12;
-    ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &error), &error);
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
+    ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &failure));
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));
     assert_int_equal(plan.batch_size, 12);
     request.resume = false;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));
     assert_int_equal(plan.batch_size, 64);
     request.resume = true;
     config.op.training.batch_size = 7;
-    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &error), &error);
+    ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));
     assert_int_equal(plan.batch_size, 7); /* what is asked for goes first */
     end(&t);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_checkpoint_comes_back_bit_for_bit, empty),
-        cmocka_unit_test_teardown(only_the_latest_checkpoint_is_kept, empty),
-        cmocka_unit_test_teardown(where_there_is_none_the_file_looked_for_is_named, empty),
-        cmocka_unit_test_teardown(a_file_that_latest_does_not_name_is_passed_over_and_cleared, empty),
-        cmocka_unit_test_teardown(a_checkpoint_cut_anywhere_is_refused_and_changes_nothing, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_model_is_refused, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_seed_is_refused, empty),
-        cmocka_unit_test_teardown(a_latest_file_that_is_not_what_it_should_be_is_refused, empty),
-        cmocka_unit_test_teardown(a_state_that_no_run_can_have_left_is_refused, empty),
-        cmocka_unit_test_teardown(weights_of_another_step_under_the_name_of_this_one_are_refused, empty),
-        cmocka_unit_test_teardown(a_checkpoint_in_another_precision_is_refused_and_one_that_tells_none_is_not, empty),
-        cmocka_unit_test_teardown(a_checkpoint_that_cannot_be_written_leaves_the_one_before, empty),
-        cmocka_unit_test_teardown(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not, empty),
-        cmocka_unit_test_teardown(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_on, empty),
-        cmocka_unit_test_teardown(the_exported_model_is_the_average_where_there_is_one_and_the_weights_otherwise,
-                                  empty),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return run_claims(open_device, close_device, empty);
 }

@@ -1,8 +1,7 @@
 /* Latents that are encoded on the fly are those of the cache to the last bit, whoever reads them and however. */
 #include "cache/store/source.h"
 #include "pipeline/loader/loader.h"
-#include "tests/base/testing.h"
-#include "tools/solvers/datagen.h"
+#include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
@@ -41,38 +40,22 @@ static ups_session session;
 static ups_encoder_pool *pool;
 static ups_source *cached[TASKS], *encoded[TASKS]; /* of the training splits */
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
-static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
-    ups_error error;
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = 15, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &error), &error);
-}
-
 /* Data, a trained encoder, its cache, and the sources of both kinds. */
 static int make_run(void **state) {
     if (make_scratch(state) != 0) return -1;
-    generate("advection1d", "advection.h5", 32, TIMES);
-    generate("darcy2d", "darcy.h5", 16, 0);
+    generate("advection1d", "advection.h5", 15, 32, TIMES);
+    generate("darcy2d", "darcy.h5", 15, 16, 0);
     char text[2048];
     snprintf(text, sizeof text, configuration, scratch_directory, scratch_directory);
     write_text(scratch("run.yaml"), text);
-    ups_error error;
-    ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &error), &error);
-    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
-    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
-    ok(ups_encoder_pool_open(&session, &pool, &error), &error);
+    ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &failure));
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &failure));
+    ok(ups_encode_run(&session, NULL, NULL, &failure));
+    ok(ups_encoder_pool_open(&session, &pool, &failure));
     for (int t = 0; t < TASKS; t++) {
         const ups_task *task = &session.tasks->task[t];
-        ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &cached[t], &error), &error);
-        ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, &encoded[t], &error), &error);
+        ok(ups_latents_open(session.config, task, UPS_SPLIT_TRAIN, &cached[t], &failure));
+        ok(ups_encoding_source_open(pool, task, UPS_SPLIT_TRAIN, &encoded[t], &failure));
     }
     return 0;
 }
@@ -89,7 +72,7 @@ static int remove_run(void **state) {
 
 /* ---- single reads ---------------------------------------------------------------------------------------------- */
 
-static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void **state) {
+CLAIM(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit) {
     static const ups_frames windows[] = {{0, 1}, {0, TIMES}, {3, 2}, {7, 2}, {5, 12}, {12, 9}, {15, 3}, {19, 2}};
     const size_t frame = 8 * 16 * sizeof(uint16_t);
     uint8_t *expected = malloc(TIMES * frame), *found = malloc(TIMES * frame);
@@ -97,16 +80,15 @@ static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void
         assert_int_equal(encoded[t]->count, cached[t]->count);
         for (int64_t i = 0; i < cached[t]->count; i++) {
             ups_sample a, b;
-            ups_error error;
-            ok(ups_source_describe(cached[t], i, &a, &error), &error);
-            ok(ups_source_describe(encoded[t], i, &b, &error), &error);
+            ok(ups_source_describe(cached[t], i, &a, &failure));
+            ok(ups_source_describe(encoded[t], i, &b, &failure));
             assert_int_equal(a.times, b.times);
             assert_int_equal(ups_sample_frame_bytes(&b), frame);
             assert_memory_equal(a.time, b.time, (size_t)a.times * sizeof *a.time);
             for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
                 if (windows[w].start + windows[w].count > a.times) continue;
-                ok(ups_source_read(cached[t], i, windows[w], expected, &error), &error);
-                ok(ups_source_read(encoded[t], i, windows[w], found, &error), &error);
+                ok(ups_source_read(cached[t], i, windows[w], expected, &failure));
+                ok(ups_source_read(encoded[t], i, windows[w], found, &failure));
                 assert_memory_equal(found, expected, (size_t)windows[w].count * frame);
             }
         }
@@ -116,7 +98,7 @@ static void any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit(void
 }
 
 /* A file may claim times that no memory holds; latents may be larger than the fields, whose sizes were checked. */
-static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
+CLAIM(latents_that_no_memory_holds_have_no_small_limits) {
     ups_task task = session.tasks->task[0];
     for (int64_t times = INT64_C(1) << 48; times <= INT64_C(1) << 60; times *= 2) {
         task.geometry.times = times;
@@ -126,16 +108,15 @@ static void latents_that_no_memory_holds_have_no_small_limits(void **state) {
 }
 
 /* What the loader makes room for by the limits of a window is enough for each. */
-static void no_window_reads_more_than_the_limits_of_its_length_say(void **state) {
+CLAIM(no_window_reads_more_than_the_limits_of_its_length_say) {
     for (int64_t frames = 1; frames <= TIMES; frames++) {
         ups_source_limits limits = ups_source_window_limits(encoded[0], frames);
         ups_extent *extents = calloc((size_t)encoded[0]->limits.extents, sizeof *extents);
         for (int64_t start = 0; start + frames <= TIMES; start++) {
             int64_t count;
-            ups_error error;
             uint64_t bytes = 0;
             ups_frames window = {start, frames};
-            ok(encoded[0]->class->extents(encoded[0], 1, window, extents, &count, &error), &error);
+            ok(encoded[0]->class->extents(encoded[0], 1, window, extents, &count, &failure));
             for (int64_t e = 0; e < count; e++) bytes += extents[e].length;
             assert_true(count <= limits.extents);
             assert_true(bytes <= limits.stored_bytes);
@@ -155,12 +136,11 @@ typedef struct loading {
 
 /* All of so many batches, one behind the other. */
 static float *load(ups_source *const sources[TASKS], const loading *how, int64_t batches, size_t *bytes) {
-    ups_error error;
     ups_store *stores[TASKS] = {NULL, NULL};
     ups_loader_task tasks[TASKS];
     for (int t = 0; t < TASKS; t++) {
         ups_store_options options = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .max_bytes = UINT64_MAX};
-        if (how->kept) ok(ups_store_open(sources[t], NULL, 0, &options, &stores[t], &error), &error);
+        if (how->kept) ok(ups_store_open(sources[t], NULL, 0, &options, &stores[t], &failure));
         tasks[t] = (ups_loader_task){.name = session.tasks->task[t].name,
                                      .source = sources[t],
                                      .sample_count = sources[t]->count,
@@ -176,12 +156,12 @@ static float *load(ups_source *const sources[TASKS], const loading *how, int64_t
                                   .io = how->io,
                                   .decode_threads = how->threads};
     ups_loader *loader;
-    ok(ups_loader_open(&options, tasks, TASKS, &loader, &error), &error);
+    ok(ups_loader_open(&options, tasks, TASKS, &loader, &failure));
     size_t batch_bytes = (size_t)(4 * 2 * 8 * 16) * sizeof(float);
     float *all = malloc((size_t)batches * batch_bytes);
     for (int64_t b = 0; b < batches; b++) {
         const ups_batch *batch;
-        ok(ups_loader_next(loader, &batch, &error), &error);
+        ok(ups_loader_next(loader, &batch, &failure));
         memcpy((uint8_t *)all + (size_t)b * batch_bytes, batch->data, batch_bytes);
         ups_loader_release(loader, batch);
     }
@@ -191,7 +171,7 @@ static float *load(ups_source *const sources[TASKS], const loading *how, int64_t
     return all;
 }
 
-static void loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine(void **state) {
+CLAIM(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine) {
     static const loading ways[] = {{1, UPS_IO_AUTO, 1, 1, false},    {3, UPS_IO_AUTO, 1, 1, false},
                                    {3, UPS_IO_THREADS, 1, 3, false}, {3, UPS_IO_AUTO, 2, 2, false},
                                    {1, UPS_IO_THREADS, 1, 1, true},  {3, UPS_IO_AUTO, 2, 3, true}};
@@ -211,12 +191,10 @@ enum { BAD_SAMPLE = 3, BAD_FRAME = 1 };
 /* Exchanges the first value of a frame in the file with *value. */
 static void exchange_value(float *value) {
     const ups_task *task = &session.tasks->task[0];
-    ups_error error;
     int64_t count = 0;
     ups_extent *extents = calloc((size_t)task->source->limits.extents, sizeof *extents);
-    ok(task->source->class->extents(task->source, task->samples[UPS_SPLIT_TRAIN][BAD_SAMPLE],
-                                    (ups_frames){BAD_FRAME, 1}, extents, &count, &error),
-       &error);
+    ok(task->source->class->extents(task->source, task->splits.samples[UPS_SPLIT_TRAIN][BAD_SAMPLE],
+                                    (ups_frames){BAD_FRAME, 1}, extents, &count, &failure));
     float there;
     int fd = open(task->source->files[extents[0].file], O_RDWR | O_CLOEXEC);
     assert_int_equal(pread(fd, &there, sizeof there, (off_t)extents[0].offset), sizeof there);
@@ -228,9 +206,8 @@ static void exchange_value(float *value) {
 
 /* One bit for each frame whose latents hold a NaN. */
 static unsigned frames_with_nan(ups_frames frames) {
-    ups_error error;
     uint16_t *latents = malloc(TIMES * 8 * 16 * sizeof *latents);
-    ok(ups_source_read(encoded[0], BAD_SAMPLE, frames, latents, &error), &error);
+    ok(ups_source_read(encoded[0], BAD_SAMPLE, frames, latents, &failure));
     unsigned found = 0;
     for (int64_t t = 0; t < frames.count; t++)
         for (int64_t i = 0; i < 8 * 16; i++)
@@ -250,18 +227,17 @@ static bool loader_skips(int64_t frames) {
                                   .batch_count = 1,
                                   .decode_threads = 1,
                                   .on_bad_sample = UPS_BAD_SAMPLE_SKIP};
-    ups_error error;
     ups_loader *loader;
     const ups_batch *batch;
-    ok(ups_loader_open(&options, &task, 1, &loader, &error), &error);
-    ok(ups_loader_next(loader, &batch, &error), &error);
+    ok(ups_loader_open(&options, &task, 1, &loader, &failure));
+    ok(ups_loader_next(loader, &batch, &failure));
     bool skipped = batch->window[0].sample == UPS_NO_SAMPLE;
     ups_loader_release(loader, batch);
     ups_loader_close(loader);
     return skipped;
 }
 
-static void a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it(void **state) {
+CLAIM(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it) {
     float value = NAN;
     assert_int_equal(frames_with_nan((ups_frames){0, TIMES}), 0);
     assert_false(loader_skips(BAD_FRAME + 1));
@@ -279,10 +255,9 @@ enum { DRAWN = 60, DRAWN_BATCH = 4 };
 
 /* Sample and first frame of every window of batches `first` to DRAWN, where `kept` of samples that stay in memory. */
 static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
-    ups_error error;
     ups_store *store = NULL;
     ups_store_options keep = {.residency = UPS_RESIDENCY_RAM, .dtype = UPS_F32, .max_bytes = UINT64_MAX};
-    if (kept) ok(ups_store_open(encoded[0], NULL, 0, &keep, &store, &error), &error);
+    if (kept) ok(ups_store_open(encoded[0], NULL, 0, &keep, &store, &failure));
     ups_loader_task task = {.name = "advection", .source = encoded[0], .store = store};
     ups_loader_options options = {.seed = 11,
                                   .batch = DRAWN_BATCH,
@@ -293,10 +268,10 @@ static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
                                   .decode_threads = 2,
                                   .on_bad_sample = UPS_BAD_SAMPLE_SKIP};
     ups_loader *loader;
-    ok(ups_loader_open(&options, &task, 1, &loader, &error), &error);
+    ok(ups_loader_open(&options, &task, 1, &loader, &failure));
     for (int64_t b = first; b < DRAWN; b++) {
         const ups_batch *batch;
-        ok(ups_loader_next(loader, &batch, &error), &error);
+        ok(ups_loader_next(loader, &batch, &failure));
         for (int64_t w = 0; w < DRAWN_BATCH; w++) {
             drawn[b * DRAWN_BATCH + w][0] = batch->window[w].sample;
             drawn[b * DRAWN_BATCH + w][1] = batch->window[w].start;
@@ -310,7 +285,7 @@ static void record_windows(int64_t first, bool kept, int64_t (*drawn)[2]) {
 }
 
 /* A run that goes on from a checkpoint reads first, and then whole, what the run before it had read. */
-static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on(void **state) {
+CLAIM(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on) {
     int64_t expected[DRAWN * DRAWN_BATCH][2], found[DRAWN * DRAWN_BATCH][2];
     float value = NAN;
     exchange_value(&value);
@@ -333,13 +308,5 @@ static void bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_frames_of_any_sample_are_those_of_the_cache_to_the_last_bit),
-        cmocka_unit_test(latents_that_no_memory_holds_have_no_small_limits),
-        cmocka_unit_test(no_window_reads_more_than_the_limits_of_its_length_say),
-        cmocka_unit_test(loaders_hand_out_the_same_batches_on_any_number_of_threads_and_either_engine),
-        cmocka_unit_test(a_frame_is_bad_when_its_own_fields_are_whatever_is_read_beside_it),
-        cmocka_unit_test(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_goes_on),
-    };
-    return cmocka_run_group_tests(tests, make_run, remove_run);
+    return run_claims(make_run, remove_run, NULL);
 }

@@ -2,7 +2,7 @@
  * and formulas of the test's own. */
 #include "base/progress.h"
 #include "model/parameters/safetensors.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "tiny_models.h"
 #include "train/data/origin.h"
 #include "train/evaluation/evaluate.h"
@@ -18,34 +18,29 @@ static tiny_run run;
 
 static int open_run(void **state) {
     ups_progress_enable(false);
-    tiny_run_open(&run);
+    if (make_scratch(state) != 0) return -1;
+    tiny_run_open(&run, scratch_directory);
     return 0;
 }
 
 static int close_run(void **state) {
     tiny_run_close(&run);
-    return 0;
-}
-
-static void check(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
+    return remove_scratch(state);
 }
 
 static ups_surrogate *open_surrogate(int task, ups_surrogate_sizes sizes) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
-    check(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
+    ok(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &failure));
     ups_surrogate_files_free(&files);
     return surrogate;
 }
 
 static ups_task_evaluation evaluate(int task) {
     ups_task_evaluation evaluation;
-    ups_error error;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){0});
-    check(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &error), &error);
+    ok(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &failure));
     ups_surrogate_close(surrogate);
     return evaluation;
 }
@@ -116,11 +111,10 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
     direct_sums sums[UPS_FORECASTS] = {0};
     tiny_models *models = tiny_models_open(&run, task);
     float predicted[MOST_FRAMES * MOST_ELEMENTS], again[MOST_ELEMENTS], latents[LATENTS];
-    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
+    for (int64_t i = 0; i < t->splits.count[UPS_SPLIT_TEST]; i++) {
         ups_sample sample;
-        ups_error error;
-        check(ups_source_describe(t->source, t->samples[UPS_SPLIT_TEST][i], &sample, &error), &error);
-        float *truth = tiny_truth(&run, task, t->samples[UPS_SPLIT_TEST][i]);
+        ok(ups_source_describe(t->source, t->splits.samples[UPS_SPLIT_TEST][i], &sample, &failure));
+        float *truth = tiny_truth(&run, task, t->splits.samples[UPS_SPLIT_TEST][i]);
         int64_t steps = h->steps ? h->steps : evaluation->steps;
         for (int64_t start = 0; start + steps <= evaluation->steps; start += start_every) {
             if (h->steps == 0 && start > 0) break;
@@ -144,7 +138,7 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
 
 /* ---- claims ---------------------------------------------------------------------------------------------------- */
 
-static void errors_of_model_persistence_and_reconstruction_equal_direct_computation(void **state) {
+CLAIM(errors_of_model_persistence_and_reconstruction_equal_direct_computation) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.steps, 4); /* nine stored frames, every other one */
     assert_int_equal(evaluation.trajectories, 3);
@@ -157,7 +151,7 @@ static void errors_of_model_persistence_and_reconstruction_equal_direct_computat
     ups_task_evaluation_free(&evaluation);
 }
 
-static void fields_stored_channels_first_are_scored_field_by_field(void **state) {
+CLAIM(fields_stored_channels_first_are_scored_field_by_field) {
     ups_task_evaluation evaluation = evaluate(DARCY);
     compare_horizon(&evaluation, 0, DARCY, 0);
     compare_horizon(&evaluation, 0, DARCY, 1);
@@ -165,7 +159,7 @@ static void fields_stored_channels_first_are_scored_field_by_field(void **state)
     ups_task_evaluation_free(&evaluation);
 }
 
-static void a_field_that_never_changes_is_left_out_of_the_summary(void **state) {
+CLAIM(a_field_that_never_changes_is_left_out_of_the_summary) {
     ups_task_evaluation evaluation = evaluate(DARCY);
     assert_false(evaluation.solution[0]);
     assert_true(evaluation.solution[1]);
@@ -176,7 +170,7 @@ static void a_field_that_never_changes_is_left_out_of_the_summary(void **state) 
     ups_task_evaluation_free(&evaluation);
 }
 
-static void a_horizon_beyond_the_data_has_no_windows(void **state) {
+CLAIM(a_horizon_beyond_the_data_has_no_windows) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.horizons[2].steps, 50);
     assert_int_equal(evaluation.horizons[2].windows, 0);
@@ -188,7 +182,7 @@ static void a_horizon_beyond_the_data_has_no_windows(void **state) {
     ups_task_evaluation_free(&evaluation);
 }
 
-static void the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse(void **state) {
+CLAIM(the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     const ups_horizon_evaluation *whole = &evaluation.horizons[3];
     double mean = 0;
@@ -200,18 +194,17 @@ static void the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse(void **state) 
 static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
     const ups_task *t = &run.tasks->task[task];
     ups_rollout_request request = {
-        .samples = t->samples[UPS_SPLIT_TEST], .count = t->sample_count[UPS_SPLIT_TEST], .steps = steps};
+        .samples = t->splits.samples[UPS_SPLIT_TEST], .count = t->splits.count[UPS_SPLIT_TEST], .steps = steps};
     for (int a = 0; a < t->geometry.dims; a++) request.grid[a] = points;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){.points = 5, .states = 2});
     ups_rollouts rollouts;
-    ups_error error;
-    check(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &error), &error);
+    ok(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &failure));
     ups_surrogate_close(surrogate);
     return rollouts;
 }
 
 /* Batches of five points and two states: neither divides what there is to do. */
-static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
+CLAIM(a_rollout_in_small_batches_equals_direct_computation) {
     ups_rollouts rollouts = roll_out(WAVE, 0, 0);
     const ups_task *t = &run.tasks->task[WAVE];
     tiny_models *models = tiny_models_open(&run, WAVE);
@@ -220,7 +213,7 @@ static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
     assert_int_equal(rollouts.frames, 5);
     for (int64_t i = 0; i < rollouts.count; i++) {
         const ups_rollout *rollout = &rollouts.list[i];
-        float *truth = tiny_truth(&run, WAVE, t->samples[UPS_SPLIT_TEST][i]);
+        float *truth = tiny_truth(&run, WAVE, t->splits.samples[UPS_SPLIT_TEST][i]);
         predict(models, &rollout->sample, t->config->stride, truth, 16, 0, 4, predicted);
         for (int64_t k = 0; k < 5 * 16; k++) assert_near(rollout->prediction[k], predicted[k]);
         assert_memory_equal(rollout->truth, truth, 5 * 16 * sizeof(float));
@@ -231,7 +224,7 @@ static void a_rollout_in_small_batches_equals_direct_computation(void **state) {
 }
 
 /* Cell i of n and cell 3i + 1 of 3n have the same centre. */
-static void a_rollout_at_three_times_the_resolution_passes_through_the_same_points(void **state) {
+CLAIM(a_rollout_at_three_times_the_resolution_passes_through_the_same_points) {
     ups_rollouts coarse = roll_out(DARCY, 1, 0), fine = roll_out(DARCY, 1, 24);
     assert_null(fine.list[0].truth);
     assert_true(isnan(fine.list[0].nrmse[1]));
@@ -250,7 +243,7 @@ static void a_rollout_at_three_times_the_resolution_passes_through_the_same_poin
     ups_rollouts_free(&fine);
 }
 
-static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void **state) {
+CLAIM(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval) {
     ups_rollouts rollouts = roll_out(WAVE, 6, 0);
     const double *time = rollouts.list[0].time;
     assert_int_equal(rollouts.frames, 7);
@@ -260,33 +253,33 @@ static void a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval(void
     ups_rollouts_free(&rollouts);
 }
 
-/* Writes a number into the file of the wave's first held-out sample; returns what stood there. */
-static float poke_first_sample(float value) {
-    char path[300];
-    const ups_task *t = &run.tasks->task[WAVE];
-    float old;
-    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
-    hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][0], 3, 5}, one[3] = {1, 1, 1};
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
-    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, one, NULL);
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, one, NULL);
-    assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &old) >= 0);
-    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, &value) >= 0);
+/* Puts numbers into the file of the wave, in the place of `old` (may be NULL). */
+static void exchange(const hsize_t start[3], const hsize_t count[3], const float *values, float *old) {
+    hid_t file = H5Fopen(scratch("wave.h5"), H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
+    hid_t space = H5Dget_space(set), memory = H5Screate_simple(3, count, NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
+    if (old) assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old) >= 0);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values) >= 0);
     H5Sclose(memory);
     H5Sclose(space);
     H5Dclose(set);
     H5Fclose(file);
+}
+
+/* One number of the wave's first held-out sample; returns what stood there. */
+static float poke_first_sample(float value) {
+    const hsize_t first = (hsize_t)run.tasks->task[WAVE].splits.samples[UPS_SPLIT_TEST][0];
+    float old;
+    exchange((hsize_t[]){first, 3, 5}, (hsize_t[]){1, 1, 1}, &value, &old);
     return old;
 }
 
-static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured(void **state) {
+CLAIM(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured) {
     float old = poke_first_sample(NAN);
     ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_sizes){0});
     ups_task_evaluation evaluation;
-    ups_error error;
-    assert_int_equal(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &error),
-                     UPS_ERR_NUMERIC);
-    assert_contains(error.message, "wave");
+    refused(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &failure),
+            UPS_ERR_NUMERIC, "wave");
     ups_surrogate_close(surrogate);
     run.config->data.on_bad_sample = UPS_BAD_SAMPLE_SKIP;
     evaluation = evaluate(WAVE);
@@ -304,27 +297,15 @@ static void a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configu
 
 /* Replaces the last frame of every held-out wave; `old` (may be NULL) is what stood there. */
 static void write_last_frames(const float *values, float *old) {
-    char path[300];
     const ups_task *t = &run.tasks->task[WAVE];
-    snprintf(path, sizeof path, "%s/wave.h5", run.directory);
-    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), set = H5Dopen2(file, "tensor", H5P_DEFAULT);
-    hsize_t points = (hsize_t)ups_task_points(t), count[3] = {1, 1, points};
-    hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &points, NULL);
-    for (int64_t i = 0; i < t->sample_count[UPS_SPLIT_TEST]; i++) {
-        hsize_t start[3] = {(hsize_t)t->samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
-        if (old)
-            assert_true(H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, old + i * (int64_t)points) >= 0);
-        const float *from = values + i * (int64_t)points;
-        assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, from) >= 0);
+    const int64_t points = ups_task_points(t);
+    for (int64_t i = 0; i < t->splits.count[UPS_SPLIT_TEST]; i++) {
+        const hsize_t start[3] = {(hsize_t)t->splits.samples[UPS_SPLIT_TEST][i], (hsize_t)t->geometry.times - 1, 0};
+        exchange(start, (hsize_t[]){1, 1, (hsize_t)points}, values + i * points, old ? old + i * points : NULL);
     }
-    H5Sclose(memory);
-    H5Sclose(space);
-    H5Dclose(set);
-    H5Fclose(file);
 }
 
-static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others(void **state) {
+CLAIM(frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others) {
     const float zeros[3 * MOST_ELEMENTS] = {0};
     float old[3 * MOST_ELEMENTS];
     write_last_frames(zeros, old);
@@ -344,70 +325,58 @@ static void frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and
 
 static void expect_refusal(const char *checkpoint, ups_status expected, const char *part) {
     ups_surrogate_files files;
-    ups_error error;
-    assert_int_equal(ups_surrogate_find(run.config, checkpoint, &files, &error), expected);
-    assert_contains(error.message, part);
+    refused(ups_surrogate_find(run.config, checkpoint, &files, &failure), expected, part);
     assert_null(files.op);
 }
 
-static void models_that_are_missing_or_damaged_are_refused_with_a_sentence(void **state) {
-    char path[300], moved[300];
-    snprintf(path, sizeof path, "%s/none.safetensors", run.directory);
-    expect_refusal(path, UPS_ERR_IO, "the checkpoint cannot be opened");
-    snprintf(path, sizeof path, "%s/empty", run.directory);
-    assert_int_equal(mkdir(path, 0700), 0);
-    expect_refusal(path, UPS_ERR_IO, "a directory without operator.safetensors");
-    snprintf(path, sizeof path, "%s/damaged.safetensors", run.directory);
-    write_text(path, "these are not tensors");
-    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
-    write_text(path, "\x02");
-    expect_refusal(path, UPS_ERR_FORMAT, "damaged.safetensors");
+CLAIM(models_that_are_missing_or_damaged_are_refused_with_a_sentence) {
+    expect_refusal(scratch("none.safetensors"), UPS_ERR_IO, "the checkpoint cannot be opened");
+    assert_int_equal(mkdir(scratch("empty"), 0700), 0);
+    expect_refusal(scratch("empty"), UPS_ERR_IO, "a directory without operator.safetensors");
+    write_text(scratch("damaged.safetensors"), "these are not tensors");
+    expect_refusal(scratch("damaged.safetensors"), UPS_ERR_FORMAT, "damaged.safetensors");
+    write_text(scratch("damaged.safetensors"), "\x02");
+    expect_refusal(scratch("damaged.safetensors"), UPS_ERR_FORMAT, "damaged.safetensors");
 
-    snprintf(path, sizeof path, "%s/operator.safetensors", run.directory);
-    snprintf(moved, sizeof moved, "%s/empty/model.safetensors", run.directory);
-    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(rename(scratch("operator.safetensors"), scratch("empty/model.safetensors")), 0);
     expect_refusal(NULL, UPS_ERR_IO, "there is no trained operator yet; run `ups train`");
-    assert_int_equal(rename(moved, path), 0);
+    assert_int_equal(rename(scratch("empty/model.safetensors"), scratch("operator.safetensors")), 0);
 }
 
 /* Writes a model again with an entry in its header; NULL: without any. */
 static void tell_origin(const char *model, const char *key, const char *text) {
-    char path[300];
+    const char *path = scratch(model);
     ups_safetensors *file;
-    ups_error error;
-    snprintf(path, sizeof path, "%s/%s", run.directory, model);
-    check(ups_safetensors_open(path, &file, &error), &error);
+    ok(ups_safetensors_open(path, &file, &failure));
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     if (key) ups_safetensors_writer_metadata(writer, key, text);
     for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
         const ups_safetensor *t = ups_safetensors_get(file, i);
         ups_safetensors_writer_declare(writer, t->name, t->dtype, t->rank, t->size);
     }
-    check(ups_safetensors_writer_begin(writer, path, &error), &error);
+    ok(ups_safetensors_writer_begin(writer, path, &failure));
     for (int32_t i = 0; i < ups_safetensors_count(file); i++) {
         const ups_safetensor *t = ups_safetensors_get(file, i);
         void *bytes = malloc(t->bytes);
-        check(ups_safetensors_read(file, t, bytes, &error), &error);
-        check(ups_safetensors_writer_append(writer, bytes, t->bytes, &error), &error);
+        ok(ups_safetensors_read(file, t, bytes, &failure));
+        ok(ups_safetensors_writer_append(writer, bytes, t->bytes, &failure));
         free(bytes);
     }
-    check(ups_safetensors_writer_commit(writer, &error), &error);
+    ok(ups_safetensors_writer_commit(writer, &failure));
     ups_safetensors_close(file);
 }
 
 static void expect_stale(const char *part) {
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
-    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
-                                        &surrogate, &error),
-                     UPS_ERR_STALE);
-    assert_contains(error.message, part);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+                               &failure),
+            UPS_ERR_STALE, part);
     ups_surrogate_files_free(&files);
 }
 
-static void models_that_tell_of_another_origin_are_refused_naming_what_differs(void **state) {
+CLAIM(models_that_tell_of_another_origin_are_refused_naming_what_differs) {
     tell_origin("operator.safetensors", "autoencoder", "0123456789abcdef0123456789abcdef");
     expect_stale("operator.safetensors: the model was trained with another autoencoder");
     tell_origin("operator.safetensors", "operator", "{\"heads\":4}"); /* shapes are those of two heads, too */
@@ -427,10 +396,9 @@ static void models_that_tell_of_another_origin_are_refused_naming_what_differs(v
     tell_origin("autoencoder.safetensors", NULL, NULL);
 }
 
-static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **state) {
+CLAIM(an_operator_of_this_autoencoder_and_configuration_is_taken) {
     ups_surrogate_files files;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     json_t *origin = ups_origin_operator(run.config, run.tasks, files.autoencoder_hash);
     const char *key;
     json_t *text;
@@ -452,59 +420,36 @@ static void an_operator_of_this_autoencoder_and_configuration_is_taken(void **st
     ups_surrogate_files_free(&files);
 }
 
-static void a_training_checkpoint_is_found_through_its_latest_json(void **state) {
-    char directory[300], path[330], model[300];
+CLAIM(a_training_checkpoint_is_found_through_its_latest_json) {
     ups_surrogate_files files;
-    ups_error error;
-    snprintf(directory, sizeof directory, "%s/steps", run.directory);
-    assert_int_equal(mkdir(directory, 0700), 0);
-    snprintf(path, sizeof path, "%s/step-00000007.safetensors", directory);
-    snprintf(model, sizeof model, "%s/operator.safetensors", run.directory);
-    assert_int_equal(link(model, path), 0);
-    snprintf(path, sizeof path, "%s/latest.json", directory);
-    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
-                     "\"file\": \"step-00000007.safetensors\"}\n");
-    check(ups_surrogate_find(run.config, directory, &files, &error), &error);
+    assert_int_equal(mkdir(scratch("steps"), 0700), 0);
+    assert_int_equal(link(scratch("operator.safetensors"), scratch("steps/step-00000007.safetensors")), 0);
+    write_text(scratch("steps/latest.json"),
+               "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+               "\"file\": \"step-00000007.safetensors\"}\n");
+    ok(ups_surrogate_find(run.config, scratch("steps"), &files, &failure));
     assert_contains(files.op, "/steps/step-00000007.safetensors");
     assert_contains(files.autoencoder, "/autoencoder.safetensors"); /* the run's own */
     ups_surrogate_files_free(&files);
-    write_text(path, "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
-                     "\"file\": \"../operator.safetensors\"}\n");
-    expect_refusal(directory, UPS_ERR_FORMAT, "must name a file beside it");
+    write_text(scratch("steps/latest.json"),
+               "{\"format\": 1, \"step\": 7, \"seed\": 1, \"batch_size\": 4, \"running_loss\": 0.5, "
+               "\"file\": \"../operator.safetensors\"}\n");
+    expect_refusal(scratch("steps"), UPS_ERR_FORMAT, "must name a file beside it");
 }
 
-static void a_model_of_another_configuration_is_refused_naming_the_tensor(void **state) {
+CLAIM(a_model_of_another_configuration_is_refused_naming_the_tensor) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
-    ups_error error;
-    check(ups_surrogate_find(run.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     int64_t hidden = run.config->model.core.hidden;
     run.config->model.core.hidden = 24;
-    assert_int_equal(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0},
-                                        &surrogate, &error),
-                     UPS_ERR_FORMAT);
-    assert_contains(error.message, "operator.");
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+                               &failure),
+            UPS_ERR_FORMAT, "operator.");
     run.config->model.core.hidden = hidden;
     ups_surrogate_files_free(&files);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_of_model_persistence_and_reconstruction_equal_direct_computation),
-        cmocka_unit_test(fields_stored_channels_first_are_scored_field_by_field),
-        cmocka_unit_test(a_field_that_never_changes_is_left_out_of_the_summary),
-        cmocka_unit_test(a_horizon_beyond_the_data_has_no_windows),
-        cmocka_unit_test(the_mean_over_frames_of_a_rollouts_nrmse_is_its_nrmse),
-        cmocka_unit_test(a_rollout_in_small_batches_equals_direct_computation),
-        cmocka_unit_test(a_rollout_at_three_times_the_resolution_passes_through_the_same_points),
-        cmocka_unit_test(a_rollout_beyond_the_data_goes_on_in_steps_of_the_last_interval),
-        cmocka_unit_test(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured),
-        cmocka_unit_test(frames_that_are_zero_everywhere_are_left_out_of_a_rollouts_nrmse_and_no_others),
-        cmocka_unit_test(models_that_are_missing_or_damaged_are_refused_with_a_sentence),
-        cmocka_unit_test(models_that_tell_of_another_origin_are_refused_naming_what_differs),
-        cmocka_unit_test(an_operator_of_this_autoencoder_and_configuration_is_taken),
-        cmocka_unit_test(a_training_checkpoint_is_found_through_its_latest_json),
-        cmocka_unit_test(a_model_of_another_configuration_is_refused_naming_the_tensor),
-    };
-    return cmocka_run_group_tests(tests, open_run, close_run);
+    return run_claims(open_run, close_run, NULL);
 }

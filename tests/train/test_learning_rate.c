@@ -1,5 +1,5 @@
 /* Learning-rate schedules: what each step's rate is, whatever was run before it. */
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "train/learning_rate.h"
 
 #include <math.h>
@@ -13,19 +13,19 @@ static void close_to(double found, double expected) {
     if (!(fabs(found - expected) <= 1e-12)) fail_msg("%.15g where %.15g was expected", found, expected);
 }
 
-static void the_warm_up_rises_evenly_and_ends_at_the_peak(void **state) {
+CLAIM(the_warm_up_rises_evenly_and_ends_at_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 5);
     for (int64_t step = 0; step < 5; step++) close_to(ups_schedule_rate(&c, step, 100), 0.1 * (double)(step + 1));
     close_to(ups_schedule_rate(&c, 5, 100), 0.5);
 }
 
-static void a_constant_schedule_stays_at_the_peak(void **state) {
+CLAIM(a_constant_schedule_stays_at_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_CONSTANT, 5);
     close_to(ups_schedule_rate(&c, 5, 100), 0.5);
     close_to(ups_schedule_rate(&c, 99, 100), 0.5);
 }
 
-static void the_cosine_is_half_way_down_in_the_middle_and_ends_at_its_share(void **state) {
+CLAIM(the_cosine_is_half_way_down_in_the_middle_and_ends_at_its_share) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 10);
     close_to(ups_schedule_rate(&c, 10, 111), 0.5);
     close_to(ups_schedule_rate(&c, 60, 111), 0.5 * (0.1 + 0.9 * 0.5));
@@ -35,32 +35,24 @@ static void the_cosine_is_half_way_down_in_the_middle_and_ends_at_its_share(void
     }
 }
 
-static void beyond_the_last_step_the_rate_stays_where_the_cosine_ended(void **state) {
+CLAIM(beyond_the_last_step_the_rate_stays_where_the_cosine_ended) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 10);
     close_to(ups_schedule_rate(&c, 500, 111), 0.05);
 }
 
-static void runs_shorter_than_the_warm_up_still_rise_to_the_peak(void **state) {
+CLAIM(runs_shorter_than_the_warm_up_still_rise_to_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 100);
     close_to(ups_schedule_rate(&c, 0, 4), 0.125);
     close_to(ups_schedule_rate(&c, 3, 4), 0.5);
     close_to(ups_schedule_rate(&c, 0, 1), 0.5);
 }
 
-static void without_a_warm_up_the_first_step_has_the_peak_rate(void **state) {
+CLAIM(without_a_warm_up_the_first_step_has_the_peak_rate) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 0);
     close_to(ups_schedule_rate(&c, 0, 10), 0.5);
     close_to(ups_schedule_rate(&c, 0, 1), 0.5);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_warm_up_rises_evenly_and_ends_at_the_peak),
-        cmocka_unit_test(a_constant_schedule_stays_at_the_peak),
-        cmocka_unit_test(the_cosine_is_half_way_down_in_the_middle_and_ends_at_its_share),
-        cmocka_unit_test(beyond_the_last_step_the_rate_stays_where_the_cosine_ended),
-        cmocka_unit_test(runs_shorter_than_the_warm_up_still_rise_to_the_peak),
-        cmocka_unit_test(without_a_warm_up_the_first_step_has_the_peak_rate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "base/system/cancel.h"
 #include "model/parameters/parameters.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 
 #include "model/devices/devices.h"
 #include "tests/base/capture.h"
@@ -24,19 +24,15 @@ typedef struct pull {
     ups_training_state state;
     const char *output; /* folder of the run */
     bool zero_gradients, validates_nothing;
+    double falling; /* by how much the score is lower from validation to validation */
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
     float seeds[MOST_CALLS];
     int call_count, validations;
 } pull;
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 static pull *begin(int64_t steps) {
     pull *p = calloc(1, sizeof *p);
-    ups_error error;
     p->training = (ups_training_config){.steps = steps,
                                         .batch_size = 2,
                                         .accumulation = 1,
@@ -54,8 +50,8 @@ static pull *begin(int64_t steps) {
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
-    ok(ups_parameters_allocate(p->parameters, device, true, UPS_F32, 3, &error), &error);
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
+    ok(ups_parameters_allocate(p->parameters, device, true, UPS_F32, 3, &failure));
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
     return p;
 }
 
@@ -110,7 +106,7 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     pull *p = context;
     p->validations++;
     if (p->validates_nothing) return UPS_OK;
-    sums->sum[0] += 2; /* of the even task alone */
+    sums->sum[0] += 2 - 4 * p->falling * (p->validations - 1); /* of the even task alone */
     sums->count[0] += 4;
     sums->windows += 4;
     return UPS_OK;
@@ -143,12 +139,16 @@ static ups_status run(pull *p, ups_error *error) {
     return ups_loop_run(&options, &stage, error);
 }
 
-static int count_lines(const char *part) {
-    char *text, *rest;
+static char *read_metrics(void) {
+    char *text;
     size_t length;
-    ups_error error;
+    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &failure));
+    return text;
+}
+
+static int count_lines(const char *part) {
+    char *text = read_metrics(), *rest;
     int count = 0;
-    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &error), &error);
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         count += strstr(line, part) != NULL;
     }
@@ -158,14 +158,13 @@ static int count_lines(const char *part) {
 
 /* metrics.jsonl without its rates, which are the clock's; a new array. */
 static json_t *logged(void) {
-    char *text, *rest;
-    size_t length;
-    ups_error error;
+    char *text = read_metrics(), *rest;
     json_t *lines = json_array();
-    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &text, &length, &error), &error);
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *json = json_loads(line, 0, NULL);
         json_object_del(json, "samples_per_s");
+        json_object_del(json, "step_s");
+        json_object_del(json, "time");
         json_object_del(json, "data_wait_share");
         json_array_append_new(lines, json);
     }
@@ -190,11 +189,10 @@ static int forget(void **state) {
     return system(command);
 }
 
-static void micro_batches_come_in_order_and_share_one_step(void **state) {
-    ups_error error;
+CLAIM(micro_batches_come_in_order_and_share_one_step) {
     pull *p = begin(4);
     p->training.accumulation = 3;
-    ok(run(p, &error), &error);
+    ok(run(p, &failure));
     assert_int_equal(p->call_count, 12);
     for (int i = 0; i < 12; i++) {
         assert_int_equal(p->calls[i].step, i / 3);
@@ -204,25 +202,23 @@ static void micro_batches_come_in_order_and_share_one_step(void **state) {
     end(p);
 }
 
-static void several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights(void **state) {
-    ups_error error;
+CLAIM(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights) {
     pull *one = begin(6), *several = begin(6);
     one->training.accumulation = several->training.accumulation = 2;
     several->zero_gradients = true;
-    ok(run(one, &error), &error);
-    ok(run(several, &error), &error);
+    ok(run(one, &failure));
+    ok(run(several, &failure));
     for (int i = 0; i < several->call_count; i++) assert_true(several->calls[i].accumulate);
     assert_same(ups_parameters_values(one->parameters), ups_parameters_values(several->parameters));
     end(one);
     end(several);
 }
 
-static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end(void **state) {
-    ups_error error;
+CLAIM(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end) {
     pull *p = begin(25);
     p->training.validate_every = 8;
     p->training.checkpoint_every = 100;
-    ok(run(p, &error), &error);
+    ok(run(p, &failure));
     assert_int_equal(count_lines("\"loss\""), 3); /* steps 10, 20, 25 */
     assert_int_equal(p->validations, 4);          /* steps 8, 16, 24, 25 */
     assert_int_equal(count_lines("\"validation\""), 4);
@@ -231,23 +227,64 @@ static void lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the
     end(p);
 }
 
-static void tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score(void **state) {
-    ups_error error;
+CLAIM(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score) {
     pull *p = begin(2), *none = begin(2);
-    ok(run(p, &error), &error);
+    ok(run(p, &failure));
     assert_int_equal(count_lines("\"validation\":{\"even\":0.5},\"score\":0.5"), 1);
     none->validates_nothing = true;
     forget(state);
-    ok(run(none, &error), &error);
+    ok(run(none, &failure));
     assert_int_equal(count_lines("\"validation\":{},\"score\":null"), 1);
     end(p);
     end(none);
 }
 
-static void zero_means_only_at_the_end(void **state) {
-    ups_error error;
+/* Every validation has the score 0.5: the first is the best. */
+CLAIM(a_stage_whose_validations_get_no_better_ends_and_goes_on_with_more_patience) {
+    pull *p = begin(50), *whole = begin(50);
+    p->training.validate_every = whole->training.validate_every = 8;
+    p->training.patience = 2;
+    capture caught = capture_begin(0);
+    ups_status status = run(p, &failure);
+    const char *said = capture_end(&caught);
+    ok(status);
+    assert_contains(said, "pull, step 8 of 50: validation 0.5 (even 0.5); the best so far");
+    assert_contains(said, "pull, step 24 of 50: validation 0.5 (even 0.5); best 0.5 at step 8");
+    assert_contains(said, "pull: ended at step 24 of 50: 2 validations in a row were no better than 0.5 at step 8");
+    assert_int_equal(p->call_count, 24);
+    assert_int_equal(count_lines("\"step\":24,\"loss\""), 1); /* no line fell due */
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/step-00000024.safetensors")));
+    assert_true(ups_path_exists(scratch("run/checkpoints/pull/best.safetensors")));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &p->state, p->parameters, p->optimizer, &failure));
+    assert_int_equal(p->state.best.step, 8);
+    assert_int_equal(p->state.best.stale, 2);
+    ok(run(p, &failure)); /* has ended */
+    assert_int_equal(p->call_count, 24);
+    p->training.patience = 0;
+    ok(run(p, &failure));
+    forget(state);
+    ok(run(whole, &failure));
+    assert_same(ups_parameters_values(p->parameters), ups_parameters_values(whole->parameters));
+    end(p);
+    end(whole);
+}
+
+CLAIM(only_a_score_that_is_lower_by_min_delta_is_better) {
+    pull *p = begin(30);
+    p->training.validate_every = 5;
+    p->training.min_delta = 0.1;
+    p->falling = 0.03; /* 0.5, 0.47, 0.44, 0.41, 0.38, 0.35: lower by 0.1 at step 25 */
+    ok(run(p, &failure));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &p->state, p->parameters, p->optimizer, &failure));
+    assert_int_equal(p->state.best.step, 25);
+    assert_int_equal(p->state.best.stale, 1);
+    assert_int_equal(count_lines("\"best_step\":5,"), 4);
+    end(p);
+}
+
+CLAIM(zero_means_only_at_the_end) {
     pull *p = begin(25);
-    ok(run(p, &error), &error);
+    ok(run(p, &failure));
     assert_int_equal(p->validations, 1);
     assert_int_equal(count_entries(scratch("run/checkpoints/pull"), "step-"), 1);
     end(p);
@@ -255,22 +292,17 @@ static void zero_means_only_at_the_end(void **state) {
 
 /* A schedule that does not know how long the run is. */
 static void hold_rate(pull *p) {
-    ups_error error;
     ups_optimizer_destroy(p->optimizer);
     p->training.optimizer.schedule = UPS_SCHEDULE_CONSTANT;
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &error), &error);
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
 }
 
 /* The run stops at step 17 with a sentence, and its last checkpoint, of step 15, is what it was. */
 static void stops_at_17(pull *p, const char *what) {
-    ups_error error;
     p->training.checkpoint_every = 5;
     hold_rate(p);
-    assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
-    assert_contains(error.message, "pull, step 17");
-    assert_contains(error.message, what);
-    assert_contains(error.message, "even: tensor[7] frame 17, batch 0");
-    assert_contains(error.message, "pull.optimizer.learning_rate");
+    refused(run(p, &failure), UPS_ERR_NUMERIC, "pull, step 17", what, "even: tensor[7] frame 17, batch 0",
+            "pull.optimizer.learning_rate");
     /* Step 18 was issued before the result of 17 was read, and changed nothing either. */
     assert_int_equal(p->calls[p->call_count - 1].step, 18);
     pull *before = begin(25); /* as long as the steps before */
@@ -278,8 +310,7 @@ static void stops_at_17(pull *p, const char *what) {
     before->training.log_every = 0;
     before->output = "before";
     hold_rate(before);
-    ups_error second;
-    ok(run(before, &second), &second);
+    ok(run(before, &failure));
     assert_same(ups_parameters_values(p->parameters), ups_parameters_values(before->parameters));
     end(before);
     assert_int_equal(count_entries(scratch("run/checkpoints/pull"), "step-"), 1);
@@ -287,13 +318,13 @@ static void stops_at_17(pull *p, const char *what) {
     end(p);
 }
 
-static void a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples(void **state) {
+CLAIM(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples) {
     pull *p = begin(25);
     p->bad_loss_at = 17;
     stops_at_17(p, "loss is not finite");
 }
 
-static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight(void **state) {
+CLAIM(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight) {
     pull *p = begin(25);
     p->bad_gradient_at = 17;
     stops_at_17(p, "gradient is not finite");
@@ -301,17 +332,15 @@ static void a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weig
 
 /* As fp16 does; 0: not at all. */
 static void scale_losses(pull *p, float first) {
-    ups_error error;
-    if (first > 0) ok(ups_optimizer_scale_losses(p->optimizer, first, UPS_LOSS_SCALE_GOOD_STEPS, &error), &error);
+    if (first > 0) ok(ups_optimizer_scale_losses(p->optimizer, first, UPS_LOSS_SCALE_GOOD_STEPS, &failure));
 }
 
-static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
-    ups_error error;
+CLAIM(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits) {
     pull *plain = begin(40), *p = begin(40);
     scale_losses(p, 0x1p20f);
-    ok(run(plain, &error), &error);
+    ok(run(plain, &failure));
     forget(state);
-    ok(run(p, &error), &error);
+    ok(run(p, &failure));
     json_t *lines = logged(), *first = json_array_get(lines, 0), *line;
     size_t i;
     int64_t skipped = json_integer_value(json_object_get(first, "skipped"));
@@ -340,27 +369,24 @@ static void in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits(void **
 }
 
 /* However often the scale is halved: the gradient itself is at fault. */
-static void in_fp16_a_gradient_that_never_is_finite_stops_the_run(void **state) {
-    ups_error error;
+CLAIM(in_fp16_a_gradient_that_never_is_finite_stops_the_run) {
     pull *p = begin(40);
     scale_losses(p, 8);
     const float large = 1e6f;
     write_device(device, ups_parameters_values(p->parameters), &large, sizeof large);
-    assert_int_equal(run(p, &error), UPS_ERR_NUMERIC);
-    assert_contains(error.message, "pull, step 3: the gradient is not finite");
-    assert_contains(error.message, "fp16 holds no value beyond 65504");
+    refused(run(p, &failure), UPS_ERR_NUMERIC, "pull, step 3: the gradient is not finite",
+            "fp16 holds no value beyond 65504");
     end(p);
 }
 
-static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
-    ups_error error;
+CLAIM(a_loss_that_spikes_is_reported_with_its_samples) {
     pull *p = begin(140);
     p->training.spike_factor = 10;
     p->spike_at = 120;
     capture caught = capture_begin(0);
-    ups_status status = run(p, &error);
+    ups_status status = run(p, &failure);
     const char *said = capture_end(&caught);
-    ok(status, &error);
+    ok(status);
     assert_contains(said, "step 120");
     assert_contains(said, "spiked");
     assert_contains(said, "even: tensor[7] frame 120");
@@ -369,11 +395,10 @@ static void a_loss_that_spikes_is_reported_with_its_samples(void **state) {
 
 /* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
 static void check_resuming(void **state, float scale) {
-    ups_error error;
     pull *whole = begin(40);
     whole->training.validate_every = 7;
     scale_losses(whole, scale);
-    ok(run(whole, &error), &error);
+    ok(run(whole, &failure));
     json_t *expected = logged();
     forget(state);
     for (int64_t at = 0; at < 39; at += 13) { /* in the middle of lines, too */
@@ -381,16 +406,14 @@ static void check_resuming(void **state, float scale) {
         stopped->training.validate_every = resumed->training.validate_every = 7;
         scale_losses(stopped, scale), scale_losses(resumed, scale);
         stopped->cancel_at = at;
-        assert_int_equal(run(stopped, &error), UPS_ERR_CANCELLED);
-        assert_contains(error.message, "--resume");
+        refused(run(stopped, &failure), UPS_ERR_CANCELLED, "--resume");
         ups_cancel_reset();
         const float zeros[WEIGHTS] = {0};
         write_device(device, ups_parameters_values(resumed->parameters), zeros, sizeof zeros);
         ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &resumed->state, resumed->parameters,
-                               resumed->optimizer, &error),
-           &error);
+                               resumed->optimizer, &failure));
         assert_int_equal(resumed->state.step, at + 1);
-        ok(run(resumed, &error), &error);
+        ok(run(resumed, &failure));
         assert_int_equal(resumed->calls[0].step, at + 1);
         assert_same(ups_parameters_values(resumed->parameters), ups_parameters_values(whole->parameters));
         assert_same(ups_optimizer_average(resumed->optimizer), ups_optimizer_average(whole->optimizer));
@@ -405,25 +428,23 @@ static void check_resuming(void **state, float scale) {
     end(whole);
 }
 
-static void a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines(void **state) {
+CLAIM(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines) {
     check_resuming(state, 0);
     check_resuming(state, 0x1p20f); /* fp16, that skips its first steps */
 }
 
 /* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */
-static void a_run_given_more_steps_averages_whole_intervals(void **state) {
-    ups_error error;
+CLAIM(a_run_given_more_steps_averages_whole_intervals) {
     pull *whole = begin(40), *first = begin(33), *more = begin(40);
     hold_rate(whole), hold_rate(first), hold_rate(more);
-    ok(run(whole, &error), &error);
+    ok(run(whole, &failure));
     json_t *expected = logged(), *wanted = json_array_get(expected, 3), *found, *line;
     size_t i;
     assert_int_equal(json_integer_value(json_object_get(wanted, "step")), 40);
     forget(state);
-    ok(run(first, &error), &error);
-    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &more->state, more->parameters, more->optimizer, &error),
-       &error);
-    ok(run(more, &error), &error);
+    ok(run(first, &failure));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &more->state, more->parameters, more->optimizer, &failure));
+    ok(run(more, &failure));
     found = logged();
     bool same = false;
     json_array_foreach(found, i, line) same = same || json_equal(line, wanted);
@@ -434,22 +455,5 @@ static void a_run_given_more_steps_averages_whole_intervals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(micro_batches_come_in_order_and_share_one_step, forget),
-        cmocka_unit_test_teardown(several_graphs_add_to_gradients_that_were_zeroed_and_end_with_the_same_weights,
-                                  forget),
-        cmocka_unit_test_teardown(lines_validations_and_checkpoints_come_when_they_fall_due_and_at_the_end, forget),
-        cmocka_unit_test_teardown(tasks_without_validation_windows_are_left_out_and_a_validation_of_none_has_no_score,
-                                  forget),
-        cmocka_unit_test_teardown(zero_means_only_at_the_end, forget),
-        cmocka_unit_test_teardown(a_loss_that_is_not_finite_stops_the_run_and_names_step_and_samples, forget),
-        cmocka_unit_test_teardown(a_gradient_that_is_not_finite_stops_the_run_before_it_reaches_a_weight, forget),
-        cmocka_unit_test_teardown(in_fp16_steps_that_overflow_are_skipped_until_the_scale_fits, forget),
-        cmocka_unit_test_teardown(in_fp16_a_gradient_that_never_is_finite_stops_the_run, forget),
-        cmocka_unit_test_teardown(a_loss_that_spikes_is_reported_with_its_samples, forget),
-        cmocka_unit_test_teardown(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines,
-                                  forget),
-        cmocka_unit_test_teardown(a_run_given_more_steps_averages_whole_intervals, forget),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return run_claims(open_device, close_device, forget);
 }

@@ -1,7 +1,7 @@
 /* Which losses are taken at which step, and that an objective is the weighted sum of its terms. */
 #include "model/devices/devices.h"
 #include "model/update_channel.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "train/losses.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static void set(ups_loss_config a, ups_loss_config b, ups_loss_config c) {
     losses[0] = a, losses[1] = b, losses[2] = c;
 }
 
-static void a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight(void **state) {
+CLAIM(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){0.5, 3, 4}, (ups_loss_config){0, 1, 0});
     for (int64_t step = 0; step < 30; step++) {
         unsigned expected = 1u | (step >= 4 && step % 3 == 0 ? 2u : 0u);
@@ -32,7 +32,7 @@ static int count_masks(int64_t steps, unsigned *masks) {
     return found;
 }
 
-static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void **state) {
+CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
     unsigned found[8], expected[8];
     for (int64_t every = 1; every <= 4; every++) {
         for (int64_t from = 0; from <= 40; from += 5) {
@@ -46,7 +46,7 @@ static void the_sets_of_losses_that_occur_are_those_of_every_step_in_order(void 
     }
 }
 
-static void a_run_of_nine_quadrillion_steps_is_looked_through_at_once(void **state) {
+CLAIM(a_run_of_nine_quadrillion_steps_is_looked_through_at_once) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
     unsigned masks[8];
     assert_int_equal(ups_losses_masks(losses, INT64_C(9000000000000000), masks), 2);
@@ -59,8 +59,7 @@ static void a_run_of_nine_quadrillion_steps_is_looked_through_at_once(void **sta
 static void check_objective(int terms) {
     enum { BATCH = 3, WIDTH = 5 };
     ups_device *device = NULL;
-    ups_error error;
-    assert_int_equal(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &device, &error), UPS_OK);
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &device, &failure));
     ups_parameters *parameters = ups_parameters_create();
     ups_graph *graph = ups_graph_create(parameters, UPS_F32);
     ups_objective objective = {0};
@@ -88,25 +87,25 @@ static void check_objective(int terms) {
     ups_value tasks = ups_graph_input(graph, "tasks", UPS_I32, UPS_SHAPE(BATCH));
     ups_graph_keep(graph, objective.total);
     ups_step *step = NULL;
-    assert_int_equal(ups_parameters_allocate(parameters, device, false, UPS_F32, 0, &error), UPS_OK);
-    assert_int_equal(ups_step_create(graph, device, &step, &error), UPS_OK);
-    assert_int_equal(ups_step_upload(step, target, zeros, sizeof zeros, &error), UPS_OK);
+    ok(ups_parameters_allocate(parameters, device, false, UPS_F32, 0, &failure));
+    ok(ups_step_create(graph, device, &step, &failure));
+    ok(ups_step_upload(step, target, zeros, sizeof zeros, &failure));
     for (int i = 0; i < terms; i++) {
-        assert_int_equal(ups_step_upload(step, inputs[i], values[i], sizeof values[i], &error), UPS_OK);
+        ok(ups_step_upload(step, inputs[i], values[i], sizeof values[i], &failure));
     }
     const int32_t task_of[BATCH] = {7, 0, 7}; /* the last window's task is the first one's */
-    assert_int_equal(ups_step_upload(step, tasks, task_of, sizeof task_of, &error), UPS_OK);
-    assert_int_equal(ups_step_run(step, &(ups_step_run_options){0}, &error), UPS_OK);
+    ok(ups_step_upload(step, tasks, task_of, sizeof task_of, &failure));
+    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
     ups_update_channel *channel = NULL;
     ups_update all;
     float sum;
-    assert_int_equal(ups_update_open(device, &channel, &error), UPS_OK);
-    assert_int_equal(ups_update_give(channel, &(ups_update_input){0}, &error), UPS_OK);
+    ok(ups_update_open(device, &channel, &failure));
+    ok(ups_update_give(channel, &(ups_update_input){0}, &failure));
     ups_update *update = ups_update_memory(channel);
-    assert_int_equal(ups_objective_add_losses(&objective, step, device, BATCH, tasks, update, &error), UPS_OK);
-    assert_int_equal(ups_update_take(channel, &error), UPS_OK);
-    assert_int_equal(ups_update_read(channel, &all, &error), UPS_OK);
-    assert_int_equal(ups_step_download(step, objective.total, &sum, sizeof sum, &error), UPS_OK);
+    ok(ups_objective_add_losses(&objective, step, device, BATCH, tasks, update, &failure));
+    ok(ups_update_take(channel, &failure));
+    ok(ups_update_read(channel, &all, &failure));
+    ok(ups_step_download(step, objective.total, &sum, sizeof sum, &failure));
     assert_true(fabs(all.result.loss[7] - expected[0] - expected[2]) <= 1e-5 * (expected[0] + expected[2]));
     assert_true(fabs(all.result.loss[0] - expected[1]) <= 1e-5 * expected[1]);
     assert_int_equal(all.result.windows[7], 2);
@@ -120,7 +119,7 @@ static void check_objective(int terms) {
     ups_device_close(device);
 }
 
-static void an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window(void **state) {
+CLAIM(an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window) {
     check_objective(1);
     check_objective(3);
     check_objective(UPS_MAX_INPUTS);
@@ -129,11 +128,5 @@ static void an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_wi
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight),
-        cmocka_unit_test(the_sets_of_losses_that_occur_are_those_of_every_step_in_order),
-        cmocka_unit_test(a_run_of_nine_quadrillion_steps_is_looked_through_at_once),
-        cmocka_unit_test(an_objective_is_the_weighted_sum_of_its_terms_in_all_and_of_every_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

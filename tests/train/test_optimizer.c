@@ -2,7 +2,7 @@
  * arXiv 1711.05101). */
 #include "base/half.h"
 #include "base/random.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
@@ -21,22 +21,17 @@ typedef struct trained {
     ups_optimizer *optimizer;
 } trained;
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
 static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
     trained t = {.parameters = ups_parameters_create()};
-    ups_error error;
-    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &error), &error);
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
     for (int i = 0; i < TENSORS; i++) {
         char name[] = "tensor0";
         name[6] += (char)i;
         ups_parameters_add(t.parameters, name, 1, &sizes[i],
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = undecayed[i]});
     }
-    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &error), &error);
-    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &error), &error);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
     return t;
 }
 
@@ -83,12 +78,11 @@ static float *flat(const trained *t, const float *buffer) {
 
 /* One step, read at once. */
 static ups_update step_now(const trained *t, int64_t step) {
-    ups_error error;
     ups_update update;
     ups_update_input input = {.step = step, .share = 1};
-    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &error), &error);
-    ok(ups_optimizer_step(t->optimizer, &error), &error);
-    ok(ups_optimizer_result(t->optimizer, &update, &error), &error);
+    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &failure));
+    ok(ups_optimizer_step(t->optimizer, &failure));
+    ok(ups_optimizer_result(t->optimizer, &update, &failure));
     return update;
 }
 
@@ -132,8 +126,9 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
         near("the gradient norm", 0, result.gradient_norm, norm);
         free(values);
         values = flat(&t, ups_parameters_values(t.parameters));
-        float *first = flat(&t, ups_optimizer_first_moment(t.optimizer));
-        float *second = flat(&t, ups_optimizer_second_moment(t.optimizer));
+        ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+        ups_optimizer_buffers(t.optimizer, kept);
+        float *first = flat(&t, kept[0].values), *second = flat(&t, kept[1].values);
         float *ema = config.ema_decay > 0 ? flat(&t, ups_optimizer_average(t.optimizer)) : NULL;
         for (int64_t i = 0; i < count; i++) {
             near("the value", i, (double)values[i], value[i]);
@@ -168,30 +163,30 @@ static const ups_optimizer_config usual = {.learning_rate = 0.01,
                                            .warmup_steps = 2,
                                            .final_fraction = 0.1};
 
-static void steps_are_those_of_adamw_with_its_average(void **state) {
+CLAIM(steps_are_those_of_adamw_with_its_average) {
     check(usual, 0.1f, UPS_F32);
 }
 
-static void gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone(void **state) {
+CLAIM(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone) {
     ups_optimizer_config config = usual;
     config.clip = 1;
     check(config, 3, UPS_F32);     /* norm of about 70 */
     check(config, 0.01f, UPS_F32); /* of about 0.2 */
 }
 
-static void the_compute_copy_follows_the_values(void **state) {
+CLAIM(the_compute_copy_follows_the_values) {
     check(usual, 0.1f, UPS_BF16);
     check(usual, 0.1f, UPS_F16);
 }
 
-static void without_an_average_none_is_kept(void **state) {
+CLAIM(without_an_average_none_is_kept) {
     ups_optimizer_config config = usual;
     config.ema_decay = 0;
     check(config, 0.1f, UPS_F32);
 }
 
 /* Without gradients nothing but decay moves a weight. */
-static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
+CLAIM(gains_and_biases_are_not_decayed_and_matrices_are) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
@@ -213,13 +208,15 @@ static void gains_and_biases_are_not_decayed_and_matrices_are(void **state) {
 /* The weights and the first moment are what they were. */
 static void assert_untouched(const trained *t, const float *values) {
     float *after = flat(t, ups_parameters_values(t->parameters));
-    float *moment = flat(t, ups_optimizer_first_moment(t->optimizer));
+    ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+    ups_optimizer_buffers(t->optimizer, kept);
+    float *moment = flat(t, kept[0].values);
     assert_memory_equal(after, values, (size_t)elements(t) * sizeof *after);
     for (int64_t i = 0; i < elements(t); i++) assert_true(moment[i] == 0);
     free(after), free(moment);
 }
 
-static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight(void **state) {
+CLAIM(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight) {
     trained t = begin(&usual, UPS_F32);
     float *before = flat(&t, ups_parameters_values(t.parameters));
     put_gradients(&t, 0, 1);
@@ -236,11 +233,10 @@ static void gradients_that_are_not_finite_are_counted_and_neither_they_nor_later
     end(&t);
 }
 
-static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped(void **state) {
+CLAIM(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped) {
     trained t = begin(&usual, UPS_F32), plain = begin(&usual, UPS_F32);
-    ups_error error;
     size_t bytes = (size_t)elements(&t) * sizeof(float);
-    ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, 8, 2, &failure));
     const bool overflows[STEPS] = {false, true, false, false, true, false, false};
     const float scales[STEPS + 1] = {8, 8, 4, 4, 8, 4, 4, 8};
     int64_t taken = 0;
@@ -259,7 +255,7 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
     for (int64_t step = 0; step < STEPS; step++) {
         if (overflows[step]) continue;
         ups_update_state fixed = {.loss_scale = 1, .skipped = step - taken++};
-        ok(ups_optimizer_restore(plain.optimizer, &fixed, &error), &error);
+        ok(ups_optimizer_restore(plain.optimizer, &fixed, &failure));
         put_gradients(&plain, step, 0.1f);
         step_now(&plain, step);
     }
@@ -271,12 +267,11 @@ static void the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whos
     end(&plain);
 }
 
-static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) {
+CLAIM(the_loss_scale_is_of_fp16_and_stays_below_its_maximum) {
     trained t = begin(&usual, UPS_F16), bf16 = begin(&usual, UPS_BF16);
-    ups_error error;
     assert_true(ups_optimizer_scales_losses(t.optimizer) && !ups_optimizer_scales_losses(bf16.optimizer));
     assert_true(ups_optimizer_state(t.optimizer).loss_scale == UPS_LOSS_SCALE_FIRST);
-    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, UPS_LOSS_SCALE_MAXIMUM / 2, 1, &failure));
     for (int64_t step = 0; step < 3; step++) {
         put_gradients(&t, step, 1);
         assert_true(step_now(&t, step).state.loss_scale == UPS_LOSS_SCALE_MAXIMUM);
@@ -285,10 +280,9 @@ static void the_loss_scale_is_of_fp16_and_stays_below_its_maximum(void **state) 
     end(&bf16);
 }
 
-static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **state) {
+CLAIM(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure) {
     trained t = begin(&usual, UPS_F32);
-    ups_error error;
-    ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &error), &error);
+    ok(ups_optimizer_scale_losses(t.optimizer, 2, 100, &failure));
     for (int64_t step = 0; step < 2; step++) {
         put_gradients(&t, step, 1);
         put_gradient(&t, 0, 0, NAN);
@@ -299,7 +293,7 @@ static void a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure(void **s
     end(&t);
 }
 
-static void its_memory_is_known_before_it_is_created(void **state) {
+CLAIM(its_memory_is_known_before_it_is_created) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
@@ -310,17 +304,5 @@ static void its_memory_is_known_before_it_is_created(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_those_of_adamw_with_its_average),
-        cmocka_unit_test(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone),
-        cmocka_unit_test(the_compute_copy_follows_the_values),
-        cmocka_unit_test(without_an_average_none_is_kept),
-        cmocka_unit_test(gains_and_biases_are_not_decayed_and_matrices_are),
-        cmocka_unit_test(gradients_that_are_not_finite_are_counted_and_neither_they_nor_later_ones_change_a_weight),
-        cmocka_unit_test(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step_is_skipped),
-        cmocka_unit_test(the_loss_scale_is_of_fp16_and_stays_below_its_maximum),
-        cmocka_unit_test(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure),
-        cmocka_unit_test(its_memory_is_known_before_it_is_created),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* The six metrics against PDEBench's own code. Expected numbers: tests/python/make_metric_golden.py, which runs
  * PDEBench's metric_func on the same arrays (float64). */
 #include "base/random.h"
+#include "tests/model/claims.h"
 #include "train/evaluation/pde_metrics.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SEED = 7, INITIAL_STEPS = 1 };
 
@@ -63,9 +57,8 @@ static float *draw(uint32_t item, int64_t count, double offset) {
 }
 
 static ups_pde_metrics *create(const ups_pde_metrics_shape *shape) {
-    ups_error error;
     ups_pde_metrics *metrics = NULL;
-    assert_int_equal(ups_pde_metrics_create(shape, &metrics, &error), UPS_OK);
+    ok(ups_pde_metrics_create(shape, &metrics, &failure));
     return metrics;
 }
 
@@ -80,8 +73,7 @@ static ups_pde_metrics_strides pdebench_strides(const ups_pde_metrics_shape *sha
     return strides;
 }
 
-static void all_six_metrics_equal_pdebench_in_1d_2d_and_3d(void **state) {
-    (void)state;
+CLAIM(all_six_metrics_equal_pdebench_in_1d_2d_and_3d) {
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const golden *g = &cases[i];
         const int64_t size = grid_points(&g->shape) * g->shape.times * g->shape.channels;
@@ -110,8 +102,7 @@ static void all_six_metrics_equal_pdebench_in_1d_2d_and_3d(void **state) {
     }
 }
 
-static void channels_first_and_channels_last_give_the_same_metrics(void **state) {
-    (void)state;
+CLAIM(channels_first_and_channels_last_give_the_same_metrics) {
     const ups_pde_metrics_shape shape = {.dims = 2, .grid = {24, 26}, .channels = 3, .times = 2};
     const int64_t points = grid_points(&shape), size = points * shape.channels * shape.times;
     float *prediction = draw(100, size, 1.0), *target = draw(101, size, 1.0);
@@ -145,8 +136,7 @@ static void channels_first_and_channels_last_give_the_same_metrics(void **state)
     free(moved_target);
 }
 
-static void a_perfect_prediction_scores_zero_everywhere(void **state) {
-    (void)state;
+CLAIM(a_perfect_prediction_scores_zero_everywhere) {
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {64}, .channels = 1, .times = 5};
     float *target = draw(102, 64 * 5, 1.0);
     ups_pde_metrics *metrics = create(&shape);
@@ -159,8 +149,7 @@ static void a_perfect_prediction_scores_zero_everywhere(void **state) {
     free(target);
 }
 
-static void a_single_wave_of_error_is_found_in_its_own_band(void **state) {
-    (void)state;
+CLAIM(a_single_wave_of_error_is_found_in_its_own_band) {
     enum { N = 64, WAVE = 6 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float prediction[N], target[N];
@@ -180,8 +169,7 @@ static void a_single_wave_of_error_is_found_in_its_own_band(void **state) {
     ups_pde_metrics_destroy(metrics);
 }
 
-static void a_window_of_frames_is_the_mean_of_its_frames(void **state) {
-    (void)state;
+CLAIM(a_window_of_frames_is_the_mean_of_its_frames) {
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {32}, .channels = 2, .times = 6};
     float *prediction = draw(103, 32 * 2 * 6, 1.0), *target = draw(104, 32 * 2 * 6, 1.0);
     ups_pde_metrics *metrics = create(&shape);
@@ -203,8 +191,7 @@ static void a_window_of_frames_is_the_mean_of_its_frames(void **state) {
     free(target);
 }
 
-static void targets_of_zero_are_left_out_of_nrmse_and_counted(void **state) {
-    (void)state;
+CLAIM(targets_of_zero_are_left_out_of_nrmse_and_counted) {
     enum { N = 16 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 2};
     float prediction[2 * N], target[2 * N];
@@ -222,8 +209,7 @@ static void targets_of_zero_are_left_out_of_nrmse_and_counted(void **state) {
     ups_pde_metrics_destroy(metrics);
 }
 
-static void a_prediction_that_blew_up_is_not_scored_as_finite(void **state) {
-    (void)state;
+CLAIM(a_prediction_that_blew_up_is_not_scored_as_finite) {
     enum { N = 32 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float *target = draw(105, N, 1.0), *prediction = draw(106, N, 1.0);
@@ -240,8 +226,7 @@ static void a_prediction_that_blew_up_is_not_scored_as_finite(void **state) {
     free(prediction);
 }
 
-static void a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does(void **state) {
-    (void)state;
+CLAIM(a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does) {
     enum { N = 16 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 1};
     float *target = draw(107, N, 1.0), *prediction = draw(108, N, 1.0);
@@ -257,8 +242,7 @@ static void a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does(void **state
     free(prediction);
 }
 
-static void impossible_shapes_are_refused_with_a_sentence(void **state) {
-    (void)state;
+CLAIM(impossible_shapes_are_refused_with_a_sentence) {
     const ups_pde_metrics_shape wrong[] = {
         {.dims = 4, .grid = {8, 8, 8}, .channels = 1, .times = 1},
         {.dims = 2, .grid = {8, 0}, .channels = 1, .times = 1},
@@ -268,24 +252,12 @@ static void impossible_shapes_are_refused_with_a_sentence(void **state) {
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         ups_pde_metrics *metrics = NULL;
-        ups_error error;
-        assert_int_equal(ups_pde_metrics_create(&wrong[i], &metrics, &error), UPS_ERR_ARGUMENT);
+        assert_int_equal(ups_pde_metrics_create(&wrong[i], &metrics, &failure), UPS_ERR_ARGUMENT);
         assert_null(metrics);
-        assert_non_null(strstr(error.message, "expected"));
+        assert_contains(failure.message, "expected");
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_six_metrics_equal_pdebench_in_1d_2d_and_3d),
-        cmocka_unit_test(channels_first_and_channels_last_give_the_same_metrics),
-        cmocka_unit_test(a_perfect_prediction_scores_zero_everywhere),
-        cmocka_unit_test(a_single_wave_of_error_is_found_in_its_own_band),
-        cmocka_unit_test(a_window_of_frames_is_the_mean_of_its_frames),
-        cmocka_unit_test(targets_of_zero_are_left_out_of_nrmse_and_counted),
-        cmocka_unit_test(a_prediction_that_blew_up_is_not_scored_as_finite),
-        cmocka_unit_test(a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does),
-        cmocka_unit_test(impossible_shapes_are_refused_with_a_sentence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(NULL, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "base/system/cpu_features.h"
 #include "model/cpu/device.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "train/config/load.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
@@ -18,28 +18,26 @@ static const char minimal[] = "tasks:\n"
 
 static ups_run_config *load(const char *text, const char *override) {
     ups_run_config *config = NULL;
-    ups_error error;
     write_text(scratch("run.yaml"), text);
-    if (ups_run_config_load(scratch("run.yaml"), &override, override ? 1 : 0, &config, &error) != UPS_OK) {
-        fail_msg("%s", error.message);
+    if (ups_run_config_load(scratch("run.yaml"), &override, override ? 1 : 0, &config, &failure) != UPS_OK) {
+        fail_msg("%s", failure.message);
     }
     return config;
 }
 
-static void the_configurations_that_come_with_the_project_load(void **state) {
+CLAIM(the_configurations_that_come_with_the_project_load) {
     static const char *const names[] = {"quickstart", "reference_2task", "pdebench_seedgroups"};
     for (int i = 0; i < 3; i++) {
         char path[500];
         ups_run_config *config = NULL;
-        ups_error error;
         snprintf(path, sizeof path, "%s/%s.yaml", UPS_CONFIGS, names[i]);
-        if (ups_run_config_load(path, NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+        ok(ups_run_config_load(path, NULL, 0, &config, &failure));
         assert_int_equal(config->task_count, 2);
         ups_run_config_free(config);
     }
 }
 
-static void what_is_left_out_has_its_default(void **state) {
+CLAIM(what_is_left_out_has_its_default) {
     ups_run_config *config = load(minimal, NULL);
     assert_int_equal(config->task_count, 2);
     assert_int_equal(config->seed, 42);
@@ -59,7 +57,7 @@ static void what_is_left_out_has_its_default(void **state) {
     ups_run_config_free(config);
 }
 
-static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **state) {
+CLAIM(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere) {
     ups_run_config *config = load(minimal, "operator.batch_size=auto");
     assert_int_equal(config->op.training.batch_size, 0);
     ups_run_config_free(config);
@@ -70,13 +68,12 @@ static void a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere(void **stat
     ups_run_config_free(config);
 }
 
-static void what_is_printed_loads_to_the_same(void **state) {
+CLAIM(what_is_printed_loads_to_the_same) {
     ups_run_config *config = load(minimal, "operator.losses.rollout={weight: 0.5, every: 2, from: 7}");
     char *text = NULL, *again = NULL;
-    ups_error error;
-    assert_int_equal(ups_config_print(&ups_run_schema, config, &text, &error), UPS_OK);
+    ok(ups_config_print(&ups_run_schema, config, &text, &failure));
     ups_run_config *second = load(text, NULL);
-    assert_int_equal(ups_config_print(&ups_run_schema, second, &again, &error), UPS_OK);
+    ok(ups_config_print(&ups_run_schema, second, &again, &failure));
     assert_string_equal(text, again);
     assert_int_equal(second->op.training.losses[UPS_OPERATOR_ROLLOUT].from, 7);
     free(text);
@@ -97,15 +94,14 @@ static void told(const mistake *m) {
     bool override = !strchr(m->text, '\n');
     const char *overrides[] = {m->text};
     ups_run_config *config = NULL;
-    ups_error error = {.message = ""};
     snprintf(text, sizeof text, "%s%s", minimal, override ? "" : m->text);
     write_text(scratch("run.yaml"), text);
-    ups_status status = ups_run_config_load(scratch("run.yaml"), overrides, override ? 1 : 0, &config, &error);
+    ups_status status = ups_run_config_load(scratch("run.yaml"), overrides, override ? 1 : 0, &config, &failure);
     if (status != UPS_ERR_CONFIG) fail_msg("'%s' was answered with %s", m->text, ups_status_name(status));
     assert_null(config);
-    for (int i = 0; i < 3 && m->parts[i]; i++) assert_contains(error.message, m->parts[i]);
-    bool names_place = strstr(error.message, "run.yaml") || (override && strstr(error.message, "--set"));
-    if (!names_place) fail_msg("\"%s\" does not say where", error.message);
+    for (int i = 0; i < 3 && m->parts[i]; i++) assert_contains(failure.message, m->parts[i]);
+    bool names_place = strstr(failure.message, "run.yaml") || (override && strstr(failure.message, "--set"));
+    if (!names_place) fail_msg("\"%s\" does not say where", failure.message);
 }
 
 static void all_told(const mistake *list, size_t count) {
@@ -113,7 +109,7 @@ static void all_told(const mistake *list, size_t count) {
 }
 #define ALL_TOLD(list) all_told(list, sizeof(list) / sizeof(list)[0])
 
-static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **state) {
+CLAIM(keys_that_do_not_exist_are_told_with_line_and_the_nearest) {
     static const mistake list[] = {
         {"modle:\n  tokens: 3\n", {"run.yaml:6", "modle", "model"}},
         {"model:\n  tokns: 3\n", {"run.yaml:7", "model.tokns", "tokens"}},
@@ -128,17 +124,16 @@ static void keys_that_do_not_exist_are_told_with_line_and_the_nearest(void **sta
 }
 
 /* A run of before wrote all its keys into config.yaml. */
-static void a_removed_key_may_say_what_happens_anyway(void **state) {
+CLAIM(a_removed_key_may_say_what_happens_anyway) {
     char text[1024];
     snprintf(text, sizeof text, "%scache:\n  fill: false\n", minimal);
     write_text(scratch("run.yaml"), text);
     ups_run_config *config = NULL;
-    ups_error error;
-    if (ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error) != UPS_OK) fail_msg("%s", error.message);
+    ok(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &failure));
     ups_run_config_free(config);
 }
 
-static void values_of_another_type_are_told_with_what_belongs_there(void **state) {
+CLAIM(values_of_another_type_are_told_with_what_belongs_there) {
     static const mistake list[] = {
         {"model:\n  tokens: many\n", {"run.yaml:7", "model.tokens", "number"}},
         {"model:\n  tokens: 1.5\n", {"run.yaml:7", "model.tokens"}},
@@ -161,7 +156,7 @@ static void values_of_another_type_are_told_with_what_belongs_there(void **state
     ALL_TOLD(list);
 }
 
-static void values_out_of_range_are_told_the_range(void **state) {
+CLAIM(values_out_of_range_are_told_the_range) {
     static const mistake list[] = {
         {"model:\n  tokens: 0\n", {"run.yaml:7", "model.tokens", "1"}},
         {"model.dim=100000", {"model.dim", "65536"}},
@@ -190,15 +185,12 @@ static void values_out_of_range_are_told_the_range(void **state) {
 /* As `told`, for whole documents. */
 static void document_told(const char *text, const char *part, const char *other) {
     ups_run_config *config = NULL;
-    ups_error error = {.message = ""};
     write_text(scratch("run.yaml"), text);
-    assert_int_equal(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &error), UPS_ERR_CONFIG);
-    assert_contains(error.message, "run.yaml");
-    assert_contains(error.message, part);
-    assert_contains(error.message, other);
+    refused(ups_run_config_load(scratch("run.yaml"), NULL, 0, &config, &failure), UPS_ERR_CONFIG, "run.yaml", part,
+            other);
 }
 
-static void keys_that_must_be_there_are_missed(void **state) {
+CLAIM(keys_that_must_be_there_are_missed) {
     document_told("seed: 1\n", "tasks", "missing");
     document_told("tasks: []\n", "tasks", "");
     document_told("tasks:\n  - files: [a.h5]\n", "name", "missing");
@@ -208,7 +200,7 @@ static void keys_that_must_be_there_are_missed(void **state) {
     document_told("", "run.yaml", "");
 }
 
-static void what_no_single_key_can_say_is_checked_too(void **state) {
+CLAIM(what_no_single_key_can_say_is_checked_too) {
     static const mistake list[] = {
         {"stages: [operator, operator]\n", {"stages", "'operator'", "twice"}},
         {"stages: [operator, autoencoder]\n", {"stages", "'autoencoder'", "the order is autoencoder, cache, operator"}},
@@ -241,7 +233,7 @@ static void what_no_single_key_can_say_is_checked_too(void **state) {
 }
 
 /* Each is told where it stands; none is told because of another. */
-static void all_mistakes_are_told_at_once_each_with_its_line(void **state) {
+CLAIM(all_mistakes_are_told_at_once_each_with_its_line) {
     static const char text[] = "output: ''\n"                                               /*  1 */
                                "seed: many\n"                                               /*  2 */
                                "data:\n"                                                    /*  3 */
@@ -274,11 +266,10 @@ static void all_mistakes_are_told_at_once_each_with_its_line(void **state) {
                     {16, "operator.losses"},
                     {16, "operator.batch_size"}};
     enum { COUNT = sizeof expected / sizeof *expected };
-    ups_error error;
     ups_run_config *config = NULL;
+    ups_config_mistakes *found = NULL;
     write_text(scratch("run.yaml"), text);
-    ups_config_mistakes *found = ups_config_mistakes_create(scratch("run.yaml"));
-    assert_int_equal(ups_run_config_read(scratch("run.yaml"), NULL, 0, found, &config, &error), UPS_OK);
+    ok(ups_run_config_read(scratch("run.yaml"), NULL, 0, &found, &config, &failure));
     ups_config_mistakes_sort(found);
     for (size_t i = 0; i < found->count && i < COUNT; i++) {
         char place[600];
@@ -295,7 +286,7 @@ static void all_mistakes_are_told_at_once_each_with_its_line(void **state) {
 
 /* ---- precision -------------------------------------------------------------------------------------------------- */
 
-static void precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_elsewhere(void **state) {
+CLAIM(precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_elsewhere) {
     const char *set = ups_cpu_instruction_set();
     bool amx = strcmp(set, "amx") == 0, fast = amx || (strcmp(set, "avx512_bf16") == 0 && ups_multiplies_bf16_fast());
     char text[160];
@@ -319,9 +310,8 @@ static void precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f3
 /* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */
 static ups_precision of_run(const char *precision, const char *record) {
     char text[600];
-    ups_error error = {.message = ""};
     ups_precision found = UPS_PRECISION_AUTO;
-    assert_int_equal(ups_make_directories(scratch("run"), &error), UPS_OK);
+    ok(ups_make_directories(scratch("run"), &failure));
     remove(scratch("run/config.yaml"));
     if (record) write_text(scratch("run/config.yaml"), record);
     snprintf(text, sizeof text, "precision=%s", precision);
@@ -330,18 +320,17 @@ static ups_precision of_run(const char *precision, const char *record) {
     const char *overrides[] = {text, output};
     ups_run_config *config = NULL;
     write_text(scratch("run.yaml"), minimal);
-    if (ups_run_config_load(scratch("run.yaml"), overrides, 2, &config, &error) != UPS_OK)
-        fail_msg("%s", error.message);
-    if (ups_precision_of_run(config, &found, &error) != UPS_OK) fail_msg("%s", error.message);
+    ok(ups_run_config_load(scratch("run.yaml"), overrides, 2, &config, &failure));
+    ok(ups_precision_of_run(config, &found, &failure));
     if (found != UPS_PRECISION_AUTO) { /* the same into the configuration itself */
-        assert_int_equal(ups_precision_of_run(config, &config->precision, &error), UPS_OK);
+        ok(ups_precision_of_run(config, &config->precision, &failure));
         assert_int_equal(config->precision, found);
     }
     ups_run_config_free(config);
     return found;
 }
 
-static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured(void **state) {
+CLAIM(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured) {
     ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO);
     char bf16[600], f32[600], fp16[600], open[600];
     snprintf(fp16, sizeof fp16, "%sprecision: fp16\n", minimal);
@@ -359,27 +348,11 @@ static void a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_co
 }
 
 /* With a warning: the checkpoint tells it, too. */
-static void a_record_that_cannot_be_read_is_no_record(void **state) {
+CLAIM(a_record_that_cannot_be_read_is_no_record) {
     assert_int_equal(of_run("auto", "precision: bf17\n"), ups_precision_resolve(UPS_PRECISION_AUTO));
     assert_int_equal(of_run("f32", "precision: bf17\n"), UPS_PRECISION_F32);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_elsewhere),
-        cmocka_unit_test(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured),
-        cmocka_unit_test(a_record_that_cannot_be_read_is_no_record),
-        cmocka_unit_test(the_configurations_that_come_with_the_project_load),
-        cmocka_unit_test(what_is_left_out_has_its_default),
-        cmocka_unit_test(a_batch_may_be_found_by_itself_and_a_cache_lie_elsewhere),
-        cmocka_unit_test(what_is_printed_loads_to_the_same),
-        cmocka_unit_test(keys_that_do_not_exist_are_told_with_line_and_the_nearest),
-        cmocka_unit_test(a_removed_key_may_say_what_happens_anyway),
-        cmocka_unit_test(values_of_another_type_are_told_with_what_belongs_there),
-        cmocka_unit_test(values_out_of_range_are_told_the_range),
-        cmocka_unit_test(keys_that_must_be_there_are_missed),
-        cmocka_unit_test(what_no_single_key_can_say_is_checked_too),
-        cmocka_unit_test(all_mistakes_are_told_at_once_each_with_its_line),
-    };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return run_claims(make_scratch, remove_scratch, NULL);
 }

@@ -1,7 +1,7 @@
 /* The lock of a run's directory: one holder at a time, whoever is refused is told who has it, and nobody has it once
  * the holder is gone, however it went. */
 #include "base/files.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "train/run_lock.h"
 
 #include <signal.h>
@@ -16,8 +16,7 @@ static pid_t holder(const char *directory) {
     pid_t child = fork();
     if (child == 0) {
         ups_run_lock *lock;
-        ups_error error;
-        char taken = ups_run_lock_take(directory, &lock, &error) == UPS_OK;
+        char taken = ups_run_lock_take(directory, &lock, &failure) == UPS_OK;
         if (write(ready[1], &taken, 1) != 1) _exit(1);
         for (;;) pause();
     }
@@ -29,54 +28,46 @@ static pid_t holder(const char *directory) {
     return child;
 }
 
-static void a_second_process_is_refused_and_told_which_one_and_where(void **state) {
+CLAIM(a_second_process_is_refused_and_told_which_one_and_where) {
     ups_run_lock *lock = NULL;
-    ups_error error;
     char host[256], process[64];
     pid_t first = holder(scratch("run"));
-    assert_int_equal(ups_run_lock_take(scratch("run"), &lock, &error), UPS_ERR_IO);
+    assert_int_equal(ups_run_lock_take(scratch("run"), &lock, &failure), UPS_ERR_IO);
     assert_null(lock);
     gethostname(host, sizeof host);
     snprintf(process, sizeof process, "process %ld on host ", (long)first);
-    assert_contains(error.message, process);
-    assert_contains(error.message, host);
-    assert_contains(error.message, scratch("run"));
+    assert_contains(failure.message, process);
+    assert_contains(failure.message, host);
+    assert_contains(failure.message, scratch("run"));
     kill(first, SIGKILL);
     waitpid(first, NULL, 0);
-    assert_int_equal(ups_run_lock_take(scratch("run"), &lock, &error), UPS_OK); /* it went with the process */
+    ok(ups_run_lock_take(scratch("run"), &lock, &failure)); /* it went with the process */
     ups_run_lock_release(lock);
 }
 
-static void a_lock_that_is_released_can_be_taken_again_and_leaves_nothing(void **state) {
+CLAIM(a_lock_that_is_released_can_be_taken_again_and_leaves_nothing) {
     ups_run_lock *lock = NULL;
-    ups_error error;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ups_run_lock_take(scratch("again"), &lock, &error), UPS_OK);
+        ok(ups_run_lock_take(scratch("again"), &lock, &failure));
         ups_run_lock_release(lock);
     }
     assert_false(ups_path_exists(scratch("again"))); /* it was made for the lock, and stayed empty */
     assert_int_equal(mkdir(scratch("again"), 0700), 0);
-    assert_int_equal(ups_run_lock_take(scratch("again"), &lock, &error), UPS_OK);
+    ok(ups_run_lock_take(scratch("again"), &lock, &failure));
     ups_run_lock_release(lock);
     assert_true(ups_path_exists(scratch("again")));
     assert_false(ups_path_exists(scratch("again/lock")));
 }
 
-static void other_directories_have_locks_of_their_own(void **state) {
+CLAIM(other_directories_have_locks_of_their_own) {
     ups_run_lock *one = NULL, *other = NULL;
-    ups_error error;
-    assert_int_equal(ups_run_lock_take(scratch("one"), &one, &error), UPS_OK);
-    assert_int_equal(ups_run_lock_take(scratch("other"), &other, &error), UPS_OK);
+    ok(ups_run_lock_take(scratch("one"), &one, &failure));
+    ok(ups_run_lock_take(scratch("other"), &other, &failure));
     ups_run_lock_release(one);
     ups_run_lock_release(other);
     ups_run_lock_release(NULL);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_second_process_is_refused_and_told_which_one_and_where),
-        cmocka_unit_test(a_lock_that_is_released_can_be_taken_again_and_leaves_nothing),
-        cmocka_unit_test(other_directories_have_locks_of_their_own),
-    };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return run_claims(make_scratch, remove_scratch, NULL);
 }

@@ -4,8 +4,7 @@
  * Memory is what is alive on the heap, the C library's allocator being watched for the whole process, libraries
  * included. Optimizer steps are seen through a device that counts and passes on. */
 #include "base/files.h"
-#include "tests/base/testing.h"
-#include "tools/solvers/datagen.h"
+#include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
 #include "train/data/latents.h"
 #include "train/evaluation/evaluate.h"
@@ -179,25 +178,10 @@ static const char configuration[] = "output: %s/run\n"
                                     "    one_step: {weight: 1}\n"
                                     "    rollout: {weight: 1, every: 2}\n";
 
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
-static void generate(const char *solver, const char *name, int64_t resolution, int64_t steps) {
-    ups_error error;
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = 40, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &error), &error);
-}
-
 static int make_data(void **state) {
     if (make_scratch(state) != 0) return -1;
-    generate("advection1d", "advection.h5", 128, 11);
-    generate("darcy2d", "darcy.h5", 32, 0);
+    generate("advection1d", "advection.h5", 40, 128, 11);
+    generate("darcy2d", "darcy.h5", 40, 32, 0);
     return 0;
 }
 
@@ -209,17 +193,15 @@ static ups_status try_run(const char *precision, const char *override, ups_sessi
 }
 
 static void open_run(const char *precision, const char *override, ups_session *session) {
-    ups_error error;
-    ok(try_run(precision, override, session, &error), &error);
+    ok(try_run(precision, override, session, &failure));
 }
 
 /* The last loss that metrics.jsonl has of a stage. */
 static double logged_loss(const char *stage) {
     char *bytes = NULL, *line, *rest;
     size_t length;
-    ups_error error;
     double loss = NAN;
-    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &bytes, &length, &error), &error);
+    ok(ups_read_file(scratch("run/metrics.jsonl"), 1 << 20, &bytes, &length, &failure));
     for (line = strtok_r(bytes, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *json = json_loads(line, 0, NULL);
         const char *of = json_string_value(json_object_get(json, "stage"));
@@ -235,16 +217,15 @@ static double logged_loss(const char *stage) {
 static void run_watched(const char *precision, const char *override, ups_stage stage) {
     const char *name = ups_stage_name(stage);
     ups_session session;
-    ups_error error;
     ups_stage_plan promised;
     open_run(precision, override, &session);
-    ok(ups_stages[stage]->plan(&(ups_stage_request){.session = &session}, &promised, &error), &error);
+    ok(ups_stages[stage]->plan(&(ups_stage_request){.session = &session}, &promised, &failure));
     watch(session.device);
 #ifdef WATCHES_ALLOCATIONS
     long before = atomic_load(&alive);
     atomic_store(&most_alive, before);
 #endif
-    ok(ups_stages[stage]->run(&(ups_stage_request){.session = &session}, &error), &error);
+    ok(ups_stages[stage]->run(&(ups_stage_request){.session = &session}, &failure));
     assert_int_equal(watched.steps, 12);
     assert_int_equal(watched.device_allocations, 0);
     assert_true(isfinite(logged_loss(name)));
@@ -273,14 +254,13 @@ static void run_watched(const char *precision, const char *override, ups_stage s
 
 static void build_cache(const char *precision) {
     ups_session session;
-    ups_error error;
     open_run(precision, NULL, &session);
-    ok(ups_encode_remove(session.config, &error), &error);
-    ok(ups_encode_run(&session, NULL, NULL, &error), &error);
+    ok(ups_encode_remove(session.config, &failure));
+    ok(ups_encode_run(&session, NULL, NULL, &failure));
     ups_session_close(&session);
 }
 
-static void every_stage_builds_on_stages_before_it_and_plans_where_it_trains(void **state) {
+CLAIM(every_stage_builds_on_stages_before_it_and_plans_where_it_trains) {
     ups_session session;
     open_run("f32", NULL, &session);
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
@@ -297,15 +277,15 @@ static void check_all(const char *precision) {
     run_watched(precision, NULL, UPS_STAGE_OPERATOR);
 }
 
-static void without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included(void **state) {
-    run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
-}
-
-static void in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+CLAIM(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step) {
     check_all("f32");
 }
 
-static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step(void **state) {
+CLAIM(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included) {
+    run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
+}
+
+CLAIM(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step) {
     check_all("bf16");
 }
 
@@ -314,8 +294,7 @@ static void in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_th
 /* Builds the cache of a split, within so many GiB; what it took at most, 0 where that is not watched. */
 static long build_within(double gib, ups_session *session, ups_status expected, ups_error *error) {
     session->config->cache.memory_limit = gib;
-    ups_error removing;
-    ok(ups_encode_remove(session->config, &removing), &removing);
+    ok(ups_encode_remove(session->config, &failure));
     ups_encode_report report;
 #ifdef WATCHES_ALLOCATIONS
     long before = atomic_load(&alive);
@@ -333,35 +312,33 @@ static long build_within(double gib, ups_session *session, ups_status expected, 
 
 /* Bytes of all that the cache of that split holds. */
 static char *read_latents(ups_session *session, size_t *bytes) {
-    ups_error error;
     ups_source *source;
     const ups_task *task = &session->tasks->task[0];
-    ok(ups_latents_open(session->config, task, UPS_SPLIT_TRAIN, &source, &error), &error);
+    ok(ups_latents_open(session->config, task, UPS_SPLIT_TRAIN, &source, &failure));
     size_t each = (size_t)task->geometry.times * 32 * 32 * sizeof(uint16_t);
     char *all = malloc(*bytes = each * (size_t)source->count);
     for (int64_t i = 0; i < source->count; i++)
-        ok(ups_source_read(source, i, (ups_frames){0, task->geometry.times}, all + (size_t)i * each, &error), &error);
+        ok(ups_source_read(source, i, (ups_frames){0, task->geometry.times}, all + (size_t)i * each, &failure));
     ups_source_close(source);
     return all;
 }
 
-static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **state) {
+CLAIM(a_cache_is_built_within_the_memory_it_may_take_or_not_at_all) {
     const double mib = 1.0 / 1024;
     ups_session session;
-    ups_error error;
     size_t bytes, same;
-    generate("advection1d", "long.h5", 1024, 512); /* 2 MiB a trajectory */
+    generate("advection1d", "long.h5", 40, 1024, 512); /* 2 MiB a trajectory */
     const char *override = "tasks[0].files=[long.h5]";
     char text[4096];
     snprintf(text, sizeof text, configuration, scratch("long"), "auto", scratch_directory);
     write_text(scratch("long.yaml"), text);
-    ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &error), &error);
+    ok(ups_session_open(scratch("long.yaml"), &override, 1, true, &session, &failure));
     session.config->autoencoder.training.steps = 2;
-    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &error), &error);
-    long taken = build_within(0, &session, UPS_OK, &error);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &failure));
+    long taken = build_within(0, &session, UPS_OK, &failure);
     char *expected = read_latents(&session, &bytes);
     for (double limit = 24; limit >= 12; limit /= 2) {
-        long most = build_within(limit * mib, &session, UPS_OK, &error);
+        long most = build_within(limit * mib, &session, UPS_OK, &failure);
         char *found = read_latents(&session, &same);
         assert_int_equal(same, bytes);
         assert_memory_equal(found, expected, bytes);
@@ -375,35 +352,32 @@ static void a_cache_is_built_within_the_memory_it_may_take_or_not_at_all(void **
 #else
     say_skipped("the memory that a cache's build takes", "%s", unwatched);
 #endif
-    build_within(3 * mib, &session, UPS_ERR_MEMORY, &error);
-    assert_contains(error.message, "512 frames of 1024 values");
-    assert_contains(error.message, "0.003 GiB may be used");
-    assert_contains(error.message, "cache.memory_limit");
+    build_within(3 * mib, &session, UPS_ERR_MEMORY, &failure);
+    assert_contains(failure.message, "512 frames of 1024 values");
+    assert_contains(failure.message, "0.003 GiB may be used");
+    assert_contains(failure.message, "cache.memory_limit");
     free(expected);
     ups_session_close(&session);
 }
 
 /* ---- models in use ---------------------------------------------------------------------------------------------- */
 
-static void
-a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with(void **state) {
+CLAIM(a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with) {
     ups_session trained, other;
-    ups_error error;
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
     open_run("auto", NULL, &trained);
-    generate("advection1d", "fine.h5", 256, 16); /* more points, more frames */
-    ok(try_run("auto", "tasks[0].files=[fine.h5]", &other, &error), &error);
+    generate("advection1d", "fine.h5", 40, 256, 16); /* more points, more frames */
+    ok(try_run("auto", "tasks[0].files=[fine.h5]", &other, &failure));
     const ups_task *task = &other.tasks->task[0];
     assert_int_equal(task->geometry.grid[0], 256);
     assert_memory_equal(task->statistics, trained.tasks->task[0].statistics, 2 * sizeof(float));
     assert_true(task->finest_frequency <= 128.0 / 4); /* of the grid it was trained on */
-    ok(ups_surrogate_find(other.config, NULL, &files, &error), &error);
+    ok(ups_surrogate_find(other.config, NULL, &files, &failure));
     ok(ups_surrogate_open(other.config, other.tasks, 0, other.device, &files, (ups_surrogate_sizes){0}, &surrogate,
-                          &error),
-       &error);
-    ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, surrogate, &evaluation, &error), &error);
+                          &failure));
+    ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, surrogate, &evaluation, &failure));
     assert_int_equal(evaluation.steps, 15);
     double nrmse = evaluation.horizons[0].summary[UPS_FORECAST_RECONSTRUCTION].nrmse;
     assert_true(nrmse > 0 && nrmse < 1); /* it knows what it sees */
@@ -414,24 +388,12 @@ a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisat
     ups_session_close(&trained);
 }
 
-static void files_of_another_pde_do_not_fit_a_trained_model(void **state) {
+CLAIM(files_of_another_pde_do_not_fit_a_trained_model) {
     ups_session session;
-    ups_error error;
-    assert_int_equal(try_run("auto", "tasks[0].files=[darcy.h5]", &session, &error), UPS_ERR_STALE);
-    assert_contains(error.message, "task advection");
-    assert_contains(error.message, "trained on 1 fields, these files have 2");
+    refused(try_run("auto", "tasks[0].files=[darcy.h5]", &session, &failure), UPS_ERR_STALE, "task advection",
+            "trained on 1 fields, these files have 2");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_stage_builds_on_stages_before_it_and_plans_where_it_trains),
-        cmocka_unit_test(in_float32_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
-        cmocka_unit_test(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_included),
-        cmocka_unit_test(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step),
-        cmocka_unit_test(a_cache_is_built_within_the_memory_it_may_take_or_not_at_all),
-        cmocka_unit_test(
-            a_trained_model_is_used_on_other_files_at_another_resolution_with_the_normalisation_it_was_trained_with),
-        cmocka_unit_test(files_of_another_pde_do_not_fit_a_trained_model),
-    };
-    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+    return run_claims(make_data, remove_scratch, NULL);
 }

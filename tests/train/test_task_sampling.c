@@ -1,6 +1,6 @@
 /* Shares of tasks during training: what difficulty makes of validation losses, when tasks enter, and that a checkpoint
  * brings all of it back. The order of draws that follows is the sampler's, which has tests of its own. */
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "train/data/task_sampling.h"
 
 #include <math.h>
@@ -12,10 +12,6 @@ enum { LEAD = (UPS_SAMPLING_LEAD + ACCUMULATION - 1) / ACCUMULATION };
 static ups_task_config tasks[TASKS];
 static ups_run_config config;
 static const ups_training_config training = {.steps = 1000, .accumulation = ACCUMULATION, .validate_every = 10};
-
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
 
 static int set_up(void **state) {
     static char *const names[] = {"wave", "shock", "vortex"};
@@ -29,16 +25,14 @@ static int set_up(void **state) {
 static ups_task_sampling *make(void) {
     const ups_sampled_task sampled[TASKS] = {{&tasks[0], 100}, {&tasks[1], 400}, {&tasks[2], 1600}};
     ups_task_sampling *sampling = NULL;
-    ups_error error;
-    ok(ups_task_sampling_create(&config, &training, DRAWS, sampled, TASKS, &sampling, &error), &error);
+    ok(ups_task_sampling_create(&config, &training, DRAWS, sampled, TASKS, &sampling, &failure));
     return sampling;
 }
 
 /* The phase decided after a step, NULL for none. */
 static const ups_sampler_phase *after(ups_task_sampling *sampling, int64_t step, const double *losses) {
     const ups_sampler_phase *decided = NULL;
-    ups_error error;
-    ok(ups_task_sampling_advance(sampling, step, losses, &decided, &error), &error);
+    ok(ups_task_sampling_advance(sampling, step, losses, &decided, &failure));
     return decided;
 }
 
@@ -56,7 +50,7 @@ static void is_shared(const ups_sampler_phase *phase, double a, double b, double
     }
 }
 
-static void strategies_that_never_change_need_no_phases(void **state) {
+CLAIM(strategies_that_never_change_need_no_phases) {
     static const ups_sampler_strategy fixed[] = {UPS_SAMPLER_PROPORTIONAL, UPS_SAMPLER_BALANCED,
                                                  UPS_SAMPLER_TEMPERATURE};
     for (int i = 0; i < 3; i++) {
@@ -71,7 +65,7 @@ static void strategies_that_never_change_need_no_phases(void **state) {
     }
 }
 
-static void a_task_of_higher_validation_loss_is_drawn_more_often_a_lead_after_it_was_measured(void **state) {
+CLAIM(a_task_of_higher_validation_loss_is_drawn_more_often_a_lead_after_it_was_measured) {
     ups_task_sampling *sampling = make();
     int64_t count;
     const ups_sampler_phase *phases = ups_task_sampling_phases(sampling, &count);
@@ -87,7 +81,7 @@ static void a_task_of_higher_validation_loss_is_drawn_more_often_a_lead_after_it
     ups_task_sampling_destroy(sampling);
 }
 
-static void losses_are_averaged_over_validations(void **state) {
+CLAIM(losses_are_averaged_over_validations) {
     config.data.difficulty.smoothing = 0.75;
     ups_task_sampling *sampling = make();
     after(sampling, 10, (double[]){1, 1, 1});
@@ -96,7 +90,7 @@ static void losses_are_averaged_over_validations(void **state) {
     ups_task_sampling_destroy(sampling);
 }
 
-static void the_loss_enters_by_its_power_between_floor_and_ceiling(void **state) {
+CLAIM(the_loss_enters_by_its_power_between_floor_and_ceiling) {
     ups_task_sampling *sampling = make();
     config.data.difficulty.ceiling = 2;
     is_shared(after(sampling, 10, (double[]){1e-6, 1, 1e6}), 0.25, 0.25, 2);
@@ -109,7 +103,7 @@ static void the_loss_enters_by_its_power_between_floor_and_ceiling(void **state)
     ups_task_sampling_destroy(sampling);
 }
 
-static void weights_multiply_and_tasks_without_a_finite_validation_loss_count_as_the_mean(void **state) {
+CLAIM(weights_multiply_and_tasks_without_a_finite_validation_loss_count_as_the_mean) {
     tasks[1].weight = 2;
     ups_task_sampling *sampling = make();
     is_shared(after(sampling, 10, (double[]){1, NAN, 3}), 0.5, 2, 1.5);
@@ -129,7 +123,7 @@ static double share_at(ups_task_sampling *sampling, int k, int64_t step) {
     return share;
 }
 
-static void a_task_enters_at_its_step_and_rises_to_its_share(void **state) {
+CLAIM(a_task_enters_at_its_step_and_rises_to_its_share) {
     config.data.strategy = UPS_SAMPLER_BALANCED;
     tasks[1].from = 7; /* within the first lead, and behind it */
     tasks[2].from = 100;
@@ -168,7 +162,7 @@ static void take(ups_task_sampling *sampling, int64_t first, int64_t last) {
     }
 }
 
-static void a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_decided(void **state) {
+CLAIM(a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_decided) {
     tasks[2].from = 40;
     tasks[2].ramp = 33;
     ups_task_sampling *whole = make();
@@ -178,12 +172,11 @@ static void a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_de
     assert_true(expected > 30);
     for (int64_t stop = 0; stop < 300; stop += 7) {
         ups_task_sampling *stopped = make(), *resumed = make();
-        ups_error error;
         take(stopped, 1, stop);
         json_t *json = ups_task_sampling_to_json(stopped);
         char *text = json_dumps(json, JSON_INDENT(2)); /* as a file has it */
         json_t *read = json_loads(text, 0, NULL);
-        ok(ups_task_sampling_from_json(resumed, read, "latest.json", &error), &error);
+        ok(ups_task_sampling_from_json(resumed, read, "latest.json", &failure));
         take(resumed, stop + 1, 300);
         const ups_sampler_phase *phases = ups_task_sampling_phases(resumed, &count);
         assert_int_equal(count, expected);
@@ -202,18 +195,15 @@ static void a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_de
 
 static void refuses(const char *key, json_t *value, ups_status status, const char *part) {
     ups_task_sampling *from = make(), *to = make();
-    ups_error error;
     json_t *json = ups_task_sampling_to_json(from);
     json_object_set_new(json, key, value);
-    assert_int_equal(ups_task_sampling_from_json(to, json, "latest.json", &error), status);
-    assert_contains(error.message, "latest.json");
-    assert_contains(error.message, part);
+    refused(ups_task_sampling_from_json(to, json, "latest.json", &failure), status, "latest.json", part);
     json_decref(json);
     ups_task_sampling_destroy(from);
     ups_task_sampling_destroy(to);
 }
 
-static void checkpoints_that_the_order_could_not_go_on_from_are_refused(void **state) {
+CLAIM(checkpoints_that_the_order_could_not_go_on_from_are_refused) {
     refuses("strategy", json_string("balanced"), UPS_ERR_STALE, "begun with data.sampling: balanced");
     refuses("draws_per_step", json_integer(17), UPS_ERR_STALE, "17 draws a step");
     refuses("tasks", json_pack("[s, s, s]", "shock", "wave", "vortex"), UPS_ERR_STALE, "in another order");
@@ -222,7 +212,7 @@ static void checkpoints_that_the_order_could_not_go_on_from_are_refused(void **s
     refuses("phases", json_pack("[{s:i, s:[i, i, i]}]", "draw", 0, "shares", 1, 2, -1), UPS_ERR_FORMAT, "damaged");
 }
 
-static void what_is_decided_is_told_in_words_and_numbers(void **state) {
+CLAIM(what_is_decided_is_told_in_words_and_numbers) {
     ups_task_sampling *sampling = make();
     char text[200];
     after(sampling, 10, (double[]){1, 1, 2});
@@ -236,19 +226,6 @@ static void what_is_decided_is_told_in_words_and_numbers(void **state) {
     ups_task_sampling_destroy(sampling);
 }
 
-#define TEST(claim) cmocka_unit_test_setup(claim, set_up)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(strategies_that_never_change_need_no_phases),
-        TEST(a_task_of_higher_validation_loss_is_drawn_more_often_a_lead_after_it_was_measured),
-        TEST(losses_are_averaged_over_validations),
-        TEST(the_loss_enters_by_its_power_between_floor_and_ceiling),
-        TEST(weights_multiply_and_tasks_without_a_finite_validation_loss_count_as_the_mean),
-        TEST(a_task_enters_at_its_step_and_rises_to_its_share),
-        TEST(a_run_that_goes_on_from_its_checkpoint_decides_what_it_would_have_decided),
-        TEST(checkpoints_that_the_order_could_not_go_on_from_are_refused),
-        TEST(what_is_decided_is_told_in_words_and_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_claims(set_up, NULL, set_up);
 }

@@ -2,11 +2,10 @@
  * directly; configurations that do not fit the files refused. Files come from our own solvers. */
 #include "base/files.h"
 #include "base/json.h"
-#include "tests/base/testing.h"
+#include "tests/train/generate.h"
 
 #include "model/parameters/safetensors.h"
 #include "tests/base/capture.h"
-#include "tools/solvers/datagen.h"
 #include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/data/tasks.h"
@@ -16,21 +15,6 @@
 #include <sys/stat.h>
 
 enum { SAMPLES = 50, FRAMES = 6, POINTS = 16 };
-
-static void ok(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
-
-static void generate(const char *solver, const char *name, int64_t samples, int64_t resolution, int64_t steps) {
-    ups_error error;
-    ups_datagen_request request = {
-        .solver = ups_solver_find(solver), .samples = samples, .threads = 1, .path = scratch(name), .replace = true};
-    ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = resolution;
-    if (steps) request.setup.steps = steps;
-    ups_datagen_result result;
-    ok(ups_datagen_run(&request, &result, &error), &error);
-}
 
 static int make_data(void **state) {
     if (make_scratch(state) != 0) return -1;
@@ -49,8 +33,7 @@ static ups_run_config *configure(const char *tasks, const char *override) {
              scratch_directory, tasks);
     write_text(scratch("tasks.yaml"), text);
     ups_run_config *config;
-    ups_error error;
-    ok(ups_run_config_load(scratch("tasks.yaml"), &override, override ? 1 : 0, &config, &error), &error);
+    ok(ups_run_config_load(scratch("tasks.yaml"), &override, override ? 1 : 0, &config, &failure));
     return config;
 }
 
@@ -61,8 +44,7 @@ typedef struct opened {
 
 static opened open_tasks(const char *tasks, const char *override) {
     opened o = {.config = configure(tasks, override)};
-    ups_error error;
-    ok(ups_tasks_open(o.config, &o.tasks, &error), &error);
+    ok(ups_tasks_open(o.config, &o.tasks, &failure));
     return o;
 }
 
@@ -79,25 +61,25 @@ static int forget_run(void **state) {
 
 /* ---- splits ----------------------------------------------------------------------------------------------------- */
 
-static void every_sample_is_in_one_split_and_splits_are_in_order(void **state) {
+CLAIM(every_sample_is_in_one_split_and_splits_are_in_order) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
     int seen[SAMPLES] = {0};
-    assert_int_equal(task->sample_count[UPS_SPLIT_TRAIN], 40);
-    assert_int_equal(task->sample_count[UPS_SPLIT_VALIDATION], 5);
-    assert_int_equal(task->sample_count[UPS_SPLIT_TEST], 5);
+    assert_int_equal(task->splits.count[UPS_SPLIT_TRAIN], 40);
+    assert_int_equal(task->splits.count[UPS_SPLIT_VALIDATION], 5);
+    assert_int_equal(task->splits.count[UPS_SPLIT_TEST], 5);
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        for (int64_t i = 0; i < task->sample_count[s]; i++) {
-            assert_in_range(task->samples[s][i], 0, SAMPLES - 1);
-            seen[task->samples[s][i]]++;
-            if (i > 0) assert_true(task->samples[s][i] > task->samples[s][i - 1]);
+        for (int64_t i = 0; i < task->splits.count[s]; i++) {
+            assert_in_range(task->splits.samples[s][i], 0, SAMPLES - 1);
+            seen[task->splits.samples[s][i]]++;
+            if (i > 0) assert_true(task->splits.samples[s][i] > task->splits.samples[s][i - 1]);
         }
     }
     for (int i = 0; i < SAMPLES; i++) assert_int_equal(seen[i], 1);
     close_tasks(&o);
 }
 
-static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
+CLAIM(a_split_depends_on_the_tasks_name_and_nothing_else) {
     char both[400];
     snprintf(both, sizeof both, "%s%s", darcy, wave);
     opened alone = open_tasks(wave, NULL), reseeded = open_tasks(wave, "seed=77"), second = open_tasks(both, NULL);
@@ -105,15 +87,15 @@ static void a_split_depends_on_the_tasks_name_and_nothing_else(void **state) {
     const ups_task *a = &alone.tasks->task[0], *b = &reseeded.tasks->task[0], *c = &second.tasks->task[1];
     const ups_task *d = &renamed.tasks->task[0];
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        size_t bytes = (size_t)a->sample_count[s] * sizeof(int64_t);
-        assert_memory_equal(a->samples[s], b->samples[s], bytes);
-        assert_memory_equal(a->samples[s], c->samples[s], bytes);
-        assert_memory_not_equal(a->samples[s], d->samples[s], bytes);
+        size_t bytes = (size_t)a->splits.count[s] * sizeof(int64_t);
+        assert_memory_equal(a->splits.samples[s], b->splits.samples[s], bytes);
+        assert_memory_equal(a->splits.samples[s], c->splits.samples[s], bytes);
+        assert_memory_not_equal(a->splits.samples[s], d->splits.samples[s], bytes);
     }
     close_tasks(&alone), close_tasks(&reseeded), close_tasks(&second), close_tasks(&renamed);
 }
 
-static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can(void **state) {
+CLAIM(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can) {
     static const int64_t expected[][UPS_SPLIT_COUNT] = {{1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {2, 1, 1}};
     for (int count = 1; count <= 4; count++) {
         char override[40];
@@ -121,38 +103,37 @@ static void small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one
         opened o = open_tasks(wave, override);
         const ups_task *task = &o.tasks->task[0];
         int64_t all = 0;
-        for (int s = 0; s < UPS_SPLIT_COUNT; s++) all += task->sample_count[s];
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) all += task->splits.count[s];
         assert_int_equal(all, count);
-        assert_true(task->sample_count[UPS_SPLIT_TRAIN] >= 1);
-        if (count > 2) assert_memory_equal(task->sample_count, expected[count - 1], sizeof expected[0]);
+        assert_true(task->splits.count[UPS_SPLIT_TRAIN] >= 1);
+        if (count > 2) assert_memory_equal(task->splits.count, expected[count - 1], sizeof expected[0]);
         close_tasks(&o);
     }
 }
 
-static void foreign_files_may_be_all_of_one_split(void **state) {
+CLAIM(foreign_files_may_be_all_of_one_split) {
     opened o = open_tasks(wave, "data.split={train: 0, validation: 0, test: 1}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], SAMPLES);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TEST], SAMPLES);
     close_tasks(&o);
     o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], 0);
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
-    ups_error error;
-    assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_CONFIG);
-    assert_contains(error.message, "task wave: its training split (data.split.train) holds no samples");
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TRAIN], 0);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
+    refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_CONFIG,
+            "task wave: its training split (data.split.train) holds no samples");
     close_tasks(&o);
     generate("advection1d", "one.h5", 1, POINTS, FRAMES);
     const char *one = "  - name: wave\n    files: [one.h5]\n    patch: [4]\n";
     o = open_tasks(one, "data.split={train: 0, validation: 0, test: 1}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TEST], 1);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TEST], 1);
     close_tasks(&o);
     o = open_tasks(one, "data.split={train: 0, validation: 1, test: 0}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_VALIDATION], 1);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_VALIDATION], 1);
     close_tasks(&o);
 }
 
-static void splits_that_nobody_wants_are_empty(void **state) {
+CLAIM(splits_that_nobody_wants_are_empty) {
     opened o = open_tasks(wave, "data.split={train: 1, validation: 0, test: 0}");
-    assert_int_equal(o.tasks->task[0].sample_count[UPS_SPLIT_TRAIN], SAMPLES);
+    assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TRAIN], SAMPLES);
     assert_int_equal(ups_task_held_out(&o.tasks->task[0]), UPS_SPLIT_VALIDATION);
     close_tasks(&o);
 }
@@ -171,14 +152,14 @@ static float *read_dataset(const char *file, const char *name, int64_t count) {
 /* Mean and deviation in two passes over the samples of the training split. */
 static void direct(const ups_task *task, const float *values, int64_t sample_values, double *mean, double *deviation) {
     double sum = 0, squares = 0;
-    int64_t count = task->sample_count[UPS_SPLIT_TRAIN] * sample_values;
-    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
-        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+    int64_t count = task->splits.count[UPS_SPLIT_TRAIN] * sample_values;
+    for (int64_t i = 0; i < task->splits.count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->splits.samples[UPS_SPLIT_TRAIN][i] * sample_values;
         for (int64_t k = 0; k < sample_values; k++) sum += (double)at[k];
     }
     *mean = sum / (double)count;
-    for (int64_t i = 0; i < task->sample_count[UPS_SPLIT_TRAIN]; i++) {
-        const float *at = values + task->samples[UPS_SPLIT_TRAIN][i] * sample_values;
+    for (int64_t i = 0; i < task->splits.count[UPS_SPLIT_TRAIN]; i++) {
+        const float *at = values + task->splits.samples[UPS_SPLIT_TRAIN][i] * sample_values;
         for (int64_t k = 0; k < sample_values; k++) squares += ((double)at[k] - *mean) * ((double)at[k] - *mean);
     }
     *deviation = sqrt(squares / (double)count);
@@ -188,11 +169,10 @@ static void close_to(double found, double expected, double scale) {
     if (!(fabs(found - expected) <= 1e-6 * scale)) fail_msg("%.9g where %.9g was expected", found, expected);
 }
 
-static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(void **state) {
+CLAIM(fields_are_normalised_by_mean_and_deviation_over_the_training_split) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
-    ups_error error;
-    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
     float *values = read_dataset("wave.h5", "tensor", SAMPLES * FRAMES * POINTS);
     double mean, deviation;
     direct(task, values, FRAMES * POINTS, &mean, &deviation);
@@ -203,11 +183,10 @@ static void fields_are_normalised_by_mean_and_deviation_over_the_training_split(
 }
 
 /* Darcy's layout: two channels, (ν, 0) then (ν, u). */
-static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(void **state) {
+CLAIM(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own) {
     opened o = open_tasks(darcy, "tasks[0].field_scale=[1, 3]");
     const ups_task *task = &o.tasks->task[0];
-    ups_error error;
-    ok(ups_tasks_normalise(o.config, o.tasks, &error), &error);
+    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
     float *nu = read_dataset("darcy.h5", "nu", 12 * 256), *u = read_dataset("darcy.h5", "tensor", 12 * 256);
     float *frames = calloc(12 * 512, sizeof *frames); /* of the solution: zeros, then u */
     for (int64_t i = 0; i < 12; i++) memcpy(frames + i * 512 + 256, u + i * 256, 256 * sizeof *u);
@@ -224,25 +203,23 @@ static void each_field_has_its_own_statistics_and_a_scale_multiplies_its_own(voi
 
 /* What the file says of the task `wave` is replaced, true or not. */
 static void keep_other_statistics(void) {
-    ups_error error;
     json_t *kept = NULL;
-    ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+    ok(ups_json_read(scratch("run/normalisation.json"), &kept, &failure));
     json_object_set_new(json_object_get(kept, "wave"), "statistics", json_pack("[f, f]", 0.25, 8.0));
-    ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+    ok(ups_json_publish(scratch("run/normalisation.json"), kept, &failure));
     json_decref(kept);
 }
 
-static void statistics_are_recalled_by_the_next_command(void **state) {
+CLAIM(statistics_are_recalled_by_the_next_command) {
     opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
-    ups_error error;
-    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     keep_other_statistics();
-    ok(ups_tasks_normalise(second.config, second.tasks, &error), &error);
+    ok(ups_tasks_normalise(second.config, second.tasks, &failure));
     assert_true(second.tasks->task[0].statistics[0] == 0.25f && second.tasks->task[0].statistics[1] == 8);
     close_tasks(&first), close_tasks(&second);
 }
 
-static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs(void **state) {
+CLAIM(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs) {
     static const struct {
         const char *override, *said;
     } changes[] = {{"tasks[0].max_samples=20", "another number of samples"},
@@ -256,14 +233,13 @@ static void statistics_of_other_data_are_measured_anew_and_the_log_says_what_dif
         char override[400];
         snprintf(override, sizeof override, changes[i].override, scratch_directory);
         opened first = open_tasks(wave, NULL);
-        ups_error error;
-        ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+        ok(ups_tasks_normalise(first.config, first.tasks, &failure));
         keep_other_statistics();
         opened changed = open_tasks(wave, override);
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &error);
+        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &failure);
         const char *said = capture_end(&caught);
-        ok(status, &error);
+        ok(status);
         assert_contains(said, "task wave");
         assert_contains(said, changes[i].said);
         assert_true(changed.tasks->task[0].statistics[1] != 8);
@@ -284,7 +260,7 @@ static void write_flat(const char *file, float value, float height) {
     free(values);
 }
 
-static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised(void **state) {
+CLAIM(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised) {
     static const struct {
         float value, height;
         bool constant;
@@ -292,11 +268,10 @@ static void a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_flat("flat.h5", cases[i].value, cases[i].height);
         opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
-        ups_error error;
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(o.config, o.tasks, &error);
+        ups_status status = ups_tasks_normalise(o.config, o.tasks, &failure);
         const char *said = capture_end(&caught);
-        ok(status, &error);
+        ok(status);
         const float *statistics = o.tasks->task[0].statistics;
         if (cases[i].constant) {
             assert_contains(said, "task wave: field 0 (u) is ");
@@ -328,30 +303,26 @@ static const struct {
     {"\"none\"", ""},
 };
 
-static void statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field(void **state) {
+CLAIM(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field) {
     opened first = open_tasks(wave, NULL);
-    ups_error error;
-    ok(ups_tasks_normalise(first.config, first.tasks, &error), &error);
+    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
     close_tasks(&first);
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         json_t *kept = NULL;
-        ok(ups_json_read(scratch("run/normalisation.json"), &kept, &error), &error);
+        ok(ups_json_read(scratch("run/normalisation.json"), &kept, &failure));
         json_t *changed = json_loads(implausible[i].statistics, JSON_DECODE_ANY, NULL);
         json_object_set_new(json_object_get(kept, "wave"), "statistics", changed);
-        ok(ups_json_publish(scratch("run/normalisation.json"), kept, &error), &error);
+        ok(ups_json_publish(scratch("run/normalisation.json"), kept, &failure));
         json_decref(kept);
         opened o = open_tasks(wave, NULL);
-        assert_int_equal(ups_tasks_normalise(o.config, o.tasks, &error), UPS_ERR_FORMAT);
-        assert_contains(error.message, "run/normalisation.json");
-        assert_contains(error.message, "wave");
-        if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(error.message, implausible[i].part);
-        assert_contains(error.message, "remove it");
+        refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_FORMAT, "run/normalisation.json", "wave");
+        if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(failure.message, implausible[i].part);
+        assert_contains(failure.message, "remove it");
         close_tasks(&o);
     }
 }
 
-static void a_model_that_tells_such_statistics_is_refused(void **state) {
-    ups_error error;
+CLAIM(a_model_that_tells_such_statistics_is_refused) {
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         char told[100];
         bool list = implausible[i].statistics[0] == '[';
@@ -359,15 +330,12 @@ static void a_model_that_tells_such_statistics_is_refused(void **state) {
         ups_safetensors_writer *writer = ups_safetensors_writer_create();
         ups_safetensors_writer_metadata(writer, "wave.normalisation", told);
         ups_safetensors_writer_declare(writer, "encoder.none", UPS_F32, 1, (int64_t[]){1});
-        ok(ups_safetensors_writer_begin(writer, scratch("model.safetensors"), &error), &error);
-        ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
-        ok(ups_safetensors_writer_commit(writer, &error), &error);
+        ok(ups_safetensors_writer_begin(writer, scratch("model.safetensors"), &failure));
+        ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &failure));
+        ok(ups_safetensors_writer_commit(writer, &failure));
         opened o = open_tasks(wave, NULL);
-        assert_int_equal(ups_tasks_normalise_as_trained(o.config, o.tasks, scratch("model.safetensors"), &error),
-                         UPS_ERR_FORMAT);
-        assert_contains(error.message, "model.safetensors");
-        assert_contains(error.message, "wave");
-        assert_contains(error.message, implausible[i].part);
+        refused(ups_tasks_normalise_as_trained(o.config, o.tasks, scratch("model.safetensors"), &failure),
+                UPS_ERR_FORMAT, "model.safetensors", "wave", implausible[i].part);
         close_tasks(&o);
     }
 }
@@ -377,15 +345,12 @@ static void a_model_that_tells_such_statistics_is_refused(void **state) {
 static void refuses(const char *tasks, const char *override, ups_status status, const char *part, const char *other) {
     ups_run_config *config = configure(tasks, override);
     ups_tasks *opened_tasks = NULL;
-    ups_error error;
-    assert_int_equal(ups_tasks_open(config, &opened_tasks, &error), status);
-    assert_contains(error.message, part);
-    assert_contains(error.message, other);
+    refused(ups_tasks_open(config, &opened_tasks, &failure), status, part, other);
     assert_null(opened_tasks);
     ups_run_config_free(config);
 }
 
-static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task(void **state) {
+CLAIM(configurations_that_do_not_fit_the_files_are_refused_naming_the_task) {
     refuses(wave, "tasks[0].patch=[4, 4]", UPS_ERR_CONFIG, "task wave", "1 grid ax");
     refuses(wave, "tasks[0].patch=[1024]", UPS_ERR_CONFIG, "task wave", "patches of 1024 points on a grid axis of ");
     refuses(darcy, "tasks[0].patch=[4, 4, 4]", UPS_ERR_CONFIG, "task darcy", "2 grid ax");
@@ -395,14 +360,14 @@ static void configurations_that_do_not_fit_the_files_are_refused_naming_the_task
     refuses(wave, "tasks[0].files=[absent.h5]", UPS_ERR_IO, "task wave", "absent.h5");
 }
 
-static void a_patch_may_have_a_length_along_each_axis(void **state) {
+CLAIM(a_patch_may_have_a_length_along_each_axis) {
     opened o = open_tasks(darcy, "tasks[0].patch=[2, 8]");
     assert_int_equal(o.tasks->task[0].patch[0], 2);
     assert_int_equal(o.tasks->task[0].patch[1], 8);
     close_tasks(&o);
 }
 
-static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(void **state) {
+CLAIM(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero) {
     float out[4] = {9, 9, 9, 9};
     ups_source source = {.parameter_count = 2};
     ups_task_condition(&(ups_task){.source = &source}, (const double[]){0.5, NAN}, 4, out);
@@ -411,57 +376,35 @@ static void conditions_are_padded_with_zeros_and_unknown_parameters_are_zero(voi
 
 /* Writes a file whose metadata tell what an operator was conditioned on. */
 static void tell_parameters(const char *list) {
-    ups_error error;
     ups_safetensors_writer *writer = ups_safetensors_writer_create();
     ups_safetensors_writer_metadata(writer, "wave.parameters", list);
     ups_safetensors_writer_declare(writer, "operator.none", UPS_F32, 1, (int64_t[]){1});
-    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &error), &error);
-    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &error), &error);
-    ok(ups_safetensors_writer_commit(writer, &error), &error);
+    ok(ups_safetensors_writer_begin(writer, scratch("operator.safetensors"), &failure));
+    ok(ups_safetensors_writer_append(writer, &(float){1}, sizeof(float), &failure));
+    ok(ups_safetensors_writer_commit(writer, &failure));
 }
 
-static void parameters_reach_an_operator_by_name_whatever_their_order_in_a_file(void **state) {
+CLAIM(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file) {
     const char *const names[] = {"beta", "nu"};
     ups_source source = {.parameter_count = 2, .parameter_names = names};
     ups_task task = {.name = "wave", .source = &source};
     ups_tasks tasks = {.task = &task, .count = 1};
-    ups_error error;
     float out[3] = {9, 9, 9};
     tell_parameters("[\"Nu\",\"rho\",\"beta\"]");
     capture caught = capture_begin(0);
-    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error);
+    ups_status status = ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure);
     const char *said = capture_end(&caught);
-    ok(status, &error);
+    ok(status);
     assert_contains(said, "task wave: the operator was trained with the parameter 'rho'");
     assert_int_equal(ups_tasks_parameter_count(&tasks), 3);
     ups_task_condition(&task, (const double[]){0.5, 0.25}, 3, out);
     assert_true(out[0] == 0.25f && out[1] == 0 && out[2] == 0.5f);
     tell_parameters("[\"nu\",3]");
-    assert_int_equal(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &error), UPS_ERR_FORMAT);
-    assert_contains(error.message, "operator.safetensors: 'wave.parameters' is not a list of names");
+    refused(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure), UPS_ERR_FORMAT,
+            "operator.safetensors: 'wave.parameters' is not a list of names");
     free(task.condition);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_is_in_one_split_and_splits_are_in_order),
-        cmocka_unit_test(a_split_depends_on_the_tasks_name_and_nothing_else),
-        cmocka_unit_test(small_tasks_keep_a_sample_to_train_on_and_give_each_wanted_split_one_while_they_can),
-        cmocka_unit_test(splits_that_nobody_wants_are_empty),
-        cmocka_unit_test(foreign_files_may_be_all_of_one_split),
-        cmocka_unit_test_teardown(fields_are_normalised_by_mean_and_deviation_over_the_training_split, forget_run),
-        cmocka_unit_test_teardown(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own, forget_run),
-        cmocka_unit_test_teardown(statistics_are_recalled_by_the_next_command, forget_run),
-        cmocka_unit_test_teardown(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs, forget_run),
-        cmocka_unit_test_teardown(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normalised,
-                                  forget_run),
-        cmocka_unit_test_teardown(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field,
-                                  forget_run),
-        cmocka_unit_test_teardown(a_model_that_tells_such_statistics_is_refused, forget_run),
-        cmocka_unit_test(configurations_that_do_not_fit_the_files_are_refused_naming_the_task),
-        cmocka_unit_test(a_patch_may_have_a_length_along_each_axis),
-        cmocka_unit_test(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file),
-        cmocka_unit_test(conditions_are_padded_with_zeros_and_unknown_parameters_are_zero),
-    };
-    return cmocka_run_group_tests(tests, make_data, remove_scratch);
+    return run_claims(make_data, remove_scratch, forget_run);
 }

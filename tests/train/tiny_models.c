@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "model/devices/devices.h"
 #include "model/step.h"
-#include "tests/base/testing.h"
+#include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/config/load.h"
 #include "train/networks.h"
@@ -27,10 +27,6 @@ static const char configuration[] = "output: %s\n"
                                     "  decoder: {hidden: 8, depth: 1, heads: 2, frequencies: [1, 2]}\n"
                                     "  operator: {hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}\n"
                                     "evaluation: {horizons: [1, 3, 50, 0], start_every: 2, max_samples: 0}\n";
-
-static void check(ups_status status, const ups_error *error) {
-    if (status != UPS_OK) fail_msg("%s", error->message);
-}
 
 /* ---- data ------------------------------------------------------------------------------------------------------ */
 
@@ -89,8 +85,7 @@ float *tiny_truth(const tiny_run *run, int index, int64_t sample) {
     const int64_t points = elements / channels;
     float *stored = malloc((size_t)(times * elements) * sizeof(float));
     float *truth = malloc((size_t)(frames * elements) * sizeof(float));
-    ups_error error;
-    check(ups_source_read(task->source, sample, (ups_frames){0, times}, stored, &error), &error);
+    ok(ups_source_read(task->source, sample, (ups_frames){0, times}, stored, &failure));
     for (int64_t f = 0; f < frames; f++) {
         for (int64_t c = 0; c < channels; c++) {
             for (int64_t p = 0; p < points; p++) {
@@ -159,8 +154,7 @@ static void unbuild(tiny_models *m) {
 
 /* Random values in every parameter, those that start at zero too, so that every input matters. */
 static void write_random(ups_parameters *parameters, ups_device *device, char *path) {
-    ups_error error;
-    check(ups_parameters_allocate(parameters, device, false, UPS_F32, 1, &error), &error);
+    ok(ups_parameters_allocate(parameters, device, false, UPS_F32, 1, &failure));
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *p = ups_parameters_get(parameters, i);
         float *values = malloc((size_t)p->elements * sizeof(float));
@@ -169,7 +163,7 @@ static void write_random(ups_parameters *parameters, ups_device *device, char *p
                      (size_t)p->elements * sizeof(float));
         free(values);
     }
-    check(ups_parameters_save(parameters, path, &error), &error);
+    ok(ups_parameters_save(parameters, path, &failure));
     free(path);
 }
 
@@ -194,15 +188,14 @@ static void write_models(const tiny_run *run) {
 
 tiny_models *tiny_models_open(const tiny_run *run, int task) {
     tiny_models *m = malloc(sizeof *m);
-    ups_error error;
     build(m, run, task);
     char *autoencoder = ups_run_model_path(run->config, UPS_STAGE_AUTOENCODER);
     char *op = ups_run_model_path(run->config, UPS_STAGE_OPERATOR);
-    check(ups_networks_load(m->autoencoder, run->device, UPS_F32, autoencoder, &error), &error);
-    check(ups_networks_load(m->op, run->device, UPS_F32, op, &error), &error);
-    check(ups_step_create(m->encoder, run->device, &m->encoder_step, &error), &error);
-    check(ups_step_create(m->decoder, run->device, &m->decoder_step, &error), &error);
-    check(ups_step_create(m->advance, run->device, &m->advance_step, &error), &error);
+    ok(ups_networks_load(m->autoencoder, run->device, UPS_F32, autoencoder, &failure));
+    ok(ups_networks_load(m->op, run->device, UPS_F32, op, &failure));
+    ok(ups_step_create(m->encoder, run->device, &m->encoder_step, &failure));
+    ok(ups_step_create(m->decoder, run->device, &m->decoder_step, &failure));
+    ok(ups_step_create(m->advance, run->device, &m->advance_step, &failure));
     free(autoencoder);
     free(op);
     return m;
@@ -214,15 +207,13 @@ void tiny_models_close(tiny_models *models) {
 }
 
 static void put(ups_step *step, ups_value input, const float *values, int64_t count) {
-    ups_error error;
-    check(ups_step_upload(step, input, values, (size_t)count * sizeof(float), &error), &error);
-    check(ups_step_wait_uploaded(step, &error), &error);
+    ok(ups_step_upload(step, input, values, (size_t)count * sizeof(float), &failure));
+    ok(ups_step_wait_uploaded(step, &failure));
 }
 
 static void run_step(ups_step *step, ups_value output, float *values, int64_t count) {
-    ups_error error;
-    check(ups_step_run(step, &(ups_step_run_options){0}, &error), &error);
-    check(ups_step_download(step, output, values, (size_t)count * sizeof(float), &error), &error);
+    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
+    ok(ups_step_download(step, output, values, (size_t)count * sizeof(float), &failure));
 }
 
 void tiny_encode(tiny_models *m, const float *field, float *latents) {
@@ -262,32 +253,26 @@ void tiny_decode(tiny_models *m, const float *latents, float *field) {
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-void tiny_run_open(tiny_run *run) {
+void tiny_run_open(tiny_run *run, const char *directory) {
     char path[300], text[2000];
-    ups_error error;
     *run = (tiny_run){0};
-    snprintf(run->directory, sizeof run->directory, "/tmp/ups-evaluate-XXXXXX");
-    assert_non_null(mkdtemp(run->directory));
-    snprintf(path, sizeof path, "%s/wave.h5", run->directory);
+    snprintf(path, sizeof path, "%s/wave.h5", directory);
     write_wave(path);
-    snprintf(path, sizeof path, "%s/darcy.h5", run->directory);
+    snprintf(path, sizeof path, "%s/darcy.h5", directory);
     write_darcy(path);
-    snprintf(path, sizeof path, "%s/run.yaml", run->directory);
-    snprintf(text, sizeof text, configuration, run->directory, run->directory);
+    snprintf(path, sizeof path, "%s/run.yaml", directory);
+    snprintf(text, sizeof text, configuration, directory, directory);
     write_text(path, text);
     ups_device_options options = {.name = "auto", .threads = 1};
-    check(ups_run_config_load(path, NULL, 0, &run->config, &error), &error);
-    check(ups_device_open(&options, &run->device, &error), &error);
-    check(ups_tasks_open(run->config, &run->tasks, &error), &error);
-    check(ups_tasks_normalise(run->config, run->tasks, &error), &error);
+    ok(ups_run_config_load(path, NULL, 0, &run->config, &failure));
+    ok(ups_device_open(&options, &run->device, &failure));
+    ok(ups_tasks_open(run->config, &run->tasks, &failure));
+    ok(ups_tasks_normalise(run->config, run->tasks, &failure));
     write_models(run);
 }
 
 void tiny_run_close(tiny_run *run) {
-    char command[300];
     ups_tasks_close(run->tasks);
     ups_device_close(run->device);
     ups_run_config_free(run->config);
-    snprintf(command, sizeof command, "rm -rf '%s'", run->directory);
-    assert_int_equal(system(command), 0);
 }

@@ -7,7 +7,6 @@
 #include "train/data/tasks.h"
 
 typedef struct tiny_run {
-    char directory[200]; /* the run's output, its data and its configuration */
     ups_run_config *config;
     ups_device *device;
     ups_tasks *tasks;
@@ -15,9 +14,10 @@ typedef struct tiny_run {
 
 enum { WAVE, DARCY };
 
-/* Everything made, opened and normalised; the run's autoencoder.safetensors and operator.safetensors are written. */
-void tiny_run_open(tiny_run *run);
-void tiny_run_close(tiny_run *run); /* removes the directory */
+/* Everything made, opened and normalised, the run's autoencoder.safetensors and operator.safetensors written.
+ * `directory` takes the run's output, its data and its configuration. */
+void tiny_run_open(tiny_run *run, const char *directory);
+void tiny_run_close(tiny_run *run);
 
 /* The task's truth, read with plain reads: (frames, points, channels) float32 of a sample of its source. Free with
  * free(). */

@@ -114,8 +114,6 @@ static void print(const bench *b, int axes, int64_t points, double median, doubl
 
 typedef struct run_plan {
     const char *config, *task;
-    const char **overrides;
-    size_t override_count;
     double seconds;
     int64_t runs;
 } run_plan;
@@ -152,7 +150,8 @@ static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     ups_session session;
     const ups_task *task = NULL;
     ups_encoder_rate apart = {0}, fused = {0};
-    ups_status status = ups_session_open(plan->config, plan->overrides, plan->override_count, true, &session, &error);
+    ups_status status =
+        ups_session_open(plan->config, arguments->overrides, arguments->override_count, true, &session, &error);
     if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
     if (status == UPS_OK)
         status = ups_bench_run_encoder(&session, task, plan->seconds, plan->runs, &apart, &fused, &error);
@@ -184,7 +183,7 @@ int ups_cmd_bench_encode(int argc, char **argv) {
     static const int64_t usual_points[] = {1024, 128, 32};
     int64_t axes = 1, points = 0, threads = 0, runs = 0;
     bench b = {.frames = 32};
-    run_plan plan = {.seconds = 1, .overrides = calloc((size_t)argc + 1, sizeof *plan.overrides)};
+    run_plan plan = {.seconds = 1};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
@@ -195,26 +194,20 @@ int ups_cmd_bench_encode(int argc, char **argv) {
         if (option == RUNS) ups_arguments_integer(&arguments, 1, MAXIMUM_RUNS, &runs);
         if (option == TASK) plan.task = arguments.value;
         if (option == SECONDS) ups_arguments_real(&arguments, 0.01, 600, &plan.seconds);
-        if (option == SET) plan.overrides[plan.override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
+    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count > 1) return ups_command_usage_error(&arguments, "at most one CONFIG was expected");
+    if (arguments.operand_count == 1) {
+        plan.config = arguments.operands[0];
+        plan.runs = runs > 0 ? runs : CONFIG_RUNS;
+        return bench_run(&plan, &arguments);
     }
     if (points == 0) points = usual_points[axes - 1];
     int64_t total = 1;
     for (int64_t a = 0; a < axes; a++) total = total > MAXIMUM_POINTS / points ? MAXIMUM_POINTS + 1 : total * points;
-    int exit_code;
-    if (arguments.stop) {
-        exit_code = ups_arguments_end(&arguments);
-    } else if (arguments.operand_count > 1) {
-        exit_code = ups_command_usage_error(&arguments, "at most one CONFIG was expected");
-    } else if (arguments.operand_count == 1) {
-        plan.config = arguments.operands[0];
-        plan.runs = runs > 0 ? runs : CONFIG_RUNS;
-        exit_code = bench_run(&plan, &arguments);
-    } else if (total > MAXIMUM_POINTS) {
-        exit_code =
-            ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all", MAXIMUM_POINTS);
-    } else {
-        exit_code = bench_reference(&b, (int)axes, points, (int)threads, runs > 0 ? runs : REFERENCE_RUNS, &arguments);
-    }
-    free(plan.overrides);
-    return exit_code;
+    if (total > MAXIMUM_POINTS)
+        return ups_command_usage_error(&arguments, "--points: a frame may have at most %d points in all",
+                                       MAXIMUM_POINTS);
+    return bench_reference(&b, (int)axes, points, (int)threads, runs > 0 ? runs : REFERENCE_RUNS, &arguments);
 }

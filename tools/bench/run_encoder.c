@@ -30,14 +30,14 @@ static void close_encoder(bench_encoder *b) {
 static ups_status open_encoder(const ups_session *session, const ups_task *task, int number, int threads,
                                bench_encoder *b, ups_error *error) {
     int64_t times = task->geometry.times;
-    if (task->sample_count[UPS_SPLIT_TRAIN] == 0) {
+    if (task->splits.count[UPS_SPLIT_TRAIN] == 0) {
         return ups_fail(error, UPS_ERR_CONFIG, "task '%s': its training split is empty; encoding is timed on it",
                         task->name);
     }
     size_t fields = (size_t)(times * ups_sample_frame_elements(&task->geometry)) * sizeof(float);
     *b = (bench_encoder){.task = task, .fields = ups_aligned_alloc(64, fields)};
     if (!b->fields) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a trajectory");
-    int64_t sample = task->samples[UPS_SPLIT_TRAIN][number % task->sample_count[UPS_SPLIT_TRAIN]];
+    int64_t sample = task->splits.samples[UPS_SPLIT_TRAIN][number % task->splits.count[UPS_SPLIT_TRAIN]];
     ups_loader_options options = ups_sequential_loader_options(session->config);
     ups_loader_task loaded = {.name = task->name, .source = task->source, .samples = &sample, .sample_count = 1};
     ups_loader *loader = NULL;

@@ -46,14 +46,15 @@ typedef struct bench {
     ups_graph *graph;
     ups_step *step;
     ups_value z, target, dt;
-    float *first_moment, *second_moment;
+    float *moments[2];
     ups_range *all; /* parameters, in device memory */
     ups_update_channel *channel;
 } bench;
 
 static void destroy(bench *b) {
-    if (b->first_moment) b->device->class->release(b->device, b->first_moment);
-    if (b->second_moment) b->device->class->release(b->device, b->second_moment);
+    for (int i = 0; i < 2; i++) {
+        if (b->moments[i]) b->device->class->release(b->device, b->moments[i]);
+    }
     if (b->all) b->device->class->release(b->device, b->all);
     ups_update_close(b->channel);
     ups_step_destroy(b->step);
@@ -90,8 +91,7 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
-    UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->first_moment, error));
-    UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->second_moment, error));
+    for (int i = 0; i < 2; i++) UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->moments[i], error));
     const ups_range all = {0, ups_parameters_elements(b->parameters)};
     UPS_TRY(b->device->class->allocate(b->device, sizeof all, (void **)&b->all, error));
     UPS_TRY(b->device->class->upload(b->device, b->all, &all, sizeof all, error));
@@ -107,13 +107,12 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     ups_step_run_options how = {.training = true, .backward = true, .update = update};
     ups_update_input input = {.seed = 1, .item = (uint64_t)number, .step = number - 1, .share = 1};
     input.learning_rate = 1e-3f;
-    ups_adamw_call call = {
+    ups_optimizer_call call = {
         .ranges = b->all,
         .range_count = 1,
         .values = ups_parameters_values(b->parameters),
         .gradients = ups_parameters_gradients(b->parameters),
-        .first_moment = b->first_moment,
-        .second_moment = b->second_moment,
+        .moments = {b->moments[0], b->moments[1]},
         .compute = ups_parameters_weights(b->parameters)->compute,
         .compute_dtype = ups_parameters_weights(b->parameters)->compute_dtype,
         .beta1 = 0.9f,
@@ -129,7 +128,7 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     UPS_TRY(b->device->class->synchronize(b->device, error));
     double middle = ups_now();
     UPS_TRY(b->device->class->decide(b->device, &rules, update, error));
-    UPS_TRY(b->device->class->adamw(b->device, &call, error));
+    UPS_TRY(b->device->class->optimize(b->device, &call, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     *seconds = ups_now() - start;
     *optimizer = *seconds - (middle - start);

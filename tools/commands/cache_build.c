@@ -16,7 +16,7 @@ static const ups_option options[] = {
 };
 static const ups_usage usage = {
     "cache build",
-    "CONFIG",
+    "CONFIG|RUN",
     "encodes raw fields into the latent cache with the run's trained encoder",
     options,
     2,
@@ -97,27 +97,23 @@ int ups_cmd_cache_build(int argc, char **argv) {
     ups_arguments arguments;
     ups_error error;
     bool restart = false;
-    size_t override_count = 0;
     int exit_code = UPS_EXIT_OK;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
         if (option == RESTART) restart = true;
     }
-    if (arguments.stop || arguments.operand_count != 1) {
-        exit_code = arguments.stop ? ups_arguments_end(&arguments)
-                                   : ups_command_usage_error(&arguments, "one CONFIG was expected");
-        free(overrides);
-        return exit_code;
-    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count != 1)
+        return ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     ups_session session;
     json_t *list = arguments.json ? json_array() : NULL;
-    ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, true, &session, &error);
+    ups_status status =
+        ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count, true, &session, &error);
     if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
     if (status == UPS_OK) status = ups_encode_run(&session, visit, list, &error);
     if (status != UPS_OK && !session.config) {
-        exit_code = ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+        exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_ALL, &error);
     } else if (status != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     }
@@ -127,6 +123,5 @@ int ups_cmd_cache_build(int argc, char **argv) {
     }
     json_decref(list);
     ups_session_close(&session);
-    free(overrides);
     return exit_code;
 }

@@ -291,7 +291,7 @@ static ups_status open_reconstructor(const request *wanted, ups_reconstructor **
     *reconstructor = NULL;
     if (wanted->config) return ups_reconstructor_open(wanted->config, reconstructor, error);
     if (!wanted->fields && !wanted->html) return UPS_OK;
-    char *found = ups_run_config_find(wanted->directory);
+    char *found = ups_run_find(wanted->directory);
     ups_status status = UPS_OK;
     if (!found) {
         status = ups_fail(error, UPS_ERR_IO, "no run was found around the cache; --config CONFIG names one");

@@ -59,7 +59,7 @@ static bool is_stale(void *context, const char *directory, char reason[600]) {
         for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
             char *place = NULL;
             if (asprintf(&place, "%s/%s/%s", r->cache, task->name, ups_split_name((ups_split)s)) < 0) continue;
-            bool asked = task->sample_count[s] > 0 && same_place(place, directory);
+            bool asked = task->splits.count[s] > 0 && same_place(place, directory);
             free(place);
             if (!asked) continue;
             ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
@@ -150,8 +150,6 @@ static void print_sum(const ups_prune_list *list, bool yes, uint64_t freed) {
 
 typedef struct request {
     const char *config;
-    const char **overrides;
-    size_t override_count;
     bool yes;
     double older;
 } request;
@@ -162,7 +160,7 @@ static ups_status prune(const request *wanted, const ups_arguments *arguments, u
     ups_prune_options how = {.incomplete_age = wanted->older};
     uint64_t freed = 0;
     if (wanted->config) {
-        UPS_TRY(open_run(wanted->config, wanted->overrides, wanted->override_count, &r, error));
+        UPS_TRY(open_run(wanted->config, arguments->overrides, arguments->override_count, &r, error));
         how.stale = is_stale;
         how.context = &r;
     }
@@ -195,30 +193,23 @@ static ups_status prune(const request *wanted, const ups_arguments *arguments, u
 int ups_cmd_cache_prune(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    request wanted = {.older = 7 * 86400.0, .overrides = calloc((size_t)argc + 1, sizeof *wanted.overrides)};
+    request wanted = {.older = 7 * 86400.0};
     bool dry = false;
     const char *wrong = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == YES) wanted.yes = true;
         if (option == DRY) dry = true;
         if (option == CONFIG) wanted.config = arguments.value;
-        if (option == SET && wanted.overrides) wanted.overrides[wanted.override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
         if (option == OLDER && !read_age(arguments.value, &wanted.older)) wrong = arguments.value;
     }
-    int code = UPS_EXIT_OK;
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (wrong)
+        return ups_command_usage_error(&arguments, "--older-than %s: an age was expected, such as 90m, 12h or 7d",
+                                       wrong);
+    if (dry && wanted.yes) return ups_command_usage_error(&arguments, "--dry-run and --yes exclude each other");
+    if (arguments.operand_count == 0 && !wanted.config)
+        return ups_command_usage_error(&arguments, "a directory was expected, or --config CONFIG");
     ups_error error;
-    if (arguments.stop) {
-        code = ups_arguments_end(&arguments);
-    } else if (wrong) {
-        code =
-            ups_command_usage_error(&arguments, "--older-than %s: an age was expected, such as 90m, 12h or 7d", wrong);
-    } else if (dry && wanted.yes) {
-        code = ups_command_usage_error(&arguments, "--dry-run and --yes exclude each other");
-    } else if (arguments.operand_count == 0 && !wanted.config) {
-        code = ups_command_usage_error(&arguments, "a directory was expected, or --config CONFIG");
-    } else if (prune(&wanted, &arguments, &error) != UPS_OK) {
-        code = ups_command_fail(&arguments, &error);
-    }
-    free(wanted.overrides);
-    return code;
+    return prune(&wanted, &arguments, &error) == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

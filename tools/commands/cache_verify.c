@@ -10,6 +10,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include "train/cache_build/repair.h"
+#include "train/run/own.h"
 #include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,13 @@ static const ups_option options[OPTION_COUNT] = {
 
 static const ups_usage usage = {
     "cache verify",
-    "DIR|CONFIG",
+    "DIR|CONFIG|RUN",
     "checks every byte of a latent cache, and names the shard and sample of any damage",
     options,
     OPTION_COUNT,
-    "DIR is a whole cache, one task of it, or one task and split; CONFIG stands for the cache of its run. Ends with 1\n"
-    "when anything is wrong.\n\n"
+    "DIR is a whole cache, one task of it, or one task and split; CONFIG, or the directory of a RUN, stands for the "
+    "cache of\n"
+    "the run. Ends with 1 when anything is wrong.\n\n"
     "--repair builds broken and missing shards again from the run's files and encoder, and writes damaged documents\n"
     "again; they come out with the bytes they had. What could not be read is left alone. With DIR the run is found by\n"
     "its config.yaml, which lies above the cache.\n",
@@ -119,16 +121,16 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
 
 /* The groups named by the operand: a directory's, or those of a configuration's run, whose session is opened when
  * anything is to be repaired. */
-static ups_status verify_all(verification *v, const char *operand, const char *const *overrides, size_t override_count,
-                             bool repair, ups_error *error) {
+static ups_status verify_all(verification *v, const char *operand, bool repair, ups_error *error) {
     char *config = NULL, *cache = NULL;
     ups_found_paths found = {0};
     struct stat info;
-    bool is_config = stat(operand, &info) == 0 && S_ISREG(info.st_mode);
+    bool is_config = (stat(operand, &info) == 0 && S_ISREG(info.st_mode)) || ups_run_is_there(operand);
     ups_status status = UPS_OK;
     if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
     if (status == UPS_OK && config) {
-        status = ups_session_open(config, overrides, override_count, repair, &v->session, error);
+        status =
+            ups_session_open(config, v->arguments->overrides, v->arguments->override_count, repair, &v->session, error);
         v->repairs = status == UPS_OK && repair;
         if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
     }
@@ -143,24 +145,19 @@ static ups_status verify_all(verification *v, const char *operand, const char *c
 
 int ups_cmd_cache_verify(int argc, char **argv) {
     ups_arguments arguments;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
-    size_t override_count = 0;
     bool repair = false;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t threads = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == THREADS) ups_arguments_integer(&arguments, 1, max_threads, &threads);
         if (option == REPAIR) repair = true;
-        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
     }
-    if (arguments.stop || arguments.operand_count != 1) {
-        free(overrides);
-        return arguments.stop ? ups_arguments_end(&arguments)
-                              : ups_command_usage_error(&arguments, "one DIR or CONFIG was expected");
-    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR, CONFIG or RUN was expected");
     ups_error error;
     verification v = {.arguments = &arguments, .pool = ups_pool_create((int)threads), .result = json_array()};
-    ups_status status = v.pool ? verify_all(&v, arguments.operands[0], overrides, override_count, repair, &error)
+    ups_status status = v.pool ? verify_all(&v, arguments.operands[0], repair, &error)
                                : ups_fail(&error, UPS_ERR_MEMORY, "threads cannot be had; try --threads 1");
     if (status == UPS_OK && arguments.json) {
         json_dumpf(v.result, stdout, JSON_INDENT(2));
@@ -168,7 +165,6 @@ int ups_cmd_cache_verify(int argc, char **argv) {
     }
     json_decref(v.result);
     ups_pool_destroy(v.pool);
-    free(overrides);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     return v.problems ? UPS_EXIT_FAILURE : UPS_EXIT_OK;
 }

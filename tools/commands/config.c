@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SET };
+enum { SET, WITHOUT_PATHS };
 static const ups_option options[] = {
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [WITHOUT_PATHS] = {"without-paths", 0, NULL, "leaves out whether files and folders are there"},
 };
 
 /* What a check found nothing wrong with. */
@@ -38,18 +39,14 @@ static void print_json(json_t *document) {
     json_decref(document);
 }
 
-/* The operands after --set options; NULL when the command ends here, with *exit_code. */
-static const char **begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments,
-                          size_t *override_count, int *exit_code) {
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
+/* Reads the options; false when the command ends here. */
+static bool begin(const ups_usage *usage, int argc, char **argv, ups_arguments *arguments, bool *without_paths) {
     ups_arguments_begin(arguments, usage, argc, argv);
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
-        if (option == SET) overrides[(*override_count)++] = arguments->value;
+        if (option == SET) ups_arguments_override(arguments);
+        if (option == WITHOUT_PATHS) *without_paths = true;
     }
-    if (!arguments->stop) return overrides;
-    free(overrides);
-    *exit_code = ups_arguments_end(arguments);
-    return NULL;
+    return !arguments->stop;
 }
 
 /* What `auto` means here and now stands beside it, as a comment. */
@@ -67,22 +64,25 @@ static void print_commented(const char *text, ups_precision configured, ups_prec
 }
 
 static int run_show(int argc, char **argv) {
-    static const ups_usage usage = {
-        "config show", "CONFIG", "prints the configuration as it will run",
-        options,       1,        "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
+    static const ups_usage usage = {"config show",
+                                    "CONFIG|RUN",
+                                    "prints the configuration as it will run",
+                                    options,
+                                    1,
+                                    "Example:\n  ups config show configs/quickstart.yaml --set seed=7\n"};
     ups_arguments arguments;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    const char **overrides = begin(&usage, argc, argv, &arguments, &override_count, &exit_code);
-    if (!overrides) return exit_code;
+    bool without_paths = false;
+    if (!begin(&usage, argc, argv, &arguments, &without_paths)) return ups_arguments_end(&arguments);
     ups_run_config *config = NULL;
     ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
-    } else if (ups_run_config_load(arguments.operands[0], overrides, override_count, &config, &error) != UPS_OK) {
-        exit_code = ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
+    } else if (ups_run_config_load(arguments.operands[0], arguments.overrides, arguments.override_count, &config,
+                                   &error) != UPS_OK) {
+        exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
     } else if (ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
@@ -93,23 +93,15 @@ static int run_show(int argc, char **argv) {
     }
     free(text);
     ups_run_config_free(config);
-    free(overrides);
     return exit_code;
 }
 
-enum { CHECK_SET, NO_DATA };
-static const ups_option check_options[] = {
-    [CHECK_SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
-    [NO_DATA] = {"no-data", 0, NULL, "does not ask whether the tasks' files are there"},
-};
-
 /* Says what is wrong with one; a document of its own with --json, or an entry of `list`. */
-static int check_one(const ups_arguments *arguments, const char *path, const char *const *overrides,
-                     size_t override_count, bool files, json_t *list) {
+static int check_one(const ups_arguments *arguments, const char *path, ups_config_paths paths, json_t *list) {
     ups_config_mistakes *mistakes = NULL;
     ups_error error;
     int exit_code = UPS_EXIT_FAILURE;
-    if (ups_look_for_mistakes(path, overrides, override_count, files, &mistakes, &error) != UPS_OK) {
+    if (ups_look_for_mistakes(arguments, path, paths, &mistakes, &error) != UPS_OK) {
         if (list)
             json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
         else
@@ -135,30 +127,25 @@ static int check_one(const ups_arguments *arguments, const char *path, const cha
 /* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
     static const ups_usage usage = {
-        "config check", "CONFIG...", "lists all mistakes of configurations: file, line, key and what would be right",
-        check_options,  2,           "Example:\n  ups config check --no-data configs/*.yaml\n"};
+        "config check",
+        "CONFIG...",
+        "lists all mistakes of configurations: file, line, key and what would be right",
+        options,
+        2,
+        "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
+        "be folders or such as can be made. A configuration for another machine is checked with --without-paths.\n"
+        "\nExample:\n  ups config check configs/*.yaml --without-paths\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    bool files = true;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
-    ups_arguments_begin(&arguments, &usage, argc, argv);
-    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == CHECK_SET) overrides[override_count++] = arguments.value;
-        if (option == NO_DATA) files = false;
-    }
-    if (arguments.stop) {
-        free(overrides);
-        return ups_arguments_end(&arguments);
-    }
+    bool without_paths = false;
+    if (!begin(&usage, argc, argv, &arguments, &without_paths)) return ups_arguments_end(&arguments);
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
-        int found = check_one(&arguments, arguments.operands[i], overrides, override_count, files, list);
-        if (found != UPS_EXIT_OK) exit_code = found;
+        ups_config_paths paths = without_paths ? UPS_PATHS_NONE : UPS_PATHS_ALL;
+        if (check_one(&arguments, arguments.operands[i], paths, list) != UPS_EXIT_OK) exit_code = UPS_EXIT_FAILURE;
     }
     if (list) print_json(list);
-    free(overrides);
     return exit_code;
 }
 
@@ -193,6 +180,7 @@ static void print_key(void *context, const char *path, const char *expected, con
         json_object_set_new(entry, "expected", json_string(expected));
         json_object_set_new(entry, "default", key->default_value ? json_string(key->default_value) : json_null());
         json_object_set_new(entry, "required", json_boolean(ups_config_is_required(key)));
+        json_object_set_new(entry, "neutral", json_boolean(key->neutral));
         json_object_set_new(entry, "help", json_string(key->help ? key->help : ""));
         json_array_append_new(list, entry);
         return;
@@ -200,7 +188,8 @@ static void print_key(void *context, const char *path, const char *expected, con
     if (!key->help) return; /* sections */
     bool required = ups_config_is_required(key);
     printf("%-44s %s\n", path, key->help);
-    printf("%-44s   %s; %s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value);
+    printf("%-44s   %s; %s%s%s\n", "", expected, required ? "required" : "default ", required ? "" : key->default_value,
+           key->neutral ? "; no result depends on it" : "");
 }
 
 /* "data, tasks, model, …" */

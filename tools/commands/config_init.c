@@ -12,6 +12,7 @@
 #include "train/session.h"
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,13 @@ static const char *common_root(ups_arena *arena, char **paths, int count) {
     return root;
 }
 
+/* The same as the configuration `output` says it, in whose folder relative paths begin. */
+static const char *told_root(ups_arena *arena, const char *output, const char *root) {
+    char resolved[PATH_MAX];
+    if (!*root) root = ".";
+    return root[0] != '/' && strchr(output, '/') && realpath(root, resolved) ? ups_arena_strdup(arena, resolved) : root;
+}
+
 static const char *below_root(const char *path, const char *root) {
     size_t length = strlen(root);
     if (length == 0) return path;
@@ -306,7 +314,7 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base);
     set_text(arena, root, "output", ups_arena_printf(arena, "runs/%.*s", length, base));
     set_number(arena, root, "seed", 42);
-    set_text(arena, section(arena, root, "data"), "root", *data_root ? data_root : ".");
+    set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
     add_tasks(s, root, data_root);
     add_model(s, root, size);
     add_stage(s, root, "autoencoder", size->autoencoder_steps);
@@ -321,7 +329,7 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
 static const char *heading_of(const survey *s, const char *output) {
     const char *text = ups_arena_printf(
         s->arena,
-        "A configuration to begin with; relative paths count from where a command runs.\n"
+        "A configuration to begin with; data.root counts from this file's folder, output from where a command runs.\n"
         "`ups config check` lists mistakes in it, `ups config keys` all keys that may stand here. To run it:\n"
         "  ups train %s\n",
         output);

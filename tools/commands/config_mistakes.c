@@ -1,20 +1,20 @@
 #include "tools/commands/config_mistakes.h"
 
 #include "base/printable.h"
-#include "train/config/check.h"
 #include "train/config/load.h"
+#include "train/config/paths.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 
-ups_status ups_look_for_mistakes(const char *path, const char *const *overrides, size_t override_count, bool files,
+ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *path, ups_config_paths paths,
                                  ups_config_mistakes **mistakes, ups_error *error) {
     ups_run_config *config = NULL;
-    *mistakes = ups_config_mistakes_create(path);
-    if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", path);
-    ups_status status = ups_run_config_read(path, overrides, override_count, *mistakes, &config, error);
-    if (config && files) ups_run_config_check_files(config, *mistakes);
+    ups_status status =
+        ups_run_config_read(path, arguments->overrides, arguments->override_count, mistakes, &config, error);
+    if (config && paths >= UPS_PATHS_READ) ups_run_config_check_data(config, *mistakes);
+    if (config && paths == UPS_PATHS_ALL) ups_run_config_check_places(config, *mistakes);
     ups_run_config_free(config);
-    ups_config_mistakes_sort(*mistakes);
+    if (*mistakes) ups_config_mistakes_sort(*mistakes);
     return status;
 }
 
@@ -55,15 +55,15 @@ json_t *ups_mistakes_of_check(const ups_config_mistakes *mistakes) {
                      ups_json_printable(mistakes->list[0].sentence), "mistakes", list_mistakes(mistakes));
 }
 
-int ups_command_fail_on_config(const ups_arguments *arguments, const char *path, const char *const *overrides,
-                               size_t override_count, const ups_error *error) {
+int ups_command_fail_on_config(const ups_arguments *arguments, ups_config_paths paths, const ups_error *error) {
+    const char *path = arguments->operands[0];
     struct stat status;
     bool read_again = error->code == UPS_ERR_CONFIG || error->code == UPS_ERR_IO;
-    if (!read_again || stat(path, &status) != 0 || !S_ISREG(status.st_mode)) return ups_command_fail(arguments, error);
+    read_again = read_again && stat(path, &status) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode));
+    if (!read_again) return ups_command_fail(arguments, error); /* a pipe is read once */
     ups_config_mistakes *mistakes = NULL;
     ups_error second;
-    bool found = ups_look_for_mistakes(path, overrides, override_count, true, &mistakes, &second) == UPS_OK &&
-                 mistakes->count > 0;
+    bool found = ups_look_for_mistakes(arguments, path, paths, &mistakes, &second) == UPS_OK && mistakes->count > 0;
     int exit_code = found ? ups_tell_mistakes(arguments, mistakes) : ups_command_fail(arguments, error);
     ups_config_mistakes_destroy(mistakes);
     return exit_code;

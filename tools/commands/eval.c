@@ -1,10 +1,12 @@
-/* `ups eval CONFIG`: errors of the trained surrogate on held-out trajectories, as a table and as JSON. */
+/* `ups eval CONFIG|RUN`: errors of the trained surrogate on held-out trajectories, as a table and as JSON. */
 #include "base/files.h"
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "train/config/load.h"
 #include "train/evaluation/evaluate.h"
+#include "train/run/provenance.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -12,14 +14,16 @@
 
 enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [CHECKPOINT] =
+        {"checkpoint", 'c', "C",
+         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
     [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
     [OUTPUT] = {"output", 'o', "FILE", "JSON file to write (default: evaluation.json in the run's directory)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
     "eval",
-    "CONFIG",
+    "CONFIG|RUN",
     "measures the trained operator on held-out trajectories, by PDEBench's metrics",
     options,
     OPTION_COUNT,
@@ -30,11 +34,14 @@ static const ups_usage usage = {
     "  max    largest error                        bRMSE  RMSE on the domain's boundary\n"
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
-    "operator on its latents can beat by much.\n"
-    "\n--checkpoint takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
+    "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "RUN, the directory of a run, stands for its own configuration.\n"
+    "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
+    "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
     "A model can be evaluated on other files of its PDEs, at other resolutions too: its normalisation is its own.\n"
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
+    "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
@@ -134,10 +141,46 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
     print_constant_fields(evaluation);
 }
 
+/* ---- the summary ------------------------------------------------------------------------------------------------ */
+
+/* Adds the horizons at which the operator is worse than persistence: {"task", "steps", "whole", "ratio"}. */
+static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        if (h->windows == 0 && h->steps > 0) continue;
+        double model = h->summary[UPS_FORECAST_MODEL].nrmse, baseline = h->summary[UPS_FORECAST_PERSISTENCE].nrmse;
+        bool blew_up = !isfinite(model) && isfinite(baseline);
+        if (!blew_up && !(model > baseline)) continue;
+        json_t *ratio = blew_up || baseline <= 0 ? json_null() : json_real(model / baseline);
+        json_array_append_new(worse, json_pack("{s:s, s:I, s:b, s:o}", "task", evaluation->task->name, "steps",
+                                               (json_int_t)(h->steps ? h->steps : h->frames), "whole", h->steps == 0,
+                                               "ratio", ratio));
+    }
+}
+
+static void print_worse(const json_t *worse) {
+    if (json_array_size(worse) == 0) {
+        printf("\nThe operator is better than persistence at every horizon.\n");
+        return;
+    }
+    printf("\nWORSE THAN PERSISTENCE: repeating the start frame has smaller errors than the operator in\n");
+    for (size_t i = 0; i < json_array_size(worse); i++) {
+        const json_t *entry = json_array_get(worse, i), *ratio = json_object_get(entry, "ratio");
+        long long steps = (long long)json_integer_value(json_object_get(entry, "steps"));
+        printf("  %s, %s %lld step%s: ", json_string_value(json_object_get(entry, "task")),
+               json_is_true(json_object_get(entry, "whole")) ? "the whole rollout of" : "after", steps, plural(steps));
+        if (json_is_real(ratio))
+            printf("%.3g x its nRMSE\n", json_real_value(ratio));
+        else
+            printf("the prediction is not finite, or persistence is exact\n");
+    }
+    printf("More operator.steps, operator.losses.rollout and a lower learning rate are what to try first.\n");
+}
+
 /* ---- the work -------------------------------------------------------------------------------------------------- */
 
 static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
-                                const eval_request *request, json_t *tasks, ups_error *error) {
+                                const eval_request *request, json_t *tasks, json_t *worse, ups_error *error) {
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
     ups_surrogate_sizes sizes = {0};
@@ -150,6 +193,7 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
     if (!request->json) print_evaluation(&evaluation);
     fflush(stdout);
     json_array_append_new(tasks, ups_task_evaluation_json(&evaluation));
+    find_worse(&evaluation, worse);
     ups_task_evaluation_free(&evaluation);
     return UPS_OK;
 }
@@ -168,6 +212,27 @@ static ups_status publish(const ups_run_config *config, const eval_request *requ
     return status;
 }
 
+/* "training": the run that trained the operator, "autoencoder_training": the autoencoder's, where it is another one;
+ * "command": the configuration of this one. */
+static ups_status add_provenance(const ups_session *session, const ups_surrogate_files *files, json_t *result,
+                                 ups_error *error) {
+    json_t *operator_run = NULL, *autoencoder_run = NULL;
+    char *config = NULL;
+    ups_status status = ups_run_provenance(files->op, &operator_run, error);
+    if (status == UPS_OK) status = ups_run_provenance(files->autoencoder, &autoencoder_run, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) {
+        json_object_set(result, "training", operator_run);
+        if (!json_equal(operator_run, autoencoder_run))
+            json_object_set(result, "autoencoder_training", autoencoder_run);
+        json_object_set_new(result, "command", json_pack("{s:s}", "config", config));
+    }
+    json_decref(operator_run);
+    json_decref(autoencoder_run);
+    free(config);
+    return status;
+}
+
 static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
@@ -177,15 +242,16 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
         ups_surrogate_files_free(&files);
         return status;
     }
-    json_t *tasks = json_array();
-    json_t *result =
-        json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "autoencoder", "file", files.autoencoder, "xxh3",
-                  files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash, "tasks", tasks);
-    status = result ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_t *tasks = json_array(), *worse = json_array();
+    json_t *result = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o, s:o}", "autoencoder", "file", files.autoencoder,
+                               "xxh3", files.autoencoder_hash, "operator", "file", files.op, "xxh3",
+                               files.operator_hash, "tasks", tasks, "worse_than_persistence", worse);
+    status = result ? add_provenance(session, &files, result, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
-        status = evaluate_task(session, t, &files, request, tasks, error);
+        status = evaluate_task(session, t, &files, request, tasks, worse, error);
     }
     if (status == UPS_OK) status = publish(session->config, request, result, error);
+    if (status == UPS_OK && !request->json) print_worse(worse);
     if (status == UPS_OK && request->json) {
         ups_print_json(result, JSON_INDENT(2));
     }
@@ -200,34 +266,31 @@ int ups_cmd_eval(int argc, char **argv) {
     ups_error error;
     eval_request request = {0};
     int split = UPS_SPLIT_COUNT, exit_code = UPS_EXIT_OK;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
         if (option == SPLIT) ups_arguments_choice(&arguments, splits, &split);
         if (option == OUTPUT) request.output = arguments.value;
-        if (option == SET) overrides[override_count++] = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {
         exit_code = ups_arguments_end(&arguments);
     } else if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
+        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else {
         request.split = (ups_split)split;
         request.json = arguments.json;
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
+                                             false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK && !session.config) {
-            exit_code =
-                ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+            exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
         } else if (status != UPS_OK) {
             exit_code = ups_command_fail(&arguments, &error);
         }
         ups_session_close(&session);
     }
-    free(overrides);
     return exit_code;
 }

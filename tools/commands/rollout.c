@@ -1,4 +1,4 @@
-/* `ups rollout CONFIG -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
+/* `ups rollout CONFIG|RUN -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -7,6 +7,7 @@
 #include "tools/rollout_file.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
+#include "train/run/provenance.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -23,12 +24,14 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
-    [CHECKPOINT] = {"checkpoint", 'c', "C", "models to take instead of the run's: a safetensors file or a directory"},
+    [CHECKPOINT] =
+        {"checkpoint", 'c', "C",
+         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
     "rollout",
-    "CONFIG -o OUT.h5",
+    "CONFIG|RUN -o OUT.h5",
     "predicts held-out trajectories from their first frame, at any resolution",
     options,
     OPTION_COUNT,
@@ -85,7 +88,7 @@ static ups_status find_grid(const ups_task *task, const rollout_request *request
 /* The trajectories' places in the split; free with free(). */
 static ups_status choose(const ups_task *task, ups_split split, const rollout_request *request, int64_t **ids,
                          int64_t *count, ups_error *error) {
-    const int64_t have = task->sample_count[split];
+    const int64_t have = task->splits.count[split];
     if (have == 0) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
                         ups_split_name(split));
@@ -156,6 +159,7 @@ typedef struct rollout_context {
     const rollout_request *request;
     const ups_surrogate_files *files;
     const char *config; /* as YAML */
+    const json_t *training;
     bool several;
 } rollout_context;
 
@@ -187,9 +191,12 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     UPS_TRY(choose(task, split, request, &ids, &count, error));
     char *path = output_path(request->output, task->name, c->several);
     int64_t *samples = malloc((size_t)count * sizeof *samples);
-    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->samples[split][ids[i]];
-    ups_rollout_origin origin = {
-        .config = c->config, .split = ups_split_name(split), .files = c->files, .samples = samples};
+    for (int64_t i = 0; samples && i < count; i++) samples[i] = task->splits.samples[split][ids[i]];
+    ups_rollout_origin origin = {.config = c->config,
+                                 .training = c->training,
+                                 .split = ups_split_name(split),
+                                 .files = c->files,
+                                 .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
@@ -225,14 +232,16 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
-    json_t *report = json_array();
+    json_t *report = json_array(), *training = NULL;
     ups_status status = ups_session_normalise(session, files.autoencoder, error);
     if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) status = ups_run_provenance(files.op, &training, error);
     rollout_context context = {.session = session,
                                .request = request,
                                .files = &files,
                                .config = config,
+                               .training = training,
                                .several = !request->task && session->tasks->count > 1};
     for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
         if (request->task && strcmp(session->tasks->task[t].name, request->task) != 0) continue;
@@ -242,14 +251,14 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
         ups_print_json(report, JSON_INDENT(2));
     }
     json_decref(report);
+    json_decref(training);
     free(config);
     ups_surrogate_files_free(&files);
     return status;
 }
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, rollout_request *request, const char **overrides,
-                      size_t *override_count, int *exit_code) {
+static bool read_line(ups_arguments *arguments, rollout_request *request, int *exit_code) {
     static const char *const splits[] = {"train", "validation", "test", NULL};
     enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
     int split = UPS_SPLIT_COUNT;
@@ -265,7 +274,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, const 
         if (option == OUTPUT) request->output = arguments->value;
         if (option == PNG) request->png = arguments->value;
         if (option == CHECKPOINT) request->checkpoint = arguments->value;
-        if (option == SET) overrides[(*override_count)++] = arguments->value;
+        if (option == SET) ups_arguments_override(arguments);
     }
     request->split = (ups_split)split;
     request->json = arguments->json;
@@ -275,7 +284,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, const 
         return false;
     }
     if (arguments->operand_count != 1) {
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG was expected");
+        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (!request->output) {
         *exit_code = ups_command_usage_error(arguments, "where to? Name the file to write with -o OUT.h5");
     } else if (request->sample >= 0 && request->samples > 0) {
@@ -295,22 +304,19 @@ int ups_cmd_rollout(int argc, char **argv) {
     ups_error error;
     rollout_request request;
     int exit_code;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, &request, overrides, &override_count, &exit_code)) {
+    if (read_line(&arguments, &request, &exit_code)) {
         ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
+        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
+                                             false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
         if (status != UPS_OK && !session.config) {
-            exit_code =
-                ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
+            exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
         } else if (status != UPS_OK) {
             exit_code = ups_command_fail(&arguments, &error);
         }
         ups_session_close(&session);
     }
-    free(overrides);
     return exit_code;
 }

@@ -1,25 +1,40 @@
-/* `ups train CONFIG`: the stages of a run in order, each finished one skipped, each stopped one resumable. */
+/* `ups train CONFIG|RUN`: the stages of a run in order, each finished one skipped, each stopped one resumable. */
+#include "train/stages/train.h"
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
+#include "train/session.h"
 #include "train/stages/run.h"
 #include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { STAGE, RESUME, RESTART, SET, PLAN, OPTION_COUNT };
+enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, PLAN, OPTION_COUNT };
 static const char details[] =
-    "A run is the directory `output` of a configuration: state.json, metrics.jsonl, checkpoints/, cache/, and the\n"
-    "finished models as safetensors. Finished stages are skipped; where `steps` was raised since, a stage goes on to\n"
-    "the new number. Ctrl-C and SIGTERM write a checkpoint and exit. --resume then goes on with the same samples and\n"
-    "the same numbers; a run with a checkpoint is not continued, and not overwritten, without being told which.\n"
+    "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
+    "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
+    "checkpoint and exit; --resume then goes on with the same samples and the same numbers.\n"
+    "\nA run owns its configuration. Given another one, the command compares the two: what no result depends on\n"
+    "(threads, memory, what is logged, where files lie) is taken, anything else is refused with a table, and nothing\n"
+    "is changed. The ways on:\n"
+    "  --resume     the run's own configuration counts, whatever the file says; RUN, its directory, is enough\n"
+    "  --extend     more steps, as in --set operator.steps=N; stages built on the extended one are done again\n"
+    "  --fork DIR   a new run in DIR with the configuration that is given; stages that it concerns start from\n"
+    "               this run's weights, the others come along as they are\n"
+    "  --restart    begins anew with the configuration that is given\n"
+    "What is extended or restarted is made in RUN/next. The run stays as it was until all of that has finished,\n"
+    "then it is replaced at once; --resume goes on with what was stopped, and removing RUN/next gives it up.\n"
+    "\nups train RUN alone says how far the run has come.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
     "  ups train configs/reference_2task.yaml --plan\n"
-    "  ups train configs/reference_2task.yaml --stage operator --resume --set operator.batch_size=16\n";
+    "  ups train runs/quickstart --resume\n"
+    "  ups train runs/quickstart --extend --set operator.steps=2400\n"
+    "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n";
 
 /* "autoencoder, cache, operator", with `last` for the last comma. */
 static void list_stages(const char *last, char *text, size_t bytes) {
@@ -78,19 +93,20 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     }
 }
 
-static ups_status plan_stages(ups_session *session, const ups_stages_wanted *wanted, bool as_json, ups_error *error) {
+static ups_status plan_stages(ups_session *session, int stage_alone, bool restart, bool as_json, ups_error *error) {
     const ups_run_config *config = session->config;
-    if (wanted->restart)
+    if (restart)
         session->config->precision = ups_precision_resolve(config->precision);
     else
         UPS_TRY(ups_precision_of_run(config, &session->config->precision, error));
     json_t *list = as_json ? json_object() : NULL;
     ups_status status = UPS_OK, fits = UPS_OK;
     ups_stage_request request = {.session = session};
+    ups_stages_wanted wanted = {.stage = stage_alone};
     for (unsigned i = 0; i < config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = config->stages[i];
-        if (wanted->stage < 0) request.done |= 1u << stage;
-        if (!ups_stages_include(wanted, config, i) || !ups_stages[stage]->plan) continue;
+        if (stage_alone < 0) request.done |= 1u << stage;
+        if (!ups_stages_include(&wanted, config, i) || !ups_stages[stage]->plan) continue;
         ups_stage_plan plan;
         status = ups_stages[stage]->plan(&request, &plan, error);
         if (status != UPS_OK) break;
@@ -106,7 +122,7 @@ static ups_status plan_stages(ups_session *session, const ups_stages_wanted *wan
     return status;
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------ */
+/* ---- what is told ------------------------------------------------------------------------------------------------ */
 
 /* {"output": …, "stages": {"autoencoder": {"steps": …, "weights": XXH3, "model": file}, …}}: what is finished. */
 static ups_status print_state(const ups_run_config *config, ups_error *error) {
@@ -133,6 +149,142 @@ static ups_status print_state(const ups_run_config *config, ups_error *error) {
     return UPS_OK;
 }
 
+/* {"error": {"code", "message", "differences": [{"key", "run", "now"}, …]}} */
+static void print_refused_json(const ups_run_differences *refused, const ups_error *error) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < refused->count; i++) {
+        const ups_run_difference *row = &refused->list[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "key", row->key, "run", row->run, "now", row->now));
+    }
+    json_t *document = json_pack("{s:{s:s, s:s, s:o}}", "error", "code", ups_status_name(error->code), "message",
+                                 error->message, "differences", list);
+    ups_print_json(document, JSON_INDENT(2));
+    json_decref(document);
+}
+
+static void print_refused(const ups_run_differences *refused) {
+    int key = 3, run = 3;
+    for (size_t i = 0; i < refused->count; i++) {
+        const ups_run_difference *row = &refused->list[i];
+        if ((int)strlen(row->key) > key) key = (int)strlen(row->key);
+        if ((int)strlen(row->run) > run) run = (int)strlen(row->run);
+    }
+    fprintf(stderr, "  %-*s   %-*s   %s\n", key, "key", run, "run", "now");
+    for (size_t i = 0; i < refused->count; i++) {
+        const ups_run_difference *row = &refused->list[i];
+        fprintf(stderr, "  %-*s   %-*s   %s\n", key, row->key, run, row->run, row->now);
+    }
+}
+
+static int fail(const ups_arguments *arguments, const ups_train_report *report, const ups_error *error) {
+    if (report->refused.count == 0) {
+        return report->config ? ups_command_fail(arguments, error)
+                              : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
+    }
+    ups_arguments plain = *arguments;
+    if (arguments->json)
+        print_refused_json(&report->refused, error);
+    else
+        print_refused(&report->refused);
+    plain.json = false;
+    return ups_command_fail(&plain, error);
+}
+
+/* "finished, 60 steps"; whether anything is left to do for it. */
+static bool describe_stage(const ups_train_report *report, ups_stage stage, char *text, size_t bytes) {
+    const ups_training_config *training = ups_run_training(report->config, stage);
+    const ups_stage_state *state = &report->progress.state.stage[stage];
+    int64_t step = report->progress.step[stage];
+    if (state->finished && training)
+        snprintf(text, bytes, "finished, %lld steps", (long long)state->steps);
+    else if (state->finished)
+        snprintf(text, bytes, "finished");
+    else if (step >= 0)
+        snprintf(text, bytes, "stopped at step %lld of %lld", (long long)step, (long long)training->steps);
+    else
+        snprintf(text, bytes, "%s", report->progress.built & 1u << stage ? "begun" : "not begun");
+    return !state->finished;
+}
+
+/* How far the run has come, and what would be done. */
+static void print_progress(const ups_train_report *report) {
+    const ups_run_config *config = report->config;
+    const char *first = NULL;
+    printf("%s: what `ups train %s --resume` would do\n", config->output, config->output);
+    for (unsigned i = 0; i < config->stage_count; i++) {
+        char text[80];
+        bool left = describe_stage(report, config->stages[i], text, sizeof text);
+        bool again = report->redone & 1u << config->stages[i];
+        bool goes_on = report->redone ? again : left;
+        if (goes_on && !first) first = ups_stage_name(config->stages[i]);
+        printf("  %-12s %s%s\n", ups_stage_name(config->stages[i]), text,
+               again     ? "; is being done again in next/"
+               : goes_on ? "; would be trained"
+                         : "; nothing to do");
+    }
+    if (!first)
+        printf("All stages are finished. --extend gives one more steps, --fork DIR begins a new run from here.\n");
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------ */
+
+/* Reads the options; a line that is wrong is answered and *exit_code set. */
+static bool read_line(ups_arguments *arguments, const char *const *stages, ups_train_request *request, bool *plan,
+                      int *exit_code) {
+    *request = (ups_train_request){.stage = -1};
+    for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
+        if (option == STAGE) ups_arguments_choice(arguments, stages, &request->stage);
+        if (option == RESUME) request->resume = true;
+        if (option == EXTEND) request->extend = true;
+        if (option == FORK) request->fork = arguments->value;
+        if (option == RESTART) request->restart = true;
+        if (option == PLAN) *plan = true;
+        if (option == SET) ups_arguments_override(arguments);
+    }
+    if (arguments->stop) {
+        *exit_code = ups_arguments_end(arguments);
+        return false;
+    }
+    int ways = request->resume + request->extend + request->restart + (request->fork != NULL);
+    if (arguments->operand_count != 1)
+        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
+    else if (ways > 1)
+        *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
+    else if (request->fork && !request->fork[0])
+        *exit_code = ups_command_usage_error(arguments, "--fork: the directory of the new run was expected");
+    request->overrides = arguments->overrides;
+    request->override_count = arguments->override_count;
+    request->operand = arguments->operand_count == 1 ? arguments->operands[0] : NULL;
+    return *exit_code == UPS_EXIT_OK;
+}
+
+static int run_plan(const ups_arguments *arguments, const ups_train_request *request) {
+    ups_session session;
+    ups_error error;
+    int exit_code = UPS_EXIT_OK;
+    ups_status status =
+        ups_session_open(request->operand, request->overrides, request->override_count, false, &session, &error);
+    if (status == UPS_OK) status = plan_stages(&session, request->stage, request->restart, arguments->json, &error);
+    if (status != UPS_OK && !session.config)
+        exit_code = ups_command_fail_on_config(arguments, UPS_PATHS_ALL, &error);
+    else if (status != UPS_OK)
+        exit_code = ups_command_fail(arguments, &error);
+    ups_session_close(&session);
+    return exit_code;
+}
+
+static int run_training(const ups_arguments *arguments, const ups_train_request *request) {
+    ups_train_report report;
+    ups_error error;
+    int exit_code = UPS_EXIT_OK;
+    ups_status status = ups_train(request, &report, &error);
+    if (status == UPS_OK && report.only_told && !arguments->json) print_progress(&report);
+    if (status == UPS_OK && arguments->json) status = print_state(report.config, &error);
+    if (status != UPS_OK) exit_code = fail(arguments, &report, &error);
+    ups_train_report_free(&report);
+    return exit_code;
+}
+
 int ups_cmd_train(int argc, char **argv) {
     char names[160], summary[200], stage_help[300];
     const char *stages[UPS_STAGE_COUNT + 1] = {NULL};
@@ -143,49 +295,21 @@ int ups_cmd_train(int argc, char **argv) {
     snprintf(stage_help, sizeof stage_help, "runs this stage alone: %s (default: all of the configuration's)", names);
     const ups_option options[] = {
         [STAGE] = {"stage", 0, "S", stage_help},
-        [RESUME] = {"resume", 'r', NULL, "goes on from the checkpoint of a stage that was stopped"},
+        [RESUME] = {"resume", 'r', NULL, "goes on with what was stopped, by the run's own configuration"},
+        [EXTEND] = {"extend", 0, NULL, "gives stages more steps: those that --set or the configuration says now"},
+        [FORK] = {"fork", 0, "DIR", "makes a new run in DIR that starts from this one's weights"},
         [RESTART] = {"restart", 0, NULL, "starts over: finished stages, too"},
         [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
     };
-    const ups_usage usage = {"train", "CONFIG", summary, options, OPTION_COUNT, details};
+    const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
     ups_arguments arguments;
-    ups_error error;
-    ups_stages_wanted wanted = {.stage = -1};
+    ups_train_request request;
     bool plan = false;
-    size_t override_count = 0;
-    const char **overrides = calloc((size_t)argc + 1, sizeof *overrides);
-    ups_arguments_begin(&arguments, &usage, argc, argv);
-    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == STAGE) ups_arguments_choice(&arguments, stages, &wanted.stage);
-        if (option == RESUME) wanted.resume = true;
-        if (option == RESTART) wanted.restart = true;
-        if (option == PLAN) plan = true;
-        if (option == SET) overrides[override_count++] = arguments.value;
-    }
     int exit_code = UPS_EXIT_OK;
-    if (arguments.stop) {
-        exit_code = ups_arguments_end(&arguments);
-    } else if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG was expected");
-    } else if (wanted.resume && wanted.restart) {
-        exit_code = ups_command_usage_error(&arguments, "--resume and --restart exclude each other");
-    } else {
-        ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], overrides, override_count, false, &session, &error);
-        if (status == UPS_OK && plan)
-            status = plan_stages(&session, &wanted, arguments.json, &error);
-        else if (status == UPS_OK)
-            status = ups_stages_run(&session, &wanted, &error);
-        if (status == UPS_OK && arguments.json && !plan) status = print_state(session.config, &error);
-        if (status != UPS_OK && !session.config) {
-            exit_code =
-                ups_command_fail_on_config(&arguments, arguments.operands[0], overrides, override_count, &error);
-        } else if (status != UPS_OK) {
-            exit_code = ups_command_fail(&arguments, &error);
-        }
-        ups_session_close(&session);
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    if (read_line(&arguments, stages, &request, &plan, &exit_code)) {
+        exit_code = plan ? run_plan(&arguments, &request) : run_training(&arguments, &request);
     }
-    free(overrides);
     return exit_code;
 }

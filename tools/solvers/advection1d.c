@@ -16,34 +16,22 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
 
 typedef struct advection_plan {
     ups_wave_family family;
-    double *sine, *cosine; /* (k_max, resolution): of 2πkx at the cell centres, k from 1 */
+    double waves[]; /* sines, then cosines, (k_max, resolution) each: of 2πkx at the cell centres, k from 1 */
 } advection_plan;
 
-static void release(void *opaque) {
-    advection_plan *plan = opaque;
-    if (!plan) return;
-    free(plan->sine);
-    free(plan->cosine);
-    free(plan);
-}
-
 static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_error *error) {
-    advection_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "advection1d: out of memory");
-    plan->family = ups_wave_family_of(setup, WAVES);
-    const int64_t cells = setup->resolution;
-    plan->sine = malloc(sizeof(double) * (size_t)(plan->family.k_max * cells));
-    plan->cosine = malloc(sizeof(double) * (size_t)(plan->family.k_max * cells));
-    if (!plan->sine || !plan->cosine) {
-        release(plan);
+    const ups_wave_family family = ups_wave_family_of(setup, WAVES);
+    const int64_t cells = setup->resolution, count = family.k_max * cells;
+    advection_plan *plan = malloc(sizeof *plan + 2 * sizeof(double) * (size_t)count);
+    if (!plan)
         return ups_fail(error, UPS_ERR_MEMORY, "advection1d: no memory for tables of %lld cells", (long long)cells);
-    }
-    for (int k = 1; k <= plan->family.k_max; k++) {
+    plan->family = family;
+    for (int k = 1; k <= family.k_max; k++) {
         for (int64_t i = 0; i < cells; i++) {
             /* k(2i + 1) modulo 2·cells in whole numbers: the angle is exact before it is rounded */
             const double turns = (double)(k * (2 * i + 1) % (2 * cells)) / (double)(2 * cells);
-            plan->sine[(k - 1) * cells + i] = sin(2.0 * M_PI * turns);
-            plan->cosine[(k - 1) * cells + i] = cos(2.0 * M_PI * turns);
+            plan->waves[(k - 1) * cells + i] = sin(2.0 * M_PI * turns);
+            plan->waves[count + (k - 1) * cells + i] = cos(2.0 * M_PI * turns);
         }
     }
     *opaque = plan;
@@ -75,7 +63,7 @@ static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64
             const int k = profile.wavenumber[j];
             const double angle = profile.phase[j] - 2.0 * M_PI * k * shift;
             const double with_sine = profile.amplitude[j] * cos(angle), with_cosine = profile.amplitude[j] * sin(angle);
-            const double *sine = plan->sine + (k - 1) * cells, *cosine = plan->cosine + (k - 1) * cells;
+            const double *sine = plan->waves + (k - 1) * cells, *cosine = sine + plan->family.k_max * cells;
             for (int64_t i = 0; i < cells; i++) sum[i] += with_sine * sine[i] + with_cosine * cosine[i];
         }
         for (int64_t i = 0; i < cells; i++) {
@@ -102,7 +90,7 @@ const ups_solver ups_advection1d = {
     .default_steps = 201,
     .describe = describe,
     .prepare = prepare,
-    .release = release,
+    .release = free,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
 };

@@ -1,6 +1,7 @@
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/implicit_diffusion.h"
 #include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/limiter.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 static const double courant = 0.4;
 /* Largest D (4π)² Δt: an accuracy limit only, so that waves of the domain's half length decay as they should. */
 static const double diffusive = 0.1;
-enum { PADDED, SLOPE, FLUX, STAGE, CONVECTION_1, CONVECTION_2, DIFFUSION, ARRAYS, GHOSTS = 2 };
+enum { PADDED, HALF_SLOPE, FLUX, STAGE, CONVECTION_1, CONVECTION_2, DIFFUSION, ARRAYS, GHOSTS = 2 };
 
 static size_t array_doubles(int64_t cells) {
     return (size_t)(cells + 2 * GHOSTS + 7) / 8 * 8;
@@ -19,42 +20,24 @@ size_t ups_burgers1d_scratch(int64_t cells) {
     return ARRAYS * array_doubles(cells);
 }
 
-/* Not fmax and fmin: those must honour NaN, which keeps loops from being vectorized. */
-static inline double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-static inline double smaller(double a, double b) {
-    return a < b ? a : b;
-}
-
-/* The slope within a cell: the central difference, limited to twice the smaller one-sided difference; zero at extrema.
- */
-static inline double limited_slope(double left, double right) {
-    const double steepest = 2.0 * smaller(fabs(left), fabs(right));
-    const double central = 0.5 * (left + right);
-    return left * right > 0.0 ? larger(-steepest, smaller(steepest, central)) : 0.0;
-}
-
 /* Godunov's flux of u²/2 between the states left and right of a face: exact, transonic rarefactions included. */
 static inline double godunov(double left, double right) {
-    const double from_left = larger(left, 0.0), from_right = smaller(right, 0.0);
-    return 0.5 * larger(from_left * from_left, from_right * from_right);
+    const double from_left = ups_larger(left, 0.0), from_right = ups_smaller(right, 0.0);
+    return 0.5 * ups_larger(from_left * from_left, from_right * from_right);
 }
 
 /* change = Δt · (-(u²/2)_x) in every cell; ratio = Δt/Δx. */
 static void convection(int64_t cells, double ratio, const double *u, double *scratch, double *change) {
     const size_t stride = array_doubles(cells);
-    double *padded = scratch + PADDED * stride, *slope = scratch + SLOPE * stride, *flux = scratch + FLUX * stride;
+    double *padded = scratch + PADDED * stride, *half = scratch + HALF_SLOPE * stride, *flux = scratch + FLUX * stride;
     for (int g = 0; g < GHOSTS; g++) {
         padded[g] = u[cells - GHOSTS + g];
         padded[GHOSTS + cells + g] = u[g];
     }
     for (int64_t i = 0; i < cells; i++) padded[GHOSTS + i] = u[i];
-    for (int64_t i = 1; i < cells + 3; i++)
-        slope[i] = limited_slope(padded[i] - padded[i - 1], padded[i + 1] - padded[i]);
+    for (int64_t i = 1; i < cells + 3; i++) half[i] = ups_half_slope(padded[i - 1], padded[i], padded[i + 1]);
     for (int64_t face = 0; face <= cells; face++) { /* between padded cells face + 1 and face + 2 */
-        flux[face] = godunov(padded[face + 1] + 0.5 * slope[face + 1], padded[face + 2] - 0.5 * slope[face + 2]);
+        flux[face] = godunov(padded[face + 1] + half[face + 1], padded[face + 2] - half[face + 2]);
     }
     for (int64_t i = 0; i < cells; i++) change[i] = -ratio * (flux[i + 1] - flux[i]);
 }
@@ -93,10 +76,10 @@ static void step(int64_t cells, double ratio, const ups_periodic_factor *f, doub
 /* How many equal steps an interval takes. max|u| never grows, so what holds at its beginning holds throughout. */
 static int64_t step_count(int64_t cells, double diffusivity, double interval, const double *u) {
     double fastest = 0.0;
-    for (int64_t i = 0; i < cells; i++) fastest = larger(fastest, fabs(u[i]));
+    for (int64_t i = 0; i < cells; i++) fastest = ups_larger(fastest, fabs(u[i]));
     const double by_convection = interval * fastest * (double)cells / courant;
     const double by_diffusion = interval * diffusivity * (4.0 * M_PI) * (4.0 * M_PI) / diffusive;
-    return (int64_t)ceil(larger(1.0, larger(by_convection, by_diffusion)));
+    return (int64_t)ceil(ups_larger(1.0, ups_larger(by_convection, by_diffusion)));
 }
 
 int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval, double *u, double *scratch) {

@@ -28,6 +28,7 @@ typedef struct ups_solver_parameter {
 
 /* What is to be solved; filled by ups_solver_setup_begin and ups_solver_set. */
 typedef struct ups_solver_setup {
+    const struct ups_solver *solver;
     int64_t resolution; /* cells along each axis */
     int64_t steps;      /* stored times, the initial one included; 1 for steady problems */
     uint64_t seed;
@@ -42,6 +43,7 @@ typedef struct ups_solver {
     int parameter_count;
     int64_t default_resolution, minimum_resolution, maximum_resolution;
     int64_t default_steps; /* 0: a steady problem, which has no steps */
+    const void *kind;      /* what differs between solvers that share their functions; otherwise NULL */
 
     /* Refuses values that are each in range but do not go together. NULL where there are none. */
     ups_status (*check)(const ups_solver_setup *setup, ups_error *error);

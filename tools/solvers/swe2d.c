@@ -2,6 +2,7 @@
  * in memory, along x a row away. */
 #include "tools/solvers/swe2d.h"
 #include "base/random.h"
+#include "tools/solvers/limiter.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,24 +64,12 @@ static workspace divide(const ups_shallow_water *water, double *scratch) {
 
 /* ---- one line ---- */
 
-/* Not fmax and fmin: those must honour NaN, which keeps loops from being vectorized. */
-static inline double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-static inline double smaller(double a, double b) {
-    return a < b ? a : b;
-}
-
-/* Values at the two faces of each cell: the central slope, limited to twice the smaller one-sided one. */
+/* Values at the two faces of each cell. */
 static void reconstruct(int64_t count, const double *before, const double *here, const double *after, double *low,
                         double *high) {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
-        const double left = here[i] - before[i], right = after[i] - here[i];
-        const double steepest = 2.0 * smaller(fabs(left), fabs(right));
-        const double central = 0.5 * (left + right);
-        const double half = left * right > 0.0 ? 0.5 * larger(-steepest, smaller(steepest, central)) : 0.0;
+        const double half = ups_half_slope(before[i], here[i], after[i]);
         low[i] = here[i] - half;
         high[i] = here[i] + half;
     }
@@ -103,14 +92,14 @@ static void cross(int64_t count, double gravity, line below, line above, fluxes 
     const double tiny = 1e-300; /* no depth on either side: no waves */
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
-        const double bottom = larger(below.surface[i] - below.depth[i], above.surface[i] - above.depth[i]);
-        const double h_b = larger(0.0, below.surface[i] - bottom), h_a = larger(0.0, above.surface[i] - bottom);
+        const double bottom = ups_larger(below.surface[i] - below.depth[i], above.surface[i] - above.depth[i]);
+        const double h_b = ups_larger(0.0, below.surface[i] - bottom), h_a = ups_larger(0.0, above.surface[i] - bottom);
         const double u_b = below.normal[i], u_a = above.normal[i];
         const double c_b = sqrt(gravity * h_b), c_a = sqrt(gravity * h_a);
         const double mean_u = (c_b * u_b + c_a * u_a) / (c_b + c_a + tiny); /* Roe's averages: √h is as c */
         const double mean_c = sqrt(0.5 * gravity * (h_b + h_a));
-        const double slowest = smaller(0.0, smaller(u_b - c_b, mean_u - mean_c));
-        const double fastest = larger(0.0, larger(u_a + c_a, mean_u + mean_c));
+        const double slowest = ups_smaller(0.0, ups_smaller(u_b - c_b, mean_u - mean_c));
+        const double fastest = ups_larger(0.0, ups_larger(u_a + c_a, mean_u + mean_c));
         const double scale = 1.0 / (fastest - slowest + tiny);
         const double q_b = h_b * u_b, q_a = h_a * u_a;
         const double pressure_b = 0.5 * gravity * h_b * h_b, pressure_a = 0.5 * gravity * h_a * h_a;
@@ -241,8 +230,8 @@ static double crossings(const ups_shallow_water *water, const workspace *work) {
         const double *u = work->primitive[U] + at, *v = work->primitive[V] + at;
         for (int64_t j = 0; j < water->ny; j++) {
             const double c = sqrt(water->gravity * depth[j]);
-            along_x = larger(along_x, fabs(u[j]) + c);
-            along_y = larger(along_y, fabs(v[j]) + c);
+            along_x = ups_larger(along_x, fabs(u[j]) + c);
+            along_y = ups_larger(along_y, fabs(v[j]) + c);
         }
     }
     return (water->nx > 1 ? along_x / water->dx : 0.0) + (water->ny > 1 ? along_y / water->dy : 0.0);
@@ -255,7 +244,7 @@ ups_status ups_swe2d_advance(const ups_shallow_water *water, double interval, do
     int64_t taken = 0;
     for (double left = interval; left > 0.0; taken++) {
         find_primitives(water, &work, state);
-        const double needed = ceil(larger(1.0, left * crossings(water, &work) / courant));
+        const double needed = ceil(ups_larger(1.0, left * crossings(water, &work) / courant));
         if (!(needed < most_steps))
             return ups_fail(error, UPS_ERR_NUMERIC, "the water's waves became too fast to follow");
         const double dt = left / needed;
@@ -323,8 +312,9 @@ static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
 /* The share of the cell whose lower corner is (x, y) that lies within the circle, by points within it. */
 static double covered(double x, double y, double width, double radius) {
     enum { POINTS = 16 };
-    const double far_x = larger(fabs(x), fabs(x + width)), far_y = larger(fabs(y), fabs(y + width));
-    const double near_x = larger(0.0, larger(x, -x - width)), near_y = larger(0.0, larger(y, -y - width));
+    const double far_x = ups_larger(fabs(x), fabs(x + width)), far_y = ups_larger(fabs(y), fabs(y + width));
+    const double near_x = ups_larger(0.0, ups_larger(x, -x - width)),
+                 near_y = ups_larger(0.0, ups_larger(y, -y - width));
     if (far_x * far_x + far_y * far_y <= radius * radius) return 1.0;
     if (near_x * near_x + near_y * near_y > radius * radius) return 0.0;
     int inside = 0;

@@ -38,6 +38,7 @@ const ups_solver *ups_solver_find(const char *name) {
 
 void ups_solver_setup_begin(const ups_solver *solver, ups_solver_setup *setup) {
     *setup = (ups_solver_setup){
+        .solver = solver,
         .resolution = solver->default_resolution,
         .steps = solver->default_steps > 0 ? solver->default_steps : 1,
     };

@@ -50,7 +50,7 @@ typedef struct split_build {
 } split_build;
 
 static bool is_whole(const split_build *b) {
-    return ups_cache_writer_done_count(b->writer) == b->task->sample_count[b->split];
+    return ups_cache_writer_done_count(b->writer) == b->task->splits.count[b->split];
 }
 
 /* Shows what all have done; looks at the others now and then. */
@@ -151,7 +151,7 @@ static ups_status take_lot(split_build *b, lot **result, ups_error *error) {
     if (status == UPS_OK && l->count > 0) {
         l->of.samples = l->taken;
         l->samples = l->taken + room;
-        for (int64_t i = 0; i < l->count; i++) l->samples[i] = b->task->samples[b->split][l->taken[i]];
+        for (int64_t i = 0; i < l->count; i++) l->samples[i] = b->task->splits.samples[b->split][l->taken[i]];
         if (!b->workers) status = start_workers(b, error);
         if (status == UPS_OK) status = open_loader(b, l, error);
         if (status == UPS_OK) {
@@ -313,7 +313,7 @@ static ups_status run_pass(const ups_session *session, bool wait, ups_encode_rep
     for (int i = 0; i < session->tasks->count * UPS_SPLIT_COUNT; i++) {
         const ups_task *task = &session->tasks->task[i / UPS_SPLIT_COUNT];
         ups_split split = (ups_split)(i % UPS_SPLIT_COUNT);
-        if (task->sample_count[split] == 0 || reports[i].whole) continue;
+        if (task->splits.count[split] == 0 || reports[i].whole) continue;
         const ups_encode_report before = reports[i];
         ups_status status =
             ups_encode_split(session, task, split, (ups_encode_options){.wait = wait}, &reports[i], error);
@@ -350,6 +350,21 @@ static ups_status check_unused(const char *group, ups_error *error) {
     if (others.count == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_IO, "%s: cannot be removed while it is being built: %s is at work in it", group,
                     others.example);
+}
+
+bool ups_encode_has_begun(const ups_run_config *config) {
+    char *cache = ups_run_cache_directory(config);
+    bool begun = false;
+    for (unsigned i = 0; cache && !begun && i < config->task_count * UPS_SPLIT_COUNT; i++) {
+        const char *task = config->tasks[i / UPS_SPLIT_COUNT].name,
+                   *split = ups_split_name((ups_split)(i % UPS_SPLIT_COUNT));
+        char *metadata = NULL;
+        if (asprintf(&metadata, "%s/%s/%s/latent/zarr.json", cache, task, split) < 0) break;
+        begun = ups_path_exists(metadata);
+        free(metadata);
+    }
+    free(cache);
+    return begun;
 }
 
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {

@@ -55,6 +55,9 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
                           void *context, ups_error *error);
 
+/* Whether the run's cache has any group of its tasks, complete or not. */
+bool ups_encode_has_begun(const ups_run_config *config);
+
 /* Removes the groups of this run's tasks from its cache, so that they are built anew. Nothing else in the directory is
  * touched. Refused while others build, and to processes of a launcher. */
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error);

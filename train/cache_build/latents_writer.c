@@ -11,9 +11,9 @@ static ups_status gather(const ups_task *task, ups_split split, double *time, do
     int64_t times = task->geometry.times;
     int parameter_count = task->source->parameter_count;
     *per_sample = false;
-    for (int64_t i = 0; i < task->sample_count[split]; i++) {
+    for (int64_t i = 0; i < task->splits.count[split]; i++) {
         ups_sample sample;
-        UPS_TRY(ups_source_describe(task->source, task->samples[split][i], &sample, error));
+        UPS_TRY(ups_source_describe(task->source, task->splits.samples[split][i], &sample, error));
         memcpy(time + i * times, sample.time, (size_t)times * sizeof *time);
         if (memcmp(time, sample.time, (size_t)times * sizeof *time) != 0) *per_sample = true;
         for (int p = 0; p < parameter_count; p++) parameters[i * parameter_count + p] = sample.parameters[p];
@@ -23,7 +23,7 @@ static ups_status gather(const ups_task *task, ups_split split, double *time, do
 
 ups_status ups_latents_write(const ups_run_config *config, const ups_task *task, ups_split split,
                              ups_latents_writing writing, ups_cache_writer **writer, ups_error *error) {
-    int64_t samples = task->sample_count[split], times = task->geometry.times;
+    int64_t samples = task->splits.count[split], times = task->geometry.times;
     int parameter_count = task->source->parameter_count;
     double *time = malloc((size_t)(samples * times) * sizeof *time);
     double *parameters = malloc((size_t)(samples * parameter_count + 1) * sizeof *parameters);
@@ -44,7 +44,7 @@ ups_status ups_latents_write(const ups_run_config *config, const ups_task *task,
         .parameter_count = parameter_count,
         .parameter_names = task->source->parameter_names,
         .parameters = parameters,
-        .source_samples = task->samples[split],
+        .source_samples = task->splits.samples[split],
         .files = task->source->files,
         .file_count = task->source->file_count,
         .source = source,

@@ -11,7 +11,7 @@ ups_status ups_repair_find_config(const char *path, char **config, ups_error *er
     struct stat info;
     *config = NULL;
     if (stat(path, &info) != 0) return ups_fail_errno(error, "%s", path);
-    *config = S_ISDIR(info.st_mode) ? ups_run_config_find(path) : strdup(path);
+    *config = S_ISDIR(info.st_mode) ? ups_run_find(path) : strdup(path);
     if (*config) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,
                     "%s: no config.yaml of a run lies in it or above it; give the configuration that the cache was "

@@ -1,13 +1,10 @@
 #include "train/config/check.h"
 
-#include "base/files.h"
 #include "train/data/task_sampling.h"
 #include "train/losses.h"
 #include "train/networks.h"
 #include <ctype.h>
-#include <glob.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The keys that a mistake depends on: where one of them is wrong by itself, no more is said. */
@@ -200,31 +197,4 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         check_losses(ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_model(config, mistakes);
-}
-
-static void check_file(const ups_run_config *config, const char *key, const char *file, ups_config_mistakes *mistakes) {
-    char *path = ups_run_data_path(config, file);
-    bool pattern = strpbrk(file, "*?["), absent = path && ups_path_is_absent(path);
-    if (absent && pattern) {
-        glob_t matches;
-        absent = glob(path, GLOB_NOSORT, NULL, &matches) == GLOB_NOMATCH;
-        globfree(&matches);
-    }
-    if (absent) {
-        const char *below = file[0] == '/' ? "" : "; files are looked for below the key data.root";
-        disagree(mistakes, key, WITH("data.root"), pattern ? "no file matches %s%s" : "there is no file %s%s", path,
-                 below);
-    }
-    free(path);
-}
-
-void ups_run_config_check_files(const ups_run_config *config, ups_config_mistakes *mistakes) {
-    char key[NAME_BYTES];
-    for (unsigned t = 0; t < config->task_count; t++) {
-        for (unsigned f = 0; f < config->tasks[t].file_count; f++) {
-            const char *file = config->tasks[t].files[f];
-            snprintf(key, sizeof key, "tasks[%u].files[%u]", t, f);
-            if (file) check_file(config, key, file, mistakes); /* NULL: wrong by itself */
-        }
-    }
 }

@@ -8,7 +8,4 @@
 /* Adds all that is wrong to `mistakes`, in which those of single keys stand already. */
 void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes);
 
-/* The same for files of tasks that are not there, patterns that no file matches. */
-void ups_run_config_check_files(const ups_run_config *config, ups_config_mistakes *mistakes);
-
 #endif

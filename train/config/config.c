@@ -20,15 +20,16 @@ const ups_training_config *ups_run_training(const ups_run_config *config, ups_st
     return NULL;
 }
 
-char *ups_run_config_find(const char *directory) {
+char *ups_run_find(const char *directory) {
     enum { LEVELS = 3 }; /* cache/task/split */
     char at[PATH_MAX];
     if (!realpath(directory, at)) return NULL;
     for (int level = 0; level <= LEVELS && *at; level++) {
         char *path = NULL;
         if (asprintf(&path, "%s/config.yaml", at) < 0) return NULL;
-        if (ups_path_exists(path)) return path;
+        bool there = ups_path_exists(path);
         free(path);
+        if (there) return strdup(at);
         *strrchr(at, '/') = '\0';
     }
     return NULL;

@@ -34,9 +34,17 @@ typedef enum ups_data_residency {
     UPS_DATA_ENCODE
 } ups_data_residency;
 
+/* What is kept together when samples are split (train/data/splits.h). */
+typedef enum ups_split_by { UPS_SPLIT_BY_AUTO, UPS_SPLIT_BY_INDEX, UPS_SPLIT_BY_SAMPLE } ups_split_by;
+typedef enum ups_test_place { UPS_TEST_ANYWHERE, UPS_TEST_FIRST, UPS_TEST_LAST } ups_test_place;
+
 typedef struct ups_split_config {
-    double train, validation, test;
-} ups_split_config; /* fractions; test is what remains */
+    double train, validation;
+    char *test_share; /* as written: "0.1", "10%", "first 10%"; what it says stands in the next two */
+    double test;      /* shares; they sum up to 1 */
+    ups_test_place test_place;
+    ups_split_by by;
+} ups_split_config;
 
 /* How the strategy `difficulty` makes shares of validation losses: see train/data/task_sampling.h. */
 typedef struct ups_difficulty_config {
@@ -63,6 +71,8 @@ typedef struct ups_task_config {
     char *name;
     char **files; /* relative to data.root */
     unsigned file_count;
+    char **test_files; /* likewise: all of their samples are of the split `test` */
+    unsigned test_file_count;
     int64_t stride;      /* time stride of a step, in stored frames */
     int64_t max_samples; /* 0: all */
     double weight;       /* what its share is multiplied by; 0: 1 */
@@ -126,6 +136,8 @@ typedef struct ups_training_config {
     int64_t pairs_per_trajectory;
     int64_t validate_every, checkpoint_every, log_every; /* optimizer steps */
     int64_t validation_batches;
+    int64_t patience; /* validations without a better score after which the stage ends; 0: it runs to its last step */
+    double min_delta; /* by how much a score has to be lower to be better */
     double memory_limit;             /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
     ups_checkpointing checkpointing; /* of activations */
     double spike_factor;             /* a loss this many times its running mean is reported; 0: never */
@@ -141,6 +153,7 @@ enum {
 typedef struct ups_autoencoder_config {
     ups_training_config training;
     int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
+    double gate;     /* nRMSE of held-out fields read back above which the run stops; 0: it goes on whatever it is */
 } ups_autoencoder_config;
 
 enum {
@@ -175,6 +188,10 @@ typedef struct ups_device_config {
     int32_t threads;
 } ups_device_config;
 
+typedef struct ups_checkpoint_config {
+    int64_t keep; /* of a stage */
+} ups_checkpoint_config;
+
 typedef struct ups_run_config {
     char *output; /* the run's directory */
     uint64_t seed;
@@ -189,15 +206,16 @@ typedef struct ups_run_config {
     ups_autoencoder_config autoencoder;
     ups_cache_config cache;
     ups_operator_stage_config op;
+    ups_checkpoint_config checkpoint;
     ups_evaluation_config evaluation;
 } ups_run_config;
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);
 
-/* The configuration of the run that a directory of its cache lies in: config.yaml there or up to three directories
- * above, from a task's split to the run. Free with free(); NULL when there is none. */
-char *ups_run_config_find(const char *directory);
+/* The run that a directory of its cache lies in, by its config.yaml: the directory itself or one up to three above,
+ * from a task's split to the run. Free with free(); NULL when there is none. */
+char *ups_run_find(const char *directory);
 
 /* Path of a file of the run: "output/…"; the caller frees with free(). */
 char *ups_run_path(const ups_run_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
 #define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS - 1) /* each step but the first is a term, beside one_step and relative */
@@ -22,6 +23,7 @@ static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
@@ -46,6 +48,30 @@ static const char *object_to_cache(const char *text) {
 
 static const char *object_to_core(const char *text) {
     return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
+}
+
+/* "0.1", "10%", "first 10%", "last 0.1". */
+static bool read_share(const char *text, double *share, ups_test_place *place) {
+    *place = strncmp(text, "first ", 6) == 0  ? UPS_TEST_FIRST
+             : strncmp(text, "last ", 5) == 0 ? UPS_TEST_LAST
+                                              : UPS_TEST_ANYWHERE;
+    if (*place != UPS_TEST_ANYWHERE) text = strchr(text, ' ') + 1;
+    char *end;
+    *share = strtod(text, &end);
+    if (end == text) return false;
+    if (*end == '%') {
+        *share /= 100;
+        end++;
+    }
+    return *end == '\0' && *share >= 0 && *share <= 1;
+}
+
+static const char *object_to_share(const char *text) {
+    double share;
+    ups_test_place place;
+    return read_share(text, &share, &place)
+               ? NULL
+               : "is no share between 0 and 1; 0.1, 10%, first 10% or last 10% were possible";
 }
 
 #define KEY(...) UPS_CONFIG_KEY(ups_run_config, __VA_ARGS__)
@@ -83,41 +109,54 @@ static const char *object_to_core(const char *text) {
         KEY(INT64, "validate_every", at.validate_every, "500", 0, MANY,                                                \
             "steps between validations; 0: only at the end"),                                                          \
         KEY(INT64, "checkpoint_every", at.checkpoint_every, "1000", 0, MANY,                                           \
-            "steps between checkpoints; 0: only at the end"),                                                          \
-        KEY(INT64, "log_every", at.log_every, "50", 1, MANY, "steps between lines in metrics.jsonl"),                  \
+            "steps between checkpoints; 0: only at the end", .neutral = true),                                         \
+        KEY(INT64, "log_every", at.log_every, "50", 1, MANY, "steps between lines in metrics.jsonl", .neutral = true), \
         KEY(INT64, "validation_batches", at.validation_batches, "16", 1, MANY,                                         \
             "batches a validation takes from each task"),                                                              \
+        KEY(INT64, "patience", at.patience, "0", 0, MANY,                                                              \
+            "validations in a row without a better score after which the stage ends; 0: never"),                       \
+        KEY(DOUBLE, "min_delta", at.min_delta, "0", 0, 1e6,                                                            \
+            "by how much a validation's score has to be lower to be better"),                                          \
         KEY(DOUBLE, "memory_limit", at.memory_limit, "0", 0, 1e6,                                                      \
-            "GiB that batch_size: auto may plan for; 0: half of what is free"),                                        \
+            "GiB that batch_size: auto may plan for; 0: half of what is free", .neutral = true),                       \
         KEY(CHOICE, "activation_checkpointing", at.checkpointing, "none", 0, 0,                                        \
             "activations that backward computes again instead of keeping: none, cheap (all but products), or block",   \
-            .choices = checkpointings),                                                                                \
+            .choices = checkpointings, .neutral = true),                                                               \
         KEY(DOUBLE, "spike_factor", at.spike_factor, "10", 0, 1e6,                                                     \
-            "reports a loss this many times its running mean; 0: never"),                                              \
+            "reports a loss this many times its running mean; 0: never", .neutral = true),                             \
         OPTIMIZER(at.optimizer, rate)
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 static const ups_config_key data_keys[] = {
-    KEY(TEXT, "root", data.root, ".", 0, 0, "folder that the tasks' files lie in"),
+    KEY(TEXT, "root", data.root, ".", 0, 0, "folder that the tasks' files lie in, relative to this file's",
+        .path = true, .neutral = true),
     SUBSECTION("split", KEY(DOUBLE, "train", data.split.train, "0.8", 0, 1, "share of a task's samples trained on"),
                KEY(DOUBLE, "validation", data.split.validation, "0.1", 0, 1, "share that validation looks at"),
-               KEY(DOUBLE, "test", data.split.test, "0.1", 0, 1, "share kept for evaluation")),
+               KEY(TEXT, "test", data.split.test_share, "0.1", 0, 0,
+                   "share kept for evaluation, drawn at random: 0.1 or 10%; first 10% or last 10%: of each file",
+                   .objection = object_to_share),
+               KEY(CHOICE, "by", data.split.by, "auto", 0, 0,
+                   "what is split: sample (each by itself), index (sample i of all of a task's files together); auto: "
+                   "index where files hold equally many samples that begin alike",
+                   .choices = split_bys)),
     KEY(CHOICE, "io", data.io, "auto", 0, 0, "I/O engine; auto: io_uring, threads where it is refused",
-        .choices = engines),
-    KEY(INT32, "decode_threads", data.decode_threads, "0", 0, 4096, "threads that decode; 0: one a core"),
-    KEY(INT32, "queue_depth", data.queue_depth, "64", 1, 65536, "reads in flight"),
-    KEY(INT32, "slots", data.slots, "4", 2, 4096, "batches in flight"),
-    KEY(BOOL, "direct", data.direct, "false", 0, 0, "O_DIRECT: for data that exceeds memory"),
+        .choices = engines, .neutral = true),
+    KEY(INT32, "decode_threads", data.decode_threads, "0", 0, 4096, "threads that decode; 0: one a core",
+        .neutral = true),
+    KEY(INT32, "queue_depth", data.queue_depth, "64", 1, 65536, "reads in flight", .neutral = true),
+    KEY(INT32, "slots", data.slots, "4", 2, 4096, "batches in flight", .neutral = true),
+    KEY(BOOL, "direct", data.direct, "false", 0, 0, "O_DIRECT: for data that exceeds memory", .neutral = true),
     KEY(CHOICE, "residency", data.residency, "auto", 0, 0,
         "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
         "encode (no cache: fields are encoded on the fly, their latents kept while they fit); auto: what fits, encode "
         "where there is no complete cache",
-        .choices = residencies),
+        .choices = residencies, .neutral = true),
     KEY(DOUBLE, "residency_memory", data.residency_memory, "0", 0, 1e6,
-        "GiB that samples may stay in; 0: a quarter of what is free"),
+        "GiB that samples may stay in; 0: a quarter of what is free", .neutral = true),
     KEY(CHOICE, "on_bad_sample", data.on_bad_sample, "stop", 0, 0,
-        "a sample with NaN or Inf: stop with a sentence, or skip and record it", .choices = bad_samples),
+        "a sample with NaN or Inf: stop with a sentence, or skip and record it", .choices = bad_samples,
+        .neutral = true),
     KEY(CHOICE, "sampling", data.strategy, "balanced", 0, 0,
         "how tasks share the draws: by samples (proportional), equally (balanced), by samples^(1/temperature), or by "
         "validation loss (difficulty)",
@@ -138,6 +177,9 @@ static const ups_config_key task_keys[] = {
     TASK_KEY(TEXT, "name", name, NULL, 1, 64, "what the task is called everywhere: letters, digits, _ and -"),
     TASK_KEY(TEXT, "files", files, NULL, 1, MANY, "its files, relative to data.root; * ? [ ] stand for many",
              LIST(ups_task_config, files, file_count, 1, 0)),
+    TASK_KEY(TEXT, "test_files", test_files, "[]", 1, MANY,
+             "further files, kept for evaluation whole; training and validation share out the others",
+             LIST(ups_task_config, test_files, test_file_count, 0, 0)),
     TASK_KEY(INT64, "stride", stride, "1", 1, MANY, "time stride of a step, in stored frames"),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
@@ -183,7 +225,7 @@ static const ups_config_key model_keys[] = {
         KEY(TEXT, "core", model.core.name, "stack", 0, 0, "what changes tokens: stack (transformer blocks)",
             .objection = object_to_core),
         KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
-        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "transformer blocks"),
+        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "blocks of the core"),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
@@ -197,6 +239,9 @@ static const ups_config_key model_keys[] = {
 static const ups_config_key autoencoder_keys[] = {
     TRAINING(autoencoder.training, "5000", "16", "0.002"),
     KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
+    KEY(DOUBLE, "gate", autoencoder.gate, "0.2", 0, 1e6,
+        "the run stops where held-out fields, encoded and decoded, have a larger nRMSE in any task; 0: never",
+        .neutral = true),
     SUBSECTION("losses",
                LOSS("inverse_decoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_DECODING], "1",
                     "decode(encode(field)) against the field, mean squared"),
@@ -208,7 +253,7 @@ static const ups_config_key autoencoder_keys[] = {
 
 static const ups_config_key cache_keys[] = {
     KEY(TEXT, "directory", cache.directory, "''", 0, 0, "where the cache lies; empty: output/cache",
-        .objection = object_to_cache),
+        .objection = object_to_cache, .neutral = true),
     KEY(CHOICE, "codec", cache.codec, "latent", 0, 0, "latent: smallest; portable: plain Zarr v3 + zstd for any reader",
         .choices = codecs),
     KEY(INT64, "samples_per_shard", cache.samples_per_shard, "0", 0, 1e9, "trajectories a shard; 0: by size"),
@@ -221,9 +266,10 @@ static const ups_config_key cache_keys[] = {
      .help = "training no longer fills the cache, since building it first was faster; remove "
              "the line, and run `ups cache build` where a cache is wanted"},
     KEY(CHOICE, "on_bad_sample", cache.on_bad_sample, "stop", 0, 0,
-        "a latent that is not finite or overflows FP16: stop, or skip and record it", .choices = bad_samples),
+        "a latent that is not finite or overflows FP16: stop, or skip and record it", .choices = bad_samples,
+        .neutral = true),
     KEY(DOUBLE, "memory_limit", cache.memory_limit, "0", 0, 1e6,
-        "GiB that building it may plan for; 0: half of what is free"),
+        "GiB that building it may plan for; 0: half of what is free", .neutral = true),
     {.name = NULL}};
 
 static const ups_config_key operator_keys[] = {
@@ -238,7 +284,7 @@ static const ups_config_key operator_keys[] = {
 
 static const ups_config_key run_keys[] = {
     KEY(TEXT, "output", output, "runs/default", 0, 0, "the run's directory: checkpoints, metrics, cache, pictures",
-        .objection = object_to_output),
+        .objection = object_to_output, .neutral = true),
     KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
@@ -246,47 +292,101 @@ static const ups_config_key run_keys[] = {
         "processors; "
         "a run goes on in what it began in",
         .choices = precisions),
-    SUBSECTION("device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda"),
-               KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all")),
+    SUBSECTION(
+        "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),
+        KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
         LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),
     {.name = "model", .type = UPS_CONFIG_SECTION, .keys = model_keys},
     KEY(CHOICE, "stages", stages, "[autoencoder, cache, operator]", 0, 0, "what `ups train` runs, in this order",
-        .choices = ups_stage_names, LIST(ups_run_config, stages, stage_count, 1, 0)),
+        .choices = ups_stage_names, .neutral = true, LIST(ups_run_config, stages, stage_count, 1, 0)),
     {.name = "autoencoder", .type = UPS_CONFIG_SECTION, .keys = autoencoder_keys},
     {.name = "cache", .type = UPS_CONFIG_SECTION, .keys = cache_keys},
     {.name = "operator", .type = UPS_CONFIG_SECTION, .keys = operator_keys},
+    SUBSECTION("checkpoint", KEY(INT64, "keep", checkpoint.keep, "1", 1, 1e6,
+                                 "checkpoints of a stage that are kept, beside the best weights", .neutral = true)),
     SUBSECTION("evaluation",
                KEY(INT64, "horizons", evaluation.horizons, "[1, 10, 0]", 0, 1e9,
-                   "steps ahead to report; 0: the whole trajectory",
+                   "steps ahead to report; 0: the whole trajectory", .neutral = true,
                    LIST(ups_run_config, evaluation.horizons, evaluation.horizon_count, 1, 0)),
                KEY(INT64, "max_samples", evaluation.max_samples, "64", 0, MANY,
-                   "trajectories evaluated a task; 0: all of the split"),
+                   "trajectories evaluated a task; 0: all of the split", .neutral = true),
                KEY(INT64, "start_every", evaluation.start_every, "10", 1, MANY,
-                   "steps between the start frames of one trajectory")),
+                   "steps between the start frames of one trajectory", .neutral = true)),
     {.name = NULL}};
 
 const ups_config_schema ups_run_schema = {run_keys, sizeof(ups_run_config)};
 
 /* ---- loading ---------------------------------------------------------------------------------------------------- */
 
+static bool is_directory(const char *path) {
+    struct stat entry;
+    return stat(path, &entry) == 0 && S_ISDIR(entry.st_mode);
+}
+
+/* "output='DIRECTORY'": wherever it was begun, the run lies there now. Free with free(). */
+static char *place_at(const char *directory) {
+    size_t length = strlen(directory);
+    char *text = malloc(2 * length + sizeof "output=''"), *at = text;
+    if (!text) return NULL;
+    while (length > 1 && directory[length - 1] == '/') length--;
+    at = stpcpy(at, "output='");
+    for (size_t i = 0; i < length; i++) {
+        if (directory[i] == '\'') *at++ = '\'';
+        *at++ = directory[i];
+    }
+    strcpy(at, "'");
+    return text;
+}
+
+/* The configuration of the run in a directory. */
+static ups_status read_run(const char *directory, const char *const *overrides, size_t override_count,
+                           ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    const char **all = malloc((override_count + 1) * sizeof *all);
+    char *path = NULL, *place = place_at(directory);
+    ups_status status = UPS_OK;
+    if (!all || !place || asprintf(&path, "%s/config.yaml", directory) < 0) {
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", directory);
+    } else if (ups_path_is_absent(path)) {
+        status = ups_fail(
+            error, UPS_ERR_CONFIG,
+            "%s: is a directory that holds no run (there is no config.yaml in it); name the directory of a run, "
+            "or a configuration",
+            directory);
+    } else {
+        all[0] = place;
+        for (size_t i = 0; i < override_count; i++) all[i + 1] = overrides[i];
+        status = ups_run_config_read(path, all, override_count + 1, mistakes, config, error);
+    }
+    free(path);
+    free(place);
+    free(all);
+    return status;
+}
+
 ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
-                               ups_config_mistakes *mistakes, ups_run_config **config, ups_error *error) {
+                               ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
     void *value = NULL;
     *config = NULL;
-    UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, mistakes, &value, error));
-    if (value) ups_run_config_check(value, mistakes);
-    *config = value;
+    *mistakes = NULL;
+    if (is_directory(path)) return read_run(path, overrides, override_count, mistakes, config, error);
+    *mistakes = ups_config_mistakes_create(path);
+    if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
+    UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, *mistakes, &value, error));
+    ups_run_config *made = value;
+    if (!made) return UPS_OK;
+    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
+    ups_run_config_check(made, *mistakes);
+    *config = made;
     return UPS_OK;
 }
 
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error) {
-    ups_config_mistakes *mistakes = ups_config_mistakes_create(path);
+    ups_config_mistakes *mistakes = NULL;
     ups_run_config *read = NULL;
-    if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
-    ups_status status = ups_run_config_read(path, overrides, override_count, mistakes, &read, error);
+    ups_status status = ups_run_config_read(path, overrides, override_count, &mistakes, &read, error);
     if (status == UPS_OK && mistakes->count > 0) {
         status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
         ups_run_config_free(read);

@@ -8,13 +8,15 @@
 extern const ups_config_schema ups_run_schema;
 
 /* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
- * …). */
+ * …). `path` is a configuration, or the directory of a run, whose own one (DIR/config.yaml) is taken with `output:
+ * DIR`. */
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 
-/* The same, with all mistakes instead of the first: ups_config_read, then the checks of several keys. */
+/* The same, with all mistakes instead of the first: ups_config_read, then the checks of several keys. *mistakes is the
+ * caller's, on an error too (then it may be NULL). */
 ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
-                               ups_config_mistakes *mistakes, ups_run_config **config, ups_error *error);
+                               ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error);
 
 void ups_run_config_free(ups_run_config *config);
 

@@ -185,12 +185,12 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
                                     ups_error *error) {
     *source = NULL;
     const ups_run_config *config = ups_encoder_pool_config(pool);
-    int64_t count = task->sample_count[split];
+    int64_t count = task->splits.count[split];
     encoding_source *s = calloc(1, sizeof *s);
     if (!s) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its source", task->name);
     s->pool = pool;
     s->task = task;
-    s->samples = task->samples[split];
+    s->samples = task->splits.samples[split];
     s->tokens = config->model.tokens;
     s->dim = config->model.dim;
     s->max_abs_error = ups_latents_error_bound(config);

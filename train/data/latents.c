@@ -62,8 +62,8 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
     json_decref(encoder);
     json_decref(normalisation);
     ups_fingerprint_bound(ups_latents_error_bound(config), fingerprint->max_abs_error);
-    return ups_fingerprint_source(task->source->files, task->source->file_count, task->samples[split],
-                                  task->sample_count[split], fingerprint->source, error);
+    return ups_fingerprint_source(task->source->files, task->source->file_count, task->splits.samples[split],
+                                  task->splits.count[split], fingerprint->source, error);
 }
 
 /* <cache>/<task>/<split>; free with free(). NULL when out of memory. */

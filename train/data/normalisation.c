@@ -67,7 +67,7 @@ static ups_status check_pair(const char *from, const ups_task *task, int64_t cha
 }
 
 static ups_status measure_task(const ups_run_config *config, ups_task *task, ups_error *error) {
-    int64_t channels = task->source->channels, have = task->sample_count[UPS_SPLIT_TRAIN];
+    int64_t channels = task->source->channels, have = task->splits.count[UPS_SPLIT_TRAIN];
     int64_t wanted = have < MOST_STATISTICS_SAMPLES ? have : MOST_STATISTICS_SAMPLES;
     if (have == 0) {
         return ups_fail(error, UPS_ERR_CONFIG,
@@ -83,7 +83,7 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
         status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
         goto cleanup;
     }
-    for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[UPS_SPLIT_TRAIN][i * have / wanted];
+    for (int64_t i = 0; i < wanted; i++) chosen[i] = task->splits.samples[UPS_SPLIT_TRAIN][i * have / wanted];
     ups_loader_options options = ups_sequential_loader_options(config);
     ups_loader_task loader_task = {
         .name = task->name, .source = task->source, .samples = chosen, .sample_count = wanted};
@@ -133,8 +133,8 @@ cleanup:
 static ups_status describe_origin(const ups_task *task, json_t **origin, ups_error *error) {
     char source[33], split[33];
     const ups_source *from = task->source;
-    const int64_t *samples = task->samples[UPS_SPLIT_TRAIN];
-    int64_t count = task->sample_count[UPS_SPLIT_TRAIN];
+    const int64_t *samples = task->splits.samples[UPS_SPLIT_TRAIN];
+    int64_t count = task->splits.count[UPS_SPLIT_TRAIN];
     UPS_TRY(ups_fingerprint_source(from->files, from->file_count, NULL, 0, source, error));
     ups_hash_hex(ups_hash_bytes(samples, (size_t)count * sizeof *samples), split);
     json_t *files = json_array(), *scale = json_array();
@@ -305,6 +305,7 @@ static ups_status find_statistics(const ups_run_config *config, const char *path
     if (status == UPS_OK && !recalled) {
         *measured = true;
         status = measure_task(config, task, error);
+        if (status == UPS_OK) status = ups_splits_compare(task->config, task->source, &task->splits, error);
     }
     if (status != UPS_OK) {
         json_decref(origin);
@@ -331,6 +332,34 @@ static ups_status tell_of_difference(const ups_task *task, const json_t *kept, u
     }
     json_decref(origin);
     return UPS_OK;
+}
+
+static ups_status check_data(const ups_run_config *config, const ups_task *task, const json_t *kept, ups_error *error) {
+    const json_t *entry = json_object_get(json_object_get(kept, task->name), "origin");
+    json_t *origin = NULL;
+    char difference[100];
+    if (!entry) return UPS_OK;
+    UPS_TRY(describe_origin(task, &origin, error));
+    find_difference(entry, origin, difference, sizeof difference);
+    json_decref(origin);
+    if (!difference[0]) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_STALE,
+        "task %s: %s since the run began, below data.root: %s; point data.root at those it began with, or make a "
+        "new run for these (--fork DIR)",
+        task->name, difference, config->data.root);
+}
+
+ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    char *path = ups_run_path(config, "normalisation.json");
+    json_t *kept = NULL;
+    ups_status status = path ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++)
+        status = check_data(config, &tasks->task[i], kept, error);
+    json_decref(kept);
+    free(path);
+    return status;
 }
 
 ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {

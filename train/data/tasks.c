@@ -1,9 +1,7 @@
 #include "train/data/tasks.h"
 
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "model/parameters/safetensors.h"
 #include "pipeline/layouts/layouts.h"
 #include <math.h>
@@ -11,99 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-const char *ups_split_name(ups_split split) {
-    static const char *const names[] = {"train", "validation", "test"};
-    return split < UPS_SPLIT_COUNT ? names[split] : "unknown";
-}
-
-/* ---- splits ---------------------------------------------------------------------------------------------------- */
-
-typedef struct ranked_sample {
-    uint32_t rank; /* a random number that is the sample's own */
-    int64_t index;
-} ranked_sample;
-
-static int by_rank(const void *a, const void *b) {
-    const ranked_sample *x = a, *y = b;
-    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
-}
-
-static int by_index(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Sizes of the splits: fractions rounded, but none that was asked for is empty while training keeps at least one. */
-static void split_sizes(const ups_split_config *split, int64_t count, int64_t sizes[UPS_SPLIT_COUNT]) {
-    int64_t validation = llround(split->validation * (double)count), test = llround(split->test * (double)count);
-    if (split->validation > 0 && validation == 0) validation = 1;
-    if (split->test > 0 && test == 0) test = 1;
-    int64_t least = split->train > 0; /* foreign files are evaluated without any */
-    if (test > 0 && count - validation - test < least) {
-        test = count - validation - least > 0 ? count - validation - least : 0;
-    }
-    if (count - validation - test < least) validation = count - test - least > 0 ? count - test - least : 0;
-    if (least == 0 && split->test > 0) test = count - validation;
-    if (least == 0 && split->test <= 0) validation = count;
-    sizes[UPS_SPLIT_TRAIN] = count - validation - test;
-    sizes[UPS_SPLIT_VALIDATION] = validation;
-    sizes[UPS_SPLIT_TEST] = test;
-}
-
-/* Which of the task's files a sample lies in. */
-static int64_t file_of(const ups_source *source, int64_t sample) {
-    const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
-    return ups_layout_arrays(source, sample, arrays) > 0 ? (int64_t)arrays[0]->file : 0;
-}
-
-/* Samples [first, end) are one file's: orders them at random, by a stream that is the file's own, and gives each split
- * as many as it lacks of its share of all samples so far; training takes the rest. Nothing here looks at later files,
- * so a task that gets more files keeps the splits of those it had. */
-static void split_file(const ups_split_config *fractions, uint64_t key, int64_t file, int64_t first, int64_t end,
-                       ranked_sample *ranked, ups_task *task) {
-    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file);
-    for (int64_t i = first; i < end; i++) {
-        ranked[i - first] = (ranked_sample){ups_random_u32(stream, (uint64_t)(i - first)), i};
-    }
-    qsort(ranked, (size_t)(end - first), sizeof *ranked, by_rank);
-    int64_t wanted[UPS_SPLIT_COUNT], next = 0;
-    split_sizes(fractions, end, wanted);
-    int64_t lacking[UPS_SPLIT_COUNT], left = end - first;
-    for (int s = UPS_SPLIT_COUNT - 1; s > UPS_SPLIT_TRAIN; s--) {
-        lacking[s] = wanted[s] - task->sample_count[s];
-        lacking[s] = lacking[s] < 0 ? 0 : lacking[s] > left ? left : lacking[s];
-        left -= lacking[s];
-    }
-    lacking[UPS_SPLIT_TRAIN] = left;
-    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        int64_t *samples = task->samples[s] + task->sample_count[s];
-        for (int64_t i = 0; i < lacking[s]; i++) samples[i] = ranked[next++].index;
-        qsort(samples, (size_t)lacking[s], sizeof *samples, by_index);
-        task->sample_count[s] += lacking[s];
-    }
-}
-
-static ups_status split_samples(const ups_run_config *config, ups_task *task, ups_error *error) {
-    int64_t count = task->source->count;
-    if (task->config->max_samples > 0 && task->config->max_samples < count) count = task->config->max_samples;
-    ranked_sample *ranked = malloc((size_t)count * sizeof *ranked);
-    bool enough = ranked != NULL;
-    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        task->sample_count[s] = 0;
-        task->samples[s] = malloc(((size_t)count + 1) * sizeof(int64_t));
-        enough = enough && task->samples[s];
-    }
-    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
-    for (int64_t first = 0, end; enough && first < count; first = end) {
-        int64_t file = file_of(task->source, first);
-        for (end = first + 1; end < count && file_of(task->source, end) == file;) end++;
-        split_file(&config->data.split, key, file, first, end, ranked, task);
-    }
-    free(ranked);
-    return enough ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-}
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
@@ -153,15 +58,18 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
                             ups_error *error) {
     task->config = task_config;
     task->name = task_config->name;
-    char **paths = calloc(task_config->file_count, sizeof *paths);
+    unsigned count = task_config->file_count + task_config->test_file_count;
+    char **paths = calloc(count, sizeof *paths);
     if (!paths) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     ups_status status = UPS_OK;
-    for (unsigned f = 0; f < task_config->file_count; f++) {
-        paths[f] = ups_run_data_path(config, task_config->files[f]);
+    for (unsigned f = 0; f < count; f++) {
+        paths[f] = ups_run_data_path(config, f < task_config->file_count
+                                                 ? task_config->files[f]
+                                                 : task_config->test_files[f - task_config->file_count]);
         if (!paths[f]) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
     if (status == UPS_OK) {
-        status = ups_layout_open_many((const char *const *)paths, task_config->file_count,
+        status = ups_layout_open_many((const char *const *)paths, count,
                                       &(ups_layout_options){.root = config->data.root}, &task->source, error);
         if (status == UPS_ERR_IO) {
             ups_fail_within(error, "task %s (its files are looked for below the key data.root: %s)", task->name,
@@ -170,10 +78,10 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
             ups_fail_within(error, "task %s", task->name);
         }
     }
-    for (unsigned f = 0; f < task_config->file_count; f++) free(paths[f]);
+    for (unsigned f = 0; f < count; f++) free(paths[f]);
     free(paths);
     if (status == UPS_OK) status = check_geometry(task, error);
-    if (status == UPS_OK) status = split_samples(config, task, error);
+    if (status == UPS_OK) status = ups_split_samples(&config->data, task_config, task->source, &task->splits, error);
     return status;
 }
 
@@ -216,7 +124,7 @@ void ups_tasks_close(ups_tasks *tasks) {
     for (int i = 0; i < tasks->count; i++) {
         ups_task *task = &tasks->task[i];
         ups_source_close(task->source);
-        for (int s = 0; s < UPS_SPLIT_COUNT; s++) free(task->samples[s]);
+        ups_sample_splits_free(&task->splits);
         free(task->statistics);
         free(task->condition);
     }
@@ -225,7 +133,7 @@ void ups_tasks_close(ups_tasks *tasks) {
 }
 
 ups_split ups_task_held_out(const ups_task *task) {
-    return task->sample_count[UPS_SPLIT_TEST] > 0 ? UPS_SPLIT_TEST : UPS_SPLIT_VALIDATION;
+    return task->splits.count[UPS_SPLIT_TEST] > 0 ? UPS_SPLIT_TEST : UPS_SPLIT_VALIDATION;
 }
 
 static int condition_count(const ups_task *task) {

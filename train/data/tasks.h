@@ -4,18 +4,14 @@
 #define UPS_TRAIN_DATA_TASKS_H
 
 #include "train/config/config.h"
-
-typedef enum ups_split { UPS_SPLIT_TRAIN, UPS_SPLIT_VALIDATION, UPS_SPLIT_TEST, UPS_SPLIT_COUNT } ups_split;
-
-const char *ups_split_name(ups_split split); /* "train", "validation", "test" */
+#include "train/data/splits.h"
 
 typedef struct ups_task {
     const ups_task_config *config; /* borrowed */
     const char *name;              /* config->name */
     ups_source *source;
-    ups_sample geometry;               /* of every sample: shape, grid and channels agree, which opening checks */
-    int64_t *samples[UPS_SPLIT_COUNT]; /* indices into the source, ascending */
-    int64_t sample_count[UPS_SPLIT_COUNT];
+    ups_sample geometry; /* of every sample: shape, grid and channels agree, which opening checks */
+    ups_sample_splits splits;
     int64_t patch[UPS_MAX_GRID_DIMS];
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
     int *condition;      /* which of the source's parameters each input of the operator's condition is; −1: none */
@@ -29,9 +25,8 @@ typedef struct ups_tasks {
     int count;
 } ups_tasks;
 
-/* Opens every task's files. A sample's split depends on the task's name, the fractions, its file and the files before
- * it, so adding a task, adding files behind those a task has, or changing the seed leaves splits as they are. Errors
- * name the task and file.
+/* Opens every task's files and splits their samples (splits.h): adding a task, adding files behind those a task has, or
+ * changing the seed leaves splits as they are. Errors name the task and file.
  *
  * finest_frequency: training asks the decoder for values at grid points alone, so a feature near the grid's Nyquist
  * frequency is not held by anything between them and shows as stripes at other resolutions. Tasks take features of at

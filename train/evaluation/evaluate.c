@@ -411,7 +411,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     double began = ups_now();
     if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
     *out = (ups_task_evaluation){.task = task, .split = split};
-    int64_t have = task->sample_count[split], wanted = config->evaluation.max_samples;
+    int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
     if (wanted == 0) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
@@ -432,7 +432,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);
     if (status == UPS_OK) {
-        for (int64_t i = 0; i < wanted; i++) chosen[i] = task->samples[split][i * have / wanted];
+        for (int64_t i = 0; i < wanted; i++) chosen[i] = task->splits.samples[split][i * have / wanted];
         char title[128];
         snprintf(title, sizeof title, "evaluate %s", task->name);
         e.progress = ups_progress_begin(title, "frames", wanted * decoded_each(&e), 0);

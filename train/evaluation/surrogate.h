@@ -15,7 +15,8 @@ typedef struct ups_surrogate_files {
     char autoencoder_hash[33], operator_hash[33]; /* XXH3 of the files */
 } ups_surrogate_files;
 
-/* The run's exported models, or those that `checkpoint` (NULL: none) names: a safetensors file with the operator, the
+/* The run's exported models, or those that `checkpoint` (NULL: none) names: "best" or "latest" of the operator's
+ * checkpoints in the run; or a safetensors file with the operator, the
  * autoencoder or both, as a stage exports it or as training's checkpoints are; or a directory with
  * operator.safetensors, autoencoder.safetensors or a training checkpoint (latest.json). A model that the checkpoint
  * does not hold is the run's. Errors name the file that is missing and what makes it. */

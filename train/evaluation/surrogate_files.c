@@ -54,6 +54,19 @@ static ups_status take_latest(const char *directory, ups_surrogate_files *files,
     return status;
 }
 
+/* The operator of the run's best or latest checkpoint; the autoencoder is the one that it was trained on. */
+static ups_status take_checkpoint(const ups_run_config *config, bool best, ups_surrogate_files *files,
+                                  ups_error *error) {
+    char *directory = ups_run_path(config, "checkpoints/%s", ups_stage_name(UPS_STAGE_OPERATOR)), *path = NULL;
+    if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status =
+        best ? ups_checkpoint_best_file(directory, &path, error) : ups_checkpoint_file(directory, &path, error);
+    if (status == UPS_OK) status = take_file(path, files, error);
+    free(path);
+    free(directory);
+    return status;
+}
+
 static ups_status take_directory(const char *directory, ups_surrogate_files *files, ups_error *error) {
     static const char *const names[] = {"latest.json", "autoencoder.safetensors", "operator.safetensors"};
     bool any = false;
@@ -94,7 +107,10 @@ ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoi
                               ups_error *error) {
     *files = (ups_surrogate_files){0};
     ups_status status = UPS_OK;
-    if (checkpoint) {
+    bool best = checkpoint && strcmp(checkpoint, "best") == 0, latest = checkpoint && strcmp(checkpoint, "latest") == 0;
+    if (best || latest) {
+        status = take_checkpoint(config, best, files, error);
+    } else if (checkpoint) {
         struct stat entry;
         if (stat(checkpoint, &entry) != 0) {
             return ups_fail_errno(error, "%s: the checkpoint cannot be opened", checkpoint);

@@ -7,6 +7,7 @@
  * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
+#include "train/evaluation/gate.h"
 #include "train/networks.h"
 #include "train/stages/training.h"
 #include <stdlib.h>
@@ -111,8 +112,8 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     const autoencoder *a = context;
     const ups_task *task = &a->tasks->task[index];
     entry->source = task->source;
-    entry->samples = task->samples[split];
-    entry->sample_count = task->sample_count[split];
+    entry->samples = task->splits.samples[split];
+    entry->sample_count = task->splits.count[split];
     entry->window = entry->stride = 1;
     return UPS_OK;
 }
@@ -193,5 +194,9 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
     return status;
 }
 
+static ups_status accept(const ups_stage_request *request, ups_error *error) {
+    return ups_gate_autoencoder(request->session, error);
+}
+
 extern const ups_stage_class ups_stage_autoencoder;
-const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run};
+const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run, .accept = accept};

@@ -12,7 +12,6 @@ static void say_group(void *context, const ups_encode_report *report) {
 }
 
 static ups_status run(const ups_stage_request *request, ups_error *error) {
-    if (request->restart) UPS_TRY(ups_encode_remove(request->session->config, error));
     return ups_encode_run(request->session, say_group, NULL, error);
 }
 

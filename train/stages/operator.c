@@ -195,7 +195,7 @@ static void say_encoding(const operator_stage *o) {
     const char *first = NULL, *split = NULL;
     for (int s = UPS_SPLIT_VALIDATION; s >= UPS_SPLIT_TRAIN; s--) {
         for (int t = o->tasks->count - 1; t >= 0; t--) {
-            if (!o->encodes[s][t] || o->tasks->task[t].sample_count[s] == 0) continue;
+            if (!o->encodes[s][t] || o->tasks->task[t].splits.count[s] == 0) continue;
             first = o->tasks->task[t].name;
             split = ups_split_name((ups_split)s);
         }

@@ -9,7 +9,6 @@ typedef struct ups_stage_request {
     const ups_session *session;
     unsigned done; /* a mask: a plan is for when these stages have run */
     bool resume;   /* go on from the checkpoint that is there; otherwise begin at step 0 */
-    bool restart;  /* what is there of the stage is given up */
 } ups_stage_request;
 
 /* Memory of a stage in bytes, known before it runs. */
@@ -35,11 +34,13 @@ typedef struct ups_stage_plan {
  * section of training has steps, checkpoints and a model, output/STAGE.safetensors; it is skipped when it has finished.
  * Any other knows by itself what is left to do, and runs each time. */
 typedef struct ups_stage_class {
-    unsigned depends_on; /* a mask: once one of these stages is trained anew, this one begins anew */
+    unsigned depends_on; /* a mask: where one of these stages is trained again, this one is done again */
     /* Memory, known before it runs. NULL: the stage finds out as it runs. */
     ups_status (*plan)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
     /* To the end. UPS_ERR_CANCELLED leaves what the same command goes on from. */
     ups_status (*run)(const ups_stage_request *request, ups_error *error);
+    /* Whether what it made is good enough for the stages built on it: UPS_ERR_NUMERIC says what to try. May be NULL. */
+    ups_status (*accept)(const ups_stage_request *request, ups_error *error);
     /* Why this configuration does without the stage unless it is asked for by name; NULL where it does not. The
      * function may be NULL. */
     const char *(*needless)(const ups_run_config *config);

@@ -1,6 +1,7 @@
 #include "train/stages/training.h"
 #include "model/differentiate.h"
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/update_channel.h"
@@ -43,6 +44,7 @@ typedef struct training {
     ups_window *windows;            /* of the micro-batches of two steps, for messages */
     ups_update_channel *validated;  /* losses of a validation */
     ups_task_sampling *sampling;
+    bool given;         /* the first weights are another run's */
     bool shares_unsaid; /* they changed since the log last told of them */
     json_t *origin;
     json_t *opening; /* the metrics' first line */
@@ -148,7 +150,7 @@ static bool any_graph_is_partial(const training *t) {
 
 /* What loading the task's windows takes; without samples, nothing. */
 static bool find_load(const training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
-    if (t->tasks->task[task].sample_count[split] == 0) return false;
+    if (t->tasks->task[task].splits.count[split] == 0) return false;
     *load = t->stage->load(t->stage->context, task, split);
     load->kept = kept || load->limits.keep_decoded;
     return true;
@@ -180,7 +182,7 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
     ups_residency_need needs[2] = {{0}, {0}}; /* read, encoded */
     for (int task = 0; task < t->tasks->count; task++) {
         for (int s = 0; s < 2; s++) {
-            uint64_t samples = (uint64_t)t->tasks->task[task].sample_count[splits[s]];
+            uint64_t samples = (uint64_t)t->tasks->task[task].splits.count[splits[s]];
             if (samples == 0) continue;
             ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
             bool encoded = load.limits.keep_decoded;
@@ -201,6 +203,18 @@ typedef struct plan_request {
     const ups_stage_request *request;
 } plan_request;
 
+/* What the graphs take, for a training `t` that the caller ends. */
+static ups_status measure_graphs(training *t, const ups_stage_description *stage, const ups_stage_request *request,
+                                 int64_t batch, ups_plan_memory *memory, ups_error *error) {
+    UPS_TRY(begin(t, stage, request, batch, error));
+    const ups_graph **graphs = list_graphs(t);
+    ups_status status = graphs
+                            ? ups_step_measure_together(graphs, t->graph_count, request->session->device, memory, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(graphs);
+    return status;
+}
+
 /* What activations would take if none was computed again. */
 static ups_status measure_without_checkpointing(const plan_request *wanted, int64_t batch, size_t *activations,
                                                 ups_error *error) {
@@ -209,15 +223,9 @@ static ups_status measure_without_checkpointing(const plan_request *wanted, int6
     training_config.checkpointing = UPS_CHECKPOINTING_NONE;
     stage.training = &training_config;
     training t;
-    ups_status status = begin(&t, &stage, wanted->request, batch, error);
-    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
-    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory = {0};
-    if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
-    }
+    ups_status status = measure_graphs(&t, &stage, wanted->request, batch, &memory, error);
     *activations = memory.activations;
-    free(graphs);
     end(&t);
     return status;
 }
@@ -226,13 +234,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
     const plan_request *wanted = context;
     training t;
     *plan = (ups_stage_plan){.batch_size = batch};
-    ups_status status = begin(&t, wanted->stage, wanted->request, batch, error);
-    const ups_graph **graphs = status == UPS_OK ? list_graphs(&t) : NULL;
-    if (status == UPS_OK && !graphs) status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_plan_memory memory;
-    if (status == UPS_OK) {
-        status = ups_step_measure_together(graphs, t.graph_count, wanted->request->session->device, &memory, error);
-    }
+    ups_status status = measure_graphs(&t, wanted->stage, wanted->request, batch, &memory, error);
     if (status == UPS_OK) {
         plan->activations = plan->activations_without_checkpointing = memory.activations;
         plan->inputs = memory.inputs;
@@ -248,7 +251,6 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
                                 plan->loader,     plan->validation, plan->resident,    plan->encoders};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
     }
-    free(graphs);
     end(&t);
     return status;
 }
@@ -434,7 +436,7 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
     for (int task = 0; task < t->tasks->count; task++) {
         const ups_task *of = &t->tasks->task[task];
         ups_loader_task entry = {.name = of->name, .weight = of->config->weight};
-        if (of->sample_count[split] == 0) continue;
+        if (of->splits.count[split] == 0) continue;
         UPS_TRY(t->stage->find_samples(t->stage->context, task, split, &entry, error));
         if (entry.sample_count == 0 && split != UPS_SPLIT_TRAIN) continue;
         list->task_of[list->count] = task;
@@ -443,9 +445,31 @@ static ups_status list_samples(training *t, ups_split split, split_tasks *list, 
     return UPS_OK;
 }
 
+/* Of a run that was forked: the weights of the one that it came from, in the place of random ones. */
+static ups_status begin_with_given_weights(training *t, ups_error *error) {
+    char *path = ups_run_initial_weights(t->config, t->stage->stage);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_path_exists(path)) {
+        ups_parameter_buffer weights = {"", ups_parameters_values(t->parameters)};
+        status = ups_parameters_load_buffers(t->parameters, NULL, &weights, 1, path, false, error);
+        if (status != UPS_OK) {
+            ups_fail_within(error,
+                            "the %s was to begin with weights that do not fit this configuration (a run of its "
+                            "own, without --fork, begins with random ones)",
+                            ups_stage_name(t->stage->stage));
+        } else {
+            t->given = true;
+        }
+    }
+    free(path);
+    return status;
+}
+
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
+    UPS_TRY(begin_with_given_weights(t, error));
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
@@ -513,6 +537,7 @@ static ups_status train(training *t, ups_error *error) {
     ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
                                 .seed = t->config->seed,
                                 .score = NAN,
+                                .keep = t->config->checkpoint.keep,
                                 .batch_size = t->batch,
                                 .precision = ups_precision_resolve(t->config->precision),
                                 .origin = t->origin,
@@ -524,7 +549,10 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(open_loader(t, state.step, error));
     ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
-            (long long)config->steps, state.step > 0 ? " (resumed)" : "");
+            (long long)config->steps,
+            state.step > 0 ? " (resumed)"
+            : t->given     ? ", from given weights"
+                           : "");
     ups_loop_stage stage = {.name = name,
                             .context = t,
                             .micro_batch = micro_batch,

@@ -1,25 +1,7 @@
 #include "tools/solvers/compressible/rows.h"
 #include "tools/solvers/compressible/riemann_hllc.h"
 #include "tools/solvers/every_width.h"
-
-/* Not fmax and fmin: those must honour NaN, which keeps loops from being vectorized. */
-UPS_ALWAYS_INLINE double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-UPS_ALWAYS_INLINE double smaller(double a, double b) {
-    return a < b ? a : b;
-}
-
-/* Half the change within a cell: of the central difference, limited to the smaller one-sided one; zero at extrema. So
- * the ends of a cell never leave the range of its neighbours, and stay positive where they are. */
-UPS_ALWAYS_INLINE double half_slope(double below, double here, double above) {
-    const double left = here - below, right = above - here;
-    const double steepest = smaller(fabs(left), fabs(right));
-    const double central = 0.25 * (left + right);
-    const double limited = larger(-steepest, smaller(steepest, central));
-    return left * right > 0.0 ? limited : 0.0;
-}
+#include "tools/solvers/limiter.h"
 
 UPS_EVERY_WIDTH void ups_gas_edges(int variables, int64_t count, const double *cells, ptrdiff_t cell_stride,
                                    ptrdiff_t step, const double *order, double *lower, ptrdiff_t lower_stride,
@@ -29,21 +11,31 @@ UPS_EVERY_WIDTH void ups_gas_edges(int variables, int64_t count, const double *c
         double *restrict low = lower + v * lower_stride, *restrict high = upper + v * upper_stride;
         if (order) {
             for (int64_t i = 0; i < count; i++) {
-                const double half = order[i] * half_slope(below[i], here[i], above[i]);
+                const double half = order[i] * ups_half_slope(below[i], here[i], above[i]);
                 low[i] = here[i] - half;
                 high[i] = here[i] + half;
             }
             continue;
         }
         for (int64_t i = 0; i < count; i++) {
-            const double half = half_slope(below[i], here[i], above[i]);
+            const double half = ups_half_slope(below[i], here[i], above[i]);
             low[i] = here[i] - half;
             high[i] = here[i] + half;
         }
     }
 }
 
-/* With `axes` and `normal` known at compile time. */
+/* Calls `kernel` with `axes` and `normal` known at compile time. */
+#define WITH_CONSTANTS(kernel, ...)                                                                                    \
+    do {                                                                                                               \
+        if (axes == 1) kernel(1, 0, __VA_ARGS__);                                                                      \
+        if (axes == 2 && normal == 0) kernel(2, 0, __VA_ARGS__);                                                       \
+        if (axes == 2 && normal == 1) kernel(2, 1, __VA_ARGS__);                                                       \
+        if (axes == 3 && normal == 0) kernel(3, 0, __VA_ARGS__);                                                       \
+        if (axes == 3 && normal == 1) kernel(3, 1, __VA_ARGS__);                                                       \
+        if (axes == 3 && normal == 2) kernel(3, 2, __VA_ARGS__);                                                       \
+    } while (0)
+
 UPS_ALWAYS_INLINE void fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
                               const double *right, ptrdiff_t rs, double *restrict flux, ptrdiff_t stride) {
     const double inverse_gamma_1 = 1.0 / (gamma - 1.0);
@@ -71,26 +63,7 @@ UPS_ALWAYS_INLINE void fluxes(int axes, int normal, int64_t count, double gamma,
 
 UPS_EVERY_WIDTH void ups_gas_fluxes(int axes, int normal, int64_t count, double gamma, const double *left, ptrdiff_t ls,
                                     const double *right, ptrdiff_t rs, double *flux, ptrdiff_t stride) {
-    switch (axes * 4 + normal) {
-    case 4:
-        fluxes(1, 0, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    case 8:
-        fluxes(2, 0, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    case 9:
-        fluxes(2, 1, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    case 12:
-        fluxes(3, 0, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    case 13:
-        fluxes(3, 1, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    default:
-        fluxes(3, 2, count, gamma, left, ls, right, rs, flux, stride);
-        break;
-    }
+    WITH_CONSTANTS(fluxes, count, gamma, left, ls, right, rs, flux, stride);
 }
 
 /* τ_ab = η (∂_a v_b + ∂_b v_a - ⅔ δ_ab ∇·v) + ζ δ_ab ∇·v. Derivatives along the normal are compact; those along the
@@ -123,26 +96,7 @@ UPS_ALWAYS_INLINE void stress(int axes, int normal, int64_t count, const ups_gas
 UPS_EVERY_WIDTH void ups_gas_stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
                                     const double *cells, ptrdiff_t cell_stride, double *flux, ptrdiff_t stride) {
     const ups_gas_viscosity own = *viscosity;
-    switch (axes * 4 + normal) {
-    case 4:
-        stress(1, 0, count, &own, cells, cell_stride, flux, stride);
-        break;
-    case 8:
-        stress(2, 0, count, &own, cells, cell_stride, flux, stride);
-        break;
-    case 9:
-        stress(2, 1, count, &own, cells, cell_stride, flux, stride);
-        break;
-    case 12:
-        stress(3, 0, count, &own, cells, cell_stride, flux, stride);
-        break;
-    case 13:
-        stress(3, 1, count, &own, cells, cell_stride, flux, stride);
-        break;
-    default:
-        stress(3, 2, count, &own, cells, cell_stride, flux, stride);
-        break;
-    }
+    WITH_CONSTANTS(stress, count, &own, cells, cell_stride, flux, stride);
 }
 
 UPS_EVERY_WIDTH void ups_gas_difference(int variables, int64_t count, double inverse_dx, const double *below,
@@ -175,9 +129,9 @@ UPS_ALWAYS_INLINE void primitive_cell(int axes, int64_t i, int lane, double gamm
     const double pressure = (gamma - 1.0) * (conserved[(1 + axes) * stride + i] - 0.5 * kinetic);
     primitive[i] = density;
     primitive[(1 + axes) * stride + i] = pressure;
-    const double sound = sqrt(larger(gamma * pressure * inverse, 0.0));
-    limits->fastest[lane] = larger(crossing + sound * grid, limits->fastest[lane]);
-    limits->thinnest[lane] = smaller(density, limits->thinnest[lane]);
+    const double sound = sqrt(ups_larger(gamma * pressure * inverse, 0.0));
+    limits->fastest[lane] = ups_larger(crossing + sound * grid, limits->fastest[lane]);
+    limits->thinnest[lane] = ups_smaller(density, limits->thinnest[lane]);
     limits->broken[lane] += density > 0.0 ? (pressure > 0.0 ? 0.0 : 1.0) : 1.0;
 }
 

@@ -1,7 +1,6 @@
 #include "tools/solvers/incompressible/rows.h"
 #include "tools/solvers/every_width.h"
-
-#include <math.h>
+#include "tools/solvers/limiter.h"
 
 /* The value halfway between b and c in the row a, b, c, d of points, from the side the flow comes from: the parabola
  * through two points upstream and one downstream, as a mean over cells has it (κ = 1/3). */
@@ -10,25 +9,9 @@ UPS_ALWAYS_INLINE double upwind(double flow, double a, double b, double c, doubl
     return flow >= 0.0 ? ahead : behind;
 }
 
-UPS_ALWAYS_INLINE double smaller(double a, double b) {
-    return a < b ? a : b;
-}
-
-UPS_ALWAYS_INLINE double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-/* Half the change within a cell: the central difference, limited to the smaller one-sided one; zero at extrema. */
-UPS_ALWAYS_INLINE double half_slope(double below, double here, double above) {
-    const double left = here - below, right = above - here;
-    const double steepest = smaller(fabs(left), fabs(right));
-    const double limited = larger(-steepest, smaller(steepest, 0.25 * (left + right)));
-    return left * right > 0.0 ? limited : 0.0;
-}
-
 /* The same place, without new extrema. */
 UPS_ALWAYS_INLINE double limited_upwind(double flow, double a, double b, double c, double d) {
-    const double ahead = b + half_slope(a, b, c), behind = c - half_slope(b, c, d);
+    const double ahead = b + ups_half_slope(a, b, c), behind = c - ups_half_slope(b, c, d);
     return flow >= 0.0 ? ahead : behind;
 }
 

@@ -28,16 +28,18 @@ struct ups_pdebench_file {
 
 /* ---- what the library writes, all between ups_hdf5_enter and ups_hdf5_leave ---- */
 
+static ups_status written(bool fine, const char *file, const char *name, ups_error *error) {
+    return fine ? UPS_OK : ups_hdf5_write_failed(file, name, error);
+}
+
 static ups_status write_attribute(hid_t object, const char *file, const char *name, hid_t stored, hid_t given,
                                   const void *value, ups_error *error) {
     hid_t space = H5Screate(H5S_SCALAR);
     hid_t attribute = H5Acreate2(object, name, stored, space, H5P_DEFAULT, H5P_DEFAULT);
-    ups_status status = UPS_OK;
-    if (attribute < 0 || H5Awrite(attribute, given, value) < 0) status = ups_hdf5_write_failed(file, name, error);
-    if (attribute >= 0 && H5Aclose(attribute) < 0 && status == UPS_OK)
-        status = ups_hdf5_write_failed(file, name, error);
+    bool fine = attribute >= 0 && H5Awrite(attribute, given, value) >= 0;
+    if (attribute >= 0 && H5Aclose(attribute) < 0) fine = false;
     if (space >= 0) H5Sclose(space);
-    return status;
+    return written(fine, file, name, error);
 }
 
 static ups_status write_text_attribute(hid_t object, const char *file, const char *name, const char *text,
@@ -73,16 +75,13 @@ static ups_status write_coordinate(hid_t parent, const char *file, const ups_fil
     float *values = malloc(sizeof(float) * (size_t)coordinate->count);
     if (!values) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its coordinates", file);
     for (int64_t i = 0; i < coordinate->count; i++) values[i] = (float)ups_file_coordinate_at(coordinate, i);
-    ups_status status = UPS_OK;
     hid_t space = H5Screate_simple(1, shape, NULL);
     hid_t set = H5Dcreate2(parent, coordinate->name, H5T_IEEE_F32LE, space, links, creation, H5P_DEFAULT);
-    if (set < 0 || H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-        status = ups_hdf5_write_failed(file, coordinate->name, error);
-    if (set >= 0 && H5Dclose(set) < 0 && status == UPS_OK)
-        status = ups_hdf5_write_failed(file, coordinate->name, error);
+    bool fine = set >= 0 && H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+    if (set >= 0 && H5Dclose(set) < 0) fine = false;
     if (space >= 0) H5Sclose(space);
     free(values);
-    return status;
+    return written(fine, file, coordinate->name, error);
 }
 
 /* The axes of an array in the file; `samples` 0 leaves the sample's out. */
@@ -100,15 +99,13 @@ static ups_status reserve_array(hid_t parent, const char *file, const ups_file_a
                                 hid_t creation, uint64_t *offset, ups_error *error) {
     hsize_t shape[UPS_FILE_RANK];
     const int rank = array_shape(array, samples, shape);
-    ups_status status = UPS_OK;
     hid_t space = H5Screate_simple(rank, shape, NULL);
     hid_t set = H5Dcreate2(parent, array->name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-    const haddr_t place = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
-    if (place == HADDR_UNDEF) status = ups_hdf5_write_failed(file, array->name, error);
-    if (set >= 0 && H5Dclose(set) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(file, array->name, error);
+    *offset = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
+    bool fine = *offset != HADDR_UNDEF;
+    if (set >= 0 && H5Dclose(set) < 0) fine = false;
     if (space >= 0) H5Sclose(space);
-    *offset = place;
-    return status;
+    return written(fine, file, array->name, error);
 }
 
 /* Arrays, coordinates and `config`: of the whole file (sample -1), or of one seed's group. */
@@ -235,6 +232,16 @@ static ups_status find_arrays(const char *storage, ups_pdebench_file *file, ups_
 
 /* ---- the file ---- */
 
+/* The end of opening: the file is the caller's, or closed after a failure. */
+static ups_status hand_over(ups_pdebench_file *made, ups_status status, ups_pdebench_file **file) {
+    made->content = NULL;
+    if (status == UPS_OK)
+        *file = made;
+    else
+        ups_pdebench_close(made);
+    return status;
+}
+
 /* Takes `bytes` from the file system without writing them. One that cannot do that is asked for the file's length only;
  * its lack of space is then found while writing. */
 static ups_status reserve_space(const ups_pdebench_file *file, uint64_t bytes, ups_error *error) {
@@ -316,12 +323,7 @@ ups_status ups_pdebench_create(const char *storage, const char *name, const ups_
     if (status == UPS_OK) status = lay_out(storage, made, error);
     if (status == UPS_OK) status = measure(made, error);
     if (status == UPS_OK) status = reserve_space(made, made->bytes, error);
-    made->content = NULL;
-    if (status == UPS_OK)
-        *file = made;
-    else
-        ups_pdebench_close(made);
-    return status;
+    return hand_over(made, status, file);
 }
 
 ups_status ups_pdebench_reopen(const char *storage, const char *name, const ups_pdebench_content *content,
@@ -330,12 +332,7 @@ ups_status ups_pdebench_reopen(const char *storage, const char *name, const ups_
     UPS_TRY(open_storage(storage, name, content, 0, &made, error));
     ups_status status = measure(made, error);
     if (status == UPS_OK) status = find_arrays(storage, made, error);
-    made->content = NULL;
-    if (status == UPS_OK)
-        *file = made;
-    else
-        ups_pdebench_close(made);
-    return status;
+    return hand_over(made, status, file);
 }
 
 ups_status ups_pdebench_write(const ups_pdebench_file *file, int array, int64_t sample, int64_t first,

@@ -1,0 +1,358 @@
+#include "train/data/splits.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "pipeline/layouts/layouts.h"
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ups_split_name(ups_split split) {
+    static const char *const names[] = {"train", "validation", "test"};
+    return split < UPS_SPLIT_COUNT ? names[split] : "unknown";
+}
+
+void ups_sample_splits_free(ups_sample_splits *splits) {
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) free(splits->samples[s]);
+    *splits = (ups_sample_splits){0};
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+/* Samples [first, end) lie in one file. */
+typedef struct segment {
+    int64_t file, first, end;
+    bool test; /* one of the task's test_files */
+} segment;
+
+typedef struct segments {
+    segment *list;
+    int64_t count;
+    bool cut; /* max_samples ends the last one */
+} segments;
+
+static int64_t file_of(const ups_source *source, int64_t sample) {
+    const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
+    return ups_layout_arrays(source, sample, arrays) > 0 ? (int64_t)arrays[0]->file : 0;
+}
+
+static ups_status is_test_file(const ups_data_config *data, const ups_task_config *task, const char *path, bool *test,
+                               ups_error *error) {
+    *test = false;
+    for (unsigned f = 0; f < task->test_file_count && !*test; f++) {
+        const char *file = task->test_files[f];
+        char *pattern = NULL;
+        if (asprintf(&pattern, "%s%s%s", file[0] == '/' ? "" : data->root, file[0] == '/' ? "" : "/", file) < 0)
+            return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+        *test = strcmp(pattern, path) == 0 || fnmatch(pattern, path, FNM_PATHNAME) == 0;
+        free(pattern);
+    }
+    return UPS_OK;
+}
+
+static ups_status list_segments(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                                int64_t count, segments *files, ups_error *error) {
+    files->cut = count < source->count;
+    files->list = calloc((size_t)count + 1, sizeof *files->list);
+    if (!files->list) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+    for (int64_t first = 0, end; first < count; first = end) {
+        segment *here = &files->list[files->count++];
+        int64_t file = file_of(source, first);
+        for (end = first + 1; end < count && file_of(source, end) == file;) end++;
+        *here = (segment){file, first, end, false};
+        UPS_TRY(is_test_file(data, task, source->files[file], &here->test, error));
+    }
+    return UPS_OK;
+}
+
+/* ---- shares ----------------------------------------------------------------------------------------------------- */
+
+typedef struct ranked_sample {
+    uint32_t rank; /* a random number that is the sample's own */
+    int64_t index;
+} ranked_sample;
+
+static int by_rank(const void *a, const void *b) {
+    const ranked_sample *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int by_index(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Sizes of the splits: shares rounded, but none that was asked for is empty while training keeps at least one. */
+static void split_sizes(const ups_split_config *split, int64_t count, int64_t sizes[UPS_SPLIT_COUNT]) {
+    int64_t validation = llround(split->validation * (double)count), test = llround(split->test * (double)count);
+    if (split->validation > 0 && validation == 0) validation = 1;
+    if (split->test > 0 && test == 0) test = 1;
+    int64_t least = split->train > 0; /* foreign files are evaluated without any */
+    if (test > 0 && count - validation - test < least) {
+        test = count - validation - least > 0 ? count - validation - least : 0;
+    }
+    if (count - validation - test < least) validation = count - test - least > 0 ? count - test - least : 0;
+    if (least == 0 && split->test > 0) test = count - validation;
+    if (least == 0 && split->test <= 0) validation = count;
+    sizes[UPS_SPLIT_TRAIN] = count - validation - test;
+    sizes[UPS_SPLIT_VALIDATION] = validation;
+    sizes[UPS_SPLIT_TEST] = test;
+}
+
+static void add_sample(ups_sample_splits *splits, int split, int64_t sample) {
+    splits->samples[split][splits->count[split]++] = sample;
+}
+
+/* Gives each split as many of the file's samples as it lacks of its share of the `seen` samples of this and earlier
+ * files; training takes the rest. Test samples that are the file's first or last are taken before any is drawn. */
+static void split_file(const ups_split_config *shares, uint64_t key, const segment *file, int64_t seen,
+                       ranked_sample *ranked, ups_sample_splits *splits) {
+    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file->file);
+    int64_t wanted[UPS_SPLIT_COUNT], lacking[UPS_SPLIT_COUNT], left = file->end - file->first, next = 0;
+    split_sizes(shares, seen, wanted);
+    for (int s = UPS_SPLIT_COUNT - 1; s > UPS_SPLIT_TRAIN; s--) {
+        lacking[s] = wanted[s] - splits->count[s];
+        lacking[s] = lacking[s] < 0 ? 0 : lacking[s] > left ? left : lacking[s];
+        left -= lacking[s];
+    }
+    lacking[UPS_SPLIT_TRAIN] = left;
+    int64_t first = file->first, end = file->end;
+    if (shares->test_place == UPS_TEST_FIRST) {
+        for (; lacking[UPS_SPLIT_TEST] > 0; lacking[UPS_SPLIT_TEST]--) add_sample(splits, UPS_SPLIT_TEST, first++);
+    } else if (shares->test_place == UPS_TEST_LAST) {
+        end -= lacking[UPS_SPLIT_TEST];
+        for (int64_t i = end; i < file->end; i++) add_sample(splits, UPS_SPLIT_TEST, i);
+        lacking[UPS_SPLIT_TEST] = 0;
+    }
+    for (int64_t i = first; i < end; i++) {
+        ranked[i - first] = (ranked_sample){ups_random_u32(stream, (uint64_t)(i - file->first)), i};
+    }
+    qsort(ranked, (size_t)(end - first), sizeof *ranked, by_rank);
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        int64_t *samples = splits->samples[s] + splits->count[s];
+        for (int64_t i = 0; i < lacking[s]; i++) add_sample(splits, s, ranked[next++].index);
+        qsort(samples, (size_t)lacking[s], sizeof *samples, by_index);
+    }
+}
+
+/* ---- by index --------------------------------------------------------------------------------------------------- */
+
+/* The first frame of a sample, malloc'ed; NULL, with the error, where it cannot be read. */
+static void *read_first_frame(const ups_source *source, int64_t sample, size_t *bytes, ups_error *error) {
+    ups_sample about;
+    if (ups_source_describe(source, sample, &about, error) != UPS_OK) return NULL;
+    *bytes = ups_sample_frame_bytes(&about);
+    void *frame = malloc(*bytes);
+    if (!frame) {
+        ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for a frame", about.name);
+        return NULL;
+    }
+    if (ups_source_read(source, sample, (ups_frames){0, 1}, frame, error) == UPS_OK) return frame;
+    free(frame);
+    return NULL;
+}
+
+static ups_status same_beginning(const ups_source *source, int64_t a, int64_t b, bool *same, ups_error *error) {
+    size_t bytes[2];
+    void *frames[2] = {read_first_frame(source, a, &bytes[0], error), NULL};
+    if (frames[0]) frames[1] = read_first_frame(source, b, &bytes[1], error);
+    ups_status status = frames[0] && frames[1] ? UPS_OK : error->code;
+    *same = status == UPS_OK && bytes[0] == bytes[1] && memcmp(frames[0], frames[1], bytes[0]) == 0;
+    free(frames[0]);
+    free(frames[1]);
+    return status;
+}
+
+/* The files that are shared out; those kept for tests stand apart. */
+static int64_t next_shared(const segments *files, int64_t from) {
+    while (from < files->count && files->list[from].test) from++;
+    return from;
+}
+
+/* Whether every file has as many samples as the first; max_samples may cut the last. */
+static bool equally_long(const segments *files, int64_t *odd) {
+    int64_t first = next_shared(files, 0), last = first;
+    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) last = f;
+    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) {
+        int64_t length = files->list[f].end - files->list[f].first;
+        int64_t expected = files->list[first].end - files->list[first].first;
+        *odd = f;
+        if (length != expected && !(files->cut && f == last && length < expected)) return false;
+    }
+    return true;
+}
+
+static ups_status is_by_index(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                              const segments *files, bool *grouped, ups_error *error) {
+    int64_t first = next_shared(files, 0), odd = 0;
+    *grouped = false;
+    if (data->split.by == UPS_SPLIT_BY_SAMPLE || next_shared(files, first + 1) >= files->count) return UPS_OK;
+    int64_t length = files->list[first].end - files->list[first].first;
+    bool equal = equally_long(files, &odd);
+    if (data->split.by == UPS_SPLIT_BY_INDEX) {
+        *grouped = true;
+        if (equal) return UPS_OK;
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: data.split.by: index keeps sample i of all files together, but %s holds %lld samples "
+                        "and %s %lld; use by: sample, or tasks of their own",
+                        task->name, source->files[files->list[first].file], (long long)length,
+                        source->files[files->list[odd].file],
+                        (long long)(files->list[odd].end - files->list[odd].first));
+    }
+    *grouped = equal && length > 1;
+    const int64_t compared[] = {0, length / 2, length - 1};
+    for (int64_t f = next_shared(files, first + 1); f < files->count && *grouped; f = next_shared(files, f + 1)) {
+        const segment *file = &files->list[f];
+        for (int i = 0; i < 3 && *grouped; i++) {
+            if (compared[i] >= file->end - file->first) continue;
+            UPS_TRY(same_beginning(source, files->list[first].first + compared[i], file->first + compared[i], grouped,
+                                   error));
+        }
+    }
+    if (*grouped) {
+        ups_log(UPS_LOG_INFO,
+                "task %s: its files begin with the same fields; sample i of all of them is in one split (data.split.by "
+                "says otherwise)",
+                task->name);
+    }
+    return UPS_OK;
+}
+
+/* The splits of the first file, for all. */
+static void repeat_first(const segments *files, ups_sample_splits *splits) {
+    int64_t first = next_shared(files, 0), had[UPS_SPLIT_COUNT];
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) had[s] = splits->count[s];
+    for (int64_t f = next_shared(files, first + 1); f < files->count; f = next_shared(files, f + 1)) {
+        const segment *file = &files->list[f];
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+            for (int64_t i = 0; i < had[s]; i++) {
+                int64_t sample = file->first + splits->samples[s][i] - files->list[first].first;
+                if (sample < file->end) add_sample(splits, s, sample);
+            }
+        }
+    }
+}
+
+/* ---- splitting -------------------------------------------------------------------------------------------------- */
+
+static ups_status split(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                        const segments *files, ranked_sample *ranked, ups_sample_splits *splits, ups_error *error) {
+    ups_split_config shares = data->split;
+    if (task->test_file_count) { /* what is not in them is trained on and validated with */
+        double rest = shares.train + shares.validation;
+        shares.test = 0;
+        shares.train = rest > 0 ? shares.train / rest : 0;
+        shares.validation = rest > 0 ? shares.validation / rest : 0;
+    }
+    bool grouped;
+    UPS_TRY(is_by_index(data, task, source, files, &grouped, error));
+    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
+    int64_t seen = 0, first = next_shared(files, 0);
+    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) {
+        if (grouped && f > first) break;
+        seen += files->list[f].end - files->list[f].first;
+        split_file(&shares, key, &files->list[f], seen, ranked, splits);
+    }
+    if (grouped) repeat_first(files, splits);
+    for (int64_t f = 0; f < files->count; f++) {
+        const segment *file = &files->list[f];
+        for (int64_t i = file->first; file->test && i < file->end; i++) add_sample(splits, UPS_SPLIT_TEST, i);
+    }
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++)
+        qsort(splits->samples[s], (size_t)splits->count[s], sizeof *splits->samples[s], by_index);
+    return UPS_OK;
+}
+
+ups_status ups_split_samples(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                             ups_sample_splits *splits, ups_error *error) {
+    int64_t count = source->count;
+    if (task->max_samples > 0 && task->max_samples < count) count = task->max_samples;
+    segments files = {0};
+    ranked_sample *ranked = malloc((size_t)count * sizeof *ranked);
+    bool enough = ranked != NULL;
+    *splits = (ups_sample_splits){0};
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+        splits->samples[s] = malloc(((size_t)count + 1) * sizeof(int64_t));
+        enough = enough && splits->samples[s];
+    }
+    ups_status status =
+        enough ? list_segments(data, task, source, count, &files, error)
+               : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+    if (status == UPS_OK) status = split(data, task, source, &files, ranked, splits, error);
+    free(files.list);
+    free(ranked);
+    return status;
+}
+
+/* ---- what splits share ------------------------------------------------------------------------------------------ */
+
+enum { MAX_COMPARED = 4096, MIN_COMPARED = 32 };
+static const uint64_t max_read = 512u << 20; /* bytes, of each split */
+
+typedef struct beginning {
+    ups_hash hash;
+    int64_t sample;
+} beginning;
+
+static int by_hash(const void *a, const void *b) {
+    const beginning *x = a, *y = b;
+    if (x->hash.high != y->hash.high) return x->hash.high < y->hash.high ? -1 : 1;
+    return x->hash.low < y->hash.low ? -1 : x->hash.low > y->hash.low;
+}
+
+/* Of an even selection of the samples, sorted. What cannot be read is left out: whoever reads it tells. */
+static beginning *hash_beginnings(const ups_source *source, const int64_t *samples, int64_t *count) {
+    uint64_t each = ups_source_window_limits(source, 1).stored_bytes;
+    uint64_t affordable = each > 0 ? max_read / each : MAX_COMPARED;
+    int64_t wanted = *count, made = 0;
+    if (wanted > MAX_COMPARED) wanted = MAX_COMPARED;
+    if (affordable < (uint64_t)wanted) wanted = affordable > MIN_COMPARED ? (int64_t)affordable : MIN_COMPARED;
+    if (wanted > *count) wanted = *count;
+    beginning *list = malloc((size_t)(wanted + 1) * sizeof *list);
+    for (int64_t i = 0; list && i < wanted; i++) {
+        ups_error error;
+        size_t bytes;
+        int64_t sample = samples[i * *count / wanted];
+        void *frame = read_first_frame(source, sample, &bytes, &error);
+        if (frame) list[made++] = (beginning){ups_hash_bytes(frame, bytes), sample};
+        free(frame);
+    }
+    *count = made;
+    if (list) qsort(list, (size_t)made, sizeof *list, by_hash);
+    return list;
+}
+
+ups_status ups_splits_compare(const ups_task_config *task, const ups_source *source, const ups_sample_splits *splits,
+                              ups_error *error) {
+    int64_t trained_count = splits->count[UPS_SPLIT_TRAIN], count = splits->count[UPS_SPLIT_TEST], shared = 0;
+    if (trained_count == 0 || count == 0) return UPS_OK;
+    beginning *trained = hash_beginnings(source, splits->samples[UPS_SPLIT_TRAIN], &trained_count);
+    beginning *tested = hash_beginnings(source, splits->samples[UPS_SPLIT_TEST], &count);
+    ups_sample pair[2] = {{0}, {0}}; /* the first that share */
+    ups_status status =
+        trained && tested ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    /* Where all begin alike, at rest for example, the initial condition is not what tells samples apart. */
+    bool differ = status == UPS_OK && trained_count > 0 && by_hash(&trained[0], &trained[trained_count - 1]) != 0;
+    for (int64_t i = 0; differ && i < count && status == UPS_OK; i++) {
+        const beginning *found = bsearch(&tested[i], trained, (size_t)trained_count, sizeof *trained, by_hash);
+        if (!found) continue;
+        if (shared++ > 0) continue;
+        status = ups_source_describe(source, tested[i].sample, &pair[0], error);
+        if (status == UPS_OK) status = ups_source_describe(source, found->sample, &pair[1], error);
+    }
+    if (status == UPS_OK && shared > 0) {
+        ups_log(
+            UPS_LOG_WARNING,
+            "task %s: %lld of %lld test samples begin with the same field as a sample that is trained on (%s as %s "
+            "does): errors on them say little of new initial conditions; data.split.by: index keeps sample i of all "
+            "files in one split, test_files keeps whole files apart",
+            task->name, (long long)shared, (long long)count, pair[0].name, pair[1].name);
+    }
+    free(trained);
+    free(tested);
+    return status;
+}

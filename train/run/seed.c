@@ -1,0 +1,206 @@
+#include "train/run/seed.h"
+
+#include "base/files.h"
+#include "train/checkpoint.h"
+#include "train/data/tasks.h"
+#include "train/run/own.h"
+#include "train/run/replace.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COPY_BYTES (1 << 20)
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static ups_status append_all(int fd, const char *path, ups_publication *publication, ups_error *error) {
+    char *buffer = malloc(COPY_BYTES);
+    ups_status status = buffer ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    while (status == UPS_OK) {
+        ssize_t got = read(fd, buffer, COPY_BYTES);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) status = ups_fail_errno(error, "%s: read failed", path);
+        if (got <= 0) break;
+        status = ups_publish_append(publication, buffer, (size_t)got, error);
+    }
+    free(buffer);
+    return status;
+}
+
+static ups_status copy_file(const char *from, const char *to, ups_error *error) {
+    int fd;
+    ups_publication *publication = NULL;
+    UPS_TRY(ups_open_regular(from, O_RDONLY, &fd, error));
+    ups_status status = ups_publish_begin(to, &publication, error);
+    if (status == UPS_OK) {
+        status = append_all(fd, from, publication, error);
+        if (status == UPS_OK)
+            status = ups_publish_commit(publication, error);
+        else
+            ups_publish_abandon(publication);
+    }
+    close(fd);
+    return status;
+}
+
+static ups_status share_file(const char *from, const char *to, ups_error *error) {
+    if (link(from, to) == 0) return UPS_OK;
+    bool impossible = errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS;
+    return impossible ? copy_file(from, to, error) : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
+}
+
+/* Every file below a directory, but for what is unfinished (temporary names, records of builders). */
+static ups_status share_tree(const char *from, const char *to, ups_error *error) {
+    UPS_TRY(ups_make_directories(to, error));
+    DIR *listing = opendir(from);
+    if (!listing) return ups_fail_errno(error, "%s: cannot be listed", from);
+    ups_status status = UPS_OK;
+    for (struct dirent *entry; status == UPS_OK && (entry = readdir(listing));) {
+        char *source = NULL, *target = NULL;
+        struct stat info;
+        if (entry->d_name[0] == '.') continue;
+        if (asprintf(&source, "%s/%s", from, entry->d_name) < 0 || asprintf(&target, "%s/%s", to, entry->d_name) < 0)
+            status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        else if (lstat(source, &info) != 0)
+            status = ups_fail_errno(error, "%s: cannot be looked at", source);
+        else if (S_ISDIR(info.st_mode))
+            status = share_tree(source, target, error);
+        else if (S_ISREG(info.st_mode))
+            status = share_file(source, target, error);
+        free(source);
+        free(target);
+    }
+    closedir(listing);
+    if (status == UPS_OK) status = ups_sync_directory(to, error);
+    return status;
+}
+
+/* ---- parts of a run ---------------------------------------------------------------------------------------------- */
+
+/* Where it is built. */
+typedef struct making {
+    const ups_run_seed *seed;
+    const char *directory;
+} making;
+
+typedef ups_status (*take_function)(const char *from, const char *to, ups_error *error);
+
+/* A part that may be absent, by its name. */
+static ups_status take(const making *m, take_function how, const char *name, ups_error *error) {
+    char *from = ups_run_path(m->seed->from, "%s", name), *to = NULL;
+    bool had = from && asprintf(&to, "%s/%s", m->directory, name) >= 0;
+    ups_status status = had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(from)) {
+        char *slash = strrchr(to, '/');
+        *slash = '\0';
+        status = ups_make_directories(to, error);
+        *slash = '/';
+        if (status == UPS_OK) status = how(from, to, error);
+    }
+    free(from);
+    free(to);
+    return status;
+}
+
+static ups_status take_stage(const making *m, ups_stage stage, ups_error *error) {
+    char name[64];
+    const ups_run_seed *seed = m->seed;
+    bool finished = seed->state.stage[stage].finished;
+    if (!ups_run_training(seed->config, stage)) return UPS_OK;
+    if (finished) {
+        snprintf(name, sizeof name, "%s.safetensors", ups_stage_name(stage));
+        UPS_TRY(take(m, share_file, name, error));
+    }
+    if (!finished && !(seed->checkpoints & 1u << stage)) return UPS_OK;
+    snprintf(name, sizeof name, "checkpoints/%s", ups_stage_name(stage));
+    return take(m, share_tree, name, error);
+}
+
+/* The finished model, or what its training has got so far. */
+static ups_status take_weights(const making *m, ups_stage stage, ups_error *error) {
+    char *model = ups_run_model_path(m->seed->from, stage), *directory = NULL, *to = NULL;
+    char *checkpoints = ups_run_path(m->seed->from, "checkpoints/%s", ups_stage_name(stage));
+    bool had = model && checkpoints && asprintf(&directory, "%s/initial", m->directory) >= 0 &&
+               asprintf(&to, "%s/%s.safetensors", directory, ups_stage_name(stage)) >= 0;
+    ups_status status = had ? ups_make_directories(directory, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && !ups_path_exists(model)) {
+        free(model);
+        model = NULL;
+        status = ups_checkpoint_exists(checkpoints) ? ups_checkpoint_file(checkpoints, &model, error) : UPS_OK;
+    }
+    if (status == UPS_OK && model) status = share_file(model, to, error);
+    if (status == UPS_OK) status = ups_sync_directory(directory, error);
+    free(model);
+    free(checkpoints);
+    free(directory);
+    free(to);
+    return status;
+}
+
+/* CACHE/NAME, which may be absent. */
+static ups_status take_cached(const making *m, take_function how, const char *cache, const char *name,
+                              ups_error *error) {
+    char *from = NULL, *to = NULL;
+    bool had = asprintf(&from, "%s/%s", cache, name) >= 0 && asprintf(&to, "%s/cache/%s", m->directory, name) >= 0;
+    ups_status status = had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(from)) status = how(from, to, error);
+    free(from);
+    free(to);
+    return status;
+}
+
+static ups_status take_cache(const making *m, ups_error *error) {
+    char *cache = ups_run_cache_directory(m->seed->from), name[128]; /* names of tasks have at most 64 letters */
+    ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (unsigned t = 0; t < m->seed->config->task_count && status == UPS_OK; t++) {
+        const char *task = m->seed->config->tasks[t].name;
+        for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
+            snprintf(name, sizeof name, "%s/%s", task, ups_split_name((ups_split)s));
+            status = take_cached(m, share_tree, cache, name, error);
+        }
+        snprintf(name, sizeof name, "%s/zarr.json", task);
+        if (status == UPS_OK) status = take_cached(m, share_file, cache, name, error);
+    }
+    if (status == UPS_OK) status = take_cached(m, share_file, cache, "zarr.json", error);
+    free(cache);
+    return status;
+}
+
+static ups_status fill(const making *m, ups_error *error) {
+    const ups_run_seed *seed = m->seed;
+    ups_run_config there = *seed->config;
+    there.output = (char *)m->directory;
+    UPS_TRY(take(m, copy_file, "normalisation.json", error));
+    UPS_TRY(take(m, copy_file, "metrics.jsonl", error)); /* lines are added to it */
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        UPS_TRY(take_stage(m, (ups_stage)s, error));
+        if (seed->weights & 1u << s) UPS_TRY(take_weights(m, (ups_stage)s, error));
+    }
+    if (seed->cache) UPS_TRY(take_cache(m, error));
+    if (seed->redo) UPS_TRY(ups_run_redo_publish(m->directory, seed->redo, error));
+    UPS_TRY(ups_run_state_publish(&there, &seed->state, error));
+    return ups_run_config_publish(seed->config, m->directory, seed->output, seed->cache_directory, error);
+}
+
+ups_status ups_run_seed_make(const ups_run_seed *seed, ups_error *error) {
+    ups_directory_publication *publication = NULL;
+    char *parent = strdup(seed->directory), *slash = parent ? strrchr(parent, '/') : NULL;
+    ups_status status = parent ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && slash && slash != parent) {
+        *slash = '\0';
+        status = ups_make_directories(parent, error);
+    }
+    free(parent);
+    if (status == UPS_OK) status = ups_publish_directory_begin(seed->directory, &publication, error);
+    UPS_TRY(status);
+    making m = {seed, ups_publish_directory_temporary(publication)};
+    status = fill(&m, error);
+    if (status == UPS_OK) return ups_publish_directory_commit(publication, error);
+    ups_publish_directory_abandon(publication);
+    return status;
+}
