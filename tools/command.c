@@ -82,8 +82,10 @@ void ups_print_json(const json_t *document, size_t flags) {
     putchar('\n');
 }
 
-static void print_json_error(const char *code, const char *message) {
-    json_t *document = json_pack("{s:{s:s, s:o}}", "error", "code", code, "message", ups_json_printable(message));
+static void print_json_error(const char *code, const char *message, json_t *mistakes) {
+    json_t *error = json_pack("{s:s, s:o}", "code", code, "message", ups_json_printable(message));
+    if (mistakes) json_object_set_new(error, "mistakes", mistakes);
+    json_t *document = json_pack("{s:o}", "error", error);
     if (!document) return;
     ups_print_json(document, JSON_INDENT(2));
     json_decref(document);
@@ -99,16 +101,27 @@ static void print_line(const char *line) {
 
 int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     fflush(stdout);
-    if (arguments && arguments->json) print_json_error(ups_status_name(error->code), error->message);
+    if (arguments && arguments->json) print_json_error(ups_status_name(error->code), error->message, NULL);
     char line[sizeof error->message + 8];
     snprintf(line, sizeof line, "ups: %s", error->message);
     print_line(line);
     return error->code == UPS_ERR_CANCELLED ? UPS_EXIT_CANCELLED : UPS_EXIT_FAILURE;
 }
 
+int ups_command_fail_each(const ups_arguments *arguments, const ups_error *error, const char *const *sentences,
+                          json_t *mistakes) {
+    if (arguments->json)
+        print_json_error(ups_status_name(error->code), error->message, mistakes);
+    else
+        json_decref(mistakes);
+    ups_command_fail(&(ups_arguments){.json = false}, error);
+    for (; *sentences; sentences++) print_line(*sentences);
+    return UPS_EXIT_FAILURE;
+}
+
 static int usage_failure(const char *command, bool json, const char *message) {
     fflush(stdout);
-    if (json) print_json_error("usage", message);
+    if (json) print_json_error("usage", message, NULL);
     const char *space = command[0] ? " " : "";
     char line[640];
     snprintf(line, sizeof line, "ups%s%s: %s", space, command, message);

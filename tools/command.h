@@ -91,6 +91,10 @@ void ups_print_json(const json_t *document, size_t flags);
 /* All return the exit code, for `return ups_command_…`. */
 int ups_command_fail(const ups_arguments *arguments,
                      const ups_error *error); /* "ups: message"; 1, or 130 when cancelled */
+/* Several at once: `error` says of what, and `sentences`, which NULL ends, follow a line each. With --json the error
+ * has `mistakes` as well, a list that is taken over. */
+int ups_command_fail_each(const ups_arguments *arguments, const ups_error *error, const char *const *sentences,
+                          json_t *mistakes);
 int ups_command_usage_error(const ups_arguments *arguments, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* "ups data dump: message", where help is; 2 */
 

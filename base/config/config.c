@@ -4,6 +4,7 @@
 
 #include "base/config/document.h"
 #include "base/config/key.h"
+#include "base/config/mistakes.h"
 #include "base/edit_distance.h"
 #include "base/files.h"
 
@@ -16,10 +17,9 @@ enum { SHOWN_CHARACTERS = 60 };                        /* of a wrong value, in m
 
 typedef struct reader {
     const ups_config_schema *schema;
-    const char *document; /* its file */
-    ups_arena *arena;     /* of the document */
-    ups_arena *values;    /* of the struct and all that it points to */
-    ups_error *error;
+    ups_arena *arena;  /* of the document */
+    ups_arena *values; /* of the struct and all that it points to */
+    ups_config_mistakes *mistakes;
 } reader;
 
 /* A place in the document, its name for the user ("tasks[1].name") and what belongs there. */
@@ -30,19 +30,13 @@ typedef struct spot {
     bool item; /* one of the key's list */
 } spot;
 
-static const char set_prefix[] = "--set "; /* of where a node of an override stands */
-
-static bool is_override(const ups_yaml *node) {
-    return strncmp(node->where, set_prefix, sizeof set_prefix - 1) == 0;
-}
-
 /* "configs/x.yaml:12: train.lr", or "--set train.lr=fast" alone where that already names the key. */
 static const char *place_of(const reader *r, const spot *s) {
     const char *where = s->node->where;
     size_t length = strlen(s->path);
     if (length == 0) return where;
-    if (is_override(s->node)) {
-        const char *set = where + sizeof set_prefix - 1;
+    if (ups_yaml_is_override(s->node)) {
+        const char *set = where + strlen("--set ");
         if (strncmp(set, s->path, length) == 0 && set[length] == '=') return where;
     }
     return ups_arena_printf(r->arena, "%s: %s", where, s->path);
@@ -61,9 +55,16 @@ static const char *found(const reader *r, const ups_yaml *node) {
     return text;
 }
 
+/* Notes a mistake and goes on: all are told at once. */
+static ups_status mistake(const reader *r, const spot *s, const char *sentence) {
+    ups_config_mistakes_add(r->mistakes, s->node->where, s->path, NULL, sentence);
+    return UPS_ERR_CONFIG;
+}
+
 static ups_status wrong(const reader *r, const spot *s, const char *problem) {
-    return ups_fail(r->error, UPS_ERR_CONFIG, "%s: %s; %s was expected", place_of(r, s), problem,
-                    ups_config_expected(r->arena, s->key, s->item));
+    return mistake(r, s,
+                   ups_arena_printf(r->arena, "%s: %s; %s was expected", place_of(r, s), problem,
+                                    ups_config_expected(r->arena, s->key, s->item)));
 }
 
 static ups_status stands_here(const reader *r, const spot *s) {
@@ -93,7 +94,7 @@ static const char *home_of(const reader *r, const ups_config_key *keys, const ch
     return NULL;
 }
 
-static ups_status unknown_key(const reader *r, const spot *s, const ups_config_key *keys) {
+static ups_status unknown_key(const reader *r, const spot *s, const char *section, const ups_config_key *keys) {
     const char *name = s->node->key, *nearest = NULL, *known = "", *place = place_of(r, s);
     size_t best = SIZE_MAX;
     for (const ups_config_key *key = keys; key->name; key++) {
@@ -101,14 +102,16 @@ static ups_status unknown_key(const reader *r, const spot *s, const ups_config_k
         if (resembles(name, key->name, &best)) nearest = key->name;
         known = ups_arena_printf(r->arena, "%s%s%s", known, *known ? ", " : "", key->name);
     }
-    if (nearest) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key; did you mean '%s'?", place, nearest);
-    }
-    const char *home = home_of(r, r->schema->keys, "", name);
-    if (home) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key here; did you mean '%s'?", place, home);
-    }
-    return ups_fail(r->error, UPS_ERR_CONFIG, "%s: there is no such key; the keys here are %s", place, known);
+    const char *sentence, *home = nearest ? NULL : home_of(r, r->schema->keys, "", name);
+    if (nearest)
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key; did you mean '%s'?", place, nearest);
+    else if (home)
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key here; did you mean '%s'?", place, home);
+    else
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key; the keys here are %s", place, known);
+    ups_config_mistakes_add(r->mistakes, s->node->where, s->path,
+                            nearest ? ups_config_join(r->arena, section, nearest) : NULL, sentence);
+    return UPS_ERR_CONFIG;
 }
 
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
@@ -145,7 +148,7 @@ static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
 /* The folder that a document's paths begin at, absolute and without links. What comes through a pipe lies nowhere: its
  * paths begin at the working directory, as those of overrides do. */
 static const char *folder_of(const reader *r, bool override) {
-    char *folder = ups_arena_strdup(r->arena, r->document), resolved[PATH_MAX];
+    char *folder = ups_arena_strdup(r->arena, r->mistakes->path), resolved[PATH_MAX];
     char *slash = strrchr(folder, '/');
     static const char *const pipes[] = {"/dev/fd/", "/dev/stdin", "/proc/"};
     bool piped = false;
@@ -161,7 +164,7 @@ static const char *folder_of(const reader *r, bool override) {
 static char *absolute_path(const reader *r, const spot *s) {
     const char *text = s->node->text;
     if (text[0] == '/') return ups_arena_strdup(r->values, text);
-    char *folder = ups_arena_strdup(r->arena, folder_of(r, is_override(s->node)));
+    char *folder = ups_arena_strdup(r->arena, folder_of(r, ups_yaml_is_override(s->node)));
     while (text[0] == '.' && (text[1] == '/' || text[1] == '\0' || (text[1] == '.' && (text[2] == '/' || !text[2])))) {
         char *last = text[1] == '.' ? strrchr(folder, '/') : NULL;
         if (last) last[last == folder ? 1 : 0] = '\0';
@@ -182,27 +185,27 @@ static ups_status read_text(const reader *r, const spot *s, char **place) {
             ups_arena_printf(r->arena, "%s is %s than %.0f characters", shown, is_short ? "shorter" : "longer", bound));
     }
     const char *objection = s->key->objection ? s->key->objection(text) : NULL;
-    if (objection) return ups_fail(r->error, UPS_ERR_CONFIG, "%s: %s %s", place_of(r, s), shown, objection);
+    if (objection) return mistake(r, s, ups_arena_printf(r->arena, "%s: %s %s", place_of(r, s), shown, objection));
     *place = s->key->path ? absolute_path(r, s) : ups_arena_strdup(r->values, text);
     return UPS_OK;
 }
 
 /* Written twice: what the emitter put into quotes has them from then on, so that it is printed as it is loaded. */
 static ups_status read_yaml(const reader *r, const spot *s, char **place) {
-    if (s->key->check) UPS_TRY(s->key->check(s->node, place_of(r, s), r->error));
+    ups_error error;
+    ups_status status = s->key->check ? s->key->check(s->node, place_of(r, s), &error) : UPS_OK;
     ups_yaml *again = s->node;
     char *text = NULL;
-    ups_status status = UPS_OK;
     for (int pass = 0; pass < 2 && status == UPS_OK; pass++) {
         size_t length = 0;
         free(text);
-        status = ups_yaml_emit(again, &text, &length, r->error);
+        status = ups_yaml_emit(again, &text, &length, &error);
         if (status == UPS_OK && pass == 0)
-            status = ups_yaml_parse(r->arena, s->path, false, text, length, &again, r->error);
+            status = ups_yaml_parse(r->arena, s->path, false, text, length, &again, &error);
     }
     if (status == UPS_OK) *place = ups_arena_strdup(r->values, text);
     free(text);
-    return status;
+    return status == UPS_OK ? UPS_OK : mistake(r, s, ups_arena_printf(r->arena, "%s", error.message));
 }
 
 static ups_status read_scalar(const reader *r, const spot *s, void *place) {
@@ -230,75 +233,144 @@ static ups_status read_item(const reader *r, const spot *s, char *place) {
     return s->key->type == UPS_CONFIG_YAML ? read_yaml(r, s, (char **)(void *)place) : read_scalar(r, s, place);
 }
 
-static ups_status read_list(const reader *r, const spot *s, char *base) {
+/* "[1, 2]" of "1, 2": what an override may say without brackets. */
+static ups_yaml *split_at_commas(const reader *r, const ups_yaml *node) {
+    ups_yaml *list = ups_yaml_collection(r->arena, UPS_YAML_LIST, node->where);
+    for (const char *at = node->text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const char *begin = at + strspn(at, " ");
+        size_t length = strcspn(begin, ",");
+        while (length > 0 && begin[length - 1] == ' ') length--;
+        ups_yaml *item = ups_yaml_scalar(r->arena, ups_arena_printf(r->arena, "%.*s", (int)length, begin), false);
+        item->where = node->where;
+        ups_yaml_append(list, item, NULL);
+    }
+    return list;
+}
+
+/* A list, or a scalar in place of a list of one. */
+static ups_status read_list(const reader *r, const spot *given, char *base) {
+    spot list = *given, *s = &list;
+    bool scalar = s->node->kind == UPS_YAML_SCALAR && !ups_yaml_is_null(s->node);
+    if (scalar && s->key->type != UPS_CONFIG_SECTION && ups_yaml_is_override(s->node) && !s->node->quoted &&
+        strchr(s->node->text, ',')) {
+        s->node = split_at_commas(r, s->node);
+    } else if (scalar && ups_config_takes_single(s->key)) {
+        spot single = {s->node, s->path, s->key, true};
+        unsigned one = 1;
+        char *item = ups_arena_array(r->values, one, s->key->list.item_size);
+        memcpy(base + s->key->offset, &item, sizeof item);
+        memcpy(base + s->key->list.count_offset, &one, sizeof one);
+        return read_scalar(r, &single, item);
+    }
     if (s->node->kind != UPS_YAML_LIST) return stands_here(r, s);
     spot item = {.key = s->key, .item = true};
+    ups_status status = UPS_OK;
     unsigned count = 0, minimum = s->key->list.minimum_items, maximum = s->key->list.maximum_items;
     for (const ups_yaml *node = s->node->first; node; node = node->next) count++;
     char *items = ups_arena_array(r->values, count, s->key->list.item_size), *at = items;
     for (item.node = s->node->first; item.node; item.node = item.node->next, at += s->key->list.item_size) {
         item.path = ups_arena_printf(r->arena, "%s[%zu]", s->path, (size_t)(at - items) / s->key->list.item_size);
-        UPS_TRY(read_item(r, &item, at));
+        ups_status read = read_item(r, &item, at);
+        if (read != UPS_OK) status = read;
     }
     if (count < minimum || (maximum > 0 && count > maximum)) {
         return wrong(r, s, ups_arena_printf(r->arena, "the list has %u item%s", count, count == 1 ? "" : "s"));
     }
     memcpy(base + s->key->offset, &items, sizeof items);
     memcpy(base + s->key->list.count_offset, &count, sizeof count);
-    return UPS_OK;
+    return status;
 }
 
 static ups_status read_key(const reader *r, const spot *s, char *base) {
     return ups_config_is_list(s->key) ? read_list(r, s, base) : read_item(r, s, base + s->key->offset);
 }
 
-/* A key that the mapping at `s` lacks: its default value, an empty section, or a mistake. */
-static ups_status read_absent(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+/* A key's default value, or an empty section. */
+static ups_status read_default(const reader *r, const spot *s, const ups_config_key *key, char *base) {
     spot child = {.path = ups_config_join(r->arena, s->path, key->name), .key = key};
-    if (ups_config_is_required(key)) {
-        const char *help = key->help ? ups_arena_printf(r->arena, " (%s)", key->help) : "";
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: the key '%s' is missing; %s was expected%s", place_of(r, s),
-                        key->name, ups_config_expected(r->arena, key, false), help);
-    }
     const char *where = s->node->where, *text = key->default_value;
     if (text) {
+        ups_error error;
         where = ups_arena_printf(r->arena, "the default of %s", child.path);
-        UPS_TRY(ups_yaml_parse(r->arena, where, false, text, strlen(text), &child.node, r->error));
+        if (ups_yaml_parse(r->arena, where, false, text, strlen(text), &child.node, &error) != UPS_OK) {
+            return mistake(r, s, error.message);
+        }
     }
     if (!child.node) child.node = ups_yaml_collection(r->arena, UPS_YAML_MAPPING, where);
     return read_key(r, &child, base);
 }
 
-static ups_status read_section(const reader *r, const spot *s, char *base) {
-    ups_yaml *node = s->node;
-    if (ups_yaml_is_null(node)) { /* a section whose every line is commented out */
-        node->kind = UPS_YAML_MAPPING;
-        node->first = node->last = NULL;
+/* A key that the mapping at `s` lacks: its default value, or a mistake, unless another key was probably meant as it. */
+static ups_status read_absent(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+    if (!ups_config_is_required(key)) return read_default(r, s, key, base);
+    spot missing = {s->node, ups_config_join(r->arena, s->path, key->name), key, false};
+    if (ups_config_mistakes_know(r->mistakes, missing.path)) return UPS_ERR_CONFIG;
+    const char *help = key->help ? ups_arena_printf(r->arena, " (%s)", key->help) : "";
+    return mistake(r, &missing,
+                   ups_arena_printf(r->arena, "%s: the key '%s' is missing; %s was expected%s", place_of(r, s),
+                                    key->name, ups_config_expected(r->arena, key, false), help));
+}
+
+/* What is wrong gives way to what checks of several keys can work with; nobody runs with it. */
+static void stand_in(const reader *r, const spot *s, const ups_config_key *key, char *base) {
+    if (key->type == UPS_CONFIG_SECTION) return;
+    r->mistakes->muted++;
+    if (!ups_config_is_required(key))
+        read_default(r, s, key, base);
+    else if (key->type == UPS_CONFIG_TEXT && !ups_config_is_list(key))
+        *(char **)(base + key->offset) = ups_arena_strdup(r->values, "");
+    else if (ups_config_is_list(key))
+        memset(base + key->list.count_offset, 0, sizeof(unsigned));
+    r->mistakes->muted--;
+}
+
+static ups_status read_given(const reader *r, const spot *s, ups_yaml *at, char *base) {
+    spot child = {at, ups_config_join(r->arena, s->path, at->key), ups_config_find_key(s->key->keys, at->key), false};
+    bool full = r->mistakes->count == UPS_CONFIG_MOST_MISTAKES;
+    bool section = child.key && child.key->type == UPS_CONFIG_SECTION && !ups_config_is_list(child.key);
+    if (!section && ups_yaml_is_override(at) && ups_config_mistakes_know(r->mistakes, child.path)) {
+        if (child.key) stand_in(r, s, child.key, base); /* half set, by an override that is told already */
+        return UPS_ERR_CONFIG;
     }
-    if (node->kind != UPS_YAML_MAPPING) return stands_here(r, s);
-    for (ups_yaml *at = node->first; at; at = at->next) {
-        spot child = {at, ups_config_join(r->arena, s->path, at->key), ups_config_find_key(s->key->keys, at->key),
-                      false};
-        if (!child.key) return unknown_key(r, &child, s->key->keys);
-        if (child.key->type == UPS_CONFIG_REMOVED) {
-            bool harmless = child.key->default_value && at->kind == UPS_YAML_SCALAR &&
-                            strcmp(at->text, child.key->default_value) == 0;
-            if (harmless) continue;
-            return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this key was removed: %s", place_of(r, &child),
-                            child.key->help);
-        }
-        const ups_yaml *earlier = ups_yaml_child(node, at->key);
-        if (earlier != at) {
-            return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this key is given twice; it first stands at %s",
-                            place_of(r, &child), earlier->where);
-        }
-        UPS_TRY(read_key(r, &child, base));
+    if (!child.key) return full ? UPS_ERR_CONFIG : unknown_key(r, &child, s->path, s->key->keys);
+    if (child.key->type == UPS_CONFIG_REMOVED) {
+        bool harmless =
+            child.key->default_value && at->kind == UPS_YAML_SCALAR && strcmp(at->text, child.key->default_value) == 0;
+        if (harmless) return UPS_OK;
+        return mistake(
+            r, &child,
+            ups_arena_printf(r->arena, "%s: this key was removed: %s", place_of(r, &child), child.key->help));
+    }
+    const ups_yaml *earlier = ups_yaml_child(s->node, at->key);
+    if (earlier != at) {
+        return mistake(r, &child,
+                       ups_arena_printf(r->arena, "%s: this key is given twice; it first stands at %s",
+                                        place_of(r, &child), earlier->where));
+    }
+    ups_status status = read_key(r, &child, base);
+    if (status != UPS_OK) stand_in(r, s, child.key, base);
+    return status;
+}
+
+static ups_status read_section(const reader *r, const spot *s, char *base) {
+    ups_status status = UPS_OK;
+    ups_yaml nothing = {.kind = UPS_YAML_MAPPING, .where = s->node->where};
+    spot section = *s;
+    bool null = ups_yaml_is_null(s->node), mapping = null || s->node->kind == UPS_YAML_MAPPING;
+    if (!mapping) status = stands_here(r, s);
+    if (null || !mapping) section.node = &nothing; /* a section whose every line may be commented out */
+    if (!mapping) r->mistakes->muted++;            /* all that it lacks */
+    for (ups_yaml *at = section.node->first; at; at = at->next) {
+        if (read_given(r, &section, at, base) != UPS_OK) status = UPS_ERR_CONFIG;
     }
     for (const ups_config_key *key = s->key->keys; key->name; key++) {
-        bool absent = key->type != UPS_CONFIG_REMOVED && !ups_yaml_child(node, key->name);
-        if (absent) UPS_TRY(read_absent(r, s, key, base));
+        bool absent = key->type != UPS_CONFIG_REMOVED && !ups_yaml_child(section.node, key->name);
+        if (!absent || read_absent(r, &section, key, base) == UPS_OK) continue;
+        stand_in(r, &section, key, base);
+        status = UPS_ERR_CONFIG;
     }
-    return UPS_OK;
+    if (!mapping) r->mistakes->muted--;
+    return status;
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
@@ -308,34 +380,78 @@ typedef struct header {
     _Alignas(max_align_t) ups_arena *values;
 } header;
 
-static ups_status load(const reader *r, const char *path, const char *const *overrides, size_t override_count,
-                       const char *text, size_t length, void **value) {
+/* The document with its overrides; *root stays NULL, with a mistake noted, where it cannot be had. */
+static ups_status read_document(const reader *r, const char *const *overrides, size_t override_count, const char *text,
+                                size_t length, ups_yaml **root) {
+    ups_error error;
+    const char *path = r->mistakes->path;
+    ups_status status = ups_yaml_parse(r->arena, path, true, text, length, root, &error);
+    if (status == UPS_OK && (!*root || ups_yaml_is_null(*root))) {
+        *root = NULL;
+        status = ups_fail(&error, UPS_ERR_CONFIG, "%s: the file is empty; lines of key: value were expected", path);
+    }
+    if (status != UPS_OK) {
+        ups_config_mistakes_add(r->mistakes, error.message, "", NULL, error.message);
+        return status == UPS_ERR_MEMORY ? status : UPS_OK;
+    }
+    for (size_t i = 0; i < override_count; i++) {
+        if (ups_yaml_set(r->arena, *root, overrides[i], &error) == UPS_OK) continue;
+        const char *key = ups_arena_printf(r->arena, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
+        ups_config_mistakes_add(r->mistakes, error.message, key, NULL, error.message);
+    }
+    return UPS_OK;
+}
+
+static ups_status read_text_into(const reader *r, const char *const *overrides, size_t override_count, const char *text,
+                                 size_t length, void **value) {
     ups_config_key all = {.keys = r->schema->keys};
     spot root = {.path = "", .key = &all};
-    UPS_TRY(ups_yaml_parse(r->arena, path, true, text, length, &root.node, r->error));
-    if (!root.node || ups_yaml_is_null(root.node)) {
-        return ups_fail(r->error, UPS_ERR_CONFIG, "%s: the file is empty; lines of key: value were expected", path);
-    }
-    for (size_t i = 0; i < override_count; i++) UPS_TRY(ups_yaml_set(r->arena, root.node, overrides[i], r->error));
+    UPS_TRY(read_document(r, overrides, override_count, text, length, &root.node));
+    if (!root.node) return UPS_OK;
+    r->mistakes->root = root.node;
     header *made = ups_arena_alloc(r->values, sizeof *made + r->schema->size);
     made->values = r->values;
-    UPS_TRY(read_section(r, &root, (char *)(made + 1)));
+    read_section(r, &root, (char *)(made + 1));
     *value = made + 1;
     return UPS_OK;
+}
+
+/* The text of a document that is called `name`; *value stays NULL where there is nothing to work with. */
+static ups_status read_named(const char *name, const char *text, size_t length, const ups_config_schema *schema,
+                             const char *const *overrides, size_t override_count, ups_config_mistakes *mistakes,
+                             void **value, ups_error *error) {
+    reader r = {.schema = schema, .arena = mistakes->arena, .values = ups_arena_create(0), .mistakes = mistakes};
+    ups_status status = UPS_ERR_MEMORY;
+    *value = NULL;
+    if (r.values) status = read_text_into(&r, overrides, override_count, text, length, value);
+    if (status != UPS_OK) ups_fail(error, status, "%s: no memory to load it", name);
+    if (!*value) ups_arena_destroy(r.values);
+    return status;
+}
+
+ups_status ups_config_read(const char *path, const ups_config_schema *schema, const char *const *overrides,
+                           size_t override_count, ups_config_mistakes *mistakes, void **value, ups_error *error) {
+    *value = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    UPS_TRY(ups_read_file(path, size_limit, &text, &length, error));
+    ups_status status = read_named(path, text, length, schema, overrides, override_count, mistakes, value, error);
+    free(text);
+    return status;
 }
 
 ups_status ups_config_load_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
                                 const char *const *overrides, size_t override_count, void **value, ups_error *error) {
     *value = NULL;
-    reader r = {.schema = schema,
-                .document = name,
-                .arena = ups_arena_create(0),
-                .values = ups_arena_create(0),
-                .error = error};
-    ups_status status = r.arena && r.values ? load(&r, name, overrides, override_count, text, length, value)
-                                            : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
-    if (status != UPS_OK) ups_arena_destroy(r.values);
-    ups_arena_destroy(r.arena);
+    ups_config_mistakes *mistakes = ups_config_mistakes_create(name);
+    if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
+    ups_status status = read_named(name, text, length, schema, overrides, override_count, mistakes, value, error);
+    if (status == UPS_OK && mistakes->count > 0) {
+        status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+        ups_config_free(*value);
+        *value = NULL;
+    }
+    ups_config_mistakes_destroy(mistakes);
     return status;
 }
 

@@ -2,14 +2,15 @@
  *
  * A key stands once, in the table of its section: name, type, place in the struct, default value, range, help. Reading,
  * default values, checks, printing, the list of all keys and suggestions for unknown ones come from these tables.
- * Loading applies `--set a.b=c` overrides, fills in default values, and reports the first mistake with file, line, key
- * and what would be right (mistakes in an override as "--set a.b=c: …").
+ * Loading applies `--set a.b=c` overrides, fills in default values, and reports mistakes, the first or all, with file,
+ * line, key and what would be right (mistakes in an override as "--set a.b=c: …").
  *
  * A section that is absent is as good as an empty one; a key that is absent takes its default value, and is required
  * where it has none. A key may say that its text is a path: those are relative to the folder of the document. */
 #ifndef UPS_BASE_CONFIG_CONFIG_H
 #define UPS_BASE_CONFIG_CONFIG_H
 
+#include "base/config/mistakes.h"
 #include "base/config/table.h"
 #include "base/error.h"
 #include <stdbool.h>
@@ -25,6 +26,12 @@ ups_status ups_config_load(const char *path, const ups_config_schema *schema, co
 ups_status ups_config_load_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
                                 const char *const *overrides, size_t override_count, void **value, ups_error *error);
 void ups_config_free(void *value); /* NULL is fine */
+
+/* As ups_config_load, but goes on after a mistake: all stand in `mistakes`, which was made for `path`. Where there are
+ * any, *value has default values in their places (NULL where the text is no YAML at all): checks of several keys can
+ * go on with it, nothing else. Errors: UPS_ERR_IO and the like, where there was nothing to read. */
+ups_status ups_config_read(const char *path, const ups_config_schema *schema, const char *const *overrides,
+                           size_t override_count, ups_config_mistakes *mistakes, void **value, ups_error *error);
 
 /* The configuration as it will run (default values and overrides in place), as YAML text that loads to the same values;
  * free with free(). */

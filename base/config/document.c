@@ -41,6 +41,10 @@ ups_yaml *ups_yaml_child(const ups_yaml *mapping, const char *key) {
     return NULL;
 }
 
+bool ups_yaml_is_override(const ups_yaml *node) {
+    return strncmp(node->where, "--set ", 6) == 0;
+}
+
 bool ups_yaml_is_null(const ups_yaml *node) {
     static const char *const spellings[] = {"", "~", "null", "Null", "NULL"};
     if (node->kind != UPS_YAML_SCALAR || node->quoted) return false;

@@ -24,6 +24,7 @@ ups_yaml *ups_yaml_scalar(ups_arena *arena, const char *text, bool quoted);
 ups_yaml *ups_yaml_collection(ups_arena *arena, ups_yaml_kind kind, const char *where);
 void ups_yaml_append(ups_yaml *parent, ups_yaml *child, const char *key); /* key: NULL for lists */
 ups_yaml *ups_yaml_child(const ups_yaml *mapping, const char *key);       /* NULL when absent */
+bool ups_yaml_is_override(const ups_yaml *node);                          /* an assignment put it there */
 bool ups_yaml_is_null(const ups_yaml *node);                              /* an unquoted nothing, null or ~ */
 
 /* Whether no collection of a YAML text is nested deeper than configurations may be; otherwise *line (from 1) is where.

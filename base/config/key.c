@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -22,18 +23,22 @@ bool ups_config_is_list(const ups_config_key *key) {
     return key->list.item_size > 0;
 }
 
+bool ups_config_takes_single(const ups_config_key *key) {
+    return ups_config_is_list(key) && key->type != UPS_CONFIG_SECTION && key->list.minimum_items <= 1;
+}
+
 bool ups_config_is_required(const ups_config_key *key) {
     return !key->default_value && (key->type != UPS_CONFIG_SECTION || ups_config_is_list(key));
 }
 
 /* ---- what is expected ------------------------------------------------------------------------------------------ */
 
-static bool has_range(const ups_config_key *key) {
+bool ups_config_has_range(const ups_config_key *key) {
     return key->range.minimum != 0 || key->range.maximum != 0;
 }
 
 bool ups_config_in_range(const ups_config_key *key, double number) {
-    if (!has_range(key)) return true;
+    if (!ups_config_has_range(key)) return true;
     if (fabs(key->range.minimum) < UPS_CONFIG_UNBOUNDED && number < key->range.minimum) return false;
     return fabs(key->range.maximum) >= UPS_CONFIG_UNBOUNDED || number <= key->range.maximum;
 }
@@ -42,7 +47,7 @@ static const char *number_text(ups_arena *arena, const ups_config_key *key) {
     const char *noun = ups_config_is_real(key->type) ? "a number" : "a whole number", *text = noun;
     double minimum = key->range.minimum, maximum = key->range.maximum;
     bool below = fabs(minimum) < UPS_CONFIG_UNBOUNDED, above = fabs(maximum) < UPS_CONFIG_UNBOUNDED;
-    if (!has_range(key))
+    if (!ups_config_has_range(key))
         text = key->type == UPS_CONFIG_UINT64 ? ups_arena_printf(arena, "%s of at least 0", noun) : noun;
     else if (below && above)
         text = ups_arena_printf(arena, "%s between %.10g and %.10g", noun, minimum, maximum);
@@ -121,6 +126,23 @@ static bool parse_integer(const char *text, ups_config_type type, void *place, d
     return !*too_large;
 }
 
+static bool is_decimal(const char *at);
+
+/* "1e3", "2.0": a whole number in another spelling, as far as doubles tell whole numbers apart. */
+static bool parse_spelled_integer(const char *text, ups_config_type type, void *place, double *number,
+                                  bool *too_large) {
+    if (!is_decimal(text)) return false;
+    double value = strtod(text, NULL);
+    if (fabs(value) > UPS_CONFIG_UNBOUNDED) {
+        *too_large = true;
+        return false;
+    }
+    if (value != floor(value)) return false;
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.0f", value);
+    return parse_integer(digits, type, place, number, too_large);
+}
+
 static bool is_decimal(const char *at) {
     at += *at == '-' || *at == '+';
     size_t whole = strspn(at, "0123456789"), part = 0;
@@ -141,7 +163,10 @@ static bool is_decimal(const char *at) {
 
 bool ups_config_parse_number(const char *text, ups_config_type type, void *place, double *number, bool *too_large) {
     *too_large = false;
-    if (!ups_config_is_real(type)) return parse_integer(text, type, place, number, too_large);
+    if (!ups_config_is_real(type)) {
+        return parse_integer(text, type, place, number, too_large) ||
+               (!*too_large && parse_spelled_integer(text, type, place, number, too_large));
+    }
     if (!is_decimal(text)) return false;
     *number = strtod(text, NULL);
     *too_large = fabs(*number) > (type == UPS_CONFIG_FLOAT ? (double)FLT_MAX : DBL_MAX);

@@ -11,12 +11,14 @@ const ups_config_key *ups_config_find_key(const ups_config_key *keys, const char
 const char *ups_config_join(ups_arena *arena, const char *path, const char *name);
 
 bool ups_config_is_list(const ups_config_key *key);
+bool ups_config_takes_single(const ups_config_key *key); /* a scalar stands for a list of one */
 /* What the key must be, for messages: "a whole number between 1 and 64, or auto"; `item`: what a list's item must be.
  */
 const char *ups_config_expected(ups_arena *arena, const ups_config_key *key, bool item);
 
 size_t ups_config_size(ups_config_type type); /* bytes of a number or truth in the struct */
 bool ups_config_is_real(ups_config_type type);
+bool ups_config_has_range(const ups_config_key *key);
 bool ups_config_in_range(const ups_config_key *key, double number);
 
 /* Strictly decimal text to a number of that type at `place`, with its value in *number; false when it is none or out of

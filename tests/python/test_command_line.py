@@ -108,7 +108,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
     assert check(text.replace("../data", os.path.dirname(made))).returncode == 0
     for wrong, parts in (
             (("../data", "../date"), [r"data\.root: .*/a/date is not there"]), (("../data", "run.yaml"), ["data.root: .* is no folder"]),
-            (("one.h5", "two.h5"), [r"tasks\[0\]\.files\[0\]: .*/a/data/two.h5 cannot be read: No such file"]),
+            (("one.h5", "two.h5"), [r"tasks\[0\]\.files\[0\]: there is no file .*/a/data/two.h5; files are looked for below the key data.root"]),
             (("[one.h5]", '[one.h5, "t*.h5"]'), [r"tasks\[0\]\.files\[1\]: no file matches .*/a/data/t\*.h5"]),
             (("[one.h5]", "[.]"), ["is a folder; a file was expected"]),
             ((f"output: {scratch}/run", f"output: {made}/run"), ["output: .* cannot be a folder: .*one.h5 is a file"]),
@@ -232,7 +232,7 @@ def complete(*words):
 def test_bash_offers_commands_subcommands_and_options():
     assert sorted(complete("")) == sorted(listed(ups("--help").stdout))
     assert complete("doc") == ["doctor"]
-    assert sorted(complete("config", "")) == ["check", "keys", "show"]
+    assert sorted(complete("config", "")) == ["check", "init", "keys", "schema", "show"]
     assert "--brief" in complete("doctor", "--")
     assert complete("doctor", "--br") == ["--brief"]
 

@@ -204,16 +204,18 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
     static const mistake list[] = {
         {"stages: [operator, operator]\n", {"stages", "'operator'", "twice"}},
         {"stages: [operator, autoencoder]\n", {"stages", "'autoencoder'", "the order is autoencoder, cache, operator"}},
-        {"data:\n  split: {train: 0.5, validation: 0.1, test: 0.1}\n", {"data.split", "0.7", "1 was expected"}},
+        {"data:\n  split: {train: 0.5, validation: 0.1, test: 0.1}\n",
+         {"run.yaml:7: data.split", "0.7", "1 was expected"}},
         {"tasks[1].name=wave", {"tasks[1].name", "wave", "tasks[0]"}},
         {"tasks[1].name=a/b", {"tasks[1].name", "a/b", "letters"}},
         {"tasks[1].name=..", {"tasks[1].name", "letters"}},
         {"tasks[0].patch=[4, 4, 4, 4]", {"tasks[0].patch", "4 numbers", "3"}},
         {"autoencoder.pairs_per_trajectory=3", {"autoencoder.batch_size", "16", "pairs_per_trajectory (3)"}},
         {"operator.pairs_per_trajectory=5", {"operator.batch_size", "multiple"}},
-        {"model.operator.heads=7", {"model: operator", "heads (7)", "384"}},
+        {"model.operator.heads=7", {"--set model.operator.heads=7: model.operator.heads: hidden (384)", "heads (7)"}},
         {"model.decoder.heads=5", {"model.decoder.heads", "5 heads", "128"}},
-        {"model: {encoder: {pooling: queries, width: 100}}\n", {"model.encoder.heads", "8 heads", "width = 100"}},
+        {"model: {encoder: {pooling: queries, width: 100}}\n",
+         {"run.yaml:6: model.encoder.heads", "8 heads", "width = 100"}},
         {"model: {encoder: {depth: 1, width: 97}}\n", {"model.encoder.heads", "8 heads", "width = 97"}},
         {"tasks[1].from=5000", {"tasks[1].from", "autoencoder.steps", "never"}},
         {"data: {sampling: difficulty, slots: 63}\n", {"data.slots", "63", "62"}},
@@ -228,6 +230,58 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
         {"autoencoder.losses.inverse_decoding={every: 3, from: 3}", {"autoencoder.losses", "no loss"}},
     };
     ALL_TOLD(list);
+}
+
+/* Each is told where it stands; none is told because of another. */
+CLAIM(all_mistakes_are_told_at_once_each_with_its_line) {
+    static const char text[] = "output: ''\n"                                               /*  1 */
+                               "seed: many\n"                                               /*  2 */
+                               "data:\n"                                                    /*  3 */
+                               "  split: {train: 0.5, validation: 0.1, test: 0.1}\n"        /*  4 */
+                               "  slots: 1\n"                                               /*  5 */
+                               "tasks:\n"                                                   /*  6 */
+                               "  - {name: wave, files: [a.h5], patch: [4, x]}\n"           /*  7 */
+                               "  - name: wave\n"                                           /*  8 */
+                               "    file: [b.h5]\n"                                         /*  9 */
+                               "model:\n"                                                   /* 10 */
+                               "  decoder: {hidden: 100, heads: 8}\n"                       /* 11 */
+                               "  operator:\n"                                              /* 12 */
+                               "    hidden: wide\n"                                         /* 13 */
+                               "    heads: 7\n"                                             /* 14 */
+                               "stages: [operator, cache]\n"                                /* 15 */
+                               "operator: {pairs_per_trajectory: 5, losses: [one_step]}\n"; /* 16 */
+    static const struct {
+        size_t line;
+        const char *key;
+    } expected[] = {{1, "output"},
+                    {2, "seed"},
+                    {4, "data.split"},
+                    {5, "data.slots"},
+                    {7, "tasks[0].patch[1]"},
+                    {8, "tasks[1].name"},
+                    {9, "tasks[1].file"},
+                    {11, "model.decoder.heads"},
+                    {13, "model.operator.hidden"},
+                    {15, "stages"},
+                    {16, "operator.losses"},
+                    {16, "operator.batch_size"}};
+    enum { COUNT = sizeof expected / sizeof *expected };
+    ups_run_config *config = NULL;
+    ups_config_mistakes *found = NULL;
+    write_text(scratch("run.yaml"), text);
+    ok(ups_run_config_read(scratch("run.yaml"), NULL, 0, &found, &config, &failure));
+    ups_config_mistakes_sort(found);
+    for (size_t i = 0; i < found->count && i < COUNT; i++) {
+        char place[600];
+        const ups_config_mistake *one = &found->list[i];
+        assert_string_equal(one->key, expected[i].key);
+        assert_int_equal(one->line, expected[i].line);
+        snprintf(place, sizeof place, "%s:%zu: %s: ", scratch("run.yaml"), expected[i].line, expected[i].key);
+        if (strncmp(one->sentence, place, strlen(place)) != 0) fail_msg("\"%s\"", one->sentence);
+    }
+    assert_int_equal(found->count, COUNT);
+    ups_run_config_free(config);
+    ups_config_mistakes_destroy(found);
 }
 
 /* ---- precision -------------------------------------------------------------------------------------------------- */

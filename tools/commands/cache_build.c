@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "train/cache_build/encode.h"
 #include "train/session.h"
 #include <stdio.h>
@@ -111,7 +112,11 @@ int ups_cmd_cache_build(int argc, char **argv) {
         ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count, true, &session, &error);
     if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
     if (status == UPS_OK) status = ups_encode_run(&session, visit, list, &error);
-    if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+    if (status != UPS_OK && !session.config) {
+        exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_ALL, &error);
+    } else if (status != UPS_OK) {
+        exit_code = ups_command_fail(&arguments, &error);
+    }
     if (status == UPS_OK && list) {
         json_dumpf(list, stdout, JSON_INDENT(2));
         putchar('\n');

@@ -25,6 +25,7 @@ int ups_cmd_bench_loader(int argc, char **argv);
 int ups_cmd_bench_encode(int argc, char **argv);
 int ups_cmd_bench_step(int argc, char **argv);
 int ups_cmd_config(int argc, char **argv);
+int ups_cmd_config_init(int argc, char **argv);
 int ups_cmd_doctor(int argc, char **argv);
 int ups_cmd_completion(int argc, char **argv);
 

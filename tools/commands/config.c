@@ -1,10 +1,11 @@
 /* `ups config`: what a configuration really says. show prints it with defaults and overrides in place, check says
  * whether it would load, keys lists every key there is. */
+#include "base/config/as_json.h"
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "train/config/load.h"
-#include "train/config/paths.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include <stdio.h>
@@ -17,10 +18,18 @@ static const ups_option options[] = {
     [WITHOUT_PATHS] = {"without-paths", 0, NULL, "leaves out whether files and folders are there"},
 };
 
-/* {"config": file, "yaml": text}; of a check, without the text. `show` adds "resolved": what `auto` means. */
-static json_t *describe(const char *path, const char *text) {
-    json_t *document = json_pack("{s:s}", "config", path);
-    if (text) json_object_set_new(document, "yaml", json_string(text));
+/* What a check found nothing wrong with. */
+static json_t *describe(const char *path) {
+    return json_pack("{s:s}", "config", path);
+}
+
+/* {"config": file, "values": {…}, "yaml": text, "resolved": {…}}; resolved: what `auto` means here. */
+static json_t *describe_values(const char *path, const ups_run_config *config, const char *text,
+                               ups_precision precision) {
+    json_t *document = describe(path);
+    json_object_set_new(document, "values", ups_config_as_json(&ups_run_schema, config));
+    json_object_set_new(document, "yaml", json_string(text));
+    json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
     return document;
 }
 
@@ -72,14 +81,13 @@ static int run_show(int argc, char **argv) {
     if (arguments.operand_count != 1) {
         exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
     } else if (ups_run_config_load(arguments.operands[0], arguments.overrides, arguments.override_count, &config,
-                                   &error) != UPS_OK ||
-               ups_precision_of_run(config, &precision, &error) != UPS_OK ||
+                                   &error) != UPS_OK) {
+        exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
+    } else if (ups_precision_of_run(config, &precision, &error) != UPS_OK ||
                ups_config_print(&ups_run_schema, config, &text, &error) != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     } else if (arguments.json) {
-        json_t *document = describe(arguments.operands[0], text);
-        json_object_set_new(document, "resolved", json_pack("{s:s}", "precision", ups_precision_name(precision)));
-        print_json(document);
+        print_json(describe_values(arguments.operands[0], config, text, precision));
     } else {
         print_commented(text, config->precision, precision);
     }
@@ -88,12 +96,40 @@ static int run_show(int argc, char **argv) {
     return exit_code;
 }
 
+/* Says what is wrong with one; a document of its own with --json, or an entry of `list`. */
+static int check_one(const ups_arguments *arguments, const char *path, ups_config_paths paths, json_t *list) {
+    ups_config_mistakes *mistakes = NULL;
+    ups_error error;
+    int exit_code = UPS_EXIT_FAILURE;
+    if (ups_look_for_mistakes(arguments, path, paths, &mistakes, &error) != UPS_OK) {
+        if (list)
+            json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
+        else
+            exit_code = ups_command_fail(arguments, &error);
+    } else if (mistakes->count > 0) {
+        if (list)
+            json_array_append_new(list, ups_mistakes_of_check(mistakes));
+        else
+            exit_code = ups_tell_mistakes(arguments, mistakes);
+    } else {
+        exit_code = UPS_EXIT_OK;
+        if (list)
+            json_array_append_new(list, describe(path));
+        else if (arguments->json)
+            print_json(describe(path));
+        else if (!arguments->quiet)
+            printf("%s: no mistakes found\n", path);
+    }
+    ups_config_mistakes_destroy(mistakes);
+    return exit_code;
+}
+
 /* All are looked at, whatever is wrong with one. */
 static int run_check(int argc, char **argv) {
     static const ups_usage usage = {
         "config check",
         "CONFIG...",
-        "says whether configurations have mistakes",
+        "lists all mistakes of configurations: file, line, key and what would be right",
         options,
         2,
         "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
@@ -106,33 +142,38 @@ static int run_check(int argc, char **argv) {
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
-        const char *path = arguments.operands[i];
-        ups_run_config *config = NULL;
-        ups_error error;
-        ups_status status = ups_run_config_load(path, arguments.overrides, arguments.override_count, &config, &error);
-        if (status == UPS_OK && !without_paths) status = ups_run_config_check_paths(path, config, &error);
-        if (status != UPS_OK) {
-            if (list) {
-                json_array_append_new(list, json_pack("{s:s, s:s}", "config", path, "error", error.message));
-                exit_code = UPS_EXIT_FAILURE;
-            } else {
-                exit_code = ups_command_fail(&arguments, &error);
-            }
-        } else if (list) {
-            json_array_append_new(list, describe(path, NULL));
-        } else if (arguments.json) {
-            print_json(describe(path, NULL));
-        } else if (!arguments.quiet) {
-            printf("%s: no mistakes found\n", path);
-        }
-        ups_run_config_free(config);
+        ups_config_paths paths = without_paths ? UPS_PATHS_NONE : UPS_PATHS_ALL;
+        if (check_one(&arguments, arguments.operands[i], paths, list) != UPS_EXIT_OK) exit_code = UPS_EXIT_FAILURE;
     }
     if (list) print_json(list);
     return exit_code;
 }
 
+/* Keys that are printed: all, or those of a section. */
+typedef struct listing {
+    json_t *list;        /* with --json */
+    const char *section; /* "tasks", "model.operator"; NULL: all */
+    int found;
+} listing;
+
+/* Whether a key's path is the section's own or within it: "tasks[].name" is within "tasks" and within "tasks[]". */
+static bool is_in(const char *path, const char *section) {
+    for (; *section; path++) {
+        bool item = path[0] == '[' && path[1] == ']';
+        if (item && *section != '[') {
+            path++;
+            continue;
+        }
+        if (*path != *section++) return false;
+    }
+    return !*path || *path == '.' || *path == '[';
+}
+
 static void print_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
-    json_t *list = context;
+    listing *listed = context;
+    json_t *list = listed->list;
+    if (listed->section && !is_in(path, listed->section)) return;
+    listed->found++;
     if (list) {
         json_t *entry = json_object();
         json_object_set_new(entry, "key", json_string(path));
@@ -151,29 +192,69 @@ static void print_key(void *context, const char *path, const char *expected, con
            key->neutral ? "; no result depends on it" : "");
 }
 
+/* "data, tasks, model, …" */
+static void name_sections(char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ups_config_key *key = ups_run_schema.keys; key->name && used < bytes; key++) {
+        if (key->type != UPS_CONFIG_SECTION) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", key->name);
+    }
+}
+
 static int run_keys(int argc, char **argv) {
-    static const ups_usage usage = {"config keys", "", "lists every key: what it does, what it takes, its default",
-                                    NULL,          0,  NULL};
+    static const ups_usage usage = {
+        .command = "config keys",
+        .arguments = "[SECTION]...",
+        .summary = "lists every key, or those of sections: what it does, what it takes, its default",
+        .details = "Examples:\n  ups config keys tasks\n  ups config keys model.operator operator.optimizer\n"};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     while (ups_arguments_next(&arguments) >= 0) continue;
     if (arguments.stop) return ups_arguments_end(&arguments);
-    json_t *list = arguments.json ? json_array() : NULL;
-    ups_config_each_key(&ups_run_schema, print_key, list);
-    if (list) {
-        json_dumpf(list, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(list);
+    int exit_code = UPS_EXIT_OK, count = arguments.operand_count;
+    listing listed = {.list = arguments.json ? json_array() : NULL};
+    for (int i = 0; i < (count > 0 ? count : 1) && exit_code == UPS_EXIT_OK; i++) {
+        listed.section = count > 0 ? arguments.operands[i] : NULL;
+        listed.found = 0;
+        ups_config_each_key(&ups_run_schema, print_key, &listed);
+        if (listed.found > 0) continue;
+        char sections[200];
+        name_sections(sections, sizeof sections);
+        exit_code = ups_command_usage_error(&arguments, "there is no section or key '%s'; the sections are %s",
+                                            listed.section, sections);
     }
+    if (listed.list && exit_code == UPS_EXIT_OK) ups_print_json(listed.list, JSON_INDENT(2));
+    json_decref(listed.list);
+    return exit_code;
+}
+
+static int run_schema(int argc, char **argv) {
+    static const ups_usage usage = {
+        .command = "config schema",
+        .arguments = "",
+        .summary = "prints a JSON Schema of configurations, with which editors complete and check them",
+        .details = "An editor with a YAML language server takes it from a configuration's first line:\n"
+                   "  ups config schema > ups.schema.json\n"
+                   "  # yaml-language-server: $schema=ups.schema.json\n"};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    while (ups_arguments_next(&arguments) >= 0) continue;
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operand was expected");
+    print_json(ups_config_json_schema(&ups_run_schema, "UPS: the configuration of a run"));
     return UPS_EXIT_OK;
 }
 
 int ups_cmd_config(int argc, char **argv) {
     static const ups_command commands[] = {
+        {"init", "writes one for data files", ups_cmd_config_init},
         {"show", "the configuration as it will run", run_show},
-        {"check", "whether it has mistakes", run_check},
-        {"keys", "every key there is", run_keys},
+        {"check", "all its mistakes", run_check},
+        {"keys", "every key there is, or those of a section", run_keys},
+        {"schema", "a JSON Schema for editors", run_schema},
     };
-    static const ups_command_group group = {"config", "ups config - looks into configurations", commands, 3, NULL};
+    static const ups_command_group group = {"config", "ups config - looks into configurations", commands,
+                                            sizeof commands / sizeof *commands, NULL};
     return ups_command_dispatch(&group, argc, argv);
 }

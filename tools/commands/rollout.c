@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
 #include "train/config/load.h"
@@ -310,7 +311,11 @@ int ups_cmd_rollout(int argc, char **argv) {
                                              false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK) status = rollout(&session, &request, &error);
-        if (status != UPS_OK) exit_code = ups_command_fail(&arguments, &error);
+        if (status != UPS_OK && !session.config) {
+            exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
+        } else if (status != UPS_OK) {
+            exit_code = ups_command_fail(&arguments, &error);
+        }
         ups_session_close(&session);
     }
     return exit_code;

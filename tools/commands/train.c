@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include "train/session.h"
@@ -176,7 +177,10 @@ static void print_refused(const ups_run_differences *refused) {
 }
 
 static int fail(const ups_arguments *arguments, const ups_train_report *report, const ups_error *error) {
-    if (report->refused.count == 0) return ups_command_fail(arguments, error);
+    if (report->refused.count == 0) {
+        return report->config ? ups_command_fail(arguments, error)
+                              : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
+    }
     ups_arguments plain = *arguments;
     if (arguments->json)
         print_refused_json(&report->refused, error);
@@ -261,7 +265,10 @@ static int run_plan(const ups_arguments *arguments, const ups_train_request *req
     ups_status status =
         ups_session_open(request->operand, request->overrides, request->override_count, false, &session, &error);
     if (status == UPS_OK) status = plan_stages(&session, request->stage, request->restart, arguments->json, &error);
-    if (status != UPS_OK) exit_code = ups_command_fail(arguments, &error);
+    if (status != UPS_OK && !session.config)
+        exit_code = ups_command_fail_on_config(arguments, UPS_PATHS_ALL, &error);
+    else if (status != UPS_OK)
+        exit_code = ups_command_fail(arguments, &error);
     ups_session_close(&session);
     return exit_code;
 }

@@ -3,168 +3,213 @@
 #include "train/data/task_sampling.h"
 #include "train/losses.h"
 #include "train/networks.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-static ups_status check_batch_size(const char *path, const char *stage, const ups_training_config *training,
-                                   ups_error *error) {
-    if (training->batch_size % training->pairs_per_trajectory != 0) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: %s.batch_size: %lld is not a multiple of pairs_per_trajectory (%lld)", path, stage,
-                        (long long)training->batch_size, (long long)training->pairs_per_trajectory);
-    }
-    return UPS_OK;
+/* The keys that a mistake depends on: where one of them is wrong by itself, no more is said. */
+#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define disagree ups_config_mistakes_disagree
+
+enum { NAME_BYTES = 96 };
+
+/* "operator" and "steps" to "operator.steps". */
+static const char *name_key(char name[NAME_BYTES], const char *section, const char *key) {
+    snprintf(name, NAME_BYTES, "%s.%s", section, key);
+    return name;
 }
 
-static ups_status check_heads(const char *path, const char *key, const char *width_key, int64_t width, int64_t heads,
-                              ups_error *error) {
-    if (width % heads == 0) return UPS_OK;
-    return ups_fail(error, UPS_ERR_CONFIG, "%s: %s.heads: %lld heads do not divide %s = %lld", path, key,
-                    (long long)heads, width_key, (long long)width);
+static const char *name_task_key(char name[NAME_BYTES], unsigned task, const char *key) {
+    snprintf(name, NAME_BYTES, "tasks[%u].%s", task, key);
+    return name;
 }
 
-static ups_status check_model(const char *path, const ups_run_config *config, ups_error *error) {
-    const ups_model_config *model = &config->model;
-    const ups_encoder_config *encoder = &model->encoder;
+static void check_batch_size(const char *stage, const ups_training_config *training, ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES], pairs[NAME_BYTES];
+    if (training->batch_size % training->pairs_per_trajectory == 0) return;
+    name_key(pairs, stage, "pairs_per_trajectory");
+    disagree(mistakes, name_key(key, stage, "batch_size"), WITH(pairs),
+             "%lld is not a multiple of pairs_per_trajectory (%lld)", (long long)training->batch_size,
+             (long long)training->pairs_per_trajectory);
+}
+
+static void check_heads(const char *section, const char *width_key, int64_t width, int64_t heads,
+                        ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES], other[NAME_BYTES];
+    if (width % heads == 0) return;
+    name_key(other, section, width_key);
+    disagree(mistakes, name_key(key, section, "heads"), WITH(other), "%lld heads do not divide %s = %lld",
+             (long long)heads, width_key, (long long)width);
+}
+
+static void check_frequencies(const char *section, unsigned count, ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES];
+    if (count <= UPS_MAX_FREQUENCIES) return;
+    disagree(mistakes, name_key(key, section, "frequencies"), NULL, "the list has %u entries; at most %d were expected",
+             count, UPS_MAX_FREQUENCIES);
+}
+
+/* The core's own objection. It names keys by their names: the place is where the first of them stands, but an override
+ * before a line. */
+static void check_core(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    static const char section[] = "model.operator", prefix[] = "operator: ";
+    enum { MOST_KEYS = 8 };
+    char names[MOST_KEYS][NAME_BYTES];
+    const char *keys[MOST_KEYS + 1] = {NULL};
     ups_operator_options core = ups_run_core(config);
-    if (ups_operator_check(&core, error) != UPS_OK) return ups_fail_within(error, "%s: model", path);
-    UPS_TRY(check_heads(path, "model.decoder", "hidden", model->decoder.hidden, model->decoder.heads, error));
-    if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
-        UPS_TRY(check_heads(path, "model.encoder", "width", encoder->width, encoder->heads, error));
+    ups_error error;
+    if (ups_operator_check(&core, &error) == UPS_OK) return;
+    const char *sentence = error.message, *at = sentence;
+    if (strncmp(sentence, prefix, sizeof prefix - 1) == 0) at = sentence += sizeof prefix - 1;
+    for (int found = 0; *at && found < MOST_KEYS;) {
+        int length = 0;
+        while (isalpha((unsigned char)at[length]) || at[length] == '_') length++;
+        snprintf(names[found], NAME_BYTES, "%s.%.*s", section, length, at);
+        bool named = length > 0 && (ups_config_mistakes_find(mistakes, names[found]) ||
+                                    ups_config_mistakes_know(mistakes, names[found]));
+        if (named) {
+            keys[found] = names[found];
+            found++;
+        }
+        at += length > 0 ? length : 1;
     }
-    if (encoder->frequency_count > UPS_MAX_FREQUENCIES || model->decoder.frequency_count > UPS_MAX_FREQUENCIES) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: model: a list of frequencies has more than %d entries", path,
-                        UPS_MAX_FREQUENCIES);
-    }
-    return UPS_OK;
+    disagree(mistakes, keys[0] ? keys[0] : section, keys, "%s", sentence);
 }
 
 /* What its keys must be to each other; what each must be was checked where its line is known. */
-static ups_status check_layout(const char *path, unsigned number, const ups_mapping_config *layout, ups_error *error) {
-    if (!ups_mapping_is_given(layout)) return UPS_OK;
-    ups_arena *arena = ups_arena_create(0);
-    if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to check it", path);
+static void check_layout(unsigned number, const ups_mapping_config *layout, ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES];
+    name_task_key(key, number, "layout");
+    if (!ups_mapping_is_given(layout) || ups_config_mistakes_know(mistakes, key)) return;
+    const ups_yaml *node = ups_config_mistakes_find(mistakes, key);
+    const char *where = node ? node->where : mistakes->path;
     ups_mapping mapping;
-    const char *place = ups_arena_printf(arena, "%s: tasks[%u].layout", path, number);
-    ups_status status = ups_mapping_read(layout, place, arena, &mapping, error);
-    ups_arena_destroy(arena);
-    return status;
+    ups_error error;
+    const char *place = ups_arena_printf(mistakes->arena, "%s: %s", where, key);
+    if (ups_mapping_read(layout, place, mistakes->arena, &mapping, &error) == UPS_OK) return;
+    ups_config_mistakes_add(mistakes, where, key, NULL, ups_arena_printf(mistakes->arena, "%s", error.message));
 }
 
-static ups_status check_tasks(const char *path, const ups_run_config *config, ups_error *error) {
+static void check_model(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    const ups_encoder_config *encoder = &config->model.encoder;
+    const ups_decoder_config *decoder = &config->model.decoder;
+    check_core(config, mistakes);
+    check_heads("model.decoder", "hidden", decoder->hidden, decoder->heads, mistakes);
+    if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
+        check_heads("model.encoder", "width", encoder->width, encoder->heads, mistakes);
+    }
+    check_frequencies("model.encoder", encoder->frequency_count, mistakes);
+    check_frequencies("model.decoder", decoder->frequency_count, mistakes);
+}
+
+static void check_tasks(const ups_run_config *config, ups_config_mistakes *mistakes) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    char key[NAME_BYTES], other[NAME_BYTES];
     for (unsigned i = 0; i < config->task_count; i++) {
         const ups_task_config *task = &config->tasks[i];
+        name_task_key(key, i, "name");
         if (strspn(task->name, letters) != strlen(task->name)) {
-            return ups_fail(
-                error, UPS_ERR_CONFIG,
-                "%s: tasks[%u].name: '%s' becomes a folder's name: only letters, digits, _ and - may stand in it", path,
-                i, task->name);
+            disagree(mistakes, key, NULL, "'%s' becomes a folder's name: only letters, digits, _ and - may stand in it",
+                     task->name);
+        }
+        check_layout(i, &task->layout, mistakes);
+        for (unsigned j = 0; j < i; j++) {
+            if (strcmp(config->tasks[j].name, task->name) != 0) continue;
+            disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,
+                     j);
+            break;
         }
         if (task->patch_count > UPS_MAX_GRID_DIMS) {
-            return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].patch: %u numbers; a grid has at most %d axes", path,
-                            i, task->patch_count, UPS_MAX_GRID_DIMS);
-        }
-        UPS_TRY(check_layout(path, i, &task->layout, error));
-        for (unsigned j = 0; j < i; j++) {
-            if (strcmp(config->tasks[j].name, task->name) == 0) {
-                return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[%u].name: '%s' names tasks[%u] already", path, i,
-                                task->name, j);
-            }
+            disagree(mistakes, name_task_key(key, i, "patch"), NULL, "%u numbers; a grid has at most %d axes",
+                     task->patch_count, UPS_MAX_GRID_DIMS);
         }
     }
-    return UPS_OK;
 }
 
 /* A step without any loss would train nothing. */
-static ups_status check_losses(const char *path, const char *stage, const ups_training_config *training,
-                               ups_error *error) {
+static void check_losses(const char *stage, const ups_training_config *training, ups_config_mistakes *mistakes) {
     unsigned masks[1 << UPS_MAX_LOSSES];
+    char key[NAME_BYTES];
     int found = ups_losses_masks(training->losses, training->steps, masks);
     for (int m = 0; m < found; m++) {
         if (masks[m] != 0) continue;
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "%s: %s.losses: at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0", path,
-            stage);
+        disagree(mistakes, name_key(key, stage, "losses"), NULL,
+                 "at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0");
+        return;
     }
-    return UPS_OK;
 }
 
 /* In an order in which each finds what it needs, and none twice: the enumeration's. */
-static ups_status check_stages(const char *path, const ups_run_config *config, ups_error *error) {
+static void check_stages(const ups_run_config *config, ups_config_mistakes *mistakes) {
     for (unsigned i = 1; i < config->stage_count; i++) {
         ups_stage before = config->stages[i - 1], here = config->stages[i];
         if (here > before) continue;
-        if (here == before)
-            return ups_fail(error, UPS_ERR_CONFIG, "%s: stages: '%s' stands there twice", path, ups_stage_name(here));
+        if (here == before) {
+            disagree(mistakes, "stages", NULL, "'%s' stands there twice", ups_stage_name(here));
+            return;
+        }
         char order[200] = "";
         for (int s = 0; s < UPS_STAGE_COUNT; s++) {
             size_t used = strlen(order);
             snprintf(order + used, sizeof order - used, "%s%s", s > 0 ? ", " : "", ups_stage_name((ups_stage)s));
         }
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: stages: '%s' cannot come after '%s'; the order is %s", path,
-                        ups_stage_name(here), ups_stage_name(before), order);
+        disagree(mistakes, "stages", NULL, "'%s' cannot come after '%s'; the order is %s", ups_stage_name(here),
+                 ups_stage_name(before), order);
+        return;
     }
-    return UPS_OK;
 }
 
-static ups_status check_stage_sampling(const char *path, const ups_run_config *config, const char *stage,
-                                       const ups_training_config *training, ups_error *error) {
+static void check_stage_sampling(const ups_run_config *config, const char *stage, const ups_training_config *training,
+                                 ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES], other[NAME_BYTES];
     if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && training->validate_every == 0) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: data.sampling: difficulty is learnt from validations, and %s.validate_every: 0 has none "
-                        "before the end; give it a number of steps",
-                        path, stage);
+        disagree(mistakes, "data.sampling", WITH(name_key(other, stage, "validate_every")),
+                 "difficulty is learnt from validations, and %s.validate_every: 0 has none before the end; give it a "
+                 "number of steps",
+                 stage);
     }
     for (unsigned t = 0; t < config->task_count; t++) {
         if (config->tasks[t].from < training->steps) continue;
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: tasks[%u].from: step %lld lies beyond %s.steps (%lld): the task would never be trained",
-                        path, t, (long long)config->tasks[t].from, stage, (long long)training->steps);
+        disagree(mistakes, name_task_key(key, t, "from"), WITH(name_key(other, stage, "steps")),
+                 "step %lld lies beyond %s.steps (%lld): the task would never be trained",
+                 (long long)config->tasks[t].from, stage, (long long)training->steps);
     }
-    return UPS_OK;
 }
 
-static ups_status check_sampling(const char *path, const ups_run_config *config, ups_error *error) {
-    if (!ups_task_sampling_changes(config)) return UPS_OK;
+static void check_sampling(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    if (!ups_task_sampling_changes(config)) return;
     bool any = false;
     for (unsigned t = 0; t < config->task_count; t++) any = any || config->tasks[t].from == 0;
-    if (!any) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: tasks[].from: no task is there at step 0; one has to begin", path);
-    }
+    if (!any) disagree(mistakes, "tasks", NULL, "no task has from: 0; one has to be there at the beginning");
     if (config->data.slots > UPS_SAMPLING_LEAD - 2) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: data.slots: %d batches in flight; where shares of tasks change in training, at most %d",
-                        path, config->data.slots, UPS_SAMPLING_LEAD - 2);
+        disagree(mistakes, "data.slots", WITH("data.sampling"),
+                 "%d batches in flight; where shares of tasks change in training, at most %d", config->data.slots,
+                 UPS_SAMPLING_LEAD - 2);
     }
     if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && config->data.split.validation <= 0) {
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "%s: data.sampling: difficulty is learnt from validation losses, and data.split.validation is 0", path);
+        disagree(mistakes, "data.sampling", WITH("data.split.validation"),
+                 "difficulty is learnt from validation losses, and data.split.validation is 0");
     }
     for (unsigned i = 0; i < config->stage_count; i++) {
         const ups_training_config *training = ups_run_training(config, config->stages[i]);
-        if (training) UPS_TRY(check_stage_sampling(path, config, ups_stage_name(config->stages[i]), training, error));
+        if (training) check_stage_sampling(config, ups_stage_name(config->stages[i]), training, mistakes);
     }
-    return UPS_OK;
 }
 
-ups_status ups_run_config_check(const char *path, const ups_run_config *config, ups_error *error) {
+void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_split_config *split = &config->data.split;
     double sum = split->train + split->validation + split->test;
     if (sum < 0.999 || sum > 1.001) {
-        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split: train + validation + test is %g; 1 was expected", path,
-                        sum);
+        disagree(mistakes, "data.split", NULL, "train + validation + test is %g; 1 was expected", sum);
     }
-    UPS_TRY(check_tasks(path, config, error));
-    UPS_TRY(check_stages(path, config, error));
-    UPS_TRY(check_sampling(path, config, error));
+    check_tasks(config, mistakes);
+    check_stages(config, mistakes);
+    check_sampling(config, mistakes);
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;
-        UPS_TRY(check_batch_size(path, ups_stage_name((ups_stage)s), training, error));
-        UPS_TRY(check_losses(path, ups_stage_name((ups_stage)s), training, error));
+        check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
+        check_losses(ups_stage_name((ups_stage)s), training, mistakes);
     }
-    return check_model(path, config, error);
+    check_model(config, mistakes);
 }

@@ -2,9 +2,10 @@
 #ifndef UPS_TRAIN_CONFIG_CHECK_H
 #define UPS_TRAIN_CONFIG_CHECK_H
 
+#include "base/config/mistakes.h"
 #include "train/config/config.h"
 
-/* UPS_ERR_CONFIG with a sentence that begins with `path`, the configuration's file, and names the key. */
-ups_status ups_run_config_check(const char *path, const ups_run_config *config, ups_error *error);
+/* Adds all that is wrong to `mistakes`, in which those of single keys stand already. */
+void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes);
 
 #endif

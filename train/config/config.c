@@ -48,6 +48,12 @@ char *ups_run_path(const ups_run_config *config, const char *format, ...) {
     return path;
 }
 
+char *ups_run_data_path(const ups_run_config *config, const char *file) {
+    char *path = NULL;
+    if (file[0] == '/') return strdup(file);
+    return asprintf(&path, "%s/%s", config->data.root, file) < 0 ? NULL : path;
+}
+
 char *ups_run_cache_directory(const ups_run_config *config) {
     return config->cache.directory[0] ? strdup(config->cache.directory) : ups_run_path(config, "cache");
 }

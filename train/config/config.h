@@ -221,6 +221,8 @@ char *ups_run_find(const char *directory);
 
 /* Path of a file of the run: "output/…"; the caller frees with free(). */
 char *ups_run_path(const ups_run_config *config, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Path of a task's file: below data.root, unless it begins with a slash; the caller frees with free(). */
+char *ups_run_data_path(const ups_run_config *config, const char *file);
 /* The cache's directory for this run: cache.directory, or output/cache. Free with free(). */
 char *ups_run_cache_directory(const ups_run_config *config);
 

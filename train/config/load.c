@@ -345,8 +345,8 @@ static char *place_at(const char *directory) {
 }
 
 /* The configuration of the run in a directory. */
-static ups_status load_run(const char *directory, const char *const *overrides, size_t override_count,
-                           ups_run_config **config, ups_error *error) {
+static ups_status read_run(const char *directory, const char *const *overrides, size_t override_count,
+                           ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
     const char **all = malloc((override_count + 1) * sizeof *all);
     char *path = NULL, *place = place_at(directory);
     ups_status status = UPS_OK;
@@ -361,7 +361,7 @@ static ups_status load_run(const char *directory, const char *const *overrides, 
     } else {
         all[0] = place;
         for (size_t i = 0; i < override_count; i++) all[i + 1] = overrides[i];
-        status = ups_run_config_load(path, all, override_count + 1, config, error);
+        status = ups_run_config_read(path, all, override_count + 1, mistakes, config, error);
     }
     free(path);
     free(place);
@@ -369,20 +369,35 @@ static ups_status load_run(const char *directory, const char *const *overrides, 
     return status;
 }
 
+ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
+                               ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    void *value = NULL;
+    *config = NULL;
+    *mistakes = NULL;
+    if (is_directory(path)) return read_run(path, overrides, override_count, mistakes, config, error);
+    *mistakes = ups_config_mistakes_create(path);
+    if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
+    UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, *mistakes, &value, error));
+    ups_run_config *made = value;
+    if (!made) return UPS_OK;
+    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
+    ups_run_config_check(made, *mistakes);
+    *config = made;
+    return UPS_OK;
+}
+
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error) {
-    void *value = NULL;
-    if (is_directory(path)) return load_run(path, overrides, override_count, config, error);
-    UPS_TRY(ups_config_load(path, &ups_run_schema, overrides, override_count, &value, error));
-    ups_run_config *made = value;
-    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
-    ups_status status = ups_run_config_check(path, value, error);
-    if (status != UPS_OK) {
-        ups_run_config_free(value);
-        return status;
+    ups_config_mistakes *mistakes = NULL;
+    ups_run_config *read = NULL;
+    ups_status status = ups_run_config_read(path, overrides, override_count, &mistakes, &read, error);
+    if (status == UPS_OK && mistakes->count > 0) {
+        status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+        ups_run_config_free(read);
     }
-    *config = value;
-    return UPS_OK;
+    if (status == UPS_OK) *config = read;
+    ups_config_mistakes_destroy(mistakes);
+    return status;
 }
 
 void ups_run_config_free(ups_run_config *config) {

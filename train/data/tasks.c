@@ -79,14 +79,10 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
     if (!paths) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     ups_status status = UPS_OK;
     for (unsigned f = 0; f < count; f++) {
-        const char *file =
-            f < task_config->file_count ? task_config->files[f] : task_config->test_files[f - task_config->file_count];
-        int length =
-            file[0] == '/' ? asprintf(&paths[f], "%s", file) : asprintf(&paths[f], "%s/%s", config->data.root, file);
-        if (length < 0) {
-            paths[f] = NULL;
-            status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-        }
+        paths[f] = ups_run_data_path(config, f < task_config->file_count
+                                                 ? task_config->files[f]
+                                                 : task_config->test_files[f - task_config->file_count]);
+        if (!paths[f]) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
     if (status == UPS_OK) {
         status = open_files(config, task, (const char *const *)paths, count, error);

@@ -1,0 +1,345 @@
+"""`ups config` and what other commands say of configurations: all mistakes at once, each with file, line and key."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+
+import h5py
+import jsonschema
+import pytest
+import yaml
+
+from commands import TREE, must, ups
+
+# A mistake a line that has a key behind its "#!"; all of them are to be found.
+MISTAKES = """\
+output: runs/wrong
+seed: many                                   #! seed
+data:
+  root: {root}
+  splt: {{train: 1}}                         #! data.splt
+  slots: 1                                   #! data.slots
+  direct: perhaps                            #! data.direct
+tasks:
+  - name: wave
+    files: [here.h5, absent.h5]              #! tasks[0].files[1]
+    patch: [4, 4, 4, 4]                      #! tasks[0].patch
+  - name: wave                               #! tasks[1].name
+    files: [here.h5, none_*.h5]              #! tasks[1].files[1]
+model:
+  decoder: {{hidden: 100, heads: 8}}         #! model.decoder.heads
+  operator:
+    hidden: 100                              #! model.operator.hidden
+stages: [operator, autoencoder]              #! stages
+operator:
+  pairs_per_trajectory: 3
+  batch_size: 16                             #! operator.batch_size
+  optimizer: {{schedule: cosinus}}           #! operator.optimizer.schedule
+"""
+
+
+@pytest.fixture
+def mistaken(scratch):
+    """A configuration, and {key: line} of its mistakes."""
+    path = f"{scratch}/wrong.yaml"
+    open(f"{scratch}/here.h5", "wb").close()
+    text = MISTAKES.format(root=scratch)
+    with open(path, "w") as file:
+        file.write(text)
+    lines = enumerate(text.splitlines(), 1)
+    found = {match[1]: number for number, line in lines if (match := re.search(r"#! (\S+)", line))}
+    assert len(found) > 10
+    return path, found
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("train",), ("train", "--plan"), ("cache", "build"), ("config", "show")])
+def test_every_mistake_is_told_with_file_line_and_key(mistaken, command):
+    path, expected = mistaken
+    done = ups(*command, path)
+    assert (done.returncode, done.stdout) == (1, "")
+    heading, *told = done.stderr.splitlines()
+    assert heading == f"ups: {path}: {len(expected)} mistakes"
+    places = [re.match(re.escape(path) + r":(\d+): ([\w.\[\]]+): .", line) for line in told]
+    assert all(places), told
+    assert [(place[2], int(place[1])) for place in places] == list(expected.items())
+
+
+def test_with_json_mistakes_are_a_list(mistaken):
+    path, expected = mistaken
+    error = json.loads(ups("config", "check", "--json", path).stdout)["error"]
+    assert error["code"] == "config"
+    assert {entry["key"]: entry["line"] for entry in error["mistakes"]} == expected
+    assert {entry["file"] for entry in error["mistakes"]} == {path}
+    both = json.loads(ups("config", "check", "--json", path, path).stdout)
+    assert [entry["mistakes"] for entry in both] == 2 * [error["mistakes"]]
+
+
+def test_overrides_have_mistakes_of_their_own_and_mend_those_of_the_file(mistaken):
+    path, expected = mistaken
+    done = ups("config", "check", "--without-paths", path, "--set", "seed=7", "--set", "data.slots=0", "--set", "stages[7]=cache", "--json")
+    mistakes = json.loads(done.stdout)["error"]["mistakes"]
+    keys = {entry["key"] for entry in mistakes}
+    files = {key for key in expected if ".files" in key}
+    assert keys == set(expected) - {"seed", "stages"} - files | {"stages[7]"}
+    assert {entry["key"] for entry in mistakes if "line" not in entry} == {"data.slots", "stages[7]"}
+
+
+def test_a_single_mistake_is_one_sentence(mistaken, scratch):
+    path = f"{scratch}/one.yaml"
+    with open(path, "w") as file:
+        file.write(f"data: {{root: {scratch}}}\ntasks:\n  - name: a\n    files: [gone.h5]\n")
+    for command in (["config", "check"], ["train"]):
+        done = ups(*command, path)
+        assert done.returncode == 1
+        assert done.stderr == (f"ups: {path}:4: tasks[0].files[0]: there is no file {scratch}/gone.h5; "
+                               "files are looked for below the key data.root\n")
+    must("config", "check", "--without-paths", path)
+
+
+def test_a_mistake_hides_none_that_has_nothing_to_do_with_it_and_brings_none_along(scratch):
+    path = f"{scratch}/few.yaml"
+    with open(path, "w") as file:
+        file.write("taks: []\nmodel: [1]\noperator: {steps: 1e99, losses: {one_step: {weight: 0}}}\n")
+    mistakes = json.loads(ups("config", "check", "--json", path).stdout)["error"]["mistakes"]
+    assert [(entry["key"], entry["line"]) for entry in mistakes] == [
+        ("taks", 1), ("model", 2), ("operator.steps", 3), ("operator.losses", 3)]
+
+
+def test_of_a_document_full_of_mistakes_the_first_hundreds_are_told(scratch):
+    path = f"{scratch}/many.yaml"
+    with open(path, "w") as file:
+        file.writelines(f"key{number}: 1\n" for number in range(30000))
+    done = ups("config", "check", path)
+    heading, *told = done.stderr.splitlines()
+    assert "200 or more mistakes" in heading
+    assert len(told) == 200
+
+
+# ---- JSON Schema
+
+@pytest.fixture(scope="module")
+def validator():
+    schema = json.loads(must("config", "schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def parsed(text):
+    return yaml.safe_load(text)
+
+
+def as_python(path, *overrides):
+    """A configuration's values as the loader understands them."""
+    sets = itertools.chain.from_iterable(("--set", override) for override in overrides)
+    return json.loads(must("config", "show", "--json", path, *sets).stdout)["values"]
+
+
+CONFIGS = sorted((TREE / "configs").iterdir())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_configuration_that_comes_with_the_project(validator, path):
+    validator.validate(as_python(path))  # with all default values in place
+    written = parsed(path.read_text())
+    validator.validate(written)
+    assert set(written) <= set(as_python(path))
+
+
+def test_the_schema_refuses_what_tables_refuse_where_it_stands(validator, mistaken):
+    """Of all mistakes those of single keys: that keys must agree, or files be there, no schema says."""
+    path, expected = mistaken
+    agree = {"tasks[0].files[1]", "tasks[0].patch", "tasks[1].name", "tasks[1].files[1]", "model.decoder.heads", "model.operator.hidden",
+             "stages", "operator.batch_size"}
+    found = set()
+    for error in validator.iter_errors(parsed(open(path).read())):
+        key = re.sub(r"\.\[", "[", ".".join(f"[{part}]" if isinstance(part, int) else part for part in error.absolute_path))
+        for name in ([name for name in error.instance if name not in error.schema["properties"]] if error.validator == "additionalProperties" else [""]):
+            found.add(".".join(filter(None, (key, name))))
+    assert found == set(expected) - agree
+    assert len(found) > 4
+
+
+REFUSED = [
+    ("tokns", "modle: {}"), ("type", "seed: many"), ("minimum", "data: {slots: 1}"), ("maximum", "operator: {rollout_steps: 64}"),
+    ("choice", "precision: f16"), ("item", "stages: [distil]"), ("truth", "data: {direct: perhaps}"), ("list", "tasks: []"),
+    ("mapping", "model: 5"), ("required", "tasks: [{name: a}]"), ("word", "operator: {batch_size: some}"), ("removed", "cache: {fill: true}"),
+    ("fraction", "model: {dim: 1.5}"), ("length", "tasks: [{name: '', files: [a.h5]}]"),
+]
+ACCEPTED = ["cache: {fill: false}", "model:", "operator: {batch_size: auto}", "tasks: [{name: 5, files: a.h5, patch: 4}]", "seed: 1.0e+3"]
+MINIMAL = {"tasks": [{"name": "a", "files": ["a.h5"]}]}
+
+
+@pytest.mark.parametrize("text, good", [(text, False) for _, text in REFUSED] + [(text, True) for text in ACCEPTED],
+                         ids=lambda value: value if isinstance(value, str) else "")
+def test_schema_and_loader_agree(validator, scratch, text, good):
+    document = {**MINIMAL, **parsed(text)}
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write(text + "\n" + ("" if "tasks" in parsed(text) else "tasks: [{name: a, files: [a.h5]}]\n"))
+    assert validator.is_valid(document) == good
+    assert (ups("config", "check", "--without-paths", path).returncode == 0) == good
+
+
+def test_the_schema_has_every_key_with_its_help_and_default(validator):
+    told = {}
+
+    def walk(schema, path):
+        schema = next((choice for choice in schema.get("anyOf", []) if "items" in choice), schema)
+        if "items" in schema:
+            walk(schema["items"], path + "[]")
+        for name, below in schema.get("properties", {}).items():
+            key = f"{path}.{name}" if path else name
+            if not below.get("deprecated"):
+                told[key] = below
+            walk(below, key)
+
+    walk(validator.schema, "")
+    keys = json.loads(must("config", "keys", "--json").stdout)
+    assert set(told) == {key["key"] for key in keys}
+    for key in keys:
+        assert told[key["key"]].get("description", "") == key["help"]
+        assert ("default" in told[key["key"]]) == (key["default"] is not None)
+    assert told["operator.batch_size"]["default"] == 16
+    assert told["stages"]["default"] == ["autoencoder", "cache", "operator"]
+
+
+# ---- keys, values
+
+def test_keys_of_a_section_are_its_own():
+    every = [key["key"] for key in json.loads(must("config", "keys", "--json").stdout)]
+    for section in ("tasks", "tasks[]", "model.operator", "operator", "seed"):
+        listed = [key["key"] for key in json.loads(must("config", "keys", section, "--json").stdout)]
+        assert listed == [key for key in every if re.match(re.escape(section) + r"(\.|\[|$)", key)]
+    assert must("config", "keys", "data.split", "cache").stdout.startswith("data.split.train ")
+    done = ups("config", "keys", "modl")
+    assert done.returncode == 2
+    assert "there is no section or key 'modl'; the sections are device, data, tasks, model" in done.stderr
+
+
+def test_shown_as_json_a_configuration_has_its_values_by_key():
+    values = as_python(TREE / "configs/quickstart.yaml", "seed=18446744073709551615", "operator.batch_size=auto")
+    assert values["seed"] == "18446744073709551615"  # JSON's readers would round it
+    assert values["tasks"][1]["field_scale"] == [1, 4]
+    assert values["operator"]["batch_size"] == "auto"
+    assert values["operator"]["losses"]["rollout"] == {"weight": 1.0, "every": 1, "from": 700}
+    assert values["model"]["operator"]["qk_norm"] is True
+    assert values["stages"] == ["autoencoder", "cache", "operator"]
+
+
+# ---- spellings
+
+def test_a_scalar_stands_for_a_list_of_one_and_whole_numbers_have_several_spellings(scratch):
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write("tasks:\n  - {name: a, files: a.h5, patch: 4}\nstages: cache\noperator: {steps: 1e3, log_every: 2.5e1}\n")
+    values = as_python(path)
+    assert (values["tasks"][0]["files"], values["tasks"][0]["patch"], values["stages"]) == (["a.h5"], [4], ["cache"])
+    assert (values["operator"]["steps"], values["operator"]["log_every"]) == (1000, 25)
+    for wrong in ("operator.steps=1.5e0", "operator.steps=1e400", "operator.steps=-1e3", "data.slots=1e10", "tasks=a", "stages=", "tasks[0].patch=[[4]]"):
+        assert ups("config", "check", "--without-paths", path, "--set", wrong).returncode == 1, wrong
+
+
+def test_overrides_take_lists_with_and_without_brackets(scratch):
+    path = f"{scratch}/c.yaml"
+    with open(path, "w") as file:
+        file.write("tasks: [{name: a, files: [a.h5]}]\n")
+    sets = ["stages=autoencoder, cache", "tasks[0].patch=4,8", "tasks[0].files[1]=b.h5", "evaluation.horizons=[1, 5]", "model.encoder.frequencies=1,2.5"]
+    values = as_python(path, *sets)
+    assert values["stages"] == ["autoencoder", "cache"]
+    assert (values["tasks"][0]["patch"], values["tasks"][0]["files"]) == ([4, 8], ["a.h5", "b.h5"])
+    assert (values["evaluation"]["horizons"], values["model"]["encoder"]["frequencies"]) == ([1, 5], [1, 2.5])
+    assert as_python(path, "tasks[0].files='a,b.h5'")["tasks"][0]["files"] == ["a,b.h5"]
+    assert "'x' is not a whole number" in ups("config", "check", "--without-paths", path, "--set", "tasks[0].patch=4,x").stderr
+
+
+# ---- init
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("init")
+    small = ("--samples", 6, "--steps", 5, "--quiet")
+    for name, *arguments in (("1D_Advection_Sols_beta0.4", "advection1d", "--resolution", 64),
+                             ("1D_Burgers_Sols_Nu0.01", "burgers1d", "--resolution", 64, "--param", "nu=0.01"),
+                             ("1D_Burgers_Sols_Nu0.1", "burgers1d", "--resolution", 64, "--param", "nu=0.1"),
+                             ("1D_Burgers_Sols_Nu1.0", "burgers1d", "--resolution", 128, "--param", "nu=1"),
+                             ("2D_DarcyFlow_beta1.0_Train", "darcy2d", "--resolution", 32),
+                             ('it\'s, a "diff"', "diffreact2d", "--resolution", 20)):
+        steps = small if arguments[0] != "darcy2d" else small[:2] + small[4:]
+        must("datagen", *arguments, "-o", folder / f"{name}.h5", *steps)
+    return folder
+
+
+STEPS = list(itertools.chain.from_iterable(("--set", f"{stage}.{key}") for stage in ("autoencoder", "operator")
+                                           for key in ("steps=2", "batch_size=2", "validation_batches=1")))
+
+
+def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_written(data, scratch):
+    files = sorted(map(str, data.iterdir()))
+    path = f"{scratch}/new.yaml"
+    made = json.loads(must("config", "init", *files, "-o", path, "--json").stdout)
+    tasks = {task["name"]: ([name.rpartition("/")[2] for name in task["files"]], task["patch"]) for task in made["tasks"]}
+    assert tasks == {
+        "advection": (["1D_Advection_Sols_beta0.4.h5"], [4]),
+        "burgers": (["1D_Burgers_Sols_Nu0.01.h5", "1D_Burgers_Sols_Nu0.1.h5"], [4]),
+        "burgers_2": (["1D_Burgers_Sols_Nu1.0.h5"], [4]),
+        "darcyflow": (["2D_DarcyFlow_beta1.0_Train.h5"], [4, 4]),
+        "it-s_a_diff": (['it\'s, a "diff".h5'], [4, 4]),
+    }
+    must("config", "check", path)
+    values = as_python(path)
+    assert values["model"]["tokens"] == 16  # as many as the task with the fewest patches has
+    assert values["data"]["root"] == str(data)
+    assert values["output"] == "runs/new"
+    must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
+    assert json.loads(must("cache", "verify", f"{scratch}/run/cache", "--json").stdout)
+
+
+def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_says(data, scratch, validator):
+    path = f"{scratch}/new.yaml"
+    must("config", "init", *data.iterdir(), "-o", path)
+    text = open(path).read()
+    validator.validate(parsed(text))
+    keys = {key["key"]: key for key in json.loads(must("config", "keys", "--json").stdout)}
+    comments = re.sub(r"\n *# ", " ", text)  # each on one line, however it was broken
+    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout.from"):
+        told = keys[key]
+        assert f"{told['help']} ({told['expected']}; default {told['default']})" in comments
+    assert text.count(keys["tasks[].name"]["help"]) == 1
+    assert text.count("- name:") == 5
+    assert max(len(line) for line in text.splitlines() if path not in line) <= 120
+
+
+def test_a_single_pair_of_frames_is_enough_to_begin_with(data, scratch):
+    path = f"{scratch}/darcy.yaml"
+    must("config", "init", data / "2D_DarcyFlow_beta1.0_Train.h5", "-o", path)
+    must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
+
+
+def test_a_configuration_that_is_there_is_not_overwritten_without_being_told(data, scratch):
+    path, file = f"{scratch}/mine.yaml", next(data.glob("*Advection*"))
+    with open(path, "w") as mine:
+        mine.write("# mine\n")
+    done = ups("config", "init", file, "-o", path)
+    assert done.returncode == 1
+    assert "mine.yaml is there already; --force overwrites it" in done.stderr
+    assert open(path).read() == "# mine\n"
+    must("config", "init", file, "-o", path, "--force")
+    must("config", "check", path)
+
+
+def test_what_is_no_data_is_refused_and_nothing_is_written(data, scratch):
+    single, file = f"{scratch}/single.h5", str(next(data.glob("*Advection*")))
+    shutil.copy(file, single)
+    with h5py.File(single, "r+") as changed:
+        for name, part in (("tensor", changed["tensor"][:, :1]), ("t-coordinate", changed["t-coordinate"][:1])):
+            del changed[name]
+            changed[name] = part
+    for files, told, code in (((file, "/no/such.h5"), "/no/such.h5", 1), ((file, __file__), "test_config.py", 1), ((file, file), "named twice", 1),
+                              ((single,), "single frame", 1), ((), "at least one FILE", 2)):
+        done = ups("config", "init", *files, "-o", f"{scratch}/new.yaml")
+        assert done.returncode == code
+        assert told in done.stderr
+    assert "-o CONFIG" in ups("config", "init", file).stderr
+    assert os.listdir(scratch) == ["single.h5"]

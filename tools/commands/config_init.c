@@ -1,0 +1,426 @@
+/* `ups config init FILES... -o c.yaml`: a configuration to begin with, for data files. Files of one family (layout,
+ * fields, grid, frames, and a name that differs in numbers alone) become a task; patches follow from the grid, sizes of
+ * the model from how much data there is. What it writes was opened as `ups train` opens it. */
+#include "base/config/annotate.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/system/memory_limit.h"
+#include "pipeline/layouts/layouts.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "train/config/load.h"
+#include "train/session.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { OUTPUT, FORCE, OPTION_COUNT };
+static const ups_option options[OPTION_COUNT] = {
+    [OUTPUT] = {"output", 'o', "CONFIG", "the configuration to write"},
+    [FORCE] = {"force", 'f', NULL, "overwrites what is there"},
+};
+
+/* ---- families of files ------------------------------------------------------------------------------------------ */
+
+typedef struct family {
+    const char *stem; /* the files' name without its numbers, and its directory */
+    const char *kind; /* of the layout */
+    const char *fields;
+    const char *name; /* of the task */
+    ups_sample shape; /* of its pointers none is kept */
+    int64_t samples, patch[UPS_MAX_GRID_DIMS], patches;
+    char **files;
+    int file_count;
+} family;
+
+typedef struct survey {
+    ups_arena *arena;
+    family *families;
+    int count;
+    double bytes; /* decoded, of all samples */
+} survey;
+
+/* "data/1D_Burgers_Sols_Nu0.01.hdf5" to "data/D_Burgers_Sols_Nu". */
+static const char *stem_of(ups_arena *arena, const char *path) {
+    char *stem = ups_arena_strdup(arena, path), *out = stem;
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    const char *end = dot && dot > path ? dot : path + strlen(path);
+    for (const char *at = path; at < end; at++) {
+        bool number = isdigit((unsigned char)*at) || (*at == '.' && at > path && isdigit((unsigned char)at[-1]));
+        bool exponent = at > path && isdigit((unsigned char)at[-1]) && *at == 'e' &&
+                        (at[1] == '-' || isdigit((unsigned char)at[1]));
+        if (exponent && at[1] == '-') at++;
+        if (!(number || exponent) || (slash && at < slash)) *out++ = *at;
+    }
+    *out = '\0';
+    return stem;
+}
+
+/* Whether a part of a file's name tells no more than the file does: "1D", "Nu0.01", "Train". */
+static bool says_little(const char *part, const ups_source *source) {
+    static const char *const words[] = {"sols", "sol", "train", "test", "na", "data"};
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        if (strcasecmp(part, words[w]) == 0) return true;
+    }
+    size_t letters = strcspn(part, "0123456789"), rest = strspn(part + letters, "0123456789.e-");
+    if (letters == 0 && strlen(part) <= 2) return true; /* 2D */
+    if (rest == 0 || part[letters + rest]) return false;
+    for (int p = 0; p < source->parameter_count; p++) {
+        if (strncasecmp(part, source->parameter_names[p], letters) == 0) return true;
+    }
+    return strchr(part, '.') != NULL;
+}
+
+/* A task's name: letters, digits, _ and -. */
+static const char *task_name(ups_arena *arena, const char *path, const ups_source *source) {
+    char *base = ups_arena_strdup(arena, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    char *dot = strrchr(base, '.');
+    if (dot && dot > base) *dot = '\0';
+    const char *name = "";
+    char *rest = NULL;
+    for (char *part = strtok_r(base, "_ ", &rest); part; part = strtok_r(NULL, "_ ", &rest)) {
+        if (says_little(part, source)) continue;
+        char *out = part;
+        for (const char *at = part; *at; at++) {
+            bool plain = isalnum((unsigned char)*at) && (unsigned char)*at < 128;
+            if (plain) *out++ = (char)tolower((unsigned char)*at);
+            if (!plain && out > part && out[-1] != '-') *out++ = '-';
+        }
+        if (out > part && out[-1] == '-') out--;
+        *out = '\0';
+        if (!*part) continue;
+        name = ups_arena_printf(arena, "%s%s%s", name, *name ? "_" : "", part);
+    }
+    return *name ? ups_arena_printf(arena, "%.40s", name) : "task";
+}
+
+static const char *field_names(ups_arena *arena, const ups_source *source) {
+    const char *text = "";
+    for (int64_t c = 0; c < source->channels; c++) {
+        text = ups_arena_printf(arena, "%s%s%s", text, c ? ", " : "", source->channel_names[c]);
+    }
+    return text;
+}
+
+static bool belongs(const family *f, const char *stem, const ups_source *source, const char *fields,
+                    const ups_sample *shape) {
+    return strcmp(f->stem, stem) == 0 && strcmp(f->kind, source->class->kind) == 0 && strcmp(f->fields, fields) == 0 &&
+           f->shape.dims == shape->dims && f->shape.times == shape->times && f->shape.dtype == shape->dtype &&
+           f->shape.order == shape->order && memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0;
+}
+
+static void make_name_unique(survey *s, family *made) {
+    const char *name = made->name;
+    int number = 1;
+    for (const family *f = s->families; f < made;) {
+        bool taken = strcmp(f->name, made->name) == 0;
+        if (taken) made->name = ups_arena_printf(s->arena, "%s_%d", name, ++number);
+        f = taken ? s->families : f + 1;
+    }
+}
+
+/* Patches that make some tens to hundreds of tokens of a field, each of several points where the grid allows. */
+static void choose_patches(family *f) {
+    static const int64_t cells[] = {0, 64, 16, 8}, most[] = {0, 16, 16, 8};
+    f->patches = 1;
+    for (int a = 0; a < f->shape.dims; a++) {
+        int64_t points = f->shape.grid[a], patch = 4;
+        while (2 * patch <= most[f->shape.dims] && 2 * patch * cells[f->shape.dims] <= points) patch *= 2;
+        f->patch[a] = patch < points ? patch : points;
+        f->patches *= (points + f->patch[a] - 1) / f->patch[a];
+    }
+}
+
+static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
+    ups_source *source = NULL;
+    ups_sample shape;
+    json_t *text = json_string(path); /* as YAML, JSON is UTF-8 */
+    json_decref(text);
+    if (!text) return ups_fail(error, UPS_ERR_FORMAT, "%s: its name is no UTF-8, as a configuration has to be", path);
+    UPS_TRY(ups_layout_open(path, NULL, &source, error));
+    ups_status status = ups_source_describe(source, 0, &shape, error);
+    if (status == UPS_OK && shape.times < 2) {
+        status = ups_fail(error, UPS_ERR_FORMAT,
+                          "%s: its trajectories have a single frame; an operator needs two or more", path);
+    }
+    if (status == UPS_OK) {
+        const char *stem = stem_of(s->arena, path), *fields = field_names(s->arena, source);
+        family *f = s->families;
+        while (f < s->families + s->count && !belongs(f, stem, source, fields, &shape)) f++;
+        if (f == s->families + s->count) {
+            s->count++;
+            *f = (family){.stem = stem,
+                          .kind = ups_arena_strdup(s->arena, source->class->kind),
+                          .fields = fields,
+                          .name = task_name(s->arena, path, source),
+                          .shape = shape,
+                          .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
+            make_name_unique(s, f);
+            choose_patches(f);
+        }
+        f->files[f->file_count++] = path;
+        f->samples += source->count;
+        s->bytes += (double)source->count * (double)source->limits.decoded_bytes;
+    }
+    ups_source_close(source);
+    return status;
+}
+
+/* The directory that all files lie below; "" for the current one, "/" for the root. */
+static const char *common_root(ups_arena *arena, char **paths, int count) {
+    char *root = ups_arena_strdup(arena, paths[0]);
+    char *slash = strrchr(root, '/');
+    if (!slash) return "";
+    slash[slash == root] = '\0';
+    for (int i = 1; i < count;) {
+        size_t length = strlen(root);
+        bool below = strncmp(paths[i], root, length) == 0 && (paths[i][length] == '/' || strcmp(root, "/") == 0);
+        if (below) {
+            i++;
+            continue;
+        }
+        slash = strrchr(root, '/');
+        if (!slash || strcmp(root, "/") == 0) return "";
+        slash[slash == root] = '\0';
+    }
+    return root;
+}
+
+/* The same as the configuration `output` says it, in whose folder relative paths begin. */
+static const char *told_root(ups_arena *arena, const char *output, const char *root) {
+    char resolved[PATH_MAX];
+    if (!*root) root = ".";
+    return root[0] != '/' && strchr(output, '/') && realpath(root, resolved) ? ups_arena_strdup(arena, resolved) : root;
+}
+
+static const char *below_root(const char *path, const char *root) {
+    size_t length = strlen(root);
+    if (length == 0) return path;
+    path += length;
+    return path + strspn(path, "/");
+}
+
+/* ---- the configuration ------------------------------------------------------------------------------------------ */
+
+/* Sizes of a model for so much data; the last is the reference. Memory: what training takes, roughly. */
+typedef struct model_size {
+    double bytes, memory; /* of data, at most; of the machine, at least */
+    int64_t tokens, dim, width, decoder_depth, decoder_heads, hidden, depth, heads, autoencoder_steps, operator_steps;
+} model_size;
+static const model_size sizes[] = {
+    {64e6, 0, 64, 32, 64, 2, 4, 64, 3, 4, 2000, 4000},
+    {2e9, 2e9, 64, 64, 96, 3, 4, 128, 4, 4, 5000, 10000},
+    {20e9, 4e9, 128, 64, 128, 3, 4, 256, 6, 8, 10000, 40000},
+    {1e300, 8e9, 128, 128, 192, 3, 6, 384, 12, 8, 20000, 100000},
+};
+
+static const model_size *choose_size(double bytes) {
+    size_t chosen = 0;
+    double memory = (double)ups_memory_free();
+    while (sizes[chosen].bytes < bytes && (memory <= 0 || sizes[chosen + 1].memory <= memory)) chosen++;
+    return &sizes[chosen];
+}
+
+/* A document that grows; keys are written where they are set. */
+static ups_yaml *section(ups_arena *arena, ups_yaml *parent, const char *key) {
+    ups_yaml *made = ups_yaml_collection(arena, UPS_YAML_MAPPING, "");
+    ups_yaml_append(parent, made, key);
+    return made;
+}
+
+static void set_text(ups_arena *arena, ups_yaml *parent, const char *key, const char *text) {
+    ups_yaml_append(parent, ups_yaml_scalar(arena, text, true), key);
+}
+
+static void set_plain(ups_arena *arena, ups_yaml *parent, const char *key, const char *text) {
+    ups_yaml_append(parent, ups_yaml_scalar(arena, text, false), key);
+}
+
+static void set_number(ups_arena *arena, ups_yaml *parent, const char *key, int64_t number) {
+    set_plain(arena, parent, key, ups_arena_printf(arena, "%" PRId64, number));
+}
+
+static ups_yaml *list(ups_arena *arena, ups_yaml *parent, const char *key) {
+    ups_yaml *made = ups_yaml_collection(arena, UPS_YAML_LIST, "");
+    ups_yaml_append(parent, made, key);
+    return made;
+}
+
+/* 1, 2, 4, … up to what a quarter of the longest axis can hold. */
+static void set_frequencies(ups_arena *arena, ups_yaml *parent, int64_t points) {
+    enum { FINEST = 128 };
+    ups_yaml *frequencies = list(arena, parent, "frequencies");
+    for (int64_t frequency = 1; frequency == 1 || (frequency <= FINEST && 4 * frequency <= points); frequency *= 2) {
+        set_number(arena, frequencies, NULL, frequency);
+    }
+}
+
+static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
+    ups_yaml *tasks = list(s->arena, root, "tasks");
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        ups_yaml *task = section(s->arena, tasks, NULL);
+        set_text(s->arena, task, "name", f->name);
+        ups_yaml *files = list(s->arena, task, "files"), *patch = list(s->arena, task, "patch");
+        for (int i = 0; i < f->file_count; i++) set_text(s->arena, files, NULL, below_root(f->files[i], data_root));
+        bool same = true;
+        for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
+        for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
+    }
+}
+
+static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
+    ups_arena *arena = s->arena;
+    int64_t tokens = size->tokens, points = 1;
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        if (f->patches < tokens) tokens = f->patches;
+        for (int a = 0; a < f->shape.dims; a++) points = f->shape.grid[a] > points ? f->shape.grid[a] : points;
+    }
+    ups_yaml *model = section(arena, root, "model");
+    set_number(arena, model, "tokens", tokens);
+    set_number(arena, model, "dim", size->dim);
+    ups_yaml *encoder = section(arena, model, "encoder");
+    set_number(arena, encoder, "width", size->width);
+    set_frequencies(arena, encoder, points);
+    ups_yaml *decoder = section(arena, model, "decoder");
+    set_number(arena, decoder, "hidden", size->width);
+    set_number(arena, decoder, "depth", size->decoder_depth);
+    set_number(arena, decoder, "heads", size->decoder_heads);
+    set_frequencies(arena, decoder, points);
+    ups_yaml *core = section(arena, model, "operator");
+    set_number(arena, core, "hidden", size->hidden);
+    set_number(arena, core, "depth", size->depth);
+    set_number(arena, core, "heads", size->heads);
+}
+
+/* A batch holds one task: as many batches a step as there are tasks, up to a few. */
+static ups_yaml *add_stage(const survey *s, ups_yaml *root, const char *name, int64_t steps) {
+    enum { MOST_BATCHES = 8 };
+    ups_yaml *stage = section(s->arena, root, name);
+    set_number(s->arena, stage, "steps", steps);
+    set_number(s->arena, stage, "batch_size", 16);
+    set_number(s->arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
+    return stage;
+}
+
+static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
+    ups_arena *arena = s->arena;
+    const model_size *size = choose_size(s->bytes);
+    ups_yaml *root = ups_yaml_collection(arena, UPS_YAML_MAPPING, "");
+    const char *base = strrchr(output, '/') ? strrchr(output, '/') + 1 : output, *dot = strrchr(base, '.');
+    int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base);
+    set_text(arena, root, "output", ups_arena_printf(arena, "runs/%.*s", length, base));
+    set_number(arena, root, "seed", 42);
+    set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
+    add_tasks(s, root, data_root);
+    add_model(s, root, size);
+    add_stage(s, root, "autoencoder", size->autoencoder_steps);
+    ups_yaml *stage = add_stage(s, root, "operator", size->operator_steps), *losses = section(arena, stage, "losses");
+    set_number(arena, section(arena, losses, "one_step"), "weight", 1);
+    ups_yaml *rollout = section(arena, losses, "rollout");
+    set_number(arena, rollout, "weight", 1);
+    set_number(arena, rollout, "from", size->operator_steps / 2);
+    return root;
+}
+
+static const char *heading_of(const survey *s, const char *output) {
+    const char *text = ups_arena_printf(
+        s->arena,
+        "A configuration to begin with; data.root counts from this file's folder, output from where a command runs.\n"
+        "`ups config check` lists mistakes in it, `ups config keys` all keys that may stand here. To run it:\n"
+        "  ups train %s\n",
+        output);
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " samples of %" PRId64 " frames, ", text, f->name,
+                                f->kind, f->samples, f->shape.times);
+        for (int a = 0; a < f->shape.dims; a++) {
+            text = ups_arena_printf(s->arena, "%s%s%" PRId64, text, a ? " × " : "", f->shape.grid[a]);
+        }
+        text = ups_arena_printf(s->arena, "%s points; %s", text, f->fields);
+    }
+    return text;
+}
+
+/* Under a temporary name first, which is opened as `ups train` would: only what runs gets its own name. */
+static ups_status publish(const char *path, const char *text, ups_error *error) {
+    ups_publication *publication = NULL;
+    ups_session session;
+    UPS_TRY(ups_publish_begin(path, &publication, error));
+    ups_status status = ups_publish_append(publication, text, strlen(text), error);
+    if (status == UPS_OK) {
+        status = ups_session_open(ups_publish_temporary(publication), NULL, 0, false, &session, error);
+        if (status == UPS_OK) ups_session_close(&session);
+    }
+    if (status == UPS_OK) return ups_publish_commit(publication, error);
+    ups_publish_abandon(publication);
+    return status;
+}
+
+static json_t *describe_families(const survey *s, const char *output) {
+    json_t *tasks = json_array();
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        json_t *files = json_array(), *patch = json_array();
+        for (int i = 0; i < f->file_count; i++) json_array_append_new(files, json_string(f->files[i]));
+        for (int a = 0; a < f->shape.dims; a++) json_array_append_new(patch, json_integer(f->patch[a]));
+        json_array_append_new(tasks, json_pack("{s:s, s:o, s:o, s:I}", "name", f->name, "files", files, "patch", patch,
+                                               "samples", (json_int_t)f->samples));
+    }
+    return json_pack("{s:o, s:o}", "config", ups_json_printable(output), "tasks", tasks);
+}
+
+static ups_status init(survey *s, char **files, int count, const char *output, bool force, ups_error *error) {
+    if (!force && !ups_path_is_absent(output)) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s is there already; --force overwrites it", output);
+    }
+    s->families = UPS_ARENA_ARRAY(s->arena, family, count);
+    for (int i = 0; i < count; i++) UPS_TRY(add_file(s, files[i], count, error));
+    const char *data_root = common_root(s->arena, files, count);
+    char *text = NULL;
+    UPS_TRY(ups_config_annotate(&ups_run_schema, compose(s, output, data_root), heading_of(s, output), &text, error));
+    ups_status status = publish(output, text, error);
+    free(text);
+    return status;
+}
+
+int ups_cmd_config_init(int argc, char **argv) {
+    static const ups_usage usage = {
+        .command = "config init",
+        .arguments = "FILE...",
+        .summary = "writes a configuration for data files, with what each key means, to begin with",
+        .options = options,
+        .option_count = OPTION_COUNT,
+        .details =
+            "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
+            "numbers alone. Patches are chosen from the grid, sizes of the model from the amount of data.\n\n"
+            "Example:\n"
+            "  ups config init data/*.hdf5 -o run.yaml\n"
+            "  ups train run.yaml\n"};
+    ups_arguments arguments;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    const char *output = NULL;
+    bool force = false;
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == OUTPUT) output = arguments.value;
+        if (option == FORCE) force = true;
+    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
+    if (!output) return ups_command_usage_error(&arguments, "-o CONFIG was expected: where to write it");
+    survey s = {.arena = ups_arena_create(0)};
+    ups_error error;
+    ups_status status = s.arena ? init(&s, arguments.operands, arguments.operand_count, output, force, &error)
+                                : ups_fail(&error, UPS_ERR_MEMORY, "no memory");
+    int exit_code = status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
+    if (status == UPS_OK && arguments.json) {
+        json_t *document = describe_families(&s, output);
+        ups_print_json(document, JSON_INDENT(2));
+        json_decref(document);
+    } else if (status == UPS_OK && !arguments.quiet) {
+        printf("%s: %d task%s; `ups train %s` runs it\n", output, s.count, s.count == 1 ? "" : "s", output);
+    }
+    ups_arena_destroy(s.arena);
+    return exit_code;
+}

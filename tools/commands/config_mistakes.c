@@ -1,0 +1,70 @@
+#include "tools/commands/config_mistakes.h"
+
+#include "base/printable.h"
+#include "train/config/load.h"
+#include "train/config/paths.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+
+ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *path, ups_config_paths paths,
+                                 ups_config_mistakes **mistakes, ups_error *error) {
+    ups_run_config *config = NULL;
+    ups_status status =
+        ups_run_config_read(path, arguments->overrides, arguments->override_count, mistakes, &config, error);
+    if (config && paths >= UPS_PATHS_READ) ups_run_config_check_data(config, *mistakes);
+    if (config && paths == UPS_PATHS_ALL) ups_run_config_check_places(config, *mistakes);
+    ups_run_config_free(config);
+    if (*mistakes) ups_config_mistakes_sort(*mistakes);
+    return status;
+}
+
+/* [{"file": …, "line": 12, "key": "model.dim", "message": …}]; without file and line where an override is wrong. */
+static json_t *list_mistakes(const ups_config_mistakes *mistakes) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < mistakes->count; i++) {
+        const ups_config_mistake *mistake = &mistakes->list[i];
+        json_t *entry = json_pack("{s:o, s:o}", "key", ups_json_printable(mistake->key), "message",
+                                  ups_json_printable(mistake->sentence));
+        if (mistake->line > 0) {
+            json_object_set_new(entry, "file", ups_json_printable(mistakes->path));
+            json_object_set_new(entry, "line", json_integer((json_int_t)mistake->line));
+        }
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
+int ups_tell_mistakes(const ups_arguments *arguments, const ups_config_mistakes *mistakes) {
+    ups_error error;
+    size_t count = mistakes->count;
+    const char **sentences = calloc(count + 1, sizeof *sentences);
+    for (size_t i = 0; sentences && count > 1 && i < count; i++) sentences[i] = mistakes->list[i].sentence;
+    if (count == 1)
+        ups_fail(&error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+    else
+        ups_fail(&error, UPS_ERR_CONFIG, "%s: %zu%s mistakes", mistakes->path, count,
+                 count == UPS_CONFIG_MOST_MISTAKES ? " or more" : "");
+    const char *none = NULL;
+    int exit_code = ups_command_fail_each(arguments, &error, sentences ? sentences : &none, list_mistakes(mistakes));
+    free(sentences);
+    return exit_code;
+}
+
+json_t *ups_mistakes_of_check(const ups_config_mistakes *mistakes) {
+    return json_pack("{s:o, s:o, s:o}", "config", ups_json_printable(mistakes->path), "error",
+                     ups_json_printable(mistakes->list[0].sentence), "mistakes", list_mistakes(mistakes));
+}
+
+int ups_command_fail_on_config(const ups_arguments *arguments, ups_config_paths paths, const ups_error *error) {
+    const char *path = arguments->operands[0];
+    struct stat status;
+    bool read_again = error->code == UPS_ERR_CONFIG || error->code == UPS_ERR_IO;
+    read_again = read_again && stat(path, &status) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode));
+    if (!read_again) return ups_command_fail(arguments, error); /* a pipe is read once */
+    ups_config_mistakes *mistakes = NULL;
+    ups_error second;
+    bool found = ups_look_for_mistakes(arguments, path, paths, &mistakes, &second) == UPS_OK && mistakes->count > 0;
+    int exit_code = found ? ups_tell_mistakes(arguments, mistakes) : ups_command_fail(arguments, error);
+    ups_config_mistakes_destroy(mistakes);
+    return exit_code;
+}
