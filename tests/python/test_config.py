@@ -117,6 +117,31 @@ def test_of_a_document_full_of_mistakes_the_first_hundreds_are_told(scratch):
     assert len(told) == 200
 
 
+def test_paths_are_among_the_mistakes_and_files_are_not_looked_for_below_a_root_that_is_not_there(scratch):
+    path, file = f"{scratch}/paths.yaml", f"{scratch}/here.h5"
+    open(file, "wb").close()
+    with open(path, "w") as config:
+        config.write(f"output: {file}/run\ndata: {{root: gone}}\nmodel: {{tokens: none}}\ncache: {{directory: {file}}}\n"
+                     "tasks:\n  - {name: a, files: [here.h5, gone.h5], test_files: [none_*.h5]}\n")
+    for command in (["config", "check"], ["train"], ["cache", "build"]):
+        for sets, keys in (([], ["output", "data.root", "model.tokens", "cache.directory"]),
+                           (["--set", f"data.root={scratch}"], ["output", "model.tokens", "cache.directory", "tasks[0].files[1]", "tasks[0].test_files[0]"])):
+            mistakes = json.loads(ups(*command, path, "--json", *sets).stdout)["error"]["mistakes"]
+            assert [entry["key"] for entry in mistakes] == keys
+    assert ups("config", "check", path, "--without-paths").stderr.count("\n") == 1
+
+
+def test_mistakes_of_a_runs_own_configuration_are_told_with_its_file(mistaken, scratch):
+    path, expected = mistaken
+    own = f"{scratch}/run/config.yaml"
+    os.mkdir(f"{scratch}/run")
+    shutil.copy(path, own)
+    for command in (["config", "check"], ["config", "show"], ["train"], ["train", "--resume"], ["eval"]):
+        heading, *told = ups(*command, f"{scratch}/run").stderr.splitlines()
+        assert heading == f"ups: {own}: {len(expected)} mistakes"
+        assert all(line.startswith(f"{own}:") for line in told)
+
+
 # ---- JSON Schema
 
 @pytest.fixture(scope="module")
@@ -272,7 +297,7 @@ def data(tmp_path_factory):
 
 
 STEPS = list(itertools.chain.from_iterable(("--set", f"{stage}.{key}") for stage in ("autoencoder", "operator")
-                                           for key in ("steps=2", "batch_size=2", "validation_batches=1")))
+                                           for key in ("steps=2", "batch_size=2", "validation_batches=1"))) + ["--set", "autoencoder.gate=0"]
 
 
 def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_written(data, scratch):
@@ -309,6 +334,16 @@ def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_sa
     assert text.count(keys["tasks[].name"]["help"]) == 1
     assert text.count("- name:") == 5
     assert max(len(line) for line in text.splitlines() if path not in line) <= 120
+
+
+def test_a_configuration_in_another_folder_finds_the_data(data, scratch):
+    os.mkdir(f"{scratch}/configs")
+    os.symlink(data, f"{scratch}/data")
+    for path, root in (("configs/new.yaml", str(data)), ("new.yaml", "data")):
+        files = [f"data/{file.name}" for file in data.glob("1D*")]
+        assert ups("config", "init", *files, "-o", path, cwd=scratch).returncode == 0
+        assert parsed(open(f"{scratch}/{path}").read())["data"]["root"] == root
+        assert ups("config", "check", f"{scratch}/{path}", cwd="/").returncode == 0
 
 
 def test_a_single_pair_of_frames_is_enough_to_begin_with(data, scratch):

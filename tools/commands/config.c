@@ -143,7 +143,8 @@ static int run_check(int argc, char **argv) {
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
         ups_config_paths paths = without_paths ? UPS_PATHS_NONE : UPS_PATHS_ALL;
-        if (check_one(&arguments, arguments.operands[i], paths, list) != UPS_EXIT_OK) exit_code = UPS_EXIT_FAILURE;
+        int found = check_one(&arguments, arguments.operands[i], paths, list);
+        if (found != UPS_EXIT_OK) exit_code = found;
     }
     if (list) print_json(list);
     return exit_code;

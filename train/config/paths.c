@@ -36,7 +36,7 @@ static void check_file(const ups_run_config *config, const char *key, const char
     if (pattern && glob(file, GLOB_NOSORT, NULL, &matches) != 0) {
         disagree(mistakes, key, data_root, "no file matches %s%s", file, below);
     } else if (!pattern && is_directory(file)) {
-        disagree(mistakes, key, data_root, "%s is a folder; a file was expected", file);
+        disagree(mistakes, key, data_root, "%s is a directory; a file was expected", file);
     } else if (!pattern && ups_path_is_absent(file)) {
         disagree(mistakes, key, data_root, "there is no file %s%s", file, below);
     } else if (!pattern && access(file, R_OK) != 0) {
