@@ -33,7 +33,7 @@ typedef struct ups_update_result {
     double gradient_norm;                  /* without the loss scale, before clipping */
     bool skipped;                          /* the weights are what they were */
     bool failed;                           /* skipped, and so is every later step: no loss scale would help */
-    float gradient_scale;                  /* clipping and loss scale: what AdamW multiplies gradients by */
+    float gradient_scale;                  /* clipping and loss scale: what the optimizer multiplies gradients by */
     float rate, second_correction;         /* AdamW's, bias correction included */
 } ups_update_result;
 

@@ -16,7 +16,7 @@ ups_dtype ups_run_compute(const ups_run_config *config);
  * fp16 is noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have
  * to learn around. */
 #define UPS_AUTOENCODER_COMPUTE UPS_F32
-int64_t ups_task_points(const ups_task *task); /* of its grid */
+int64_t ups_task_points(const ups_task *task);                   /* of its grid */
 ups_operator_options ups_run_core(const ups_run_config *config); /* what needs no task to be known */
 ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks);
 

@@ -1,5 +1,5 @@
-/* The optimizer: AdamW over the parameters' flat buffers, with gradient clipping and a moving average of the weights,
- * in one pass over memory.
+/* The optimizer: a rule (model/device.h) over the parameters' flat buffers, with gradient clipping and a moving average
+ * of the weights, in one pass over memory.
  *
  * Parameters fall into groups: matrices are decayed; gains, biases and embeddings (init.no_decay) are not. A group is a
  * list of ranges of the flat buffers in device memory, and updated in one call. Nothing here waits for the device but
@@ -45,8 +45,8 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
 ups_update_state ups_optimizer_state(const ups_optimizer *optimizer);
 ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_state *state, ups_error *error);
 
-/* Its flat buffers, on the device, with their names in checkpoints ("adamw.first_moment.", "adamw.second_moment.", and
- * with EMA "ema."); how many. */
+/* Its flat buffers, on the device, with their names in checkpoints: the rule's moments, and with EMA "ema."; how many.
+ */
 #define UPS_OPTIMIZER_MAX_BUFFERS 3
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]);
 float *ups_optimizer_average(const ups_optimizer *optimizer); /* NULL without EMA */
