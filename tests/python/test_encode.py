@@ -187,6 +187,7 @@ def test_a_build_tells_scripts_what_it_took_and_where_the_time_went(runs):
         assert (of["skipped"], of["encoded"], of["extended_from"]) == (0, of["samples"], 0)
         frames = {"advection": 9, "darcy": 2}[of["task"]]
         assert of["raw_bytes"] == of["samples"] * frames * 8 * 8 * 2
+        assert of["source_bytes"] == pytest.approx(of["field_gb_per_s"] * of["seconds"] * 1e9, abs=0.5)
         assert of["frames_per_s"] * of["seconds"] == pytest.approx(of["samples"] * frames, abs=0.5e-3)
         assert of["processors"] == 1
         assert of["processor_use"] > 0

@@ -56,12 +56,12 @@ static json_t *rates_json(const ups_encode_report *report) {
 static json_t *report_json(const ups_encode_report *report) {
     const ups_cache_summary *s = &report->summary;
     double seconds = report->seconds;
-    json_t *facts =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split",
-                  report->split, "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded",
-                  (json_int_t)report->encoded, "raw_bytes", (json_int_t)s->raw_bytes, "stored_bytes",
-                  (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms,
-                  "seconds", seconds, "extended_from", (json_int_t)report->extended_from);
+    json_t *facts = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "task", report->task, "split", report->split,
+        "samples", (json_int_t)s->samples, "skipped", (json_int_t)s->skipped, "encoded", (json_int_t)report->encoded,
+        "raw_bytes", (json_int_t)s->raw_bytes, "source_bytes", (json_int_t)report->source_bytes, "stored_bytes",
+        (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms, "seconds", seconds,
+        "extended_from", (json_int_t)report->extended_from);
     if (!facts || report->encoded == 0) return facts;
     json_t *speed =
         json_pack("{s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "frames_per_s", (double)report->frames / seconds,
@@ -80,9 +80,9 @@ static void visit(void *context, const ups_encode_report *report) {
         json_array_append_new(list, report_json(report));
         return;
     }
-    double ratio = s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0;
-    printf("%-20s %-10s %6lld trajectories  %8.1f MB  ratio %.2f", report->task, report->split, (long long)s->samples,
-           (double)s->stored_bytes / 1e6, ratio);
+    char text[120];
+    ups_encode_describe(report, text, sizeof text);
+    printf("%-20s %-10s %s", report->task, report->split, text);
     if (report->was_whole) printf("  (was complete)");
     if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
     if (report->encoded > 0) {

@@ -6,6 +6,7 @@
 #include "train/cache_build/encode.h"
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
@@ -274,6 +275,8 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     }
     report->whole = status == UPS_OK && is_whole(&b);
     if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);
+    report->source_bytes =
+        (uint64_t)(report->summary.samples * task->geometry.times) * ups_sample_frame_bytes(&task->geometry);
     state = ups_cache_writer_look(b.writer);
     ups_cache_writer_close(b.writer);
     report->stages = b.stages;
@@ -306,6 +309,17 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
     if (before->encoded > 0) memcpy(report->reached, before->reached, sizeof report->reached);
 }
 
+/* A cache that is larger than what it stands for is seldom meant. */
+static void warn_of_size(const ups_run_config *config, const ups_task *task, const ups_encode_report *report) {
+    if (!report->whole || report->summary.stored_bytes <= report->source_bytes) return;
+    ups_log(UPS_LOG_WARNING,
+            "task %s: its latents take %.1f times the memory of its fields: %lld tokens of %lld numbers stand for %lld "
+            "values a frame; fewer model.tokens or a smaller model.dim make the cache smaller",
+            task->name, (double)report->summary.stored_bytes / (double)report->source_bytes,
+            (long long)config->model.tokens, (long long)config->model.dim,
+            (long long)ups_sample_frame_elements(&task->geometry));
+}
+
 /* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */
 static ups_status run_pass(const ups_session *session, bool wait, ups_encode_report *reports,
                            void (*visit)(void *context, const ups_encode_report *report), void *context,
@@ -324,9 +338,17 @@ static ups_status run_pass(const ups_session *session, bool wait, ups_encode_rep
         add_pass(&reports[i], &before);
         if (before.task) reports[i].was_whole = false;
         if (before.extended_from > 0) reports[i].extended_from = before.extended_from;
+        if (split == UPS_SPLIT_TRAIN) warn_of_size(session->config, task, &reports[i]);
         if (reports[i].whole && visit) visit(context, &reports[i]);
     }
     return UPS_OK;
+}
+
+void ups_encode_describe(const ups_encode_report *report, char *text, size_t bytes) {
+    const ups_cache_summary *s = &report->summary;
+    double ratio = s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0;
+    snprintf(text, bytes, "%lld trajectories, %.1f MB of fields, %.1f MB of latents (ratio %.2f)",
+             (long long)s->samples, (double)report->source_bytes / 1e6, (double)s->stored_bytes / 1e6, ratio);
 }
 
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),

@@ -5,10 +5,9 @@
 #include "train/stages/stage.h"
 
 static void say_group(void *context, const ups_encode_report *report) {
-    const ups_cache_summary *s = &report->summary;
-    ups_log(UPS_LOG_INFO, "cache %s/%s: %lld trajectories, %.1f MB, ratio %.2f", report->task, report->split,
-            (long long)s->samples, (double)s->stored_bytes / 1e6,
-            s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0);
+    char text[120];
+    ups_encode_describe(report, text, sizeof text);
+    ups_log(UPS_LOG_INFO, "cache %s/%s: %s", report->task, report->split, text);
 }
 
 static ups_status run(const ups_stage_request *request, ups_error *error) {
