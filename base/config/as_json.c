@@ -58,9 +58,9 @@ static json_t *yaml_as_json(const char *text) {
 }
 
 static json_t *scalar_as_json(const ups_config_key *key, const void *place) {
-    static const char zeros[sizeof(int64_t)];
     if (key->type == UPS_CONFIG_YAML) return yaml_as_json(*(char *const *)place);
-    if (key->word && memcmp(place, zeros, ups_config_size(key->type)) == 0) return json_string(key->word);
+    const char *word = ups_config_word_at(key, place);
+    if (word) return json_string(word);
     switch (key->type) {
     case UPS_CONFIG_SECTION:
         return keys_as_json(key->keys, place);

@@ -100,11 +100,19 @@ const char *ups_config_expected(ups_arena *arena, const ups_config_key *key, boo
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
 
 size_t ups_config_size(ups_config_type type) {
-    static const size_t sizes[] = {[UPS_CONFIG_BOOL] = sizeof(bool),      [UPS_CONFIG_INT32] = sizeof(int32_t),
-                                   [UPS_CONFIG_INT64] = sizeof(int64_t),  [UPS_CONFIG_UINT64] = sizeof(uint64_t),
-                                   [UPS_CONFIG_FLOAT] = sizeof(float),    [UPS_CONFIG_DOUBLE] = sizeof(double),
-                                   [UPS_CONFIG_CHOICE] = sizeof(unsigned)};
+    static const size_t sizes[] = {[UPS_CONFIG_BOOL] = sizeof(bool),       [UPS_CONFIG_INT32] = sizeof(int32_t),
+                                   [UPS_CONFIG_INT64] = sizeof(int64_t),   [UPS_CONFIG_UINT64] = sizeof(uint64_t),
+                                   [UPS_CONFIG_FLOAT] = sizeof(float),     [UPS_CONFIG_DOUBLE] = sizeof(double),
+                                   [UPS_CONFIG_CHOICE] = sizeof(unsigned), [UPS_CONFIG_TEXT] = sizeof(char *),
+                                   [UPS_CONFIG_YAML] = sizeof(char *)};
     return sizes[type];
+}
+
+const char *ups_config_word_at(const ups_config_key *key, const void *place) {
+    static const char zeros[sizeof(int64_t)];
+    bool number = key->type >= UPS_CONFIG_INT32 && key->type <= UPS_CONFIG_DOUBLE;
+    if (!key->word || !number) return NULL; /* of YAML, the word says what may stand there */
+    return memcmp(place, zeros, ups_config_size(key->type)) == 0 ? key->word : NULL;
 }
 
 bool ups_config_is_real(ups_config_type type) {

@@ -16,7 +16,9 @@ bool ups_config_takes_single(const ups_config_key *key); /* a scalar stands for 
  */
 const char *ups_config_expected(ups_arena *arena, const ups_config_key *key, bool item);
 
-size_t ups_config_size(ups_config_type type); /* bytes of a number or truth in the struct */
+size_t ups_config_size(ups_config_type type); /* bytes of a scalar in the struct */
+/* The word that the scalar at `place` stands for ("auto", of a number that is 0); NULL where it is a value. */
+const char *ups_config_word_at(const ups_config_key *key, const void *place);
 bool ups_config_is_real(ups_config_type type);
 bool ups_config_has_range(const ups_config_key *key);
 bool ups_config_in_range(const ups_config_key *key, double number);

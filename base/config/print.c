@@ -36,9 +36,28 @@ static bool needs_quotes(const char *text) {
            ups_config_parse_number(text, UPS_CONFIG_DOUBLE, &real, &number, &too_large) || too_large;
 }
 
+/* YAML that was loaded is YAML. */
+static ups_yaml *parse_back(ups_arena *arena, const char *text) {
+    ups_yaml *node = NULL;
+    ups_yaml_parse(arena, "", false, text, strlen(text), &node, NULL);
+    return node ? node : ups_yaml_scalar(arena, "", false);
+}
+
+/* A node on one line. */
+static const char *flow_text(ups_arena *arena, const ups_yaml *node) {
+    if (node->kind == UPS_YAML_SCALAR) return ups_arena_printf(arena, node->quoted ? "\"%s\"" : "%s", node->text);
+    bool mapping = node->kind == UPS_YAML_MAPPING;
+    const char *text = "";
+    for (const ups_yaml *child = node->first; child; child = child->next) {
+        text = ups_arena_printf(arena, "%s%s%s%s%s", text, child == node->first ? "" : ", ", mapping ? child->key : "",
+                                mapping ? ": " : "", flow_text(arena, child));
+    }
+    return ups_arena_printf(arena, mapping ? "{%s}" : "[%s]", text);
+}
+
 const char *ups_config_scalar_text(ups_arena *arena, const ups_config_key *key, const void *place) {
-    static const char zeros[sizeof(int64_t)];
-    if (key->word && memcmp(place, zeros, ups_config_size(key->type)) == 0) return key->word;
+    const char *word = ups_config_word_at(key, place);
+    if (word) return word;
     switch (key->type) {
     case UPS_CONFIG_INT32:
         return ups_arena_printf(arena, "%" PRId32, *(const int32_t *)place);
@@ -54,16 +73,11 @@ const char *ups_config_scalar_text(ups_arena *arena, const ups_config_key *key, 
         return key->choices[*(const unsigned *)place];
     case UPS_CONFIG_BOOL:
         return *(const bool *)place ? "true" : "false";
+    case UPS_CONFIG_YAML:
+        return flow_text(arena, parse_back(arena, *(char *const *)place));
     default:
         return *(char *const *)place;
     }
-}
-
-/* YAML that was loaded is YAML. */
-static ups_yaml *parse_back(ups_arena *arena, const char *text) {
-    ups_yaml *node = NULL;
-    ups_yaml_parse(arena, "", false, text, strlen(text), &node, NULL);
-    return node ? node : ups_yaml_scalar(arena, "", false);
 }
 
 static ups_yaml *print_keys(ups_arena *arena, const ups_config_key *keys, const char *base);

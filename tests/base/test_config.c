@@ -225,19 +225,20 @@ typedef struct listing {
 
 typedef struct seen {
     int count;
-    char text[8][120];
+    char text[9][120];
 } seen;
 
 static void note_difference(void *context, const ups_config_difference *difference) {
     seen *s = context;
-    assert_in_range(s->count, 0, 7);
+    assert_in_range(s->count, 0, 8);
     snprintf(s->text[s->count++], sizeof s->text[0], "%s: %s, %s", difference->path, difference->first,
              difference->second);
 }
 
 static void what_differs_is_told_key_by_key_in_the_tables_order(void **state) {
     static const char other[] = "tasks:\n  - name: darcy\n    files: [a.hdf5, b.hdf5]\n  - name: wave\n    files: [c]\n"
-                                "core: unet\nnote: it's\ntrain: {batch_size: 8, betas: [0.5, 0.99, 1], ema: yes}\n";
+                                "core: unet\nnote: it's\ntrain: {batch_size: 8, betas: [0.5, 0.99, 1], ema: yes}\n"
+                                "map: {x: 1}\n";
     static const char *const expected[] = {"note: , it's",
                                            "core: stack, unet",
                                            "tasks[0].name: burgers, darcy",
@@ -245,12 +246,13 @@ static void what_differs_is_told_key_by_key_in_the_tables_order(void **state) {
                                            "tasks[1]: absent, name: wave",
                                            "train.batch_size: auto, 8",
                                            "train.betas: [0.9, 0.99], [0.5, 0.99, 1]",
-                                           "train.ema: false, true"};
+                                           "train.ema: false, true",
+                                           "map: {}, {x: 1}"};
     ups_error error;
     seen s = {0};
     sample_config *first = must_load(MINIMAL, NULL), *second = must_load(other, NULL);
     assert_int_equal(ups_config_compare(&sample_schema, first, second, note_difference, &s, &error), UPS_OK);
-    assert_int_equal(s.count, 8);
+    assert_int_equal(s.count, 9);
     for (int i = 0; i < s.count; i++) assert_string_equal(s.text[i], expected[i]);
     s.count = 0;
     assert_int_equal(ups_config_compare(&sample_schema, second, second, note_difference, &s, &error), UPS_OK);
