@@ -32,6 +32,7 @@
     X(POOL_TOKENS, pool_tokens)                                                                                        \
     X(GATHER_POINTS, gather_points)                                                                                    \
     X(FOURIER, fourier)                                                                                                \
+    X(SPECTRAL, spectral)                                                                                              \
     X(LOSS_MSE, loss_mse)                                                                                              \
     X(LOSS_RELATIVE, loss_relative)                                                                                    \
     X(WEIGHTED_SUM, weighted_sum)                                                                                      \
@@ -59,9 +60,10 @@ typedef struct ups_op_attributes {
     ups_dtype dtype;           /* cast */
     bool channels_first;       /* patchify, gather_points */
     bool periodic;             /* neighborhood */
-    int dims;                  /* patchify, neighborhood: grid axes */
+    int dims;                  /* patchify, neighborhood, spectral: grid axes */
     int64_t grid[3], patch[3]; /* patchify: points along each axis and points a patch; neighborhood: grid = cells.
                                   Slowest axis first; only `dims` used */
+    int64_t modes[3];          /* spectral: of the weight along each grid axis */
     int64_t channels;          /* patchify, gather_points: C */
     int frequency_count;
     float frequencies[UPS_MAX_FREQUENCIES]; /* fourier */

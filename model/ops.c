@@ -163,8 +163,12 @@ ups_value ups_silu(ups_graph *g, ups_value x) {
     return pointwise(g, UPS_OP_SILU, NULL, x);
 }
 
-ups_value ups_scale(ups_graph *g, ups_value x, float factor) {
-    return pointwise(g, UPS_OP_SCALE, &(ups_op_attributes){.factor = factor}, x);
+ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain) {
+    const ups_op_kind kind = UPS_OP_SCALE;
+    require_float(g, kind, "x", x);
+    require_vector(g, kind, "the gain", gain, ups_shape_last(shape_of(g, x)));
+    ups_op_attributes attributes = {.factor = factor};
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, gain}, dtype_of(g, x), shape_of(g, x), 0, NULL);
 }
 
 ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_q, ups_value gain_k, int heads) {
@@ -305,6 +309,41 @@ ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequenc
     ups_shape shape = shape_of(g, coordinates);
     return ups_graph_append(g, kind, &attributes, 1, &coordinates, g->compute,
                             with_last(shape, shape.size[1] * (1 + 2 * count)), 0, NULL);
+}
+
+ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
+                       const int64_t *modes) {
+    const ups_op_kind kind = UPS_OP_SPECTRAL;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    require_rank(g, kind, "the weight", weight, 3);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    ups_op_attributes attributes = {.dims = dims};
+    ups_value inputs[] = {x, weight, UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE};
+    ups_shape shape = shape_of(g, x), matrices = shape_of(g, weight);
+    int64_t cells = 1, rows = 1, all = 1, parts = 1;
+    for (int axis = 0; axis < dims; axis++) {
+        require_rank(g, kind, "a table", tables[axis], 2);
+        ups_shape table = shape_of(g, tables[axis]);
+        if (dtype_of(g, tables[axis]) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "a table is not float32");
+        if (table.size[0] % 2 != 0 || table.size[0] / 2 > modes[axis]) {
+            ups_graph_abort(g, ups_op_name(kind), "a table of %lld rows for at most %lld modes",
+                            (long long)table.size[0], (long long)modes[axis]);
+        }
+        inputs[2 + axis] = tables[axis];
+        attributes.modes[axis] = modes[axis];
+        rows *= table.size[0];
+        cells *= table.size[1];
+        all *= modes[axis];
+        parts *= 2;
+    }
+    require_size(g, kind, "the number of tokens", shape.size[1], cells);
+    require_size(g, kind, "the number of modes", matrices.size[0], all);
+    require_size(g, kind, "the height of a mode's matrices", matrices.size[1], parts * shape.size[2]);
+    require_size(g, kind, "the width of a mode's matrices", matrices.size[2], shape.size[2]);
+    if (dtype_of(g, weight) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the weight is not float32");
+    return ups_graph_append(g, kind, &attributes, 2 + dims, inputs, dtype_of(g, x), shape, 1,
+                            &UPS_SHAPE(shape.size[0], rows, shape.size[2]));
 }
 
 static ups_value sample_loss(ups_graph *g, ups_op_kind kind, const ups_op_attributes *attributes, ups_value prediction,

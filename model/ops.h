@@ -33,8 +33,8 @@ ups_value ups_broadcast(ups_graph *g, ups_value x, int64_t batch);
 ups_value ups_gelu(ups_graph *g, ups_value x);
 /* x σ(x) */
 ups_value ups_silu(ups_graph *g, ups_value x);
-/* y = factor · x */
-ups_value ups_scale(ups_graph *g, ups_value x, float factor);
+/* y (…, D) = factor · x · gain?; gain (D), which gets no gradient */
+ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain);
 /* softmax(q kᵀ / √d) v by head. Inputs: q, kv?, gain_q?, gain_k?. Self: q is packed (B, T, 3·D) = [q | k | v], kv
  * absent. Cross: q (B, Tq, D), kv (B, Tk, 2·D) = [k | v]. With gains (D/H): q and k are RMS-normalised a head first. y
  * (B, Tq, D). d = D/H. Saves what backward wants (log-sum-exp (B, H, Tq), and 1/rms of q and k) */
@@ -60,6 +60,15 @@ ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_
                             bool channels_first);
 /* y (Q, d·(1 + 2F)) = [c, sin 2πfc, cos 2πfc …] of coordinates c (Q, d) float32; no gradient. y: compute */
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count);
+/* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by
+ * matrices of its own, and modes become tokens again. T is the tensor product of tables[axis] (2 K, cells of the axis)
+ * float32, slowest axis first, whose rows 2 k and 2 k + 1 are the two parts of mode k, a cosine and a sine
+ * (spectral_table in nets/core_spectral.c). Of its P = 2^dims parts, mixed as complex numbers are, mode (k, l, …) gets
+ * y_p = Σ_q ± x_(p xor q) W_q: what commutes with shifts of a periodic grid. weight (modes of all axes, P · D, D)
+ * float32 holds the W_q of mode (k, l, …) below each other; it may have more modes along an axis, `modes`, than the
+ * table. Saves T x (B, modes, D). Gradients to x and the weight */
+ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
+                       const int64_t *modes);
 /* y (B) = mean over a sample of (prediction − target)²; float32; gradient to the prediction, and to the target if it
  * needs one */
 ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target);

@@ -271,15 +271,39 @@ static ups_status broadcast_backward(ups_device *device, const ups_op_call *call
     return UPS_OK;
 }
 
+/* to (+)= factor · from · gain */
+static void scale_rows(ups_device *device, const ups_op_call *call, const ups_tensor *from, const ups_tensor *to,
+                       bool accumulate) {
+    const float *const gain = call->inputs[1].data, factor = call->attributes->factor;
+    int64_t rows = ups_shape_rows(from->shape), width = ups_shape_last(from->shape);
+#pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        float in[UPS_CHUNK], out[UPS_CHUNK];
+        for (int64_t start = 0; start < width; start += UPS_CHUNK) {
+            int64_t n = ups_min(UPS_CHUNK, width - start), at = row * width + start;
+            const float *x = ups_row_read(from, at, n, in);
+            float *y = ups_row_target(to, at, out, accumulate);
+            for (int64_t i = 0; i < n; i++) y[i] = factor * x[i] * gain[start + i];
+            ups_row_write(to, at, n, y, accumulate);
+        }
+    }
+}
+
 static ups_status scale_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    pass_gradient(device, &call->inputs[0], &call->output, call->attributes->factor, false);
+    if (ups_present(&call->inputs[1]))
+        scale_rows(device, call, &call->inputs[0], &call->output, false);
+    else
+        pass_gradient(device, &call->inputs[0], &call->output, call->attributes->factor, false);
     return UPS_OK;
 }
 
 static ups_status scale_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    pass_gradient(device, &call->output_gradient, &call->input_gradients[0], call->attributes->factor,
-                  call->accumulate[0]);
+    if (ups_present(&call->inputs[1]))
+        scale_rows(device, call, &call->output_gradient, &call->input_gradients[0], call->accumulate[0]);
+    else
+        pass_gradient(device, &call->output_gradient, &call->input_gradients[0], call->attributes->factor,
+                      call->accumulate[0]);
     return UPS_OK;
 }
 

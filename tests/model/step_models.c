@@ -109,7 +109,7 @@ model tangled_model(float drop_path) {
     ups_value condition = ups_linear(g, ups_select_frame(g, again, 2), wide, none, false);
     ups_value modulated = ups_modulate(g, h, ups_slice(g, condition, 0, 6), ups_slice(g, condition, 6, 6));
     h = ups_residual(g, h, modulated, ups_slice(g, condition, 12, 6), 0, 1);
-    ups_scale(g, unused, 2);
+    ups_scale(g, unused, 2, UPS_NO_VALUE);
     ups_silu(g, ups_add(g, h, b)); /* leads nowhere */
     ups_value table = ups_broadcast(g, ups_slice(g, ups_graph_reshape(g, wide, UPS_SHAPE(3, 36)), 3, 6), 3);
     ups_value pooled = ups_add(g, ups_pool_tokens(g, ups_add(g, h, again), 3), table);

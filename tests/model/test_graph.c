@@ -193,7 +193,7 @@ CLAIM(frozen_parts_get_no_gradient_but_let_it_through) {
 CLAIM(no_gradient_flows_to_targets_of_relative_losses_or_through_fourier_features) {
     fixture f = begin(UPS_F32);
     ups_graph *g = f.graph;
-    ups_value w = weight(g, "w", 4, 4), twice = ups_scale(g, w, 2), table = weight(g, "at", 4, 2);
+    ups_value w = weight(g, "w", 4, 4), twice = ups_scale(g, w, 2, UPS_NO_VALUE), table = weight(g, "at", 4, 2);
     ups_value loss = ups_loss_relative(g, twice, ups_gelu(g, w));
     ups_value features = ups_fourier(g, table, (float[]){1}, 1);
     ups_graph_differentiate(g, ups_weighted_sum(g, &loss, (float[]){1}, 1));

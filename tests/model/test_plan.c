@@ -260,7 +260,7 @@ CLAIM(kept_values_live_to_the_end) {
     ups_value kept = ups_gelu(p.graph, x), dropped = ups_silu(p.graph, x);
     ups_graph_keep(p.graph, ups_graph_reshape(p.graph, kept, UPS_SHAPE(8, 8)));
     ups_value last = ups_add(p.graph, kept, dropped);
-    for (int i = 0; i < 5; i++) last = ups_scale(p.graph, last, 2);
+    for (int i = 0; i < 5; i++) last = ups_scale(p.graph, last, 2, UPS_NO_VALUE);
     make_plan(&p);
     assert_int_equal(ups_plan_value(p.plan, kept, 0)->last, ups_plan_schedule(p.plan)->count - 1);
     assert_int_equal(ups_plan_value(p.plan, dropped, 0)->last, 2);

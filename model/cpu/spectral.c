@@ -1,0 +1,347 @@
+/* Mixing of modes: tokens are taken to modes axis by axis, features of a mode are mixed by a matrix of its own, and
+ * modes go back to tokens by the transposed tables.
+ *
+ * A transform is a product with a table (2 modes, cells): for the numbers of tokens along an axis that operators have,
+ * a dense product in registers is faster than an FFT, which would have to go through D interleaved series. Mixing is a
+ * product too. Of P = 2^dims parts of a mode, part p of the result is
+ *
+ *   y_p = sum over q of s(p, q) x_(p^q) W_q,    s(p, q) = (-1)^(number of bits in (p^q) & q)
+ *
+ * so with the parts x_(p^q), signed, beside each other, it is one product with the W_q below each other, as they lie in
+ * memory. Samples are transformed in parallel, then modes mixed in parallel: nothing is summed across threads. */
+#include "model/cpu/product.h"
+
+enum { ALIGNMENT = 64, MAX_PARTS = 8 };
+
+typedef struct spectral {
+    int dims, parts;
+    int64_t batch, tokens, width, padded; /* padded: the width in whole vectors */
+    int64_t cells[3], rows[3], modes[3],
+        all[3];                    /* along each axis: rows of the table, modes used, modes of the weight */
+    int64_t row_count, mode_count; /* of all axes */
+    const float *table[3];
+} spectral;
+
+static spectral spectral_of(const ups_op_call *call) {
+    const ups_op_attributes *a = call->attributes;
+    const ups_shape *x = &call->inputs[0].shape;
+    spectral s = {.dims = a->dims,
+                  .parts = 1 << a->dims,
+                  .batch = x->size[0],
+                  .tokens = x->size[1],
+                  .width = x->size[2],
+                  .row_count = 1,
+                  .mode_count = 1};
+    s.padded = ups_div_up(s.width, UPS_VECTOR) * UPS_VECTOR;
+    for (int axis = 0; axis < s.dims; axis++) {
+        const ups_tensor *table = &call->inputs[2 + axis];
+        s.rows[axis] = table->shape.size[0];
+        s.cells[axis] = table->shape.size[1];
+        s.modes[axis] = s.rows[axis] / 2;
+        s.all[axis] = a->modes[axis];
+        s.table[axis] = table->data;
+        s.row_count *= s.rows[axis];
+        s.mode_count *= s.modes[axis];
+    }
+    return s;
+}
+
+/* ---- scratch ---------------------------------------------------------------------------------------------------- */
+
+static size_t aligned(size_t floats) {
+    return ups_div_up((int64_t)floats, ALIGNMENT / 4) * (ALIGNMENT / 4);
+}
+
+/* Floats that a sample takes between two axes, at most. */
+static size_t sample_floats(const spectral *s) {
+    int64_t most = 0, before = 1, after = s->padded;
+    for (int axis = 0; axis < s->dims; axis++) after *= s->rows[axis];
+    for (int axis = 0; axis < s->dims; axis++) {
+        most = before * after > most ? before * after : most;
+        before *= s->cells[axis];
+        after /= s->rows[axis];
+        most = before * after > most ? before * after : most;
+    }
+    return aligned((size_t)(most > s->tokens * s->padded ? most : s->tokens * s->padded));
+}
+
+typedef struct scratch {
+    float *modes[2]; /* (batch, rows, padded): of the output or its gradient, of the gradient to the input */
+    float *threads;  /* each: two samples between axes, signed parts, matrices, their gradient */
+    size_t sample, parts, matrices, thread;
+} scratch;
+
+static scratch scratch_of(const spectral *s, float *memory, bool backward, size_t *floats, int threads) {
+    size_t modes = aligned((size_t)(s->batch * s->row_count * s->padded));
+    scratch c = {.sample = sample_floats(s),
+                 .parts = aligned((size_t)(s->batch * s->parts * s->padded)),
+                 .matrices = aligned((size_t)(s->parts * s->padded * s->padded))};
+    c.thread = 2 * c.sample > c.parts + 2 * c.matrices ? 2 * c.sample : c.parts + 2 * c.matrices;
+    *floats = (backward ? 2 : 1) * modes + (size_t)threads * c.thread;
+    if (!memory) return c;
+    c.modes[0] = memory;
+    c.modes[1] = memory + modes;
+    c.threads = memory + (backward ? 2 : 1) * modes;
+    return c;
+}
+
+static size_t workspace(const ups_device *device, const ups_op_call *call, bool backward) {
+    spectral s = spectral_of(call);
+    size_t floats;
+    scratch_of(&s, NULL, backward, &floats, ups_cpu_threads(device));
+    return floats * sizeof(float);
+}
+
+/* ---- between tokens and modes ----------------------------------------------------------------------------------- */
+
+/* (tokens, padded) at `from` to (rows, padded), by the buffers in turn; returns the one that holds them. */
+static float *to_modes(const spectral *s, float *from, float *other) {
+    int64_t outer = s->tokens, inner = s->padded;
+    for (int axis = s->dims - 1; axis >= 0; axis--) {
+        int64_t cells = s->cells[axis], rows = s->rows[axis];
+        outer /= cells;
+        for (int64_t o = 0; o < outer; o++) {
+            ups_product(rows, inner, cells, s->table[axis], cells, 1, from + o * cells * inner, inner, UPS_TILE_COLUMNS,
+                        other + o * rows * inner, inner, false);
+        }
+        inner *= rows;
+        float *made = other;
+        other = from;
+        from = made;
+    }
+    return from;
+}
+
+/* The transposed: (rows, padded) of `modes`, which stay, to (tokens, padded) in one of the two buffers. */
+static const float *to_tokens(const spectral *s, const float *modes, float *first, float *second) {
+    float *const buffers[] = {first, second};
+    int64_t outer = 1, inner = s->row_count * s->padded;
+    const float *from = modes;
+    for (int axis = 0; axis < s->dims; axis++) {
+        int64_t cells = s->cells[axis], rows = s->rows[axis];
+        float *to = buffers[axis % 2];
+        inner /= rows;
+        for (int64_t o = 0; o < outer; o++) {
+            ups_product(cells, inner, rows, s->table[axis], 1, cells, from + o * rows * inner, inner, UPS_TILE_COLUMNS,
+                        to + o * cells * inner, inner, false);
+        }
+        outer *= cells;
+        from = to;
+    }
+    return from;
+}
+
+/* A sample of (B, tokens, width) in any dtype, with its rows filled up with zeros. */
+static void read_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, float *to) {
+    float row[UPS_CHUNK];
+    for (int64_t token = 0; token < s->tokens; token++, to += s->padded) {
+        for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
+            int64_t n = ups_min(UPS_CHUNK, s->width - start);
+            const float *from = ups_row_read(tensor, (sample * s->tokens + token) * s->width + start, n, row);
+            memcpy(to + start, from, (size_t)n * sizeof(float));
+        }
+        memset(to + s->width, 0, (size_t)(s->padded - s->width) * sizeof(float));
+    }
+}
+
+static void write_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, const float *from,
+                         bool accumulate) {
+    float row[UPS_CHUNK];
+    for (int64_t token = 0; token < s->tokens; token++, from += s->padded) {
+        for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
+            int64_t n = ups_min(UPS_CHUNK, s->width - start), at = (sample * s->tokens + token) * s->width + start;
+            float *to = ups_row_target(tensor, at, row, accumulate);
+            memcpy(to, from + start, (size_t)n * sizeof(float));
+            ups_row_write(tensor, at, n, to, accumulate);
+        }
+    }
+}
+
+static void copy_rows(const spectral *s, const float *from, int64_t from_width, float *to, int64_t to_width) {
+    for (int64_t row = 0; row < s->row_count; row++) {
+        memcpy(to + row * to_width, from + row * from_width, (size_t)ups_min(from_width, to_width) * sizeof(float));
+    }
+}
+
+/* ---- modes ------------------------------------------------------------------------------------------------------ */
+
+/* Row of part 0 of a mode, and how far part p's row lies behind it; its place in the weight. */
+typedef struct mode {
+    int64_t row, weight;
+    int64_t part[MAX_PARTS];
+} mode;
+
+static mode mode_of(const spectral *s, int64_t index) {
+    mode m = {.row = 0};
+    int64_t step = 1, weight_step = 1;
+    for (int axis = s->dims - 1, bit = 0; axis >= 0; axis--, bit++) {
+        int64_t k = index % s->modes[axis];
+        index /= s->modes[axis];
+        m.row += 2 * k * step;
+        m.weight += k * weight_step;
+        for (int p = 0; p < s->parts; p++) m.part[p] += (p >> bit & 1) * step;
+        step *= s->rows[axis];
+        weight_step *= s->all[axis];
+    }
+    return m;
+}
+
+static inline bool negative(int p, int q) {
+    return __builtin_popcount((unsigned)((p ^ q) & q)) & 1;
+}
+
+/* (B, P · padded): beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x` are `width` long;
+ * what is missing of `padded` is zero. */
+static void sign_parts(const spectral *s, const mode *m, int p, bool back, const float *x, int64_t width, float *to) {
+    for (int64_t b = 0; b < s->batch; b++) {
+        for (int q = 0; q < s->parts; q++, to += s->padded) {
+            const float *from = x + (b * s->row_count + m->row + m->part[p ^ q]) * width;
+            float sign = negative(back ? p ^ q : p, q) ? -1.0f : 1.0f;
+            for (int64_t d = 0; d < s->width; d++) to[d] = sign * from[d];
+            for (int64_t d = s->width; d < s->padded; d++) to[d] = 0.0f;
+        }
+    }
+}
+
+/* The mode's matrices (P · padded, padded), below each other: as they lie in the weight where they need no padding. */
+static const float *matrices_of(const spectral *s, const mode *m, const float *weight, float *packed) {
+    const float *from = weight + m->weight * s->parts * s->width * s->width;
+    if (s->width == s->padded) return from;
+    memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
+    for (int64_t row = 0; row < s->parts * s->width; row++) {
+        int64_t to = row / s->width * s->padded + row % s->width;
+        memcpy(packed + to * s->padded, from + row * s->width, (size_t)s->width * sizeof(float));
+    }
+    return packed;
+}
+
+/* The same, each transposed. */
+static void transpose_matrices(const spectral *s, const mode *m, const float *weight, float *packed) {
+    const float *from = weight + m->weight * s->parts * s->width * s->width;
+    memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
+    for (int q = 0; q < s->parts; q++, from += s->width * s->width, packed += s->padded * s->padded) {
+        int64_t whole = s->width / 4 * 4;
+        for (int64_t i = 0; i < whole; i += 4) {
+            for (int64_t j = 0; j < whole; j += 4)
+                ups_transpose_4x4(from + i * s->width + j, s->width, packed + j * s->padded + i, s->padded);
+        }
+        for (int64_t i = 0; i < s->width; i++) {
+            for (int64_t j = i < whole ? whole : 0; j < s->width; j++)
+                packed[j * s->padded + i] = from[i * s->width + j];
+        }
+    }
+}
+
+/* C (B, padded) of part p, in rows of (B, rows, padded), = signed parts times matrices. */
+static void multiply_part(const spectral *s, const mode *m, int p, const float *parts, const float *matrices,
+                          float *modes) {
+    int64_t k = s->parts * s->padded;
+    ups_product(s->batch, s->padded, k, parts, k, 1, matrices, s->padded, UPS_TILE_COLUMNS,
+                modes + (m->row + m->part[p]) * s->padded, s->row_count * s->padded, false);
+}
+
+/* dW (P · padded, padded) (+)= signed parts^T times the gradient of part p. */
+static void add_to_matrices(const spectral *s, const mode *m, int p, const float *parts, const float *gradient,
+                            float *made) {
+    int64_t rows = s->parts * s->padded;
+    ups_product(rows, s->padded, s->batch, parts, 1, rows, gradient + (m->row + m->part[p]) * s->padded,
+                s->row_count * s->padded, UPS_TILE_COLUMNS, made, s->padded, p > 0);
+}
+
+static void write_matrices(const spectral *s, const mode *m, const float *made, float *weight, bool accumulate) {
+    float *to = weight + m->weight * s->parts * s->width * s->width;
+    for (int64_t row = 0; row < s->parts * s->width; row++, to += s->width) {
+        const float *from = made + (row / s->width * s->padded + row % s->width) * s->padded;
+        for (int64_t d = 0; d < s->width; d++) to[d] = accumulate ? to[d] + from[d] : from[d];
+    }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------- */
+
+static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const spectral s = spectral_of(call);
+    const int threads = ups_cpu_threads(device);
+    size_t floats;
+    const scratch c = scratch_of(&s, call->workspace, false, &floats, threads);
+    float *const made = call->saved[0].data;
+    const float *const weight = call->inputs[1].data;
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < s.batch; b++) {
+            read_sample(&s, &call->inputs[0], b, own);
+            const float *modes = to_modes(&s, own, own + c.sample);
+            copy_rows(&s, modes, s.padded, made + b * s.row_count * s.width, s.width);
+        }
+#pragma omp for schedule(static)
+        for (int64_t g = 0; g < s.mode_count; g++) {
+            mode m = mode_of(&s, g);
+            const float *matrices = matrices_of(&s, &m, weight, own + c.parts);
+            for (int p = 0; p < s.parts; p++) {
+                sign_parts(&s, &m, p, false, made, s.width, own);
+                multiply_part(&s, &m, p, own, matrices, c.modes[0]);
+            }
+        }
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < s.batch; b++) {
+            const float *tokens = to_tokens(&s, c.modes[0] + b * s.row_count * s.padded, own, own + c.sample);
+            write_sample(&s, &call->output, b, tokens, false);
+        }
+    }
+    return UPS_OK;
+}
+
+static void mode_backward(const spectral *s, const ups_op_call *call, const scratch *c, int64_t index, float *own) {
+    const float *const weight = call->inputs[1].data;
+    const ups_tensor *const gradient = &call->input_gradients[1];
+    mode m = mode_of(s, index);
+    float *const matrices = own + c->parts, *const made = matrices + c->matrices;
+    if (ups_present(gradient)) {
+        for (int p = 0; p < s->parts; p++) {
+            sign_parts(s, &m, p, false, call->saved[0].data, s->width, own);
+            add_to_matrices(s, &m, p, own, c->modes[0], made);
+        }
+        write_matrices(s, &m, made, gradient->data, call->accumulate[1]);
+    }
+    if (!ups_present(&call->input_gradients[0])) return;
+    transpose_matrices(s, &m, weight, matrices);
+    for (int p = 0; p < s->parts; p++) {
+        sign_parts(s, &m, p, true, c->modes[0], s->padded, own);
+        multiply_part(s, &m, p, own, matrices, c->modes[1]);
+    }
+}
+
+static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const spectral s = spectral_of(call);
+    const int threads = ups_cpu_threads(device);
+    size_t floats;
+    const scratch c = scratch_of(&s, call->workspace, true, &floats, threads);
+    const ups_tensor *const dx = &call->input_gradients[0], *const dw = &call->input_gradients[1];
+    bool all = true; /* modes of the weight are used */
+    for (int axis = 0; axis < s.dims; axis++) all = all && s.modes[axis] == s.all[axis];
+    if (ups_present(dw) && !all && !call->accumulate[1])
+        memset(dw->data, 0, (size_t)ups_shape_elements(dw->shape) * sizeof(float));
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < s.batch; b++) {
+            read_sample(&s, &call->output_gradient, b, own);
+            const float *modes = to_modes(&s, own, own + c.sample);
+            copy_rows(&s, modes, s.padded, c.modes[0] + b * s.row_count * s.padded, s.padded);
+        }
+#pragma omp for schedule(static)
+        for (int64_t g = 0; g < s.mode_count; g++) mode_backward(&s, call, &c, g, own);
+        if (ups_present(dx)) {
+#pragma omp for schedule(static)
+            for (int64_t b = 0; b < s.batch; b++) {
+                const float *tokens = to_tokens(&s, c.modes[1] + b * s.row_count * s.padded, own, own + c.sample);
+                write_sample(&s, dx, b, tokens, call->accumulate[0]);
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+const ups_cpu_kernel UPS_CPU(spectral) = {.workspace = workspace, .forward = forward, .backward = backward};
