@@ -31,6 +31,7 @@
     X(NEIGHBORHOOD, neighborhood)                                                                                      \
     X(POOL_TOKENS, pool_tokens)                                                                                        \
     X(GATHER_POINTS, gather_points)                                                                                    \
+    X(READ_PATCHES, read_patches)                                                                                      \
     X(FOURIER, fourier)                                                                                                \
     X(SPECTRAL, spectral)                                                                                              \
     X(LOSS_MSE, loss_mse)                                                                                              \
@@ -59,12 +60,12 @@ typedef struct ups_op_attributes {
     int64_t frame;             /* select_frame */
     ups_dtype dtype;           /* cast */
     bool channels_first;       /* patchify, gather_points */
-    bool periodic;             /* neighborhood */
-    int dims;                  /* patchify, neighborhood, spectral: grid axes */
-    int64_t grid[3], patch[3]; /* patchify: points along each axis and points a patch; neighborhood: grid = cells.
-                                  Slowest axis first; only `dims` used */
+    bool periodic;             /* neighborhood, read_patches */
+    int dims;                  /* patchify, read_patches, neighborhood, spectral: grid axes */
+    int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood: grid
+                                  = cells. Slowest axis first; only `dims` used */
     int64_t modes[3];          /* spectral: of the weight along each grid axis */
-    int64_t channels;          /* patchify, gather_points: C */
+    int64_t channels;          /* patchify, read_patches, gather_points: C */
     int frequency_count;
     float frequencies[UPS_MAX_FREQUENCIES]; /* fourier */
     float weights[UPS_MAX_INPUTS];          /* weighted_sum */

@@ -299,6 +299,29 @@ ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_
                             UPS_SHAPE(shape_of(g, field).size[0], shape_of(g, index).size[0], channels), 0, NULL);
 }
 
+ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int dims, const int64_t *grid,
+                           const int64_t *patch, int64_t channels, bool periodic) {
+    const ups_op_kind kind = UPS_OP_READ_PATCHES;
+    require_rank(g, kind, "x", x, 3);
+    require_rank(g, kind, "the coordinates", coordinates, 2);
+    if (dtype_of(g, x) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "x is not float32");
+    if (dtype_of(g, coordinates) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the coordinates are not float32");
+    require_size(g, kind, "the number of coordinates", shape_of(g, coordinates).size[1], dims);
+    ups_op_attributes attributes = {.dims = dims, .channels = channels, .periodic = periodic};
+    int64_t patches = 1, numbers = channels;
+    for (int i = 0; i < dims; i++) {
+        if (grid[i] < 1 || patch[i] < 1) ups_graph_abort(g, ups_op_name(kind), "an empty grid or patch");
+        attributes.grid[i] = grid[i];
+        attributes.patch[i] = patch[i];
+        patches *= (grid[i] + patch[i] - 1) / patch[i];
+        numbers *= patch[i];
+    }
+    require_size(g, kind, "the number of patches", shape_of(g, x).size[1], patches);
+    require_size(g, kind, "the numbers of a patch", shape_of(g, x).size[2], numbers);
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, coordinates}, UPS_F32,
+                            UPS_SHAPE(shape_of(g, x).size[0], shape_of(g, coordinates).size[0], channels), 0, NULL);
+}
+
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count) {
     const ups_op_kind kind = UPS_OP_FOURIER;
     require_rank(g, kind, "the coordinates", coordinates, 2);

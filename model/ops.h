@@ -58,6 +58,11 @@ ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens);
  * gradient to index and statistics */
 ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_value statistics, int64_t channels,
                             bool channels_first);
+/* y (B, Q, C) = the field that patches x (B, N, P·C) make up, as patchify cuts them, at coordinates c (Q, d) float32 in
+ * [0, 1]: grid point i of n lies at (i + ½) / n; between grid points by cubic convolution (Keys 1981), which goes
+ * through them. Beyond its border the field is periodic, or its last value. x and y: float32; no gradient to c */
+ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int dims, const int64_t *grid,
+                           const int64_t *patch, int64_t channels, bool periodic);
 /* y (Q, d·(1 + 2F)) = [c, sin 2πfc, cos 2πfc …] of coordinates c (Q, d) float32; no gradient. y: compute */
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count);
 /* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by

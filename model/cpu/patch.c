@@ -1,4 +1,4 @@
-/* From fields to tokens: patchify, gather_points, pool_tokens, fourier.
+/* From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, fourier.
  *
  * Fields are float32, (B, points * C), channels first (C, points) or last (points, C). What is written to tokens or
  * read from them by element is inlined once a dtype, so that its loops do not ask for it. */
@@ -192,6 +192,109 @@ static ups_status gather_backward(ups_device *device, const ups_op_call *call, u
     return UPS_OK;
 }
 
+/* What a query reads: up to four points along each axis, each with its weight. */
+enum { MAX_TAPS = 64 };
+typedef struct reading {
+    int count;
+    int64_t at[MAX_TAPS]; /* of a patch's numbers: its first channel */
+    float weight[MAX_TAPS];
+} reading;
+
+/* Cubic convolution with a = -1/2 at t in [0, 1) between the second and the third of four points. */
+static int cubic_weights(double t, float weights[4]) {
+    weights[0] = (float)(t * (-0.5 + t * (1.0 - 0.5 * t)));
+    weights[1] = (float)(1.0 + t * t * (-2.5 + 1.5 * t));
+    weights[2] = (float)(t * (0.5 + t * (2.0 - 1.5 * t)));
+    weights[3] = (float)(t * t * (-0.5 + 0.5 * t));
+    return 4;
+}
+
+static int64_t within(bool periodic, int64_t index, int64_t points) {
+    if (periodic) return (index % points + points) % points;
+    return index < 0 ? 0 : index >= points ? points - 1 : index;
+}
+
+/* A coordinate is float32, so that one of a grid point is so only nearly. */
+static const double on_the_point = 1e-3;
+
+static void find_reading(const patches *p, bool periodic, const float *coordinates, reading *r) {
+    int64_t index[3][4] = {{0}};
+    float weight[3][4] = {{1.0f}, {1.0f}, {1.0f}};
+    int taps[3] = {1, 1, 1};
+    for (int axis = 3 - p->dims; axis < 3; axis++) {
+        double place = (double)coordinates[axis - (3 - p->dims)] * (double)p->grid[axis] - 0.5;
+        double nearest = nearbyint(place);
+        if (fabs(place - nearest) < on_the_point) {
+            index[axis][0] = within(periodic, (int64_t)nearest, p->grid[axis]);
+            continue;
+        }
+        double before = floor(place);
+        taps[axis] = cubic_weights(place - before, weight[axis]);
+        for (int i = 0; i < 4; i++) index[axis][i] = within(periodic, (int64_t)before + i - 1, p->grid[axis]);
+    }
+    r->count = 0;
+    for (int z = 0; z < taps[0]; z++) {
+        for (int y = 0; y < taps[1]; y++) {
+            for (int x = 0; x < taps[2]; x++, r->count++) {
+                const int64_t point[] = {index[0][z], index[1][y], index[2][x]};
+                int64_t cell = 0, inside = 0;
+                for (int axis = 0; axis < 3; axis++) {
+                    cell = cell * p->cells[axis] + point[axis] / p->patch[axis];
+                    inside = inside * p->patch[axis] + point[axis] % p->patch[axis];
+                }
+                r->at[r->count] = (cell * p->patch_points + inside) * p->channels;
+                r->weight[r->count] = weight[0][z] * weight[1][y] * weight[2][x];
+            }
+        }
+    }
+}
+
+static ups_status read_patches_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const patches p = patches_of(call->attributes);
+    const float *x = call->inputs[0].data, *coordinates = call->inputs[1].data;
+    float *y = call->output.data;
+    int64_t batch = call->inputs[0].shape.size[0], size = p.count * p.patch_points * p.channels;
+    int64_t queries = call->inputs[1].shape.size[0];
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *queries *p.channels)) schedule(static)
+    for (int64_t q = 0; q < queries; q++) {
+        reading r;
+        find_reading(&p, call->attributes->periodic, coordinates + q * p.dims, &r);
+        for (int64_t b = 0; b < batch; b++) {
+            float *to = y + (b * queries + q) * p.channels;
+            for (int64_t c = 0; c < p.channels; c++) {
+                float sum = 0.0f;
+                for (int i = 0; i < r.count; i++) sum += r.weight[i] * x[b * size + r.at[i] + c];
+                to[c] = sum;
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+/* By sample, since points that lie near each other add to the same numbers. */
+static ups_status read_patches_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *const gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    const patches p = patches_of(call->attributes);
+    const float *coordinates = call->inputs[1].data, *dy = call->output_gradient.data;
+    float *dx = gradient->data;
+    int64_t batch = gradient->shape.size[0], size = p.count * p.patch_points * p.channels;
+    int64_t queries = call->inputs[1].shape.size[0];
+    if (!call->accumulate[0]) memset(dx, 0, (size_t)(batch * size) * sizeof(float));
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *size)) schedule(static)
+    for (int64_t b = 0; b < batch; b++) {
+        for (int64_t q = 0; q < queries; q++) {
+            reading r;
+            find_reading(&p, call->attributes->periodic, coordinates + q * p.dims, &r);
+            for (int i = 0; i < r.count; i++) {
+                for (int64_t c = 0; c < p.channels; c++)
+                    dx[b * size + r.at[i] + c] += r.weight[i] * dy[(b * queries + q) * p.channels + c];
+            }
+        }
+    }
+    return UPS_OK;
+}
+
 /* (B, N or T, D) */
 typedef struct pooling {
     int64_t batch, from, to, width;
@@ -281,3 +384,4 @@ const ups_cpu_kernel UPS_CPU(gather_points) = {
     .workspace = field_workspace, .forward = gather_forward, .backward = gather_backward};
 const ups_cpu_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
 const ups_cpu_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};
+const ups_cpu_kernel UPS_CPU(read_patches) = {.forward = read_patches_forward, .backward = read_patches_backward};

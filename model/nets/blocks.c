@@ -3,6 +3,7 @@
 #include "model/nets/blocks.h"
 
 #include <math.h>
+#include <stdio.h>
 
 ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_value x, int64_t outputs,
                     ups_dense_options options) {
@@ -53,14 +54,30 @@ static ups_value residual(ups_graph *graph, const ups_block_options *options, up
     return ups_residual(graph, x, branch, UPS_NO_VALUE, options->drop_path, options->layer + half);
 }
 
+ups_value ups_conditioned_norm(ups_graph *graph, const char *prefix, const char *name, ups_value x,
+                               ups_value condition) {
+    ups_value normed = ups_norm(graph, prefix, name, x, false);
+    if (condition == UPS_NO_VALUE) return normed;
+    int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
+    char key[64];
+    snprintf(key, sizeof key, "%s.condition", name);
+    const ups_dense_options zero = {.output_f32 = true, .zero = true};
+    ups_value both = ups_dense(graph, prefix, key, condition, 2 * width, zero);
+    return ups_modulate(graph, normed, ups_slice(graph, both, 0, width), ups_slice(graph, both, width, width));
+}
+
+ups_value ups_block_mlp(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
+    ups_value normed = ups_conditioned_norm(graph, prefix, "mlp.norm", x, options->condition);
+    return residual(graph, options, x, mlp(graph, prefix, options, normed), 1);
+}
+
 ups_value ups_block_self(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
     ups_graph_begin_block(graph);
-    ups_value normed = ups_norm(graph, prefix, "attention.norm", x, false);
+    ups_value normed = ups_conditioned_norm(graph, prefix, "attention.norm", x, options->condition);
     ups_value qkv = ups_dense(graph, prefix, "attention.qkv", normed, 3 * width, (ups_dense_options){0});
     x = residual(graph, options, x, heads(graph, prefix, options, qkv, UPS_NO_VALUE, width), 0);
-    normed = ups_norm(graph, prefix, "mlp.norm", x, false);
-    x = residual(graph, options, x, mlp(graph, prefix, options, normed), 1);
+    x = ups_block_mlp(graph, prefix, options, x);
     ups_graph_end_block(graph);
     return x;
 }

@@ -26,11 +26,20 @@ ups_value ups_norm(ups_graph *graph, const char *prefix, const char *name, ups_v
 
 typedef struct ups_block_options {
     int heads;
-    float mlp_ratio; /* hidden width of the MLP over the width of the tokens */
-    bool qk_norm;    /* RMS norm with a gain on each head's queries and keys */
-    float drop_path; /* probability of dropping a sample's branch, in training */
-    uint32_t layer;  /* separates the random streams of blocks: each uses `layer` and `layer` + 1 */
+    float mlp_ratio;     /* hidden width of the MLP over the width of the tokens */
+    bool qk_norm;        /* RMS norm with a gain on each head's queries and keys */
+    float drop_path;     /* probability of dropping a sample's branch, in training */
+    ups_value condition; /* (B, H) that the norms' outputs are scaled and shifted by (AdaLN), or UPS_NO_VALUE */
+    uint32_t layer;      /* separates the random streams of blocks: each uses `layer` and `layer` + 1 */
 } ups_block_options;
+
+/* Layer norm, then, where there is a condition (B, H), times 1 + γ plus β: two linears of it that start at zero, in
+ * one, PREFIX.NAME.condition. */
+ups_value ups_conditioned_norm(ups_graph *graph, const char *prefix, const char *name, ups_value x,
+                               ups_value condition);
+
+/* The second half of a pre-LayerNorm block: x + mlp(norm(x)). */
+ups_value ups_block_mlp(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x);
 
 /* Pre-LayerNorm transformer block: x + attention(norm(x)), then x + mlp(norm(x)); x (B, T, D) float32 stays float32. */
 ups_value ups_block_self(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x);

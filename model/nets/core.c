@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const ups_core_class *const ups_cores[] = {&ups_core_stack, NULL};
+const ups_core_class *const ups_cores[] = {&ups_core_stack, &ups_core_spectral, NULL};
 
 const ups_core_class *ups_core_find(const char *name) {
     if (!name) return ups_cores[0];

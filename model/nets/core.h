@@ -8,16 +8,18 @@
 
 typedef struct ups_core_class {
     const char *name, *help;
-    bool attends; /* `heads` and `qk_norm` mean something: they are part of what a model is */
+    bool attends;    /* `heads` and `qk_norm` mean something: they are part of what a model is */
+    bool needs_grid; /* tokens have to be the cells of a grid (options->grid) */
     /* What is wrong with the options for this core; the sentence begins with "operator: ". */
     ups_status (*check)(const ups_operator_options *options, ups_error *error);
-    /* (B, tokens, dim) float32 from (B, tokens, dim) float32. Parameters are named PREFIX.…; `first_layer`: of the
-     * random streams that drop-path may use, options->depth * 2 of them. */
+    /* (B, tokens, hidden) float32 from (B, tokens, hidden) float32. `condition` (B, condition_hidden): what blocks are
+     * modulated by, or UPS_NO_VALUE. Parameters are named PREFIX.…; `first_layer`: of the random streams that drop-path
+     * may use, options->depth * 2 of them. */
     ups_value (*build)(ups_graph *graph, const char *prefix, const ups_operator_options *options, ups_value x,
-                       uint32_t first_layer);
+                       ups_value condition, uint32_t first_layer);
 } ups_core_class;
 
-extern const ups_core_class ups_core_stack;
+extern const ups_core_class ups_core_stack, ups_core_spectral;
 
 /* The table, ended by NULL, and the core of a name (NULL: the default); NULL when there is none. */
 extern const ups_core_class *const ups_cores[];

@@ -1,4 +1,4 @@
-/* The core `stack`: linear to `hidden`, `depth` pre-LayerNorm blocks, LayerNorm, linear back. */
+/* The core `stack`: `depth` pre-LayerNorm transformer blocks over all tokens. */
 #include "model/nets/blocks.h"
 #include "model/nets/core.h"
 
@@ -16,8 +16,7 @@ static ups_status check(const ups_operator_options *o, ups_error *error) {
 }
 
 static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
-                       uint32_t first_layer) {
-    x = ups_dense(g, prefix, "input", x, o->hidden, (ups_dense_options){.output_f32 = true});
+                       ups_value condition, uint32_t first_layer) {
     for (int i = 0; i < o->depth; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.blocks.%d", prefix, i);
@@ -25,11 +24,11 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
                                    .mlp_ratio = o->mlp_ratio,
                                    .qk_norm = o->qk_norm,
                                    .drop_path = ups_operator_drop_path(o, i),
+                                   .condition = condition,
                                    .layer = first_layer + 2 * (uint32_t)i};
         x = ups_block_self(g, name, &block, x);
     }
-    x = ups_norm(g, prefix, "norm", x, false);
-    return ups_dense(g, prefix, "output", x, o->dim, (ups_dense_options){.output_f32 = true});
+    return x;
 }
 
 const ups_core_class ups_core_stack = {

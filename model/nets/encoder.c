@@ -112,7 +112,8 @@ static ups_value pool(ups_graph *g, const ups_encoder_options *o, ups_value x) {
     ups_init init = {.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = true};
     ups_value queries = ups_graph_parameter(g, "queries", UPS_SHAPE(o->tokens, o->width), init);
     queries = ups_broadcast(g, queries, ups_graph_info(g, x)->shape.size[0]);
-    const ups_block_options block = {.heads = o->heads, .mlp_ratio = o->mlp_ratio, .qk_norm = true};
+    const ups_block_options block = {
+        .heads = o->heads, .mlp_ratio = o->mlp_ratio, .qk_norm = true, .condition = UPS_NO_VALUE};
     return ups_block_cross(g, "encoder.trunk.pool", &block, queries, x);
 }
 
@@ -135,7 +136,8 @@ ups_value ups_encoder_build(ups_graph *g, const ups_encoder_options *o, const up
     for (int i = 0; i < o->depth; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.blocks.%d", trunk, i);
-        const ups_block_options block = {.heads = o->heads, .mlp_ratio = o->mlp_ratio, .qk_norm = true};
+        const ups_block_options block = {
+            .heads = o->heads, .mlp_ratio = o->mlp_ratio, .qk_norm = true, .condition = UPS_NO_VALUE};
         x = ups_block_self(g, name, &block, x);
     }
     return ups_dense(g, trunk, "output", x, o->dim, (ups_dense_options){.output_f32 = true});

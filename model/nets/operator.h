@@ -6,9 +6,19 @@
  * condition(x) = x + σ(g + 2) · (LayerNorm(x) · (1 + γ) + β): AdaLN at the core's input. γ, β, g come, through a layer
  * that starts at zero, from an MLP of the PDE's parameters, the task and time's features; so it starts as x + 0.88
  * LayerNorm(x). Boundary conditions, as numbers, are columns of the parameters. Without parameters and tasks it is left
- * out. The core is one of a table (core.h).
+ * out. The core, one of a table (core.h), stands between a linear to `hidden` and a LayerNorm with a linear back.
  *
- * Parameters are named operator.time.0 … operator.output. */
+ * Where tokens are the cells of a grid, options.grid, tokens of different tasks differ in number and size, and input
+ * and output are the task's own:
+ *
+ *   z' = z + s · (output(norm(core(input(z) + position))) + skip(z))
+ *
+ * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
+ * gets no gradient; output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
+ * Fourier features, are told only where a border makes places differ. Time, parameters and task modulate the blocks'
+ * norms.
+ *
+ * Parameters are named operator.time.0 … operator.output, operator.TASK.input …. */
 #ifndef UPS_MODEL_NETS_OPERATOR_H
 #define UPS_MODEL_NETS_OPERATOR_H
 

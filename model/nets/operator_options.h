@@ -10,14 +10,24 @@ typedef enum ups_update_norm {
     UPS_UPDATE_PLAIN,      /* z' = z + core(…) */
 } ups_update_norm;
 
+/* A task whose tokens are the cells of a grid. */
+typedef struct ups_token_grid {
+    const char *task; /* names the parameters that are its own; NULL: tokens lie nowhere, and all tasks share all */
+    int dims;
+    int64_t cells[3]; /* along each axis, slowest first */
+    bool periodic;
+} ups_token_grid;
+
 typedef struct ups_operator_options {
     const char *core;    /* name in the table of cores (core.h); NULL: stack */
     int64_t tokens, dim; /* of the latents */
+    ups_token_grid grid;
     int64_t hidden;
     int depth, heads;
     float mlp_ratio;
     float drop_path; /* of the last block; rises linearly from 0 at the first */
     bool qk_norm;
+    int64_t modes[3];         /* of the core `spectral` along each grid axis, by their number: of 1D, 2D and 3D tasks */
     int64_t time_hidden;      /* 64 */
     int64_t condition_hidden; /* width of the condition's MLP */
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */

@@ -421,6 +421,42 @@ static void pool_tokens(const ups_reference *r, bool backward) {
     }
 }
 
+/* Keys' kernel with a = -1/2. */
+static double cubic(double distance) {
+    double t = fabs(distance);
+    if (t < 1.0) return 1.0 + t * t * (-2.5 + 1.5 * t);
+    return t < 2.0 ? 2.0 - t * (4.0 - t * (2.5 - 0.5 * t)) : 0.0;
+}
+
+/* Every point within two of the query, wherever beyond the border, with its weight. */
+static void read_patches(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t queries = r->output_shape.size[1], channels = a->channels, size = size_of(r, 0) / r->output_shape.size[0];
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape); i++) {
+        int64_t c = i % channels, q = i / channels % queries, b = i / channels / queries;
+        if (!backward) r->output[i] = 0.0;
+        for (int64_t tap = 0; tap < 125; tap++) {
+            int64_t rest = tap, cell = 0, inside = 0, patch_points = 1;
+            double weight = 1.0;
+            for (int axis = 0; axis < a->dims; axis++, rest /= 5) {
+                double place = r->inputs[1][q * a->dims + axis] * (double)a->grid[axis] - 0.5;
+                int64_t at = (int64_t)floor(place) + rest % 5 - 2, n = a->grid[axis];
+                weight *= cubic(place - (double)at);
+                at = a->periodic ? (at % n + n) % n : at < 0 ? 0 : at >= n ? n - 1 : at;
+                cell = cell * ((n + a->patch[axis] - 1) / a->patch[axis]) + at / a->patch[axis];
+                inside = inside * a->patch[axis] + at % a->patch[axis];
+                patch_points *= a->patch[axis];
+            }
+            if (rest > 0) continue; /* of an axis that there is not */
+            int64_t from = b * size + (cell * patch_points + inside) * channels + c;
+            if (backward)
+                add_to(r->input_gradients[0], from, weight * r->output_gradient[i]);
+            else
+                r->output[i] += weight * r->inputs[0][from];
+        }
+    }
+}
+
 static void fourier(const ups_reference *r, bool backward) {
     int64_t dims = ups_shape_last(r->shapes[0]), i = 0;
     for (int64_t q = 0; q < ups_shape_rows(r->shapes[0]) && !backward; q++) {
