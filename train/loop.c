@@ -365,6 +365,10 @@ static bool falls_due(int64_t step, int64_t every) {
 
 static ups_status run(loop *l, ups_error *error) {
     const ups_training_config *training = l->options->training;
+    if (training->steps == 0) { /* what there is to train was set */
+        UPS_TRY(validate(l, false, error));
+        UPS_TRY(save(l, error));
+    }
     while (l->issued < training->steps && !has_ended_early(l)) {
         if (ups_cancel_requested()) {
             UPS_TRY(settle(l, l->issued, error));

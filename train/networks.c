@@ -2,6 +2,7 @@
 
 #include "model/nets/blocks.h"
 #include "model/nets/core.h"
+#include "model/nets/patch_code.h"
 #include "model/parameters/safetensors.h"
 #include "train/precision.h"
 #include <string.h>
@@ -31,6 +32,12 @@ static int64_t stem_width(const ups_task *task) {
     int64_t values = task->geometry.channels;
     for (int a = 0; a < task->geometry.dims; a++) values *= task->patch[a];
     return values < 16 ? 16 : values > 128 ? 128 : values;
+}
+
+static ups_patch_code patch_code_of(const ups_run_config *config, const ups_task *task) {
+    ups_patch_code code = {.field = field_of(task), .dim = ups_task_latents(config, task).dim};
+    for (int a = 0; a < task->geometry.dims; a++) code.patch[a] = task->patch[a];
+    return code;
 }
 
 static ups_encoder_options encoder_of(const ups_run_config *config, const ups_task *task) {
@@ -74,6 +81,12 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     ups_operator_options options = ups_operator_defaults();
     options.tokens = config->model.tokens;
     options.dim = config->model.dim;
+    if (ups_run_on_grid(config)) { /* of any task */
+        options.tokens = options.dim = 1;
+        options.grid = (ups_token_grid){.task = "", .dims = 1, .cells = {1}};
+    }
+    for (int d = 0; d < 3; d++) /* the last one given counts for those that are not */
+        options.modes[d] = core->modes[d < (int)core->mode_count ? d : (int)core->mode_count - 1];
     options.core = core->name;
     options.hidden = core->hidden;
     options.depth = (int)core->depth;
@@ -85,8 +98,17 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     return options;
 }
 
-ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks) {
+ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks, const ups_task *task) {
     ups_operator_options options = ups_run_core(config);
+    if (ups_run_on_grid(config)) {
+        ups_latent_shape latents = ups_task_latents(config, task);
+        ups_patch_code code = patch_code_of(config, task);
+        options.tokens = latents.tokens;
+        options.dim = latents.dim;
+        options.grid =
+            (ups_token_grid){.task = task->name, .dims = task->geometry.dims, .periodic = task->geometry.periodic};
+        ups_patch_code_cells(&code, options.grid.cells);
+    }
     if (config->model.core.condition) {
         options.parameter_count = ups_tasks_parameter_count(tasks);
         options.task_count = tasks->count;
@@ -96,13 +118,15 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
 
 ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     for (int t = 0; t < tasks->count; t++) {
+        ups_operator_options core = ups_run_operator(config, tasks, &tasks->task[t]);
+        UPS_TRY(ups_operator_check(&core, error));
+        if (ups_run_on_grid(config)) continue;
         ups_encoder_options encoder = encoder_of(config, &tasks->task[t]);
         UPS_TRY(ups_encoder_check(&encoder, error));
         ups_decoder_options decoder = decoder_of(config, &tasks->task[t]);
         UPS_TRY(ups_decoder_check(&decoder, error));
     }
-    ups_operator_options core = ups_run_operator(config, tasks);
-    return ups_operator_check(&core, error);
+    return UPS_OK;
 }
 
 ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
@@ -117,6 +141,10 @@ ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
 }
 
 ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
+    if (ups_run_on_grid(config)) {
+        ups_patch_code code = patch_code_of(config, task);
+        return ups_patch_encode(graph, &code, field, ups_networks_statistics(graph, task));
+    }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
     return ups_encoder_build(graph, &options, &shape, field, ups_networks_statistics(graph, task));
@@ -124,6 +152,11 @@ ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, co
 
 ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config *config, const ups_task *task,
                                          ups_value field) {
+    if (ups_run_on_grid(config)) {
+        ups_patch_code code = patch_code_of(config, task);
+        code.field.channels_first = false;
+        return ups_patch_encode(graph, &code, field, UPS_NO_VALUE);
+    }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
     shape.channels_first = false;
@@ -132,6 +165,10 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
 
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates) {
+    if (ups_run_on_grid(config)) {
+        ups_patch_code code = patch_code_of(config, task);
+        return ups_patch_decode(graph, &code, latents, coordinates);
+    }
     ups_decoder_options options = decoder_of(config, task);
     ups_value places = UPS_NO_VALUE;
     if (options.position) {
@@ -166,7 +203,18 @@ static json_t *describe_layout(const ups_mapping_config *layout) {
                      "time", layout->time, "parameters", layout->parameters);
 }
 
-json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
+static json_t *describe_patch_code(const ups_run_config *config, const ups_task *task) {
+    ups_latent_shape latents = ups_task_latents(config, task);
+    json_t *patch = json_array(), *grid = json_array();
+    for (int a = 0; a < task->geometry.dims; a++) {
+        json_array_append_new(patch, json_integer(task->patch[a]));
+        json_array_append_new(grid, json_integer(task->geometry.grid[a]));
+    }
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:s}", "task", task->name, "tokens", "grid", "dim",
+                     (json_int_t)latents.dim, "patch", patch, "grid", grid, "precision", "f32");
+}
+
+static json_t *describe_encoder(const ups_run_config *config, const ups_task *task) {
     ups_encoder_options options = encoder_of(config, task);
     json_t *patch = json_array(), *grid = json_array();
     for (int a = 0; a < task->geometry.dims; a++) {
@@ -183,12 +231,18 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
     if (options.pooling == UPS_POOL_QUERIES || options.depth > 0) { /* without attention heads mean nothing */
         json_object_set_new(encoder, "heads", json_integer(options.heads));
     }
+    return encoder;
+}
+
+json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
+    json_t *encoder = ups_run_on_grid(config) ? describe_patch_code(config, task) : describe_encoder(config, task);
     if (ups_mapping_is_given(&task->config->layout))
         json_object_set_new(encoder, "layout", describe_layout(&task->config->layout));
     return encoder;
 }
 
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
+    if (ups_run_on_grid(config)) return json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
     ups_decoder_options options = decoder_of(config, task);
     return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "position", (int)options.position, "frequencies",
@@ -197,7 +251,7 @@ json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_ta
 
 /* Tasks in their order: it says which one each column of the task's embedding is. */
 json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks) {
-    ups_operator_options options = ups_run_operator(config, tasks);
+    ups_operator_options options = ups_run_operator(config, tasks, &tasks->task[0]);
     json_t *names = json_array();
     for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
     json_t *op = json_pack("{s:s, s:o}", "update_norm",
@@ -206,6 +260,12 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         json_object_set_new(op, "heads", json_integer(options.heads));
         json_object_set_new(op, "qk_norm", json_boolean(options.qk_norm));
     }
+    if (ups_run_on_grid(config)) {
+        json_t *modes = json_array();
+        for (int d = 0; d < 3; d++) json_array_append_new(modes, json_integer(options.modes[d]));
+        json_object_set_new(op, "modes", modes);
+        json_object_del(op, "update_norm"); /* there is none */
+    }
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;
     if (op && other) json_object_set_new(op, "core", json_string(options.core));
@@ -213,10 +273,16 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
 }
 
 json_t *ups_networks_describe_parameters(const ups_task *task) {
-    json_t *names = json_array();
+    json_t *names = json_array(), *scales = json_array();
     for (int p = 0; p < task->source->parameter_count; p++) {
         json_array_append_new(names, json_string(task->source->parameter_names[p]));
+        if (!task->scale) continue;
+        const ups_parameter_scale *scale = &task->scale[p];
+        json_array_append_new(scales,
+                              json_pack("[s, f, f]", scale->logarithm ? "log" : "linear", scale->mean, scale->spread));
     }
+    if (task->scale) return json_pack("{s:o, s:o}", "names", names, "scale", scales);
+    json_decref(scales);
     return names;
 }
 

@@ -18,7 +18,8 @@ ups_dtype ups_run_compute(const ups_run_config *config);
 #define UPS_AUTOENCODER_COMPUTE UPS_F32
 int64_t ups_task_points(const ups_task *task);                   /* of its grid */
 ups_operator_options ups_run_core(const ups_run_config *config); /* what needs no task to be known */
-ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks);
+/* For states of `task`; all tasks' are the same but where tokens are the cells of each one's grid. */
+ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks, const ups_task *task);
 
 /* What model/ has to say against the configured sizes, before anything is built. */
 ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
@@ -42,7 +43,7 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
 /* The same of its decoder, and of the operator: what tensors' shapes do not tell is in it. */
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task);
 json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks);
-/* Names of its PDE parameters, in the order in which the operator is told them. */
+/* Names of its PDE parameters, in the order in which the operator is told them, and how each is scaled. */
 json_t *ups_networks_describe_parameters(const ups_task *task);
 /* Its normalisation: [[mean, scale], …]. */
 json_t *ups_networks_describe_normalisation(const ups_task *task);

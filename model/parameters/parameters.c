@@ -175,6 +175,17 @@ ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *devic
     return ups_parameters_refresh(parameters, error);
 }
 
+ups_status ups_parameters_set(ups_parameters *parameters, const char *name, const float *values, ups_error *error) {
+    int32_t index = ups_parameters_find(parameters, name);
+    if (index < 0 || !parameters->device)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "there is no parameter '%s', or no memory for it yet", name);
+    const ups_parameter *of = &parameters->list[index];
+    const ups_device_class *class = parameters->device->class;
+    size_t bytes = (size_t)of->elements * sizeof *values;
+    UPS_TRY(class->upload(parameters->device, parameters->weights.values + of->offset, values, bytes, error));
+    return class->synchronize(parameters->device, error); /* the caller's memory is its own again */
+}
+
 static bool is_chosen(const ups_parameter *parameter, const char *only) {
     return !only || strncmp(parameter->name, only, strlen(only)) == 0;
 }

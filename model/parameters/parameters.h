@@ -56,7 +56,11 @@ int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without p
 float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
 float *ups_parameters_gradients(ups_parameters *parameters); /* device memory; NULL when not allocated */
 bool ups_parameters_allocated(const ups_parameters *parameters);
-const ups_weights *ups_parameters_weights(const ups_parameters *parameters);     /* its own; empty until allocated */
+const ups_weights *ups_parameters_weights(const ups_parameters *parameters); /* its own; empty until allocated */
+/* First values for one of them, (elements) in host memory, in the place of its initialisation; refresh when all are
+ * set.
+ */
+ups_status ups_parameters_set(ups_parameters *parameters, const char *name, const float *values, ups_error *error);
 ups_status ups_parameters_refresh(ups_parameters *parameters, ups_error *error); /* ups_weights_refresh of them */
 
 /* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length, that all is finite) before it

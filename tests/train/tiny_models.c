@@ -130,7 +130,7 @@ static void build(tiny_models *m, const tiny_run *run, int index) {
     m->decoded = ups_networks_decode(m->decoder, run->config, task, m->latents, everywhere);
     ups_graph_keep(m->decoder, m->decoded);
 
-    ups_operator_options options = ups_run_operator(run->config, run->tasks);
+    ups_operator_options options = ups_run_operator(run->config, run->tasks, &run->tasks->task[0]);
     m->advance = ups_graph_create(m->op, UPS_F32);
     m->state = ups_graph_input(m->advance, "latents", UPS_F32, UPS_SHAPE(1, 4, 8));
     m->dt = ups_graph_input(m->advance, "dt", UPS_F32, UPS_SHAPE(1, 1));

@@ -312,12 +312,12 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
 /* A cache that is larger than what it stands for is seldom meant. */
 static void warn_of_size(const ups_run_config *config, const ups_task *task, const ups_encode_report *report) {
     if (!report->whole || report->summary.stored_bytes <= report->source_bytes) return;
+    ups_latent_shape latents = ups_task_latents(config, task);
     ups_log(UPS_LOG_WARNING,
             "task %s: its latents take %.1f times the memory of its fields: %lld tokens of %lld numbers stand for %lld "
             "values a frame; fewer model.tokens or a smaller model.dim make the cache smaller",
-            task->name, (double)report->summary.stored_bytes / (double)report->source_bytes,
-            (long long)config->model.tokens, (long long)config->model.dim,
-            (long long)ups_sample_frame_elements(&task->geometry));
+            task->name, (double)report->summary.stored_bytes / (double)report->source_bytes, (long long)latents.tokens,
+            (long long)latents.dim, (long long)ups_sample_frame_elements(&task->geometry));
 }
 
 /* One pass over all tasks and splits that are not `finished`; the first does not wait for others, the second does. */

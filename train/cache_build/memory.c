@@ -12,8 +12,7 @@
 
 /* A trajectory's latents, rounded and, no larger, compressed. */
 static size_t latent_bytes(const ups_session *session, const ups_task *task) {
-    const ups_model_config *model = &session->config->model;
-    return (size_t)(task->geometry.times * model->tokens * model->dim) * 2 * sizeof(uint16_t);
+    return (size_t)(task->geometry.times * ups_task_latent_elements(session->config, task)) * 2 * sizeof(uint16_t);
 }
 
 static uint64_t memory_limit(const ups_run_config *config) {

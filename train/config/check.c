@@ -98,6 +98,10 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */
         check_heads("model.encoder", "width", encoder->width, encoder->heads, mistakes);
     }
+    if (!ups_run_on_grid(config) && config->model.dim == 0) {
+        disagree(mistakes, "model.dim", WITH("model.tokens"),
+                 "auto needs tokens: grid; a fixed number of tokens needs a number of features, such as 64");
+    }
     check_frequencies("model.encoder", encoder->frequency_count, mistakes);
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }

@@ -105,10 +105,13 @@ typedef struct ups_core_config {
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition;
+    int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
+    unsigned mode_count;
     ups_update_norm update_norm;
 } ups_core_config;
 typedef struct ups_model_config {
-    int64_t tokens, dim;
+    int64_t tokens; /* 0: "grid", one a patch */
+    int64_t dim;    /* 0: "auto", the smallest that reaches autoencoder.target */
     ups_encoder_config encoder;
     ups_decoder_config decoder;
     ups_core_config core;
@@ -155,13 +158,15 @@ enum {
 typedef struct ups_autoencoder_config {
     ups_training_config training;
     int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
+    double target;   /* nRMSE of fields read back that `model.dim: auto` reaches on the frames it looks at */
     double gate;     /* nRMSE of held-out fields read back above which the run stops; 0: it goes on whatever it is */
 } ups_autoencoder_config;
 
 enum {
-    UPS_OPERATOR_ONE_STEP, /* latent, mean squared, after one step */
-    UPS_OPERATOR_RELATIVE, /* the same as nRMSE */
-    UPS_OPERATOR_ROLLOUT,  /* mean squared over every later step of a rollout of rollout_steps */
+    UPS_OPERATOR_ONE_STEP,         /* latent, mean squared, after one step */
+    UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
+    UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps */
+    UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
 };
 typedef struct ups_operator_stage_config {
     ups_training_config training;
@@ -211,6 +216,11 @@ typedef struct ups_run_config {
     ups_checkpoint_config checkpoint;
     ups_evaluation_config evaluation;
 } ups_run_config;
+
+/* Whether every task's latent tokens are the cells of its own grid of patches. */
+static inline bool ups_run_on_grid(const ups_run_config *config) {
+    return config->model.tokens == 0;
+}
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);

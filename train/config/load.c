@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
-#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS - 1) /* each step but the first is a term, beside one_step and relative */
+#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS / 2) /* each step has two terms at most: squared and relative */
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
@@ -100,7 +100,7 @@ static const char *object_to_share(const char *text) {
         KEY(DOUBLE, "final_fraction", at.final_fraction, "0.01", 0, 1, "share of the peak at which the cosine ends"))
 
 #define TRAINING(at, step_count, batch, rate)                                                                          \
-    KEY(INT64, "steps", at.steps, step_count, 1, MANY, "optimizer steps"),                                             \
+    KEY(INT64, "steps", at.steps, step_count, 0, MANY, "optimizer steps; 0: the model stays what it begins as"),       \
         KEY(INT64, "batch_size", at.batch_size, batch, 1, 1048576,                                                     \
             "windows a micro-batch, or auto: the largest that fits memory_limit", .word = "auto"),                     \
         KEY(INT64, "accumulation", at.accumulation, "1", 1, 65536, "micro-batches an optimizer step"),                 \
@@ -200,8 +200,12 @@ static const ups_config_key task_keys[] = {
     {.name = NULL}};
 
 static const ups_config_key model_keys[] = {
-    KEY(INT64, "tokens", model.tokens, "128", 1, 65536, "latent tokens"),
-    KEY(INT64, "dim", model.dim, "128", 1, 65536, "features of a latent token"),
+    KEY(INT64, "tokens", model.tokens, "128", 1, 65536,
+        "latent tokens; grid: one for each patch of the task's grid, which a linear map encodes", .word = "grid"),
+    KEY(INT64, "dim", model.dim, "128", 1, 65536,
+        "features of a latent token, with tokens: grid at most the numbers of a patch; auto: as few as reach "
+        "autoencoder.target",
+        .word = "auto"),
     SUBSECTION("encoder",
                KEY(INT64, "width", model.encoder.width, "128", 1, 65536, "features of a patch inside the encoder"),
                KEY(INT64, "depth", model.encoder.depth, "0", 0, 64,
@@ -226,7 +230,8 @@ static const ups_config_key model_keys[] = {
                    "tells the decoder where each latent's patches lie")),
     SUBSECTION(
         "operator",
-        KEY(TEXT, "core", model.core.name, "stack", 0, 0, "what changes tokens: stack (transformer blocks)",
+        KEY(TEXT, "core", model.core.name, "stack", 0, 0,
+            "what changes tokens: stack (transformer blocks), spectral (Fourier modes of the token grid)",
             .objection = object_to_core),
         KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
         KEY(INT64, "depth", model.core.depth, "12", 1, 256, "blocks of the core"),
@@ -235,6 +240,9 @@ static const ups_config_key model_keys[] = {
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
             "drop-path of the last block, rising linearly from 0"),
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
+        KEY(INT64, "modes", model.core.modes, "[32, 12, 8]", 1, 4096,
+            "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes",
+            LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
             "what normalises the core's output before it is added to z", .choices = update_norms)),
@@ -243,6 +251,8 @@ static const ups_config_key model_keys[] = {
 static const ups_config_key autoencoder_keys[] = {
     TRAINING(autoencoder.training, "5000", "16", "0.002"),
     KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
+    KEY(DOUBLE, "target", autoencoder.target, "0.001", 0, 1,
+        "nRMSE of fields read back that model.dim: auto is chosen for"),
     KEY(DOUBLE, "gate", autoencoder.gate, "0.2", 0, 1e6,
         "the run stops where held-out fields, encoded and decoded, have a larger nRMSE in any task; 0: never",
         .neutral = true),
@@ -283,7 +293,9 @@ static const ups_config_key operator_keys[] = {
                LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
                LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),
                LOSS("rollout", op.training.losses[UPS_OPERATOR_ROLLOUT], "0",
-                    "latents of every later step of a rollout, mean squared")),
+                    "latents of every later step of a rollout, mean squared"),
+               LOSS("rollout_relative", op.training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE], "0",
+                    "latents of every later step of a rollout, nRMSE")),
     {.name = NULL}};
 
 static const ups_config_key run_keys[] = {

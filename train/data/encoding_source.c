@@ -54,7 +54,7 @@ static scratch_places place_scratch(const ups_task *task, int64_t latent_element
 }
 
 ups_source_limits ups_encoding_limits(const ups_run_config *config, const ups_task *task, int64_t frames) {
-    int64_t times = task->geometry.times, each = config->model.tokens * config->model.dim;
+    int64_t times = task->geometry.times, each = ups_task_latent_elements(config, task);
     if (frames > times) frames = times;
     int64_t span = frames + 2 * UPS_ENCODER_BLOCK - 2 < times ? frames + 2 * UPS_ENCODER_BLOCK - 2 : times;
     ups_source_limits made = ups_source_window_limits(task->source, span); /* of the raw fields; what differs: */
@@ -191,8 +191,8 @@ ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task
     s->pool = pool;
     s->task = task;
     s->samples = task->splits.samples[split];
-    s->tokens = config->model.tokens;
-    s->dim = config->model.dim;
+    s->tokens = ups_task_latents(config, task).tokens;
+    s->dim = ups_task_latents(config, task).dim;
     s->max_abs_error = ups_latents_error_bound(config);
     s->base = (ups_source){.class = &encoding_class,
                            .count = count,

@@ -15,7 +15,7 @@ typedef struct task_encoder {
     ups_graph *graph;
     ups_step *step;
     ups_value field, latents;
-    int64_t frame_elements;
+    int64_t frame_elements, latent_elements;
 } task_encoder;
 
 struct ups_frame_encoder {
@@ -23,8 +23,8 @@ struct ups_frame_encoder {
     ups_parameters *parameters;
     task_encoder *tasks; /* (count); one runs at a time, in the same arena */
     int count;
-    int64_t latent_elements;
-    float *block; /* latents of a block that are handed on, or of which not all are wanted */
+    int64_t widest; /* latents of a frame, of any of them */
+    float *block;   /* latents of a block that are handed on, or of which not all are wanted */
 };
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
@@ -77,14 +77,14 @@ static ups_status encode_block(const ups_frame_encoder *e, const task_encoder *o
     UPS_TRY(
         ups_step_upload(of->step, of->field, fields, (size_t)(frames * of->frame_elements) * sizeof *fields, error));
     UPS_TRY(ups_step_run(of->step, &options, error));
-    size_t bytes = (size_t)(frames * e->latent_elements) * sizeof *latents;
+    size_t bytes = (size_t)(frames * of->latent_elements) * sizeof *latents;
     return ups_step_download(of->step, of->latents, latents, bytes, error);
 }
 
 ups_status ups_frame_encoder_run(ups_frame_encoder *e, const ups_task *task, ups_frames wanted, const float *fields,
                                  float *latents, ups_error *error) {
     const task_encoder *of = encoder_of(e, task);
-    const int64_t frames = block_frames(task), each = e->latent_elements;
+    const int64_t frames = block_frames(task), each = of->latent_elements;
     const int64_t span = block_of(task, wanted.start), end = wanted.start + wanted.count;
     piece p;
     for (int64_t t = wanted.start; t < end; t = p.next) {
@@ -104,7 +104,7 @@ ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, 
     for (int64_t t = 0; t < task->geometry.times; t = p.next) {
         p = find_piece(task, t, task->geometry.times);
         UPS_TRY(encode_block(e, of, fields + p.block * of->frame_elements, e->block, error));
-        take(context, e->block + (t - p.block) * e->latent_elements, p.next - t);
+        take(context, e->block + (t - p.block) * of->latent_elements, p.next - t);
     }
     return UPS_OK;
 }
@@ -114,17 +114,18 @@ ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, 
 /* Graphs without memory to run in. */
 static ups_status build(const ups_session *session, const ups_task *only, ups_frame_encoder **encoder,
                         ups_error *error) {
-    const ups_model_config *model = &session->config->model;
     ups_frame_encoder *e = *encoder = calloc(1, sizeof *e);
     if (e) e->tasks = calloc((size_t)session->tasks->count, sizeof *e->tasks);
     if (e) e->parameters = ups_parameters_create();
     if (!e || !e->tasks || !e->parameters) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
-    e->latent_elements = model->tokens * model->dim;
     for (int t = 0; t < session->tasks->count; t++) {
         const ups_task *task = &session->tasks->task[t];
         if (only && task != only) continue;
         task_encoder *of = &e->tasks[e->count++];
-        *of = (task_encoder){.task = task, .frame_elements = ups_sample_frame_elements(&task->geometry)};
+        *of = (task_encoder){.task = task,
+                             .frame_elements = ups_sample_frame_elements(&task->geometry),
+                             .latent_elements = ups_task_latent_elements(session->config, task)};
+        if (of->latent_elements > e->widest) e->widest = of->latent_elements;
         of->graph = ups_graph_create(e->parameters, UPS_AUTOENCODER_COMPUTE);
         of->field = ups_graph_input(of->graph, "field", UPS_F32, UPS_SHAPE(block_frames(task), of->frame_elements));
         of->latents = ups_networks_encode(of->graph, session->config, task, of->field);
@@ -147,7 +148,7 @@ void ups_frame_encoder_close(ups_frame_encoder *e) {
 }
 
 static size_t block_bytes(const ups_frame_encoder *e) {
-    return (size_t)(UPS_ENCODER_BLOCK * e->latent_elements) * sizeof *e->block;
+    return (size_t)(UPS_ENCODER_BLOCK * e->widest) * sizeof *e->block;
 }
 
 static const ups_graph **list_graphs(const ups_frame_encoder *e, ups_error *error) {

@@ -113,7 +113,8 @@ ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, 
 
 ups_source_limits ups_latents_limits(const ups_run_config *config, const ups_task *task) {
     ups_chunk_codec codec = {.portable = config->cache.codec == UPS_CACHE_PORTABLE, .level = (int)config->cache.level};
-    ups_chunk_shape shape = {task->geometry.times, config->model.tokens, config->model.dim};
+    ups_latent_shape latents = ups_task_latents(config, task);
+    ups_chunk_shape shape = {task->geometry.times, latents.tokens, latents.dim};
     size_t raw = ups_chunk_raw_bytes(shape);
     return (ups_source_limits){.extents = 1,
                                .stored_bytes = raw,

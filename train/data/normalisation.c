@@ -6,6 +6,7 @@
 #include "cache/store/fingerprint.h"
 #include "model/parameters/safetensors.h"
 #include "train/data/batches.h"
+#include "train/data/patch_basis.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -126,11 +127,30 @@ cleanup:
     return status;
 }
 
+/* ---- latents ----------------------------------------------------------------------------------------------------- */
+
+static ups_status choose_dim(const ups_run_config *config, ups_task *task, ups_error *error) {
+    ups_patch_basis basis;
+    task->dim = 0;
+    UPS_TRY(ups_patch_basis_find(config, task, &basis, error));
+    task->dim = basis.dim;
+    ups_log(UPS_LOG_INFO, "task %s: %lld numbers stand for the %lld of a patch; fields read back to nRMSE %.2g",
+            task->name, (long long)basis.dim, (long long)basis.numbers, basis.error);
+    ups_patch_basis_free(&basis);
+    return UPS_OK;
+}
+
 /* ---- what was measured, and on what ------------------------------------------------------------------------------ */
+
+/* Whether the numbers of a token are found by measuring. */
+static bool chooses_dim(const ups_run_config *config) {
+    return ups_run_on_grid(config) && config->model.dim == 0;
+}
 
 /* What statistics depend on: {"source": fingerprint of the files, "files": their names, "split": hash of the training
  * samples' indices, "samples": how many, "field_scale": [...]}. */
-static ups_status describe_origin(const ups_task *task, json_t **origin, ups_error *error) {
+static ups_status describe_origin(const ups_run_config *config, const ups_task *task, json_t **origin,
+                                  ups_error *error) {
     char source[33], split[33];
     const ups_source *from = task->source;
     const int64_t *samples = task->splits.samples[UPS_SPLIT_TRAIN];
@@ -147,6 +167,12 @@ static ups_status describe_origin(const ups_task *task, json_t **origin, ups_err
     }
     *origin = json_pack("{s:s, s:o, s:s, s:I, s:o}", "source", source, "files", files, "split", split, "samples",
                         (json_int_t)count, "field_scale", scale);
+    if (*origin && chooses_dim(config)) {
+        json_t *patch = json_array();
+        for (int a = 0; a < task->geometry.dims; a++) json_array_append_new(patch, json_integer(task->patch[a]));
+        json_object_set_new(*origin, "latents",
+                            json_pack("{s:f, s:o}", "target", config->autoencoder.target, "patch", patch));
+    }
     return *origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
 }
 
@@ -158,7 +184,8 @@ static void find_difference(const json_t *kept, const json_t *now, char *words, 
                  {"source", "its files have other contents"},
                  {"samples", "its training split has another number of samples"},
                  {"split", "its training split has other samples"},
-                 {"field_scale", "its field_scale was changed"}};
+                 {"field_scale", "its field_scale was changed"},
+                 {"latents", "its patch or autoencoder.target was changed"}};
     words[0] = '\0';
     for (size_t i = 0; i < sizeof parts / sizeof *parts && !words[0]; i++) {
         if (json_equal(json_object_get(kept, parts[i].key), json_object_get(now, parts[i].key))) continue;
@@ -183,7 +210,13 @@ static ups_status read_statistics(const char *path, const json_t *entry, ups_tas
                         path, task->name, wanted);
     }
     for (int64_t c = 0; c < task->source->channels; c++) UPS_TRY(check_pair(path, task, c, error));
-    return UPS_OK;
+    const json_t *dim = json_object_get(entry, "dim");
+    task->dim = json_integer_value(dim);
+    if (!dim || (task->dim >= 1 && task->dim <= ups_task_patch_numbers(task))) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: '%s.dim' is not between 1 and the %lld numbers of a patch; restore the file, or remove it to "
+                    "have them measured anew",
+                    path, task->name, (long long)ups_task_patch_numbers(task));
 }
 
 /* Statistics that an earlier command measured on the same; not *recalled, and why in the log, when they have to be
@@ -211,7 +244,9 @@ static json_t *record_task(const ups_task *task, json_t *origin) {
     for (int64_t i = 0; i < 2 * task->source->channels; i++) {
         json_array_append_new(values, json_real((double)task->statistics[i]));
     }
-    return json_pack("{s:o, s:o}", "origin", origin, "statistics", values);
+    json_t *record = json_pack("{s:o, s:o}", "origin", origin, "statistics", values);
+    if (task->dim > 0) json_object_set_new(record, "dim", json_integer(task->dim));
+    return record;
 }
 
 /* ---- what a model brings along ---------------------------------------------------------------------------------- */
@@ -283,6 +318,7 @@ static ups_status take_from_model(const char *path, ups_tasks *tasks, bool *take
                 status = take_pair(path, json_array_get(normalisation, (size_t)c), task, c, error);
             }
             take_frequencies(decoder, task);
+            task->dim = json_integer_value(json_object_get(encoder, "dim"));
             taken[i] = true;
         }
         json_decref(normalisation);
@@ -300,11 +336,12 @@ static ups_status find_statistics(const ups_run_config *config, const char *path
                                   json_t *record, bool *measured, ups_error *error) {
     json_t *origin = NULL;
     bool recalled = false;
-    UPS_TRY(describe_origin(task, &origin, error));
+    UPS_TRY(describe_origin(config, task, &origin, error));
     ups_status status = recall_task(path, kept, origin, task, &recalled, error);
     if (status == UPS_OK && !recalled) {
         *measured = true;
         status = measure_task(config, task, error);
+        if (status == UPS_OK && chooses_dim(config)) status = choose_dim(config, task, error);
         if (status == UPS_OK) status = ups_splits_compare(task->config, task->source, &task->splits, error);
     }
     if (status != UPS_OK) {
@@ -317,12 +354,13 @@ static ups_status find_statistics(const ups_run_config *config, const char *path
 
 /* Where a task's data are not what the model's normalisation was measured on, that is said: it is meant when a model is
  * tried on other files, and a surprise when field_scale was changed. */
-static ups_status tell_of_difference(const ups_task *task, const json_t *kept, ups_error *error) {
+static ups_status tell_of_difference(const ups_run_config *config, const ups_task *task, const json_t *kept,
+                                     ups_error *error) {
     const json_t *entry = json_object_get(kept, task->name);
     json_t *origin = NULL;
     char difference[100];
     if (!entry) return UPS_OK;
-    UPS_TRY(describe_origin(task, &origin, error));
+    UPS_TRY(describe_origin(config, task, &origin, error));
     find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
     if (difference[0]) {
         ups_log(UPS_LOG_INFO,
@@ -339,7 +377,7 @@ static ups_status check_data(const ups_run_config *config, const ups_task *task,
     json_t *origin = NULL;
     char difference[100];
     if (!entry) return UPS_OK;
-    UPS_TRY(describe_origin(task, &origin, error));
+    UPS_TRY(describe_origin(config, task, &origin, error));
     find_difference(entry, origin, difference, sizeof difference);
     json_decref(origin);
     if (!difference[0]) return UPS_OK;
@@ -388,7 +426,7 @@ ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_task
     json_t *record = json_is_object(kept) ? json_copy(kept) : json_object();
     for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
         ups_task *task = &tasks->task[i];
-        status = taken[i] ? tell_of_difference(task, kept, error)
+        status = taken[i] ? tell_of_difference(config, task, kept, error)
                           : find_statistics(config, path, task, kept, record, &measured, error);
     }
     if (status == UPS_OK && measured) {

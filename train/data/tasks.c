@@ -70,6 +70,43 @@ static ups_status open_files(const ups_run_config *config, ups_task *task, const
     return status;
 }
 
+/* Over the training samples: mean 0 and deviation 1, of the logarithm where values span more than a decade. What does
+ * not differ enters as 0. */
+static ups_status measure_parameters(ups_task *task, ups_error *error) {
+    const ups_source *source = task->source;
+    const ups_sample_splits *splits = &task->splits;
+    int64_t count = splits->count[UPS_SPLIT_TRAIN];
+    if (source->parameter_count == 0 || count == 0) return UPS_OK;
+    task->scale = calloc((size_t)source->parameter_count, sizeof *task->scale);
+    double *values = malloc((size_t)count * sizeof *values);
+    ups_status status =
+        task->scale && values ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    for (int p = 0; p < source->parameter_count && status == UPS_OK; p++) {
+        double low = INFINITY, high = -INFINITY, sum = 0, squares = 0;
+        int64_t known = 0;
+        for (int64_t i = 0; i < count && status == UPS_OK; i++) {
+            ups_sample sample;
+            status = ups_source_describe(source, splits->samples[UPS_SPLIT_TRAIN][i], &sample, error);
+            if (status != UPS_OK || !isfinite(sample.parameters[p])) continue;
+            values[known++] = sample.parameters[p];
+            low = fmin(low, sample.parameters[p]);
+            high = fmax(high, sample.parameters[p]);
+        }
+        ups_parameter_scale *scale = &task->scale[p];
+        scale->logarithm = low > 0 && high > 10 * low;
+        for (int64_t i = 0; i < known; i++) {
+            if (scale->logarithm) values[i] = log(values[i]);
+            sum += values[i];
+        }
+        scale->mean = known > 0 ? sum / (double)known : 0;
+        for (int64_t i = 0; i < known; i++) squares += (values[i] - scale->mean) * (values[i] - scale->mean);
+        double spread = known > 0 ? sqrt(squares / (double)known) : 0;
+        scale->spread = low < high && spread > 0 ? spread : 1;
+    }
+    free(values);
+    return status;
+}
+
 static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
                             ups_error *error) {
     task->config = task_config;
@@ -97,6 +134,7 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
     free(paths);
     if (status == UPS_OK) status = check_geometry(task, error);
     if (status == UPS_OK) status = ups_split_samples(&config->data, task_config, task->source, &task->splits, error);
+    if (status == UPS_OK) status = measure_parameters(task, error);
     return status;
 }
 
@@ -142,9 +180,30 @@ void ups_tasks_close(ups_tasks *tasks) {
         ups_sample_splits_free(&task->splits);
         free(task->statistics);
         free(task->condition);
+        free(task->scale);
     }
     free(tasks->task);
     free(tasks);
+}
+
+int64_t ups_task_patch_numbers(const ups_task *task) {
+    int64_t numbers = task->geometry.channels;
+    for (int a = 0; a < task->geometry.dims; a++) numbers *= task->patch[a];
+    return numbers;
+}
+
+ups_latent_shape ups_task_latents(const ups_run_config *config, const ups_task *task) {
+    const ups_model_config *model = &config->model;
+    if (!ups_run_on_grid(config)) return (ups_latent_shape){model->tokens, model->dim};
+    int64_t tokens = 1, numbers = ups_task_patch_numbers(task), dim = model->dim > 0 ? model->dim : task->dim;
+    for (int a = 0; a < task->geometry.dims; a++)
+        tokens *= (task->geometry.grid[a] + task->patch[a] - 1) / task->patch[a];
+    return (ups_latent_shape){tokens, dim > 0 && dim < numbers ? dim : numbers};
+}
+
+int64_t ups_task_latent_elements(const ups_run_config *config, const ups_task *task) {
+    ups_latent_shape shape = ups_task_latents(config, task);
+    return shape.tokens * shape.dim;
 }
 
 ups_split ups_task_held_out(const ups_task *task) {
@@ -168,7 +227,12 @@ void ups_task_condition(const ups_task *task, const double *parameters, int widt
     int count = condition_count(task);
     for (int p = 0; p < width; p++) {
         int from = p >= count ? -1 : task->condition ? task->condition[p] : p;
-        out[p] = from >= 0 && isfinite(parameters[from]) ? (float)parameters[from] : 0;
+        double value = from >= 0 ? parameters[from] : (double)NAN;
+        if (task->scale && p < count) {
+            const ups_parameter_scale *scale = &task->scale[p];
+            value = ((scale->logarithm ? log(value) : value) - scale->mean) / scale->spread;
+        }
+        out[p] = isfinite(value) ? (float)value : 0;
     }
 }
 
@@ -181,18 +245,36 @@ static int find_parameter(const ups_source *source, const char *name) {
     return -1;
 }
 
-static ups_status take_condition(const char *path, ups_task *task, const json_t *names, ups_error *error) {
+/* ["linear" or "log", mean, spread] */
+static bool read_scale(const json_t *entry, ups_parameter_scale *scale) {
+    const char *kind = json_string_value(json_array_get(entry, 0));
+    const json_t *mean = json_array_get(entry, 1), *spread = json_array_get(entry, 2);
+    if (!kind || !json_is_number(mean) || !json_is_number(spread)) return false;
+    *scale = (ups_parameter_scale){strcmp(kind, "log") == 0, json_number_value(mean), json_number_value(spread)};
+    return (scale->logarithm || strcmp(kind, "linear") == 0) && isfinite(scale->mean) && isnormal(scale->spread);
+}
+
+/* {"names": […], "scale": […]}; a list of names alone, as models had it once: they enter as they are. */
+static ups_status take_condition(const char *path, ups_task *task, const json_t *parameters, ups_error *error) {
+    const json_t *names = json_is_object(parameters) ? json_object_get(parameters, "names") : parameters;
+    const json_t *scales = json_object_get(parameters, "scale");
     size_t count = json_array_size(names);
-    bool texts = json_is_array(names);
-    for (size_t i = 0; i < count; i++) texts = texts && json_is_string(json_array_get(names, i));
-    if (!texts) {
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s.parameters' is not a list of names; restore the file", path,
-                        task->name);
-    }
+    bool sound = json_is_array(names) && (!scales || json_array_size(scales) == count);
+    for (size_t i = 0; i < count; i++) sound = sound && json_is_string(json_array_get(names, i));
     free(task->condition);
+    free(task->scale);
     task->condition_count = (int)count;
     task->condition = malloc((count + 1) * sizeof *task->condition);
-    if (!task->condition) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    task->scale = scales ? calloc(count + 1, sizeof *task->scale) : NULL;
+    bool had = task->condition && (!scales || task->scale);
+    for (size_t i = 0; i < count && had && scales; i++)
+        sound = sound && read_scale(json_array_get(scales, i), &task->scale[i]);
+    if (had && !sound) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: '%s.parameters' is not a list of names with a scale for each; restore the file", path,
+                        task->name);
+    }
+    if (!had) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_array_get(names, i));
         task->condition[i] = find_parameter(task->source, name);

@@ -6,6 +6,12 @@
 #include "train/config/config.h"
 #include "train/data/splits.h"
 
+/* How a PDE parameter enters the operator's condition: (x − mean) / spread of its value or of the value's logarithm. */
+typedef struct ups_parameter_scale {
+    bool logarithm;
+    double mean, spread;
+} ups_parameter_scale;
+
 typedef struct ups_task {
     const ups_task_config *config; /* borrowed */
     const char *name;              /* config->name */
@@ -16,9 +22,16 @@ typedef struct ups_task {
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
     int *condition;      /* which of the source's parameters each input of the operator's condition is; −1: none */
     int condition_count; /* NULL: the source's own, in their order */
-    float *statistics;   /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
-                            (normalisation.h) */
+    ups_parameter_scale *scale; /* of each of these; NULL: they enter as they are */
+    int64_t dim;       /* numbers of a latent token, where `model.dim: auto` was decided (patch_basis.h); else 0 */
+    float *statistics; /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
+                          (normalisation.h) */
 } ups_task;
+
+/* Of a frame's latents: (tokens, dim). */
+typedef struct ups_latent_shape {
+    int64_t tokens, dim;
+} ups_latent_shape;
 
 typedef struct ups_tasks {
     ups_task *task;
@@ -34,6 +47,12 @@ typedef struct ups_tasks {
  * the features). */
 ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error);
 void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
+
+/* Of the task's latents: what the configuration says, or, with `model.tokens: grid`, a token a patch with at most the
+ * patch's numbers. */
+ups_latent_shape ups_task_latents(const ups_run_config *config, const ups_task *task);
+int64_t ups_task_latent_elements(const ups_run_config *config, const ups_task *task); /* tokens · dim */
+int64_t ups_task_patch_numbers(const ups_task *task); /* of a patch: points · channels */
 
 /* Samples to judge a model by: the test split, or validation where the test split is empty. */
 ups_split ups_task_held_out(const ups_task *task);
@@ -52,8 +71,8 @@ ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, up
  * differs the log says what, and they are measured anew. */
 ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
 
-/* Condition of one window from its parameters, which are in the source's order: unknown and absent ones are 0. `out`
- * holds `width` floats. */
+/* Condition of one window from its parameters, which are in the source's order: scaled; unknown and absent ones are 0.
+ * `out` holds `width` floats. */
 void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out);
 
 #endif

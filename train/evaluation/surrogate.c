@@ -51,25 +51,26 @@ static void build_encoder(ups_surrogate *s) {
 
 static void build_decoder(ups_surrogate *s, int64_t points) {
     const ups_task *task = &s->tasks->task[s->task];
-    const ups_model_config *model = &s->config->model;
+    const ups_latent_shape latents = ups_task_latents(s->config, task);
     network *n = &s->decoder;
     s->points = clamp(points, DECODER_POINTS);
     n->batch = clamp(DECODER_POINTS / s->points, MOST_FRAMES);
     n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
-    s->latents = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
+    s->latents = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, latents.tokens, latents.dim));
     s->coordinates = ups_graph_input(n->graph, "coordinates", UPS_F32, UPS_SHAPE(s->points, task->geometry.dims));
     s->decoded = ups_networks_decode(n->graph, s->config, task, s->latents, s->coordinates);
     ups_graph_keep(n->graph, s->decoded);
 }
 
 static void build_operator(ups_surrogate *s, int64_t states) {
-    const ups_model_config *model = &s->config->model;
+    const ups_task *task = &s->tasks->task[s->task];
+    const ups_latent_shape latents = ups_task_latents(s->config, task);
     network *n = &s->advance;
-    n->batch = clamp(OPERATOR_TOKENS / model->tokens, MOST_FRAMES);
+    n->batch = clamp(OPERATOR_TOKENS / latents.tokens, MOST_FRAMES);
     if (states > 0) n->batch = clamp(states, n->batch);
     n->graph = ups_graph_create(s->op, ups_run_compute(s->config));
-    s->options = ups_run_operator(s->config, s->tasks);
-    s->state = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, model->tokens, model->dim));
+    s->options = ups_run_operator(s->config, s->tasks, task);
+    s->state = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, latents.tokens, latents.dim));
     s->dt = ups_graph_input(n->graph, "dt", UPS_F32, UPS_SHAPE(n->batch, 1));
     s->parameters = s->one_hot = UPS_NO_VALUE;
     if (s->options.parameter_count > 0) {
@@ -128,7 +129,7 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
     s->tasks = tasks;
     s->task = task;
     s->frame_elements = ups_sample_frame_elements(&tasks->task[task].geometry);
-    s->latent_elements = config->model.tokens * config->model.dim;
+    s->latent_elements = ups_task_latent_elements(config, &tasks->task[task]);
     s->autoencoder = ups_parameters_create();
     s->op = ups_parameters_create();
     ups_status status =

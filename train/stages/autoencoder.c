@@ -7,9 +7,11 @@
  * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
+#include "train/data/patch_basis.h"
 #include "train/evaluation/gate.h"
 #include "train/networks.h"
 #include "train/stages/training.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { FIELD, QUERY_INDEX, QUERY_COORDINATES };
@@ -144,6 +146,25 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
                            (size_t)(queries * dims) * sizeof(float), error);
 }
 
+/* On a grid of tokens: both linear maps of every task. */
+static ups_status initialise(void *context, ups_parameters *parameters, ups_error *error) {
+    const autoencoder *a = context;
+    if (!ups_run_on_grid(a->config)) return UPS_OK;
+    for (int t = 0; t < a->tasks->count; t++) {
+        const ups_task *task = &a->tasks->task[t];
+        ups_patch_basis basis;
+        char encode[128], decode[128];
+        snprintf(encode, sizeof encode, "encoder.%s.patch.weight", task->name);
+        snprintf(decode, sizeof decode, "decoder.%s.patch.weight", task->name);
+        UPS_TRY(ups_patch_basis_find(a->config, task, &basis, error));
+        ups_status status = ups_parameters_set(parameters, encode, basis.encode, error);
+        if (status == UPS_OK) status = ups_parameters_set(parameters, decode, basis.decode, error);
+        ups_patch_basis_free(&basis);
+        UPS_TRY(status);
+    }
+    return UPS_OK;
+}
+
 static ups_status find_origin(const void *context, json_t **origin, ups_error *error) {
     const autoencoder *a = context;
     *origin = ups_origin_autoencoder(a->config, a->tasks);
@@ -168,6 +189,7 @@ static ups_stage_description describe(autoencoder *a, const ups_stage_request *r
                                    .prepare = prepare,
                                    .find_samples = find_samples,
                                    .upload = upload,
+                                   .initialise = initialise,
                                    .find_origin = find_origin};
 }
 

@@ -5,15 +5,20 @@
  * where a task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one
  * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
  * set of losses that falls due. */
+#include "base/half.h"
 #include "base/log.h"
+#include "pipeline/convert.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include "train/stages/training.h"
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { LATENTS, DT, PARAMETERS, TASK };
+enum { CHANGE_SAMPLES = 64 };
 
 typedef struct operator_stage {
     const ups_stage_request *request;
@@ -29,7 +34,7 @@ typedef struct operator_stage {
 
 static int64_t kind(const void *context, int task) {
     const operator_stage *o = context;
-    return o->window[task];
+    return ups_run_on_grid(o->config) ? task : o->window[task];
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -39,7 +44,6 @@ static void build_losses(const operator_stage *o, ups_stage_graph *made, const u
     const ups_loss_config *losses = o->config->op.training.losses;
     ups_graph *g = made->graph;
     ups_value first = ups_select_frame(g, made->inputs[LATENTS], 1);
-    bool rollout = (made->losses & 1u << UPS_OPERATOR_ROLLOUT) && steps > 1;
     if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
         ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ONE_STEP].weight);
     }
@@ -47,22 +51,32 @@ static void build_losses(const operator_stage *o, ups_stage_graph *made, const u
         ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first),
                           losses[UPS_OPERATOR_RELATIVE].weight);
     }
-    for (int k = 1; k < steps && rollout; k++) {
+    bool squared = made->losses & 1u << UPS_OPERATOR_ROLLOUT,
+         relative = made->losses & 1u << UPS_OPERATOR_ROLLOUT_RELATIVE;
+    const double squared_weight = losses[UPS_OPERATOR_ROLLOUT].weight;
+    const double relative_weight = losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight;
+    for (int k = 1; k < steps; k++) {
         ups_value later = ups_select_frame(g, made->inputs[LATENTS], k + 1);
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later),
-                          losses[UPS_OPERATOR_ROLLOUT].weight / (steps - 1));
+        if (squared)
+            ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), squared_weight / (steps - 1));
+        if (relative)
+            ups_objective_add(g, &made->objective, ups_loss_relative(g, states[k], later),
+                              relative_weight / (steps - 1));
     }
     if (made->objective.count == 0) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ROLLOUT].weight);
+        if (squared) ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), squared_weight);
+        if (relative) ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first), relative_weight);
     }
 }
 
 static void build(const void *context, int task, int64_t batch, ups_stage_graph *made) {
     const operator_stage *o = context;
-    const ups_model_config *model = &o->config->model;
+    const ups_task *first = &o->tasks->task[task];
+    const ups_latent_shape shape = ups_task_latents(o->config, first);
+    const ups_operator_options options = ups_run_operator(o->config, o->tasks, first);
     int64_t window = o->window[task];
     ups_graph *g = made->graph;
-    ups_value latents = ups_graph_input(g, "latents", UPS_F32, UPS_SHAPE(batch, window, model->tokens, model->dim));
+    ups_value latents = ups_graph_input(g, "latents", UPS_F32, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
     ups_value dt = ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(batch, 1)), parameters = UPS_NO_VALUE,
               one_hot = UPS_NO_VALUE;
     if (o->options.parameter_count > 0) {
@@ -75,9 +89,9 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[DT] = dt;
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
-    int steps = made->losses & 1u << UPS_OPERATOR_ROLLOUT ? (int)window - 1 : 1;
+    int steps = made->losses & (1u << UPS_OPERATOR_ROLLOUT | 1u << UPS_OPERATOR_ROLLOUT_RELATIVE) ? (int)window - 1 : 1;
     ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
-    ups_operator_rollout(g, &o->options, ups_select_frame(g, latents, 0), dt, parameters, one_hot, steps, states);
+    ups_operator_rollout(g, &options, ups_select_frame(g, latents, 0), dt, parameters, one_hot, steps, states);
     build_losses(o, made, states, steps);
 }
 
@@ -88,7 +102,7 @@ static ups_loader_load load(const void *context, int index, ups_split split) {
     const ups_task *task = &o->tasks->task[index];
     ups_loader_load load = {.frames = o->window[index],
                             .stride = task->config->stride,
-                            .frame_elements = o->config->model.tokens * o->config->model.dim,
+                            .frame_elements = ups_task_latent_elements(o->config, task),
                             .dtype = UPS_F16};
     load.limits = o->encodes[split][index] ? ups_encoding_limits(o->config, task, task->geometry.times)
                                            : ups_latents_limits(o->config, task);
@@ -156,6 +170,53 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     return UPS_OK;
 }
 
+/* Root mean square of what a step of the task's stride changes in each number of a token, over training trajectories.
+ */
+static ups_status measure_change(const operator_stage *o, int index, float *change, ups_error *error) {
+    const ups_task *task = &o->tasks->task[index];
+    const ups_source *source = o->sources[UPS_SPLIT_TRAIN][index];
+    const ups_latent_shape shape = ups_task_latents(o->config, task);
+    int64_t times = task->geometry.times, stride = task->config->stride, each = shape.tokens * shape.dim, counted = 0;
+    int64_t wanted = source->count < CHANGE_SAMPLES ? source->count : CHANGE_SAMPLES;
+    ups_f16 *stored = malloc((size_t)(times * each) * sizeof *stored);
+    float *latents = malloc((size_t)(times * each) * sizeof *latents);
+    double *squares = calloc((size_t)shape.dim, sizeof *squares);
+    ups_status status = stored && latents && squares
+                            ? UPS_OK
+                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a trajectory", task->name);
+    for (int64_t i = 0; i < wanted && status == UPS_OK; i++) {
+        status = ups_source_read(source, i * source->count / wanted, (ups_frames){0, times}, stored, error);
+        if (status != UPS_OK || !ups_convert(stored, UPS_F16, latents, UPS_F32, (size_t)(times * each))) continue;
+        for (int64_t at = 0; at < (times - stride) * each; at++) {
+            double step = (double)latents[at + stride * each] - (double)latents[at];
+            squares[at % shape.dim] += step * step;
+        }
+        counted += (times - stride) * shape.tokens;
+    }
+    for (int64_t d = 0; d < shape.dim && status == UPS_OK; d++)
+        change[d] = counted > 0 ? (float)sqrt(squares[d] / (double)counted) : 1;
+    free(stored);
+    free(latents);
+    free(squares);
+    return status;
+}
+
+static ups_status initialise(void *context, ups_parameters *parameters, ups_error *error) {
+    const operator_stage *o = context;
+    for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
+        const ups_task *task = &o->tasks->task[t];
+        char name[128];
+        snprintf(name, sizeof name, "operator.%s.change", task->name);
+        float *change = malloc((size_t)ups_task_latents(o->config, task).dim * sizeof *change);
+        ups_status status = change ? measure_change(o, t, change, error)
+                                   : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+        if (status == UPS_OK) status = ups_parameters_set(parameters, name, change, error);
+        free(change);
+        UPS_TRY(status);
+    }
+    return UPS_OK;
+}
+
 static ups_status find_origin(const void *context, json_t **origin, ups_error *error) {
     const operator_stage *o = context;
     char hash[33];
@@ -169,7 +230,9 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
-    bool rolls_out = o->config->op.training.losses[UPS_OPERATOR_ROLLOUT].weight > 0, alike = true;
+    const ups_loss_config *losses = o->config->op.training.losses;
+    bool rolls_out = losses[UPS_OPERATOR_ROLLOUT].weight > 0 || losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0;
+    bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_task *task = &o->tasks->task[t];
         int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
@@ -215,13 +278,14 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
     *o = (operator_stage){.request = request,
                           .config = request->session->config,
                           .tasks = request->session->tasks,
-                          .options = ups_run_operator(request->session->config, request->session->tasks)};
+                          .options = ups_run_operator(request->session->config, request->session->tasks,
+                                                      &request->session->tasks->task[0])};
     choose_encoding(o);
     return (ups_stage_description){
         .stage = UPS_STAGE_OPERATOR,
         .on_damage = "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` repairs it)",
         .training = &config->training,
-        .one_task_per_batch = !find_windows(o),
+        .one_task_per_batch = !find_windows(o) || (ups_run_on_grid(o->config) && o->tasks->count > 1),
         .context = o,
         .kind = kind,
         .build = build,
@@ -230,6 +294,7 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .prepare = prepare,
         .find_samples = find_samples,
         .upload = upload,
+        .initialise = initialise,
         .find_origin = find_origin};
 }
 

@@ -112,7 +112,8 @@ static ups_status begin(training *t, const ups_stage_description *stage, const u
                         ups_stage_name(stage->stage), t->config->data.split.train);
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
-    t->mask_count = ups_losses_masks(stage->training->losses, stage->training->steps, t->masks);
+    int64_t steps = stage->training->steps;
+    t->mask_count = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, t->masks);
     t->parameters = ups_parameters_create();
     t->graphs = calloc((size_t)(t->tasks->count * t->mask_count), sizeof *t->graphs);
     if (!t->parameters || !t->graphs) {
@@ -466,10 +467,21 @@ static ups_status begin_with_given_weights(training *t, ups_error *error) {
     return status;
 }
 
+static bool has_checkpoint(const training *t) {
+    char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
+    bool has = t->request->resume && checkpoints && ups_checkpoint_exists(checkpoints);
+    free(checkpoints);
+    return has;
+}
+
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     UPS_TRY(begin_with_given_weights(t, error));
+    if (t->stage->initialise && !t->given && !has_checkpoint(t)) {
+        UPS_TRY(t->stage->initialise(t->stage->context, t->parameters, error));
+        UPS_TRY(ups_parameters_refresh(t->parameters, error));
+    }
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));

@@ -44,6 +44,9 @@ typedef struct ups_stage_description {
     ups_status (*measure_encoders)(const void *context, size_t *bytes, ups_error *error);
     /* Once, before the first batch: tables, sources. */
     ups_status (*prepare)(void *context, int64_t batch, ups_error *error);
+    /* Sets those of the first weights that are not random, by ups_parameters_set, once samples were found; NULL: all
+     * are random. Not asked for where a run goes on, or begins with another's weights. */
+    ups_status (*initialise)(void *context, ups_parameters *parameters, ups_error *error);
     /* Where the task's samples of a split come from; `entry` has the name and the weight. No samples: count 0. */
     ups_status (*find_samples)(void *context, int task, ups_split split, ups_loader_task *entry, ups_error *error);
     /* Puts a batch into the graph's inputs; task_of[window.task] is the task of a window. Earlier uploads were read:

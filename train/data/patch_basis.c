@@ -1,0 +1,252 @@
+#include "train/data/patch_basis.h"
+
+#include "train/data/trajectories.h"
+#include <lapacke.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, LEAST_FRAMES = 4 };
+#define MOST_PRODUCTS 4e9 /* of numbers of a patch, over all patches: some seconds */
+#define MOST_VALUES 6.4e7 /* that are held in memory: 256 MB */
+
+/* Patches of some frames, normalised. */
+typedef struct collection {
+    const ups_task *task;
+    int64_t numbers, patches;   /* of a patch; of a frame */
+    int64_t frames, most, each; /* collected; room for; of a trajectory */
+    float *patch;               /* (frames, patches, numbers) */
+    double *square; /* (frames): sum over a frame of squared values in units of the deviations, mean and all */
+} collection;
+
+/* Axes in front of those that there are have one point. */
+typedef struct cells {
+    int64_t grid[3], patch[3], count[3];
+} cells;
+
+static cells cells_of(const ups_task *task) {
+    cells c;
+    for (int axis = 0; axis < 3; axis++) {
+        int given = axis - (3 - task->geometry.dims);
+        c.grid[axis] = given < 0 ? 1 : task->geometry.grid[given];
+        c.patch[axis] = given < 0 ? 1 : task->patch[given];
+        c.count[axis] = (c.grid[axis] + c.patch[axis] - 1) / c.patch[axis];
+    }
+    return c;
+}
+
+static int64_t within(int64_t index, int64_t points) {
+    return index < points ? index : points - 1;
+}
+
+/* One frame, as patchify cuts it. */
+static void add_frame(collection *c, const float *frame) {
+    const ups_sample *geometry = &c->task->geometry;
+    const cells of = cells_of(c->task);
+    int64_t channels = geometry->channels, points = ups_sample_frame_elements(geometry) / channels;
+    bool last = geometry->order == UPS_CHANNELS_LAST;
+    float *to = c->patch + c->frames * c->patches * c->numbers;
+    double square = 0;
+    for (int64_t cell = 0; cell < c->patches; cell++) {
+        int64_t corner[3] = {cell / of.count[2] / of.count[1] * of.patch[0],
+                             cell / of.count[2] % of.count[1] * of.patch[1], cell % of.count[2] * of.patch[2]};
+        for (int64_t inside = 0; inside < of.patch[0] * of.patch[1] * of.patch[2]; inside++) {
+            int64_t z = within(corner[0] + inside / of.patch[2] / of.patch[1], of.grid[0]);
+            int64_t y = within(corner[1] + inside / of.patch[2] % of.patch[1], of.grid[1]);
+            int64_t x = within(corner[2] + inside % of.patch[2], of.grid[2]);
+            int64_t point = (z * of.grid[1] + y) * of.grid[2] + x;
+            for (int64_t k = 0; k < channels; k++) {
+                const float *pair = c->task->statistics + 2 * k;
+                float value = frame[last ? point * channels + k : k * points + point];
+                *to++ = (value - pair[0]) * pair[1];
+                square += (double)(value * pair[1]) * (double)(value * pair[1]);
+            }
+        }
+    }
+    c->square[c->frames++] = square;
+}
+
+static ups_status visit(void *context, int64_t position, const ups_sample *sample, const float *frames,
+                        ups_error *error) {
+    collection *c = context;
+    int64_t elements = ups_sample_frame_elements(&c->task->geometry);
+    for (int64_t i = 0; i < c->each && c->frames < c->most; i++)
+        add_frame(c, frames + (i * 2 + 1) * sample->times / (2 * c->each) * elements);
+    return UPS_OK;
+}
+
+static int64_t bounded(double value, int64_t least, int64_t most) {
+    return value < (double)least ? least : value > (double)most ? most : (int64_t)value;
+}
+
+static ups_status collect(const ups_run_config *config, collection *c, ups_error *error) {
+    const ups_task *task = c->task;
+    const cells of = cells_of(task);
+    c->numbers = ups_task_patch_numbers(task);
+    c->patches = of.count[0] * of.count[1] * of.count[2];
+    double values = (double)(c->patches * c->numbers);
+    double affordable = fmin(MOST_PRODUCTS / (values * (double)c->numbers), MOST_VALUES / values);
+    c->most = bounded(affordable, LEAST_FRAMES, MOST_FRAMES);
+    int64_t have = task->splits.count[UPS_SPLIT_TRAIN], wanted = have < MOST_SAMPLES ? have : MOST_SAMPLES;
+    if (wanted > c->most) wanted = c->most;
+    if (wanted == 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: its training split (data.split.train) holds no samples to find its latents by",
+                        task->name);
+    }
+    c->each = bounded((double)(c->most / wanted), 1, task->geometry.times);
+    int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
+    c->patch = malloc((size_t)(c->most * c->patches * c->numbers) * sizeof *c->patch);
+    c->square = malloc((size_t)c->most * sizeof *c->square);
+    ups_status status = chosen && c->patch && c->square
+                            ? UPS_OK
+                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its patches", task->name);
+    for (int64_t i = 0; i < wanted && status == UPS_OK; i++)
+        chosen[i] = task->splits.samples[UPS_SPLIT_TRAIN][i * have / wanted];
+    if (status == UPS_OK) status = ups_trajectories_read(config, task, chosen, wanted, visit, c, error);
+    if (status == UPS_OK && c->frames == 0) {
+        status = ups_fail(error, UPS_ERR_NUMERIC, "task %s: every sample looked at holds NaN or infinite values",
+                          task->name);
+    }
+    free(chosen);
+    return status;
+}
+
+/* Eigenvectors of the second moment as rows, the largest first, and its eigenvalues. */
+static ups_status find_components(const collection *c, double *vectors, double *values, ups_error *error) {
+    int64_t n = c->numbers, rows = c->frames * c->patches;
+    memset(vectors, 0, (size_t)(n * n) * sizeof *vectors);
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = c->patch + row * n;
+        for (int64_t i = 0; i < n; i++) {
+            double xi = (double)x[i], *to = vectors + i * n;
+            for (int64_t j = 0; j <= i; j++) to[j] += xi * (double)x[j];
+        }
+    }
+    for (int64_t i = 0; i < n * n; i++) vectors[i] /= (double)rows;
+    lapack_int failed = LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'U', (lapack_int)n, vectors, (lapack_int)n, values);
+    if (failed != 0) {
+        return ups_fail(error, UPS_ERR_NUMERIC, "task %s: the principal components of its patches cannot be found",
+                        c->task->name);
+    }
+    for (int64_t i = 0; i < n / 2; i++) { /* largest first */
+        double value = values[i];
+        values[i] = values[n - 1 - i];
+        values[n - 1 - i] = value;
+        for (int64_t j = 0; j < n; j++) {
+            double other = vectors[i * n + j];
+            vectors[i * n + j] = vectors[(n - 1 - i) * n + j];
+            vectors[(n - 1 - i) * n + j] = other;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) { /* a sign that does not depend on the library */
+        double largest = 0;
+        for (int64_t j = 0; j < n; j++) {
+            if (fabs(vectors[i * n + j]) > fabs(largest) * (1 + 1e-9)) largest = vectors[i * n + j];
+        }
+        for (int64_t j = 0; j < n && largest < 0; j++) vectors[i * n + j] = -vectors[i * n + j];
+    }
+    return UPS_OK;
+}
+
+/* nRMSE of frames of which each component from the d-th on is lost, for every d, mean over frames: (numbers + 1) in
+ * `errors`. */
+static void find_errors(const collection *c, const double *vectors, double *errors) {
+    int64_t n = c->numbers, counted = 0;
+    double *lost = malloc((size_t)n * sizeof *lost);
+    memset(errors, 0, (size_t)(n + 1) * sizeof *errors);
+    for (int64_t f = 0; f < c->frames && lost; f++) {
+        memset(lost, 0, (size_t)n * sizeof *lost);
+        for (int64_t p = 0; p < c->patches; p++) {
+            const float *x = c->patch + (f * c->patches + p) * n;
+            for (int64_t i = 0; i < n; i++) {
+                double sum = 0;
+                for (int64_t j = 0; j < n; j++) sum += vectors[i * n + j] * (double)x[j];
+                lost[i] += sum * sum;
+            }
+        }
+        if (c->square[f] <= 0) continue;
+        counted++;
+        double tail = 0;
+        for (int64_t d = n - 1; d >= 0; d--) {
+            tail += lost[d];
+            errors[d] += sqrt(tail / c->square[f]);
+        }
+    }
+    for (int64_t d = 0; d < n && counted > 0; d++) errors[d] /= (double)counted;
+    free(lost);
+}
+
+static bool allocate(ups_patch_basis *basis) {
+    basis->encode = calloc((size_t)(basis->dim * basis->numbers), sizeof *basis->encode);
+    basis->decode = calloc((size_t)(basis->dim * basis->numbers), sizeof *basis->decode);
+    return basis->encode && basis->decode;
+}
+
+static void take_components(ups_patch_basis *basis, const double *vectors, const double *values) {
+    int64_t n = basis->numbers, dim = basis->dim;
+    double mean = 0;
+    for (int64_t i = 0; i < dim; i++) mean += values[i] / (double)dim;
+    double scale = mean > 0 ? 1 / sqrt(mean) : 1;
+    for (int64_t i = 0; i < dim; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            basis->encode[i * n + j] = (float)(vectors[i * n + j] * scale);
+            basis->decode[j * dim + i] = (float)(vectors[i * n + j] / scale);
+        }
+    }
+}
+
+static ups_status measure(const ups_run_config *config, const ups_task *task, int64_t wanted, ups_patch_basis *basis,
+                          ups_error *error) {
+    collection c = {.task = task};
+    double *vectors = NULL;
+    ups_status status = collect(config, &c, error);
+    int64_t n = basis->numbers;
+    if (status == UPS_OK) vectors = malloc((size_t)(n * n + 2 * n + 1) * sizeof *vectors);
+    if (status == UPS_OK && !vectors) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    double *values = vectors ? vectors + n * n : NULL, *errors = values ? values + n : NULL;
+    if (status == UPS_OK) status = find_components(&c, vectors, values, error);
+    if (status == UPS_OK) {
+        find_errors(&c, vectors, errors);
+        basis->dim = wanted;
+        if (wanted == 0) {
+            basis->dim = 1;
+            while (basis->dim < n && errors[basis->dim] > config->autoencoder.target) basis->dim++;
+        }
+        basis->error = errors[basis->dim];
+        status = allocate(basis) ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    }
+    if (status == UPS_OK) take_components(basis, vectors, values);
+    free(vectors);
+    free(c.patch);
+    free(c.square);
+    return status;
+}
+
+static ups_status keep_all(const ups_task *task, ups_patch_basis *basis, ups_error *error) {
+    basis->dim = basis->numbers;
+    if (!allocate(basis)) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    for (int64_t i = 0; i < basis->numbers; i++)
+        basis->encode[i * basis->numbers + i] = basis->decode[i * basis->numbers + i] = 1;
+    return UPS_OK;
+}
+
+ups_status ups_patch_basis_find(const ups_run_config *config, const ups_task *task, ups_patch_basis *basis,
+                                ups_error *error) {
+    *basis = (ups_patch_basis){.numbers = ups_task_patch_numbers(task)};
+    int64_t wanted = config->model.dim > 0 ? config->model.dim : task->dim;
+    ups_status status = UPS_OK;
+    if (wanted == 0 || wanted < basis->numbers) status = measure(config, task, wanted, basis, error);
+    if (status == UPS_OK && (basis->dim == 0 || basis->dim == basis->numbers)) {
+        ups_patch_basis_free(basis);
+        status = keep_all(task, basis, error);
+    }
+    if (status != UPS_OK) ups_patch_basis_free(basis);
+    return status;
+}
+
+void ups_patch_basis_free(ups_patch_basis *basis) {
+    free(basis->encode);
+    free(basis->decode);
+    basis->encode = basis->decode = NULL;
+}
