@@ -51,6 +51,13 @@ typedef struct ups_update {
     ups_update_state state;
 } ups_update;
 
+/* Largest decay of the weights' average at a step: it begins as the mean of what there is, and forgets the first
+ * weights.
+ */
+static inline float ups_update_ema_decay(int64_t step) {
+    return (float)(1 + step) / (float)(10 + step);
+}
+
 /* How `decide` judges a step. With dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section 3.2) backward
  * begins with a large number instead of 1, since small gradients would round to zero in fp16, and the optimizer divides
  * by it. Scales are powers of two: scaling changes no bits but those of numbers that overflow or underflow. */

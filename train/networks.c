@@ -80,9 +80,9 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     const ups_core_config *core = &config->model.core;
     ups_operator_options options = ups_operator_defaults();
     options.tokens = config->model.tokens;
-    options.dim = config->model.dim;
-    if (ups_run_on_grid(config)) { /* of any task */
-        options.tokens = options.dim = 1;
+    options.dim = config->model.dim > 0 ? config->model.dim : 1; /* not decided yet */
+    if (ups_run_on_grid(config)) {                               /* of any task */
+        options.tokens = 1;
         options.grid = (ups_token_grid){.task = "", .dims = 1, .cells = {1}};
     }
     for (int d = 0; d < 3; d++) /* the last one given counts for those that are not */

@@ -20,9 +20,9 @@ static ups_status read_stage(const json_t *entry, const char *where, const char 
     const char *weights = NULL;
     UPS_TRY(ups_json_integer(entry, "steps", where, &stage->steps, error));
     UPS_TRY(ups_json_string(entry, "weights", where, &weights, error));
-    if (stage->steps < 0 || (trained && stage->steps == 0)) {
+    if (stage->steps < 0 || (!trained && stage->steps > 0)) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: 'steps' of the %s is %lld; %s was expected", where, name,
-                        (long long)stage->steps, trained ? "1 or more" : "0");
+                        (long long)stage->steps, trained ? "0 or more" : "0");
     }
     size_t digits = strspn(weights, "0123456789abcdef");
     if (weights[digits] || digits != (trained ? sizeof stage->weights - 1 : 0)) {

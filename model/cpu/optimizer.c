@@ -27,7 +27,7 @@ static void follow(const ups_optimizer_call *call, int64_t start, int64_t n) {
     const float *restrict w = call->values + start;
     if (call->ema) {
         float *restrict ema = call->ema + start;
-        float decay = call->ema_decay;
+        float decay = fminf(call->ema_decay, ups_update_ema_decay(call->update->input.step));
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
     if (call->compute) {

@@ -2,10 +2,12 @@
 #include "base/random.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
+#include "model/nets/patch_code.h"
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Runs the graph once on random inputs (drawn by name, so the same for every graph) and returns a kept value. */
 static float *evaluate(const model *m, ups_value kept, uint32_t draw) {
@@ -365,6 +367,137 @@ CLAIM(options_that_cannot_be_are_sentences) {
     ups_decoder_options decoder = ups_decoder_defaults();
     decoder.frequency_count = 17;
     assert_int_equal(ups_decoder_check(&decoder, &failure), UPS_ERR_CONFIG);
+}
+
+/* ---- tokens on a grid -------------------------------------------------------------------------------------------- */
+
+static ups_operator_options on_grid(int dims, int64_t first, int64_t second, bool periodic) {
+    ups_operator_options o = ups_operator_defaults();
+    o.core = "spectral";
+    o.grid = (ups_token_grid){.task = "wave", .dims = dims, .cells = {first, second}, .periodic = periodic};
+    o.tokens = dims == 1 ? first : first * second;
+    o.dim = 5;
+    o.hidden = 24;
+    o.depth = 2;
+    o.drop_path = 0;
+    o.modes[0] = o.modes[1] = 3;
+    ok(ups_operator_check(&o, &failure));
+    return o;
+}
+
+static ups_value advanced(model *m, const ups_operator_options *o) {
+    ups_value next_state = ups_operator_build(m->graph, o, input(m, "z", UPS_SHAPE(2, o->tokens, o->dim)),
+                                              input(m, "dt", UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
+    ups_graph_keep(m->graph, next_state);
+    return next_state;
+}
+
+/* `z` through the graph, whose output and skip are no longer zero. */
+static float *advance(const model *m, ups_value next_state, const float *z) {
+    ups_shape shape = ups_graph_info(m->graph, next_state)->shape;
+    size_t bytes = sizeof(float) * (size_t)ups_shape_elements(shape);
+    float *out = malloc(bytes), dt[] = {0.1f, 0.1f};
+    ups_step *step;
+    ok(ups_step_create(m->graph, device, &step, &failure));
+    ok(ups_step_upload(step, ups_graph_find(m->graph, "z"), z, bytes, &failure));
+    ok(ups_step_upload(step, ups_graph_find(m->graph, "dt"), dt, sizeof dt, &failure));
+    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
+    ok(ups_step_download(step, next_state, out, bytes, &failure));
+    ups_step_destroy(step);
+    return out;
+}
+
+CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
+    model m = begin(UPS_F32);
+    ups_operator_options o = on_grid(1, 12, 1, false);
+    ups_value next_state = advanced(&m, &o);
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+    float z[2 * 12 * 5];
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
+    float *next = advance(&m, next_state, z);
+    assert_memory_equal(next, z, sizeof z);
+    free(next);
+    end(m);
+}
+
+/* Rows and columns of the grid moved on by one, where what leaves comes in on the other side. */
+static void shift(const ups_operator_options *o, const float *from, float *to) {
+    int64_t rows = o->grid.dims == 2 ? o->grid.cells[0] : 1, columns = o->tokens / rows;
+    for (int64_t b = 0; b < 2; b++) {
+        for (int64_t i = 0; i < o->tokens; i++) {
+            int64_t moved = (i / columns + (rows > 1)) % rows * columns + (i % columns + 1) % columns;
+            memcpy(to + (b * o->tokens + moved) * o->dim, from + (b * o->tokens + i) * o->dim,
+                   sizeof(float) * (size_t)o->dim);
+        }
+    }
+}
+
+/* How much advance(shift(z)) differs from shift(advance(z)). */
+static double effect_of_a_shift(ups_operator_options o) {
+    model m = begin(UPS_F32);
+    ups_value next_state = advanced(&m, &o);
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+    randomise(&m, "operator.wave.output.weight");
+    randomise(&m, "operator.wave.skip.weight");
+    int64_t count = 2 * o.tokens * o.dim;
+    float *z = malloc(sizeof(float) * (size_t)(3 * count)), *moved = z + count, *expected = moved + count;
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, (size_t)count);
+    shift(&o, z, moved);
+    float *one = advance(&m, next_state, z), *other = advance(&m, next_state, moved);
+    shift(&o, one, expected);
+    double effect = difference(other, expected, count);
+    free(one), free(other), free(z);
+    end(m);
+    return effect;
+}
+
+CLAIM(the_spectral_core_commutes_with_shifts_of_a_periodic_grid_and_of_no_other) {
+    assert_true(effect_of_a_shift(on_grid(1, 12, 1, true)) < 1e-5);
+    assert_true(effect_of_a_shift(on_grid(2, 4, 6, true)) < 1e-5);
+    assert_true(effect_of_a_shift(on_grid(1, 12, 1, false)) > 1e-3);
+    assert_true(effect_of_a_shift(on_grid(2, 4, 6, false)) > 1e-3);
+}
+
+CLAIM(tasks_on_grids_share_all_but_what_reads_and_writes_their_tokens) {
+    model m = begin(UPS_F32);
+    ups_operator_options o = on_grid(1, 12, 1, true);
+    advanced(&m, &o);
+    int32_t before = ups_parameters_count(m.parameters);
+    ups_graph *g = ups_graph_create(m.parameters, UPS_F32);
+    o.grid.task = "other";
+    o.grid.cells[0] = o.tokens = 20;
+    o.dim = 7;
+    ups_operator_build(g, &o, ups_graph_input(g, "z", UPS_F32, UPS_SHAPE(2, 20, 7)),
+                       ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
+    assert_int_equal(ups_parameters_count(m.parameters),
+                     before + 7); /* input, output, skip: each with a bias; change */
+    ups_graph_destroy(g);
+    end(m);
+}
+
+CLAIM(patches_come_back_through_a_code_that_keeps_them) {
+    model m = begin(UPS_F32);
+    ups_patch_code code = {
+        .field = {.task = "t", .dims = 2, .grid = {6, 10}, .channels = 2}, .patch = {3, 5}, .dim = 30};
+    assert_int_equal(ups_patch_code_tokens(&code), 4);
+    assert_int_equal(ups_patch_code_numbers(&code), 30);
+    float places[6 * 10 * 2], identity[30 * 30] = {0};
+    ups_grid_coordinates(2, code.field.grid, places);
+    ups_value field = input(&m, "field", UPS_SHAPE(2, 120));
+    ups_value at = ups_graph_constant(m.graph, "places", UPS_F32, UPS_SHAPE(60, 2), places);
+    ups_value back = ups_patch_decode(m.graph, &code, ups_patch_encode(m.graph, &code, field, UPS_NO_VALUE), at);
+    ups_graph_keep(m.graph, back);
+    ups_graph_keep(m.graph, field);
+    for (int i = 0; i < 30; i++) identity[31 * i] = 1;
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+    ok(ups_parameters_set(m.parameters, "encoder.t.patch.weight", identity, &failure));
+    ok(ups_parameters_set(m.parameters, "decoder.t.patch.weight", identity, &failure));
+    refused(ups_parameters_set(m.parameters, "encoder.t.missing", identity, &failure), UPS_ERR_ARGUMENT,
+            "encoder.t.missing");
+    float *found = evaluate(&m, back, 1), *given = evaluate(&m, field, 1);
+    assert_true(difference(found, given, 2 * 120) < 1e-6);
+    free(found), free(given);
+    end(m);
 }
 
 int main(void) {

@@ -463,7 +463,8 @@ static void check_adamw(ups_dtype compute) {
             double m_hat = m[i] / (1 - pow(b1, (double)step)), v_hat = v[i] / (1 - pow(b2, (double)step));
             w[i] -= (double)input.learning_rate *
                     (m_hat / (sqrt(v_hat) + (double)call.epsilon) + (double)call.weight_decay * w[i]);
-            ema[i] = (double)call.ema_decay * ema[i] + (1 - (double)call.ema_decay) * w[i];
+            double decay = fmin((double)call.ema_decay, (double)step / (double)(9 + step));
+            ema[i] = decay * ema[i] + (1 - decay) * w[i];
         }
     }
     device->class->download(device, values, buffers[0], sizeof values, &failure);

@@ -119,7 +119,8 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
             double v_hat = v[i] / (1 - pow(config.beta2, (double)(step + 1)));
             double decay = p->init.no_decay ? 0 : config.weight_decay;
             value[i] -= rate * (m_hat / (sqrt(v_hat) + config.epsilon) + decay * value[i]);
-            average[i] = config.ema_decay * average[i] + (1 - config.ema_decay) * value[i];
+            double follow = fmin(config.ema_decay, (double)(1 + step) / (double)(10 + step));
+            average[i] = follow * average[i] + (1 - follow) * value[i];
         }
         ups_update_result result = step_now(&t, step).result;
         assert_int_equal(result.non_finite, 0);

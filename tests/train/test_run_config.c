@@ -166,10 +166,10 @@ CLAIM(values_out_of_range_are_told_the_range) {
         {"tasks[0].stride=0", {"stride", "1"}},
         {"tasks[0].patch=[0]", {"patch", "1"}},
         {"tasks[0].field_scale=[0]", {"field_scale"}},
-        {"autoencoder.steps=0", {"autoencoder.steps", "1"}},
+        {"autoencoder.steps=-1", {"autoencoder.steps", "0"}},
         {"autoencoder.batch_size=-4", {"autoencoder.batch_size", "1"}},
         {"operator.rollout_steps=1", {"operator.rollout_steps", "2"}},
-        {"operator.rollout_steps=64", {"operator.rollout_steps", "63"}}, /* an objective has 64 terms */
+        {"operator.rollout_steps=33", {"operator.rollout_steps", "32"}}, /* an objective has 64 terms */
         {"operator.optimizer.learning_rate=-1", {"learning_rate", "0"}},
         {"operator.optimizer.beta2=1", {"beta2"}},
         {"operator.losses.rollout.every=0", {"every", "1"}},

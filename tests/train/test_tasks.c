@@ -399,10 +399,20 @@ CLAIM(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file) {
     assert_int_equal(ups_tasks_parameter_count(&tasks), 3);
     ups_task_condition(&task, (const double[]){0.5, 0.25}, 3, out);
     assert_true(out[0] == 0.25f && out[1] == 0 && out[2] == 0.5f);
+    tell_parameters("{\"names\":[\"nu\",\"beta\"],\"scale\":[[\"log\",-2,2],[\"linear\",0.25,0.5]]}");
+    ok(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure));
+    ups_task_condition(&task, (const double[]){0.5, exp(2)}, 3, out);
+    assert_true(fabsf(out[0] - 2) < 1e-6f && out[1] == 0.5f && out[2] == 0);
+    ups_task_condition(&task, (const double[]){0.5, -1}, 3, out); /* has no logarithm */
+    assert_true(out[0] == 0);
+    tell_parameters("{\"names\":[\"nu\"],\"scale\":[[\"log\",0,0]]}");
+    refused(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure), UPS_ERR_FORMAT,
+            "'wave.parameters' is not a list of names with a scale for each");
     tell_parameters("[\"nu\",3]");
     refused(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure), UPS_ERR_FORMAT,
             "operator.safetensors: 'wave.parameters' is not a list of names");
     free(task.condition);
+    free(task.scale);
 }
 
 int main(void) {

@@ -94,7 +94,8 @@ static const char *object_to_share(const char *text) {
         KEY(DOUBLE, "beta2", at.beta2, "0.99", 0, 0.999999, "AdamW's decay of the second moment"),                     \
         KEY(DOUBLE, "epsilon", at.epsilon, "1e-8", 0, 1, "AdamW's guard against division by zero"),                    \
         KEY(DOUBLE, "clip", at.clip, "1.0", 0, 1e9, "largest gradient norm; 0: no clipping"),                          \
-        KEY(DOUBLE, "ema_decay", at.ema_decay, "0.0", 0, 0.999999, "decay of the weights' moving average; 0: none"),   \
+        KEY(DOUBLE, "ema_decay", at.ema_decay, "0.0", 0, 0.999999,                                                     \
+            "decay of the weights' moving average, less in the first steps; 0: none"),                                 \
         KEY(CHOICE, "schedule", at.schedule, "cosine", 0, 0, "learning rate after the warm-up", .choices = schedules), \
         KEY(INT64, "warmup_steps", at.warmup_steps, "100", 0, MANY, "steps of linear warm-up"),                        \
         KEY(DOUBLE, "final_fraction", at.final_fraction, "0.01", 0, 1, "share of the peak at which the cosine ends"))

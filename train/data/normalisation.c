@@ -188,7 +188,8 @@ static void find_difference(const json_t *kept, const json_t *now, char *words, 
                  {"latents", "its patch or autoencoder.target was changed"}};
     words[0] = '\0';
     for (size_t i = 0; i < sizeof parts / sizeof *parts && !words[0]; i++) {
-        if (json_equal(json_object_get(kept, parts[i].key), json_object_get(now, parts[i].key))) continue;
+        const json_t *before = json_object_get(kept, parts[i].key), *here = json_object_get(now, parts[i].key);
+        if (json_equal(before, here) || (!before && !here)) continue;
         snprintf(words, bytes, "%s", parts[i].words);
     }
 }

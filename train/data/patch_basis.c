@@ -46,7 +46,8 @@ static void add_frame(collection *c, const float *frame) {
     int64_t channels = geometry->channels, points = ups_sample_frame_elements(geometry) / channels;
     bool last = geometry->order == UPS_CHANNELS_LAST;
     float *to = c->patch + c->frames * c->patches * c->numbers;
-    double square = 0;
+    double *square = c->square + c->frames++ * channels;
+    memset(square, 0, (size_t)channels * sizeof *square);
     for (int64_t cell = 0; cell < c->patches; cell++) {
         int64_t corner[3] = {cell / of.count[2] / of.count[1] * of.patch[0],
                              cell / of.count[2] % of.count[1] * of.patch[1], cell % of.count[2] * of.patch[2]};
@@ -59,11 +60,10 @@ static void add_frame(collection *c, const float *frame) {
                 const float *pair = c->task->statistics + 2 * k;
                 float value = frame[last ? point * channels + k : k * points + point];
                 *to++ = (value - pair[0]) * pair[1];
-                square += (double)(value * pair[1]) * (double)(value * pair[1]);
+                square[k] += (double)(value * pair[1]) * (double)(value * pair[1]);
             }
         }
     }
-    c->square[c->frames++] = square;
 }
 
 static ups_status visit(void *context, int64_t position, const ups_sample *sample, const float *frames,
@@ -97,7 +97,7 @@ static ups_status collect(const ups_run_config *config, collection *c, ups_error
     c->each = bounded((double)(c->most / wanted), 1, task->geometry.times);
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     c->patch = malloc((size_t)(c->most * c->patches * c->numbers) * sizeof *c->patch);
-    c->square = malloc((size_t)c->most * sizeof *c->square);
+    c->square = malloc((size_t)(c->most * task->geometry.channels) * sizeof *c->square);
     ups_status status = chosen && c->patch && c->square
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its patches", task->name);
@@ -149,32 +149,46 @@ static ups_status find_components(const collection *c, double *vectors, double *
     return UPS_OK;
 }
 
-/* nRMSE of frames of which each component from the d-th on is lost, for every d, mean over frames: (numbers + 1) in
- * `errors`. */
-static void find_errors(const collection *c, const double *vectors, double *errors) {
-    int64_t n = c->numbers, counted = 0;
-    double *lost = malloc((size_t)n * sizeof *lost);
-    memset(errors, 0, (size_t)(n + 1) * sizeof *errors);
-    for (int64_t f = 0; f < c->frames && lost; f++) {
-        memset(lost, 0, (size_t)n * sizeof *lost);
+/* nRMSE of the worst field, mean over the frames, when the first `dim` components are kept. */
+static double find_error(const collection *c, const double *vectors, int64_t dim) {
+    int64_t n = c->numbers, channels = c->task->geometry.channels, counted = 0;
+    double *parts = calloc((size_t)(dim + 2 * channels), sizeof *parts), worst = 0;
+    double *lost = parts ? parts + dim : NULL, *sum = parts ? lost + channels : NULL;
+    for (int64_t f = 0; f < c->frames && parts; f++, counted++) {
+        memset(lost, 0, (size_t)channels * sizeof *lost);
         for (int64_t p = 0; p < c->patches; p++) {
             const float *x = c->patch + (f * c->patches + p) * n;
-            for (int64_t i = 0; i < n; i++) {
-                double sum = 0;
-                for (int64_t j = 0; j < n; j++) sum += vectors[i * n + j] * (double)x[j];
-                lost[i] += sum * sum;
+            for (int64_t i = 0; i < dim; i++) {
+                parts[i] = 0;
+                for (int64_t j = 0; j < n; j++) parts[i] += vectors[i * n + j] * (double)x[j];
+            }
+            for (int64_t j = 0; j < n; j++) {
+                double rest = (double)x[j];
+                for (int64_t i = 0; i < dim; i++) rest -= parts[i] * vectors[i * n + j];
+                lost[j % channels] += rest * rest;
             }
         }
-        if (c->square[f] <= 0) continue;
-        counted++;
-        double tail = 0;
-        for (int64_t d = n - 1; d >= 0; d--) {
-            tail += lost[d];
-            errors[d] += sqrt(tail / c->square[f]);
+        for (int64_t k = 0; k < channels; k++) {
+            double square = c->square[f * channels + k];
+            if (square > 0) sum[k] += sqrt(lost[k] / square);
         }
     }
-    for (int64_t d = 0; d < n && counted > 0; d++) errors[d] /= (double)counted;
-    free(lost);
+    for (int64_t k = 0; k < channels && parts; k++) worst = fmax(worst, sum[k] / (double)counted);
+    free(parts);
+    return worst;
+}
+
+/* The least dim that reaches the target: errors fall as it grows. */
+static int64_t find_dim(const collection *c, const double *vectors, double target) {
+    int64_t low = 1, high = c->numbers;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (find_error(c, vectors, middle) <= target)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
 }
 
 static bool allocate(ups_patch_basis *basis) {
@@ -202,18 +216,13 @@ static ups_status measure(const ups_run_config *config, const ups_task *task, in
     double *vectors = NULL;
     ups_status status = collect(config, &c, error);
     int64_t n = basis->numbers;
-    if (status == UPS_OK) vectors = malloc((size_t)(n * n + 2 * n + 1) * sizeof *vectors);
+    if (status == UPS_OK) vectors = malloc((size_t)(n * n + n) * sizeof *vectors);
     if (status == UPS_OK && !vectors) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    double *values = vectors ? vectors + n * n : NULL, *errors = values ? values + n : NULL;
+    double *values = vectors ? vectors + n * n : NULL;
     if (status == UPS_OK) status = find_components(&c, vectors, values, error);
     if (status == UPS_OK) {
-        find_errors(&c, vectors, errors);
-        basis->dim = wanted;
-        if (wanted == 0) {
-            basis->dim = 1;
-            while (basis->dim < n && errors[basis->dim] > config->autoencoder.target) basis->dim++;
-        }
-        basis->error = errors[basis->dim];
+        basis->dim = wanted > 0 ? wanted : find_dim(&c, vectors, config->autoencoder.target);
+        basis->error = find_error(&c, vectors, basis->dim);
         status = allocate(basis) ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
     if (status == UPS_OK) take_components(basis, vectors, values);

@@ -1,0 +1,150 @@
+"""Runs whose latent tokens are the cells of each task's own grid (`model.tokens: grid`) with the core `spectral`: from
+data to evaluation, held against NumPy."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from commands import one_sentence, program
+from tiny_run import CONFIG, metrics, tree
+
+GRID = CONFIG[:CONFIG.index("model:")] + """\
+model:
+  tokens: grid
+  dim: auto
+  operator: {{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4]}}
+autoencoder: {{steps: 0}}
+operator:
+  steps: 200
+  batch_size: 4
+  accumulation: 2
+  validate_every: 50
+  checkpoint_every: 20
+  log_every: 10
+  validation_batches: 2
+  rollout_steps: 3
+  optimizer: {{learning_rate: 0.005, warmup_steps: 4, ema_decay: 0.99}}
+  losses:
+    one_step: {{weight: 0}}
+    relative: {{weight: 1}}
+    rollout_relative: {{weight: 0.5, from: 100}}
+cache: {{samples_per_shard: 2}}
+"""
+SAMPLES = 24
+TARGET = 1e-3
+
+
+@pytest.fixture(scope="module")
+def config(runs):
+    config = runs.config("run", GRID)
+    runs.must("train", config)
+    runs.must("eval", config)
+    return config
+
+
+def test_the_operators_losses_fall_and_it_is_far_better_than_persistence(runs, config):
+    lines = [line["task_loss"] for line in metrics(runs.path("run")) if line["stage"] == "operator" and "task_loss" in line]
+    tasks = json.loads(Path(runs.path("run", "evaluation.json")).read_text())["tasks"]
+    for task in ("advection", "darcy"):
+        losses = [line[task] for line in lines if task in line]
+        assert np.mean(losses[-3:]) < 0.5 * losses[0]
+        first = next(t for t in tasks if t["task"] == task)["horizons"][0]
+        assert first["model"]["nrmse"] < 0.5 * first["persistence"]["nrmse"]
+
+
+def patches(fields, patch):
+    """(N, patches, points of a patch · channels) of (N, grid…, channels), as the encoder cuts them."""
+    shape = fields.shape
+    if len(shape) == 3:
+        return fields.reshape(shape[0], shape[1] // patch, patch * shape[2])
+    n, rows, columns, channels = shape
+    cut = fields.reshape(n, rows // patch, patch, columns // patch, patch, channels)
+    return cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * channels)
+
+
+def fields_of(runs, task):
+    if task == "advection":
+        with h5py.File(runs.path("data", "advection.h5")) as file:
+            return file["tensor"][:].reshape(-1, file["tensor"].shape[-1], 1)
+    with h5py.File(runs.path("data", "darcy.h5")) as file:
+        return np.stack([file["nu"][:], file["tensor"][:, 0]], -1)
+
+
+@pytest.mark.parametrize("task", ["advection", "darcy"])
+def test_encoder_and_decoder_are_principal_components_that_reach_the_target(runs, config, task):
+    """Against NumPy: no map to as many numbers loses much less of all fields; what is lost stays within the target."""
+    weights = load_file(runs.path("run", "autoencoder.safetensors"))
+    encode, decode = weights[f"encoder.{task}.patch.weight"], weights[f"decoder.{task}.patch.weight"]
+    dim, numbers = encode.shape
+    statistics = np.array(json.loads(Path(runs.path("run", "normalisation.json")).read_text())[task]["statistics"]).reshape(-1, 2)
+    fields = fields_of(runs, task)
+    x = patches((fields - statistics[:, 0]) * statistics[:, 1], 4)
+    assert numbers == x.shape[-1]
+    lost = ((x - x @ encode.T @ decode.T) ** 2).sum()
+    rows = x.reshape(-1, numbers)
+    energies = np.linalg.eigvalsh(rows.T.astype(float) @ rows)[::-1]
+    assert lost <= 3 * energies[dim:].sum() + 1e-9 * energies.sum()
+    evaluation = json.loads(Path(runs.path("run", "evaluation.json")).read_text())
+    of = next(t for t in evaluation["tasks"] if t["task"] == task)
+    assert of["horizons"][0]["reconstruction"]["nrmse"] < 3 * TARGET
+
+
+def test_latents_are_cached_in_the_shape_of_each_tasks_grid(runs, config):
+    groups = {task: json.loads(runs.must("cache", "inspect", runs.path("run", "cache", task, "train"), "--json").stdout) for task in ("advection", "darcy")}
+    text = json.dumps(groups)
+    weights = load_file(runs.path("run", "autoencoder.safetensors"))
+    for task, tokens in (("advection", 8), ("darcy", 16)):
+        dim = weights[f"encoder.{task}.patch.weight"].shape[0]
+        assert f'"tokens": {tokens}, "dim": {dim}' in text
+
+
+def test_what_a_step_changes_was_measured_and_stays_as_it_is(runs, config):
+    change = load_file(runs.path("run", "operator.safetensors"))["operator.advection.change"]
+    dump = runs.path("latents.npy")
+    runs.must("cache", "export", runs.path("run", "cache", "advection", "train"), "-o", dump)
+    latents = np.load(dump).astype(float)
+    steps = latents[:, 1:] - latents[:, :-1]
+    assert np.allclose(change, np.sqrt((steps**2).mean((0, 1, 2))), rtol=1e-4)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(runs, config):
+    other = runs.config("other", GRID)
+    with subprocess.Popen([program("ups"), "train", other, "-q"], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "operator, step 100" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.returncode != 0
+    runs.must("train", other, "--resume")
+    models = [Path(runs.path(run, "operator.safetensors")).read_bytes() for run in ("run", "other")]
+    assert models[0] == models[1]
+
+
+def test_training_without_a_cache_gives_the_same_operator(runs, config):
+    other = runs.config("encoded", GRID)
+    runs.must("train", other, "--set", "data.residency=encode", "--set", "stages=[autoencoder, operator]")
+    models = [load_file(runs.path(run, "operator.safetensors")) for run in ("run", "encoded")]
+    assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_the_model_reads_other_resolutions(runs, config):
+    """A rollout at three times the resolution passes through the points that it shares with the data's own."""
+    own, fine = runs.path("own.h5"), runs.path("fine.h5")
+    runs.must("rollout", config, "--task", "advection", "-o", own, "-n", "1")
+    runs.must("rollout", config, "--task", "advection", "-o", fine, "-n", "1", "--resolution", "96")
+    with h5py.File(own) as a, h5py.File(fine) as b:
+        coarse, finer = a["tensor"][:], b["tensor"][:]
+    assert np.allclose(finer[..., 1::3], coarse, atol=1e-5)
+
+
+def test_dim_and_tokens_that_do_not_go_together_are_refused(runs):
+    told = one_sentence(runs.run("train", runs.config("bad"), "--set", "model.dim=auto"), "model.dim", "tokens: grid")
+    assert told is None or "auto" in told
+    one_sentence(runs.run("train", runs.config("worse"), "--set", "model.operator.core=spectral"), "spectral", "grid")
