@@ -14,7 +14,7 @@ static double *doubles(size_t count) {
 static double *solved(int64_t n, const double *nu, const double *source, int *iterations) {
     ups_error error = {0};
     double *u = doubles((size_t)(n * n)), *scratch = doubles(ups_darcy2d_scratch(n));
-    const ups_status status = ups_darcy2d_solve(n, nu, source, u, scratch, iterations, &error);
+    const ups_status status = ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, n, nu, source, u, scratch, iterations, &error);
     if (status != UPS_OK) fail_msg("%s", error.message);
     free(scratch);
     return u;
@@ -190,7 +190,7 @@ static void coefficients_that_are_no_numbers_are_an_error(void **state) {
     for (int i = 0; i < 64; i++) nu[i] = source[i] = 1.0;
     nu[20] = NAN;
     ups_error error = {0};
-    assert_int_equal(ups_darcy2d_solve(8, nu, source, u, scratch, NULL, &error), UPS_ERR_NUMERIC);
+    assert_int_equal(ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, 8, nu, source, u, scratch, NULL, &error), UPS_ERR_NUMERIC);
     free(scratch);
 }
 

@@ -14,7 +14,7 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N", "cells along each axis (default: the solver's)"},
     [STEPS] = {"steps", 's', "N", "stored times, the initial one included (default: the solver's)"},
     [SEED] = {"seed", 0, "N", "what the random problems are drawn from (default 0)"},
-    [PARAM] = {"param", 'p', "NAME=VALUE", "a parameter of the solver, below; may be given several times"},
+    [PARAM] = {"param", 'p', "NAME=VALUE", "a parameter of the solver, below; LOW:HIGH draws one for each sample; may be given several times"},
     [THREADS] = {"threads", 't', "N", "threads; the file does not depend on it (default: all processors)"},
     [FORCE] = {"force", 'f', NULL, "replace FILE if it exists"},
     [RESTART] = {"restart", 0, NULL, "begin again instead of continuing an unfinished run"},
@@ -37,6 +37,24 @@ static void print_list(FILE *out) {
     for (int i = 0; i < count; i++) fprintf(out, "  %-18s %s\n", solvers[i]->name, solvers[i]->summary);
 }
 
+static json_t *choice_as_json(const ups_solver_parameter *choice) {
+    json_t *words = json_array();
+    const char *word;
+    for (int i = 0; i <= (int)choice->maximum; i++) {
+        const int length = ups_solver_word(choice, i, &word);
+        json_array_append_new(words, json_stringn(word, (size_t)length));
+    }
+    const int length = ups_solver_word(choice, (int)choice->default_value, &word);
+    return json_pack("{s:s, s:s%, s:o, s:s}", "name", choice->name, "default", word, (size_t)length, "choices", words,
+                     "help", choice->help);
+}
+
+static json_t *number_as_json(const ups_solver_parameter *number) {
+    return json_pack("{s:s, s:f, s:f, s:f, s:b, s:b, s:s, s:s}", "name", number->name, "default", number->default_value,
+                     "minimum", number->minimum, "maximum", number->maximum, "whole", number->kind & UPS_WHOLE,
+                     "by_sample", !(number->kind & UPS_SHARED), "unit", number->unit, "help", number->help);
+}
+
 static void print_json_list(void) {
     int count;
     const ups_solver *const *solvers = ups_solvers(&count);
@@ -46,10 +64,7 @@ static void print_json_list(void) {
         json_t *parameters = json_array();
         for (int p = 0; p < solver->parameter_count; p++) {
             const ups_solver_parameter *one = &solver->parameters[p];
-            json_array_append_new(parameters,
-                                  json_pack("{s:s, s:f, s:f, s:f, s:b, s:s, s:s}", "name", one->name, "default",
-                                            one->default_value, "minimum", one->minimum, "maximum", one->maximum,
-                                            "whole", one->whole, "unit", one->unit, "help", one->help));
+            json_array_append_new(parameters, one->kind & UPS_CHOICE ? choice_as_json(one) : number_as_json(one));
         }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "name", solver->name, "summary",
                                               solver->summary, "equation", solver->equation, "resolution",
@@ -72,6 +87,13 @@ static void describe_solver(const ups_solver *solver, FILE *out) {
     for (int p = 0; p < solver->parameter_count; p++) {
         const ups_solver_parameter *parameter = &solver->parameters[p];
         char setting[64], unit[32] = "";
+        if (parameter->kind & UPS_CHOICE) {
+            const char *word;
+            const int length = ups_solver_word(parameter, (int)parameter->default_value, &word);
+            snprintf(setting, sizeof setting, "--param %s=%.*s", parameter->name, length, word);
+            fprintf(out, "  %-26s%s: %s\n", setting, parameter->help, parameter->unit);
+            continue;
+        }
         snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->default_value);
         if (strcmp(parameter->unit, "1") != 0) snprintf(unit, sizeof unit, " [%s]", parameter->unit);
         fprintf(out, "  %-26s%s%s, %g to %g\n", setting, parameter->help, unit, parameter->minimum, parameter->maximum);
@@ -95,11 +117,14 @@ static char *details_text(const ups_solver *solver) {
     fputs("Sample i of a seed is the same problem whatever the number of\n"
           "samples; draw a test set with another seed. A run that was interrupted, even killed, is continued by the\n"
           "same command and ends with the same bytes.\n\n"
+          "--param NAME=LOW:HIGH draws a number for each sample, evenly, and NAME=log:LOW:HIGH so that its logarithm is\n"
+          "even. The file keeps each sample's value, and training conditions on it.\n\n"
           "Examples:\n"
-          "  ups datagen advection1d -o advection.h5 --samples 300 --resolution 256 --steps 41\n"
-          "  ups datagen burgers1d -o burgers.h5 --param nu=0.001 --seed 1\n"
-          "  ups datagen darcy2d -o darcy.h5 --samples 600 --resolution 64\n"
-          "  ups data inspect darcy.h5",
+          "  ups datagen advection1d -o advection.hdf5 --samples 300 --resolution 256 --steps 41\n"
+          "  ups datagen burgers1d -o burgers.hdf5 --param nu=0.001 --seed 1\n"
+          "  ups datagen burgers1d -o burgers_of_many.hdf5 --param nu=log:0.001:0.1\n"
+          "  ups datagen darcy2d -o darcy.hdf5 --samples 600 --resolution 64\n"
+          "  ups data inspect darcy.hdf5",
           out);
     if (fclose(out) != 0) {
         free(text);

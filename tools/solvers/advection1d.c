@@ -5,28 +5,30 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { BETA, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [BETA] = {"beta", 0.4, -100.0, 100.0, false, "length/time", "advection velocity"},
-    [T_END] = {"t_end", 2.0, 1e-6, 1e6, false, "time", "last stored time"},
-    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
+    [BETA] = {"beta", 0.4, -100.0, 100.0, UPS_REAL, "length/time", "advection velocity"},
+    [T_END] = {"t_end", 2.0, 1e-6, 1e6, UPS_SHARED, "time", "last stored time"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES),
 };
 
 typedef struct advection_plan {
-    ups_wave_family family;
-    double waves[]; /* sines, then cosines, (k_max, resolution) each: of 2πkx at the cell centres, k from 1 */
+    int64_t wavenumbers; /* of the tables: from 1; 0 where they would be too large, and sines are computed one by one */
+    double waves[];      /* sines, then cosines, (wavenumbers, resolution) each: of 2πkx at the cell centres */
 } advection_plan;
+
+enum { MOST_IN_TABLES = 1 << 24 };
 
 static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_error *error) {
     const ups_wave_family family = ups_wave_family_of(setup, WAVES);
-    const int64_t cells = setup->resolution, count = family.k_max * cells;
+    const int64_t cells = setup->resolution, highest = ups_wave_family_highest(&family);
+    const int64_t wavenumbers = highest * cells <= MOST_IN_TABLES ? highest : 0, count = wavenumbers * cells;
     advection_plan *plan = malloc(sizeof *plan + 2 * sizeof(double) * (size_t)count);
     if (!plan)
         return ups_fail(error, UPS_ERR_MEMORY, "advection1d: no memory for tables of %lld cells", (long long)cells);
-    plan->family = family;
-    for (int k = 1; k <= family.k_max; k++) {
+    plan->wavenumbers = wavenumbers;
+    for (int64_t k = 1; k <= wavenumbers; k++) {
         for (int64_t i = 0; i < cells; i++) {
             /* k(2i + 1) modulo 2·cells in whole numbers: the angle is exact before it is rounded */
             const double turns = (double)(k * (2 * i + 1) % (2 * cells)) / (double)(2 * cells);
@@ -40,11 +42,24 @@ static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_erro
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
-    ups_file_add_attribute(layout, "beta", setup->parameters[BETA]);
+    ups_solver_keep(setup, BETA, "beta", layout);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
     return 2 * sizeof(double) * (size_t)setup->resolution;
+}
+
+/* sum = c + Σ A sin(2πk(x - shift) + φ) at the cell centres. */
+static void add_waves(const advection_plan *plan, const ups_wave_profile *profile, int64_t cells, double shift,
+                      double *sum) {
+    for (int64_t i = 0; i < cells; i++) sum[i] = profile->constant;
+    for (int j = 0; j < profile->waves; j++) {
+        const int64_t k = profile->wavenumber[j];
+        const double angle = profile->phase[j] - 2.0 * M_PI * (double)k * shift;
+        const double with_sine = profile->amplitude[j] * cos(angle), with_cosine = profile->amplitude[j] * sin(angle);
+        const double *sine = plan->waves + (k - 1) * cells, *cosine = sine + plan->wavenumbers * cells;
+        for (int64_t i = 0; i < cells; i++) sum[i] += with_sine * sine[i] + with_cosine * cosine[i];
+    }
 }
 
 static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64_t sample, void *scratch,
@@ -53,22 +68,17 @@ static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64
     const int64_t cells = setup->resolution, steps = setup->steps;
     const double beta = setup->parameters[BETA], end = setup->parameters[T_END];
     double *sum = scratch, *u = sum + cells;
+    const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     ups_wave_profile profile;
-    ups_wave_profile_draw(&plan->family, setup->seed, sample, &profile);
+    ups_wave_profile_draw(&family, setup->seed, sample, &profile);
     for (int64_t step = 0; step < steps; step++) {
         const double path = beta * ups_solver_time(end, steps, step);
         const double shift = path - floor(path); /* whole turns change nothing but the rounding */
-        memset(sum, 0, sizeof(double) * (size_t)cells);
-        for (int j = 0; j < profile.waves; j++) {
-            const int k = profile.wavenumber[j];
-            const double angle = profile.phase[j] - 2.0 * M_PI * k * shift;
-            const double with_sine = profile.amplitude[j] * cos(angle), with_cosine = profile.amplitude[j] * sin(angle);
-            const double *sine = plan->waves + (k - 1) * cells, *cosine = sine + plan->family.k_max * cells;
-            for (int64_t i = 0; i < cells; i++) sum[i] += with_sine * sine[i] + with_cosine * cosine[i];
-        }
+        if (plan->wavenumbers > 0) add_waves(plan, &profile, cells, shift, sum);
         for (int64_t i = 0; i < cells; i++) {
             const double x = ((double)i + 0.5) / (double)cells - shift;
-            u[i] = ups_wave_profile_shape(&profile, x, sum[i]);
+            u[i] = plan->wavenumbers > 0 ? ups_wave_profile_shape(&profile, x, sum[i])
+                                         : ups_wave_profile_at(&profile, x);
         }
         UPS_TRY(ups_sink_put(sink, 0, step, u, error));
     }
@@ -80,8 +90,9 @@ const ups_solver ups_advection1d = {
     .summary = "linear advection, periodic; the exact solution",
     .equation =
         "u_t + beta u_x = 0 on [0, 1), periodic. The exact solution u0(x - beta t), evaluated as a function: no\n"
-        "numerical diffusion at any resolution. u0 is a sum of sines of random wavenumber, amplitude and phase, with\n"
-        "random sign; some samples are absolute values or seen through a sharp window (PDEBench, arXiv 2210.07182).",
+        "numerical diffusion at any resolution. u0 is a constant and sines of random wavenumber, amplitude and phase, with\n"
+        "random sign; some samples are absolute values or seen through a sharp window: as the scripts of PDEBench draw\n"
+        "them. initial=waves has no constant and no doubled wavenumbers (PDEBench's paper, arXiv 2210.07182: k_max=8).",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 1024,

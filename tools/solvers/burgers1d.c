@@ -97,14 +97,14 @@ int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval
 
 enum { NU, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [NU] = {"nu", 0.01, 0.0, 10.0, false, "length^2/time", "viscosity; the diffusion coefficient is nu/pi"},
-    [T_END] = {"t_end", 2.0, 1e-6, 1e3, false, "time", "last stored time"},
-    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
+    [NU] = {"nu", 0.01, 0.0, 10.0, UPS_REAL, "length^2/time", "viscosity; the diffusion coefficient is nu/pi"},
+    [T_END] = {"t_end", 2.0, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES),
 };
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
-    ups_file_add_attribute(layout, "Nu", setup->parameters[NU]);
+    ups_solver_keep(setup, NU, "Nu", layout);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {

@@ -75,10 +75,10 @@ int64_t ups_diffreact2d_march(int64_t cells, const ups_activation *medium, doubl
 
 enum { DU, DV, K, T_END, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [DU] = {"Du", 1e-3, 1e-8, 1.0, false, "length^2/time", "diffusion coefficient of the activator"},
-    [DV] = {"Dv", 5e-3, 1e-8, 1.0, false, "length^2/time", "diffusion coefficient of the inhibitor"},
-    [K] = {"k", 5e-3, -1.0, 1.0, false, "1", "reaction parameter"},
-    [T_END] = {"t_end", 5.0, 1e-6, 1e4, false, "time", "last stored time"},
+    [DU] = {"Du", 1e-3, 1e-8, 1.0, UPS_REAL, "length^2/time", "diffusion coefficient of the activator"},
+    [DV] = {"Dv", 5e-3, 1e-8, 1.0, UPS_REAL, "length^2/time", "diffusion coefficient of the inhibitor"},
+    [K] = {"k", 5e-3, -1.0, 1.0, UPS_REAL, "1", "reaction parameter"},
+    [T_END] = {"t_end", 5.0, 1e-6, 1e4, UPS_SHARED, "time", "last stored time"},
 };
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {

@@ -115,13 +115,13 @@ ups_status ups_diffsorp1d_march(int64_t cells, const ups_sorption *medium, doubl
 
 enum { D, POROSITY, DENSITY, K_F, N_F, SOLUBILITY, T_END, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [D] = {"D", 5e-4, 1e-8, 1.0, false, "length^2/time", "effective diffusion coefficient"},
-    [POROSITY] = {"por", 0.29, 0.01, 1.0, false, "1", "porosity"},
-    [DENSITY] = {"rho_s", 2880.0, 0.0, 1e5, false, "mass/length^3", "bulk density"},
-    [K_F] = {"k_f", 3.5e-4, 0.0, 1.0, false, "1", "Freundlich's parameter"},
-    [N_F] = {"n_f", 0.874, 0.1, 2.0, false, "1", "Freundlich's exponent"},
-    [SOLUBILITY] = {"sol", 1.0, 0.0, 10.0, false, "u", "concentration at x = 0"},
-    [T_END] = {"t_end", 500.0, 1e-6, 1e7, false, "time", "last stored time"},
+    [D] = {"D", 5e-4, 1e-8, 1.0, UPS_REAL, "length^2/time", "effective diffusion coefficient"},
+    [POROSITY] = {"por", 0.29, 0.01, 1.0, UPS_REAL, "1", "porosity"},
+    [DENSITY] = {"rho_s", 2880.0, 0.0, 1e5, UPS_REAL, "mass/length^3", "bulk density"},
+    [K_F] = {"k_f", 3.5e-4, 0.0, 1.0, UPS_REAL, "1", "Freundlich's parameter"},
+    [N_F] = {"n_f", 0.874, 0.1, 2.0, UPS_REAL, "1", "Freundlich's exponent"},
+    [SOLUBILITY] = {"sol", 1.0, 0.0, 10.0, UPS_REAL, "u", "concentration at x = 0"},
+    [T_END] = {"t_end", 500.0, 1e-6, 1e7, UPS_SHARED, "time", "last stored time"},
 };
 
 static const double highest_start = 0.2;
