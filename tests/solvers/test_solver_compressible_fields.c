@@ -28,13 +28,13 @@ static void lines_and_shocks_keep_to_their_ranges(void **state) {
     fields f = room(3, N);
     double slowest = 0.0, fastest = 0.0;
     for (int sample = 0; sample < SAMPLES; sample++) {
-        ups_gas_random_line(law, N, 4, sample, f.of);
+        ups_gas_random_line(UPS_WAVES_PLAIN, N, 4, sample, f.of);
         for (int i = 0; i < N; i++) {
             assert_true(f.of[0][i] >= 1.0 && f.of[0][i] <= 20.0 + 1e-9);
             assert_true(f.of[2][i] >= 10.0 && f.of[2][i] <= 200.0 + 1e-9);
             assert_true(fabs(f.of[1][i]) < 2.0);
         }
-        ups_gas_random_shock(law, N, 4, sample, f.of);
+        ups_gas_random_shock(UPS_WAVES_PLAIN, N, 4, sample, f.of);
         for (int v = 0; v < 3; v++) {
             int jumps = 0;
             for (int i = 1; i < N; i++) {
