@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTPUT, SAMPLES, RESOLUTION, STEPS, SEED, PARAM, THREADS, FORCE, RESTART, LIST, OPTION_COUNT };
+enum { OUTPUT, SAMPLES, INITIAL, RESOLUTION, STEPS, SEED, PARAM, THREADS, FORCE, RESTART, LIST, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
-    [SAMPLES] = {"samples", 'n', "N", "problems to draw and solve (default 1000)"},
+    [SAMPLES] = {"samples", 'n', "N", "problems to draw and solve (default 1000; all of --initial)"},
+    [INITIAL] = {"initial", 'i', "FILE", "fields that samples begin from, instead of random ones"},
     [RESOLUTION] = {"resolution", 'r', "N", "cells along each axis (default: the solver's)"},
     [STEPS] = {"steps", 's', "N", "stored times, the initial one included (default: the solver's)"},
     [SEED] = {"seed", 0, "N", "what the random problems are drawn from (default 0)"},
@@ -21,7 +22,7 @@ static const ups_option options[OPTION_COUNT] = {
     [LIST] = {"list", 'l', NULL, "list the solvers and end; with --json, with their parameters"},
 };
 
-static const int64_t most_threads = 1024;
+static const int64_t most_threads = 1024, default_samples = 1000;
 
 /* ---- what there is ---- */
 
@@ -119,11 +120,14 @@ static char *details_text(const ups_solver *solver) {
           "same command and ends with the same bytes.\n\n"
           "--param NAME=LOW:HIGH draws a number for each sample, evenly, and NAME=log:LOW:HIGH so that its logarithm is\n"
           "even. The file keeps each sample's value, and training conditions on it.\n\n"
+          "--initial FILE begins sample i as the file's sample i: the first frame of a file that `ups data inspect` knows,\n"
+          "or arrays (NPY, NPZ, HDF5, Zarr) over sample and grid, on the same grid. --resolution says its cells.\n\n"
           "Examples:\n"
           "  ups datagen advection1d -o advection.hdf5 --samples 300 --resolution 256 --steps 41\n"
           "  ups datagen burgers1d -o burgers.hdf5 --param nu=0.001 --seed 1\n"
           "  ups datagen burgers1d -o burgers_of_many.hdf5 --param nu=log:0.001:0.1\n"
           "  ups datagen darcy2d -o darcy.hdf5 --samples 600 --resolution 64\n"
+          "  ups datagen burgers1d -o from_mine.hdf5 --initial fields.npy --resolution 256\n"
           "  ups data inspect darcy.hdf5",
           out);
     if (fclose(out) != 0) {
@@ -172,6 +176,7 @@ static void print_result(const ups_datagen_request *request, const ups_datagen_r
     json_t *description = ups_datagen_describe(request);
     json_object_update(document, description);
     json_decref(description);
+    if (request->initial) json_object_set_new(document, "initial", json_string(request->initial));
     json_object_set_new(document, "bytes", json_integer((json_int_t)result->bytes));
     json_object_set_new(document, "continued", json_integer((json_int_t)result->continued));
     json_object_set_new(document, "threads", json_integer(result->threads));
@@ -193,6 +198,7 @@ static void read_options(ups_arguments *arguments, command_line *line) {
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == OUTPUT) line->request.path = arguments->value;
         if (option == SAMPLES) ups_arguments_integer(arguments, 1, INT64_C(1) << 32, &line->request.samples);
+        if (option == INITIAL) line->request.initial = arguments->value;
         if (option == RESOLUTION) ups_arguments_integer(arguments, 1, INT64_C(1) << 20, &line->resolution);
         if (option == STEPS) ups_arguments_integer(arguments, 2, INT64_C(100000), &line->steps);
         if (option == SEED) ups_arguments_integer(arguments, 0, INT64_MAX, &line->seed);
@@ -214,6 +220,7 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
     if (!request->path) return ups_command_usage_error(arguments, "-o FILE is missing: where to write the data");
 
     ups_solver_setup_begin(request->solver, &request->setup);
+    if (request->samples == 0 && !request->initial) request->samples = default_samples;
     if (line->resolution > 0) request->setup.resolution = line->resolution;
     if (line->steps > 0) request->setup.steps = line->steps;
     request->setup.seed = (uint64_t)line->seed;
@@ -232,7 +239,7 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
 
 int ups_cmd_datagen(int argc, char **argv) {
     ups_arguments arguments;
-    command_line line = {.request.samples = 1000, .settings = calloc((size_t)argc + 1, sizeof *line.settings)};
+    command_line line = {.settings = calloc((size_t)argc + 1, sizeof *line.settings)};
     char *details = details_text(mentioned_solver(argc, argv));
     usage.details = details;
     ups_arguments_begin(&arguments, &usage, argc, argv);

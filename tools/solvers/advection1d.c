@@ -1,7 +1,9 @@
 /* The sum of sines is the cost. sin(2πkx + θ) = sin(2πkx) cos θ + cos(2πkx) sin θ, with θ = φ - 2πkβt constant along a
  * row: tables of the first factors, shared by all samples, leave two products a wave and point. */
 #include "tools/solvers/advection1d.h"
+#include "tools/solvers/incompressible/fourier.h"
 #include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
 };
 
 typedef struct advection_plan {
+    ups_columns *columns; /* of fields that are given: their Fourier transform; else NULL */
     int64_t wavenumbers; /* of the tables: from 1; 0 where they would be too large, and sines are computed one by one */
     double waves[];      /* sines, then cosines, (wavenumbers, resolution) each: of 2πkx at the cell centres */
 } advection_plan;
@@ -28,6 +31,11 @@ static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_erro
     if (!plan)
         return ups_fail(error, UPS_ERR_MEMORY, "advection1d: no memory for tables of %lld cells", (long long)cells);
     plan->wavenumbers = wavenumbers;
+    plan->columns = setup->initial ? ups_columns_create(cells, false) : NULL;
+    if (setup->initial && !plan->columns) {
+        free(plan);
+        return ups_fail(error, UPS_ERR_MEMORY, "advection1d: no memory to transform %lld cells", (long long)cells);
+    }
     for (int64_t k = 1; k <= wavenumbers; k++) {
         for (int64_t i = 0; i < cells; i++) {
             /* k(2i + 1) modulo 2·cells in whole numbers: the angle is exact before it is rounded */
@@ -40,13 +48,21 @@ static ups_status prepare(const ups_solver_setup *setup, void **opaque, ups_erro
     return UPS_OK;
 }
 
+static void release(void *opaque) {
+    advection_plan *plan = opaque;
+    if (plan) ups_columns_destroy(plan->columns);
+    free(plan);
+}
+
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
     ups_solver_keep(setup, BETA, "beta", layout);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
-    return 2 * sizeof(double) * (size_t)setup->resolution;
+    const advection_plan *made = plan;
+    const size_t row = ((size_t)setup->resolution + 7) / 8 * 8;
+    return sizeof(double) * (2 * row + (made->columns ? ups_columns_scratch(made->columns) : 0));
 }
 
 /* sum = c + Σ A sin(2πk(x - shift) + φ) at the cell centres. */
@@ -62,11 +78,43 @@ static void add_waves(const advection_plan *plan, const ups_wave_profile *profil
     }
 }
 
+/* u(x - shift) of a row whose transform is `given`, as the trigonometric polynomial through its cells. */
+static void shift_given(const advection_plan *plan, int64_t cells, double shift, const double *given, double *u,
+                        double *work) {
+    u[0] = given[0];
+    for (int64_t k = 1; 2 * k <= cells; k++) {
+        const double c = cos(2.0 * M_PI * (double)k * shift), s = sin(2.0 * M_PI * (double)k * shift);
+        if (2 * k == cells) {
+            u[k] = c * given[k];
+            continue;
+        }
+        u[k] = c * given[k] + s * given[cells - k];
+        u[cells - k] = c * given[cells - k] - s * given[k];
+    }
+    ups_columns_inverse(plan->columns, 1, 1, u, work);
+}
+
+static ups_status solve_given(const ups_solver_setup *setup, const advection_plan *plan, int64_t sample, double *given,
+                              ups_sink *sink, ups_error *error) {
+    const int64_t cells = setup->resolution, row = (cells + 7) / 8 * 8;
+    double *u = given + row, *work = u + row;
+    UPS_TRY(ups_initial_fields_read(setup->initial, sample, &given, error));
+    UPS_TRY(ups_sink_put(sink, 0, 0, given, error));
+    ups_columns_forward(plan->columns, 1, 1, given, work);
+    for (int64_t step = 1; step < setup->steps; step++) {
+        const double path = setup->parameters[BETA] * ups_solver_time(setup->parameters[T_END], setup->steps, step);
+        shift_given(plan, cells, path - floor(path), given, u, work);
+        UPS_TRY(ups_sink_put(sink, 0, step, u, error));
+    }
+    return UPS_OK;
+}
+
 static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64_t sample, void *scratch,
                         ups_sink *sink, ups_error *error) {
     const advection_plan *plan = opaque;
     const int64_t cells = setup->resolution, steps = setup->steps;
     const double beta = setup->parameters[BETA], end = setup->parameters[T_END];
+    if (setup->initial) return solve_given(setup, plan, sample, scratch, sink, error);
     double *sum = scratch, *u = sum + cells;
     const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     ups_wave_profile profile;
@@ -92,16 +140,19 @@ const ups_solver ups_advection1d = {
         "u_t + beta u_x = 0 on [0, 1), periodic. The exact solution u0(x - beta t), evaluated as a function: no\n"
         "numerical diffusion at any resolution. u0 is a constant and sines of random wavenumber, amplitude and phase, with\n"
         "random sign; some samples are absolute values or seen through a sharp window: as the scripts of PDEBench draw\n"
-        "them. initial=waves has no constant and no doubled wavenumbers (PDEBench's paper, arXiv 2210.07182: k_max=8).",
+        "them. initial=waves has no constant and no doubled wavenumbers (PDEBench's paper, arXiv 2210.07182: k_max=8).\n"
+        "Given fields are moved as the trigonometric polynomial through their cells.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 1024,
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 20,
     .default_steps = 201,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .prepare = prepare,
-    .release = free,
+    .release = release,
     .scratch_bytes = scratch_bytes,
     .solve = solve,
 };

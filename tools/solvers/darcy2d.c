@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/system/cancel.h"
 #include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -269,7 +270,10 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const int64_t n = setup->resolution, count = n * n;
     const double *chosen = setup->parameters;
     double *nu = scratch, *source = nu + count, *u = source + count, *work = u + count;
-    if (plan) {
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &nu, error));
+        UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "nu", nu, error));
+    } else if (plan) {
         ups_gaussian_field_draw(plan, setup->seed, sample, nu, work);
         for (int64_t i = 0; i < count; i++) nu[i] = nu[i] < 0.0 ? chosen[NU_LOW] : chosen[NU_HIGH];
     } else {
@@ -295,6 +299,8 @@ const ups_solver ups_darcy2d = {
     .minimum_resolution = 4,
     .maximum_resolution = 4096,
     .default_steps = 0,
+    .dims = 2,
+    .state = (const char *const[]){"nu", NULL},
     .describe = describe,
     .prepare = prepare,
     .release = release,

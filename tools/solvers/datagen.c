@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
+#include "tools/solvers/initial_fields.h"
 #include "tools/solvers/writer/pdebench_writer.h"
 #include "tools/solvers/writer/unfinished.h"
 
@@ -116,12 +117,30 @@ json_t *ups_datagen_describe(const ups_datagen_request *request) {
     json_t *parameters = json_object();
     for (int i = 0; i < solver->parameter_count; i++)
         json_object_set_new(parameters, solver->parameters[i].name, describe_parameter(setup, i));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)setup->seed,
+    json_t *description = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)setup->seed,
                      "samples", (json_int_t)request->samples, "resolution", (json_int_t)setup->resolution, "steps",
                      (json_int_t)setup->steps, "parameters", parameters);
+    if (setup->initial) {
+        json_object_set_new(description, "initial", json_string(ups_initial_fields_path(setup->initial)));
+        json_object_set_new(description, "initial_digest", json_string(ups_initial_fields_digest(setup->initial)));
+    }
+    return description;
 }
 
 /* ---- preparation ---- */
+
+/* Begins from a file's samples, as many as are asked for, or all. */
+static ups_status open_initial(ups_datagen_request *request, ups_initial_fields **fields, ups_error *error) {
+    *fields = NULL;
+    if (!request->initial) return UPS_OK;
+    UPS_TRY(ups_initial_fields_open(request->initial, request->solver, request->setup.resolution, fields, error));
+    const int64_t given = ups_initial_fields_samples(*fields);
+    request->setup.initial = *fields;
+    if (request->samples == 0) request->samples = given;
+    if (request->samples <= given) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT, "%s: has %lld samples to begin from where %lld were asked for",
+                    request->initial, (long long)given, (long long)request->samples);
+}
 
 static ups_status check_request(const ups_datagen_request *request, ups_error *error) {
     UPS_TRY(ups_solver_check(request->solver, &request->setup, error));
@@ -229,7 +248,7 @@ static ups_status leave_unfinished(datagen_run *run, ups_status status, ups_erro
     return ups_fail(error, UPS_ERR_CANCELLED, "cancelled; %s was not written", request->path);
 }
 
-ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
+static ups_status run_request(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
     UPS_TRY(check_request(request, error));
     const double begin = ups_now();
     datagen_run run = {.request = request};
@@ -250,5 +269,15 @@ ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_resul
         status = leave_unfinished(&run, status, error);
     result->seconds = ups_now() - begin;
     release(&run);
+    return status;
+}
+
+ups_status ups_datagen_run(ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
+    ups_initial_fields *fields;
+    *result = (ups_datagen_result){0};
+    ups_status status = open_initial(request, &fields, error);
+    if (status == UPS_OK) status = run_request(request, result, error);
+    request->setup.initial = NULL;
+    ups_initial_fields_close(fields);
     return status;
 }

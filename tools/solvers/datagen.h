@@ -10,9 +10,10 @@
 typedef struct ups_datagen_request {
     const ups_solver *solver;
     ups_solver_setup setup;
-    int64_t samples; /* 1 … 2³² */
+    int64_t samples; /* 1 … 2³²; 0 with `initial`: as many as that has */
     int threads;     /* 0: all processors */
     const char *path;
+    const char *initial; /* file of fields to begin from (initial_fields.h); NULL: they are drawn */
     bool replace; /* an existing file; refused otherwise */
     bool restart; /* do not continue an unfinished run */
 } ups_datagen_request;
@@ -26,10 +27,11 @@ typedef struct ups_datagen_result {
 
 /* Makes the file, with a progress bar. An unfinished run of the same request is continued (unfinished.h). Interrupted
  * by Ctrl-C (UPS_ERR_CANCELLED) or by the operating system (UPS_ERR_IO), what is complete is kept for that; after other
- * failures nothing remains. A file that was to be replaced is untouched until the new one is complete. */
-ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
+ * failures nothing remains. `request->samples` 0 is set to what there is. A file that was to be replaced is untouched until the new one is complete. */
+ups_status ups_datagen_run(ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
 
-/* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters. Kept in the file,
+/* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters, and the file
+ * begun from. Kept in the file,
  * so that it can be made again. A new reference; NULL when out of memory. */
 json_t *ups_datagen_describe(const ups_datagen_request *request);
 

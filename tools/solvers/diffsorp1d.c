@@ -1,6 +1,7 @@
 #include "tools/solvers/diffsorp1d.h"
 #include "base/random.h"
 #include "tools/solvers/implicit_diffusion.h"
+#include "tools/solvers/initial_fields.h"
 
 #include <math.h>
 
@@ -158,6 +159,7 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double start =
         highest_start * ups_random_uniform(ups_random_stream(setup->seed, UPS_RANDOM_DATAGEN, (uint32_t)sample), 0);
     for (int64_t i = 0; i < cells; i++) u[i] = start;
+    if (setup->initial) UPS_TRY(ups_initial_fields_read(setup->initial, sample, &u, error));
     UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
     for (int64_t stored = 1; stored < steps; stored++) {
         UPS_TRY(ups_diffsorp1d_march(cells, &medium, ups_solver_time(p[T_END], steps, stored - 1),
@@ -181,6 +183,8 @@ const ups_solver ups_diffsorp1d = {
     .minimum_resolution = 4,
     .maximum_resolution = 1 << 16,
     .default_steps = 101,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .configure = configure,
     .scratch_bytes = scratch_bytes,

@@ -108,3 +108,9 @@ double ups_wave_profile_at(const ups_wave_profile *profile, double x) {
     }
     return ups_wave_profile_shape(profile, x, sum);
 }
+
+void ups_wave_profile_fill(const ups_wave_family *family, uint64_t seed, int64_t sample, int64_t cells, double *u) {
+    ups_wave_profile profile;
+    ups_wave_profile_draw(family, seed, sample, &profile);
+    for (int64_t i = 0; i < cells; i++) u[i] = ups_wave_profile_at(&profile, ((double)i + 0.5) / (double)cells);
+}

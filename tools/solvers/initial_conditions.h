@@ -79,6 +79,9 @@ void ups_wave_profile_draw(const ups_wave_family *family, uint64_t seed, int64_t
 /* u(x) for any real x. */
 double ups_wave_profile_at(const ups_wave_profile *profile, double x);
 
+/* The profile of (seed, sample) at the centres of `cells` cells. */
+void ups_wave_profile_fill(const ups_wave_family *family, uint64_t seed, int64_t sample, int64_t cells, double *u);
+
 /* s · w(x) · a(sum): what is left to do once c and the sines at x have been summed by other means. */
 double ups_wave_profile_shape(const ups_wave_profile *profile, double x, double sum);
 

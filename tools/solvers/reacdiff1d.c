@@ -1,6 +1,7 @@
 #include "tools/solvers/reacdiff1d.h"
 #include "tools/solvers/implicit_diffusion.h"
 #include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial_fields.h"
 
 #include <math.h>
 
@@ -75,10 +76,12 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double nu = setup->parameters[NU], rho = setup->parameters[RHO], end = setup->parameters[T_END];
     const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     double *u = scratch, *work = u + cells;
-    ups_wave_profile profile;
-    ups_wave_profile_draw(&family, setup->seed, sample, &profile);
-    for (int64_t i = 0; i < cells; i++) u[i] = ups_wave_profile_at(&profile, ((double)i + 0.5) / (double)cells);
-    normalize(cells, u);
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &u, error));
+    } else {
+        ups_wave_profile_fill(&family, setup->seed, sample, cells, u);
+        normalize(cells, u);
+    }
     const double interval = end / (double)(setup->steps - 1);
     const int64_t steps = ups_reacdiff1d_steps(nu, rho, interval);
     UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
@@ -102,6 +105,8 @@ const ups_solver ups_reacdiff1d = {
     .minimum_resolution = 4,
     .maximum_resolution = 1 << 17,
     .default_steps = 101,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .scratch_bytes = scratch_bytes,
     .solve = solve,

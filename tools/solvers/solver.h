@@ -49,6 +49,7 @@ typedef struct ups_solver_setup {
     uint64_t seed;
     double parameters[UPS_SOLVER_MAX_PARAMETERS]; /* in the order of the solver's table; of one that is drawn the low */
     ups_solver_range ranges[UPS_SOLVER_MAX_PARAMETERS];
+    const struct ups_initial_fields *initial; /* what samples begin from (initial_fields.h); NULL: it is drawn */
 } ups_solver_setup;
 
 typedef struct ups_solver {
@@ -59,7 +60,9 @@ typedef struct ups_solver {
     int parameter_count;
     int64_t default_resolution, minimum_resolution, maximum_resolution;
     int64_t default_steps; /* 0: a steady problem, which has no steps */
-    const void *kind;      /* what differs between solvers that share their functions; otherwise NULL */
+    int dims;                 /* axes of the grid */
+    const char *const *state; /* the fields that may be given to begin from, NULL last; NULL: none may */
+    const void *kind;         /* what differs between solvers that share their functions; otherwise NULL */
 
     /* Refuses values that are each in range but do not go together. NULL where there are none. */
     ups_status (*check)(const ups_solver_setup *setup, ups_error *error);

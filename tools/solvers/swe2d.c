@@ -2,6 +2,7 @@
  * in memory, along x a row away. */
 #include "tools/solvers/swe2d.h"
 #include "base/random.h"
+#include "tools/solvers/initial_fields.h"
 #include "tools/solvers/limiter.h"
 
 #include <math.h>
@@ -345,6 +346,10 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
         const bool inside = hypot(x + 0.5 * width, y + 0.5 * width) <= radius;
         state[i] = 1.0 + above * (averaged ? covered(x, y, width, radius) : (double)inside);
     }
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &state, error));
+        UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "h", state, error));
+    }
     UPS_TRY(ups_sink_put(sink, 0, 0, state, error));
     for (int64_t stored = 1; stored < steps; stored++) {
         const double interval = ups_solver_time(end, steps, stored) - ups_solver_time(end, steps, stored - 1);
@@ -369,6 +374,8 @@ const ups_solver ups_swe2d = {
     .maximum_resolution = 4096,
     .default_steps = 101,
     .check = check,
+    .dims = 2,
+    .state = (const char *const[]){"h", NULL},
     .describe = describe,
     .configure = configure,
     .scratch_bytes = scratch_bytes,

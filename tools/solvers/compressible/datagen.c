@@ -2,6 +2,7 @@
 #include "tools/solvers/compressible/compressible.h"
 #include "tools/solvers/compressible/fields.h"
 #include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial_fields.h"
 
 #include <string.h>
 
@@ -129,6 +130,13 @@ static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
     return fields + (flow > working ? flow : working);
 }
 
+static ups_status read_given(const ups_solver_setup *setup, int64_t sample, double *const *fields, ups_error *error) {
+    const int pressure = kind_of(setup)->axes + 1;
+    UPS_TRY(ups_initial_fields_read(setup->initial, sample, fields, error));
+    UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "density", fields[0], error));
+    return ups_initial_fields_check_positive(setup->initial, sample, "pressure", fields[pressure], error);
+}
+
 static ups_status put_frame(const ups_compressible *flow, int axes, int64_t frame, double *field, ups_sink *sink,
                             ups_error *error) {
     /* in the file: density, pressure, velocities */
@@ -148,7 +156,10 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double end = value(setup, "t_end");
     double *fields[UPS_COMPRESSIBLE_VARIABLES] = {0}, *free_memory = scratch;
     for (int v = 0; v < kind->axes + 2; v++, free_memory += all) fields[v] = free_memory;
-    kind->fill(setup, &waves, sample, fields, free_memory);
+    if (setup->initial)
+        UPS_TRY(read_given(setup, sample, fields, error));
+    else
+        kind->fill(setup, &waves, sample, fields, free_memory);
     ups_compressible *flow = ups_compressible_place(&problem, free_memory);
     ups_compressible_set(flow, (const double *const *)fields);
     UPS_TRY(put_frame(flow, kind->axes, 0, fields[0], sink, error));
@@ -187,6 +198,11 @@ static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
 
 /* ---- the solvers ---- */
 
+/* In the order in which the flow has them, by the number of axes. */
+static const char *const fields_of[3][6] = {{"density", "Vx", "pressure"},
+                                            {"density", "Vx", "Vy", "pressure"},
+                                            {"density", "Vx", "Vy", "Vz", "pressure"}};
+
 #define EQUATIONS                                                                                                      \
     "rho_t + div(rho v) = 0, (rho v)_t + div(rho v v) + grad p = div tau, E_t + div((E + p) v) = div(tau v),\n"        \
     "an ideal gas with ratio 5/3 of specific heats, shear viscosity eta, bulk viscosity zeta and no conduction of\n"   \
@@ -203,7 +219,8 @@ static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
 #define PARAMETERS(...)                                                                                                \
     .parameters = (const ups_solver_parameter[]){__VA_ARGS__},                                                         \
     .parameter_count = sizeof((const ups_solver_parameter[]){__VA_ARGS__}) / sizeof(ups_solver_parameter)
-#define KIND(...) .kind = &(const flow_kind){__VA_ARGS__}
+#define KIND(axes, ...)                                                                                                \
+    .dims = axes, .state = fields_of[(axes) - 1], .kind = &(const flow_kind){axes, __VA_ARGS__}
 
 /* Parameters that several kinds have, by their default values. All kinds begin with the first two lines. */
 #define VISCOSITY(value)                                                                                               \

@@ -143,6 +143,7 @@ const ups_solver ups_ns_incom2d = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 1001,
+    .dims = 2,
     .describe = describe,
     .configure = configure,
     .prepare = prepare,
