@@ -162,7 +162,8 @@ static const ups_solver *mentioned_solver(int argc, char **argv) {
 
 /* ---- what was made ---- */
 
-static void print_result(const ups_datagen_request *request, const ups_datagen_result *result, bool json) {
+static void print_result(ups_datagen_request *request, const ups_datagen_result *result, bool json) {
+    request->samples = result->samples;
     const double rate = (double)(request->samples - result->continued) / result->seconds;
     if (!json) {
         printf("%s: %lld samples of %s, %.1f MB, in %.2f s (%.*f samples/s on %d %s)\n", request->path,

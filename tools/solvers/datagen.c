@@ -272,12 +272,13 @@ static ups_status run_request(const ups_datagen_request *request, ups_datagen_re
     return status;
 }
 
-ups_status ups_datagen_run(ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
+ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error) {
+    ups_datagen_request own = *request;
     ups_initial_fields *fields;
     *result = (ups_datagen_result){0};
-    ups_status status = open_initial(request, &fields, error);
-    if (status == UPS_OK) status = run_request(request, result, error);
-    request->setup.initial = NULL;
+    ups_status status = open_initial(&own, &fields, error);
+    if (status == UPS_OK) status = run_request(&own, result, error);
+    result->samples = own.samples;
     ups_initial_fields_close(fields);
     return status;
 }

@@ -21,14 +21,15 @@ typedef struct ups_datagen_request {
 typedef struct ups_datagen_result {
     double seconds;
     uint64_t bytes;    /* of the file */
+    int64_t samples;   /* as asked for, or as many as there were to begin from */
     int64_t continued; /* samples that were there from an earlier run */
     int threads;
 } ups_datagen_result;
 
 /* Makes the file, with a progress bar. An unfinished run of the same request is continued (unfinished.h). Interrupted
  * by Ctrl-C (UPS_ERR_CANCELLED) or by the operating system (UPS_ERR_IO), what is complete is kept for that; after other
- * failures nothing remains. `request->samples` 0 is set to what there is. A file that was to be replaced is untouched until the new one is complete. */
-ups_status ups_datagen_run(ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
+ * failures nothing remains. A file that was to be replaced is untouched until the new one is complete. */
+ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
 
 /* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters, and the file
  * begun from. Kept in the file,

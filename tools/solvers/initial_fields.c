@@ -144,6 +144,7 @@ static ups_status check_grid(const ups_initial_fields *fields, const ups_solver 
     if (same)
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: holds %s; initial fields are float32 or float64", fields->path,
                         ups_dtype_name(found->dtype));
+    const char *axes = fields->dims > 1 ? " along each axis" : "";
     char grid[100] = "";
     size_t used = 0;
     for (int axis = 0; axis < found->dims; axis++)
@@ -151,13 +152,13 @@ static ups_status check_grid(const ups_initial_fields *fields, const ups_solver 
                                  (long long)found->grid[axis]);
     if (found->dims == fields->dims && found->grid[0] >= solver->minimum_resolution)
         return ups_fail(error, UPS_ERR_ARGUMENT,
-                        "%s: sample %lld has %s points where %s works on %lld cells along each of %d axes; --resolution "
-                        "%lld would fit a grid of as many along each",
-                        fields->path, (long long)sample, grid, solver->name, (long long)fields->resolution,
-                        fields->dims, (long long)found->grid[0]);
+                        "%s: sample %lld has %s points where %s is to work on %lld cells%s; --resolution %lld?",
+                        fields->path, (long long)sample, grid, solver->name, (long long)fields->resolution, axes,
+                        (long long)found->grid[0]);
     return ups_fail(error, UPS_ERR_ARGUMENT,
-                    "%s: sample %lld has %s points where %s works on %lld cells along each of %d axes", fields->path,
-                    (long long)sample, grid, solver->name, (long long)fields->resolution, fields->dims);
+                    "%s: sample %lld has %s points where %s works on %lld cells along each of %d %s", fields->path,
+                    (long long)sample, grid, solver->name, (long long)fields->resolution, fields->dims,
+                    fields->dims > 1 ? "axes" : "axis");
 }
 
 /* XXH3 of a file's bytes. A store of many files has none: its path must do. */
