@@ -54,7 +54,8 @@ static ups_status no_memory(const datagen_run *run, size_t bytes, ups_error *err
 /* Solves a sample of `setup`, which has values for all parameters. */
 static ups_status solve_sample(datagen_run *run, const ups_solver_setup *setup, const void *plan, int64_t sample,
                                worker_memory *memory, ups_error *error) {
-    const size_t bytes = setup->solver->scratch_bytes(setup, plan);
+    const ups_solver *solver = run->request->solver;
+    const size_t bytes = solver->scratch_bytes(setup, plan);
     if (bytes > memory->scratch_bytes) { /* a drawn parameter may ask for more than the last one did */
         ups_aligned_free(memory->scratch);
         memory->scratch = ups_aligned_alloc(64, bytes);
@@ -62,7 +63,7 @@ static ups_status solve_sample(datagen_run *run, const ups_solver_setup *setup, 
         if (!memory->scratch) return no_memory(run, bytes, error);
     }
     ups_sink_begin(memory->sink, sample);
-    UPS_TRY(setup->solver->solve(setup, plan, sample, memory->scratch, memory->sink, error));
+    UPS_TRY(solver->solve(setup, plan, sample, memory->scratch, memory->sink, error));
     return ups_sink_end(memory->sink, error);
 }
 
