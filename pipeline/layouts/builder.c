@@ -97,10 +97,10 @@ ups_status ups_layout_read_sample_parameters(ups_layout_builder *builder, int64_
         ups_numbers read;
         UPS_TRY(ups_hdf5_read_numbers(builder->file, path, UPS_LAYOUT_MAX_SAMPLES, arena, &read, error));
         if (read.rank != 1 || read.count != samples)
-            return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: '%s' has shape %s where there are %lld samples; one number for each sample was expected",
-                            builder->path, path, ups_layout_shape_text(arena, read.rank, read.shape),
-                            (long long)samples);
+            return ups_fail(
+                error, UPS_ERR_FORMAT,
+                "%s: '%s' has shape %s where there are %lld samples; one number for each sample was expected",
+                builder->path, path, ups_layout_shape_text(arena, read.rank, read.shape), (long long)samples);
         for (int64_t s = 0; s < samples; s++) {
             if (!isfinite(read.values[s]))
                 return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' has no number for sample %lld", builder->path, path,

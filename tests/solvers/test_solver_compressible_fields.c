@@ -80,7 +80,12 @@ static void as_pdebench_draws_them_lines_and_shocks_keep_to_its_ranges(void **st
 static void waves_have_the_mach_number_asked_for_and_are_positive(void **state) {
     for (int axes = 2; axes <= 3; axes++) {
         const int64_t n = axes == 2 ? 32 : 12;
-        const ups_gas_waves waves = {.axes = axes, .cells = n, .law = axes == 2 ? UPS_WAVES_PDEBENCH : UPS_WAVES_PLAIN, .k_max = 3, .mach = 0.4, .gamma = 5.0 / 3.0};
+        const ups_gas_waves waves = {.axes = axes,
+                                     .cells = n,
+                                     .law = axes == 2 ? UPS_WAVES_PDEBENCH : UPS_WAVES_PLAIN,
+                                     .k_max = 3,
+                                     .mach = 0.4,
+                                     .gamma = 5.0 / 3.0};
         fields f = room(axes + 2, axes == 2 ? n * n : n * n * n);
         double *scratch = malloc(sizeof(double) * ups_gas_waves_scratch(&waves));
         int windowed = 0;

@@ -2,7 +2,7 @@
  * coefficients. */
 #include "tests/solvers/convergence.h"
 #include "tools/solvers/darcy2d.h"
-#include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial/gaussian_field.h"
 
 static double *doubles(size_t count) {
     double *made = calloc(count, sizeof *made);
@@ -240,7 +240,8 @@ static void coefficients_that_are_no_numbers_are_an_error(void **state) {
     for (int i = 0; i < 64; i++) nu[i] = source[i] = 1.0;
     nu[20] = NAN;
     ups_error error = {0};
-    assert_int_equal(ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, 8, nu, source, u, scratch, NULL, &error), UPS_ERR_NUMERIC);
+    assert_int_equal(ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, 8, nu, source, u, scratch, NULL, &error),
+                     UPS_ERR_NUMERIC);
     free(scratch);
 }
 

@@ -1,7 +1,7 @@
 /* The families of initial conditions are those that PDEBench describes, and that its scripts make: their shares, ranges
  * and shapes, over many draws. */
 #include "tests/base/testing.h"
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
 
 #include <math.h>
 

@@ -15,7 +15,8 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N", "cells along each axis (default: the solver's)"},
     [STEPS] = {"steps", 's', "N", "stored times, the initial one included (default: the solver's)"},
     [SEED] = {"seed", 0, "N", "what the random problems are drawn from (default 0)"},
-    [PARAM] = {"param", 'p', "NAME=VALUE", "a parameter of the solver, below; LOW:HIGH draws one for each sample; may be given several times"},
+    [PARAM] = {"param", 'p', "NAME=VALUE",
+               "a parameter of the solver, below; LOW:HIGH draws one for each sample; may be given several times"},
     [THREADS] = {"threads", 't', "N", "threads; the file does not depend on it (default: all processors)"},
     [FORCE] = {"force", 'f', NULL, "replace FILE if it exists"},
     [RESTART] = {"restart", 0, NULL, "begin again instead of continuing an unfinished run"},
@@ -115,21 +116,23 @@ static char *details_text(const ups_solver *solver) {
         print_list(out);
         fputc('\n', out);
     }
-    fputs("Sample i of a seed is the same problem whatever the number of\n"
-          "samples; draw a test set with another seed. A run that was interrupted, even killed, is continued by the\n"
-          "same command and ends with the same bytes.\n\n"
-          "--param NAME=LOW:HIGH draws a number for each sample, evenly, and NAME=log:LOW:HIGH so that its logarithm is\n"
-          "even. The file keeps each sample's value, and training conditions on it.\n\n"
-          "--initial FILE begins sample i as the file's sample i: the first frame of a file that `ups data inspect` knows,\n"
-          "or arrays (NPY, NPZ, HDF5, Zarr) over sample and grid, on the same grid. --resolution says its cells.\n\n"
-          "Examples:\n"
-          "  ups datagen advection1d -o advection.hdf5 --samples 300 --resolution 256 --steps 41\n"
-          "  ups datagen burgers1d -o burgers.hdf5 --param nu=0.001 --seed 1\n"
-          "  ups datagen burgers1d -o burgers_of_many.hdf5 --param nu=log:0.001:0.1\n"
-          "  ups datagen darcy2d -o darcy.hdf5 --samples 600 --resolution 64\n"
-          "  ups datagen burgers1d -o from_mine.hdf5 --initial fields.npy --resolution 256\n"
-          "  ups data inspect darcy.hdf5",
-          out);
+    fputs(
+        "Sample i of a seed is the same problem whatever the number of\n"
+        "samples; draw a test set with another seed. A run that was interrupted, even killed, is continued by the\n"
+        "same command and ends with the same bytes.\n\n"
+        "--param NAME=LOW:HIGH draws a number for each sample, evenly, and NAME=log:LOW:HIGH so that its logarithm is\n"
+        "even. The file keeps each sample's value, and training conditions on it.\n\n"
+        "--initial FILE begins sample i as the file's sample i: the first frame of a file that `ups data inspect` "
+        "knows,\n"
+        "or arrays (NPY, NPZ, HDF5, Zarr) over sample and grid, on the same grid. --resolution says its cells.\n\n"
+        "Examples:\n"
+        "  ups datagen advection1d -o advection.hdf5 --samples 300 --resolution 256 --steps 41\n"
+        "  ups datagen burgers1d -o burgers.hdf5 --param nu=0.001 --seed 1\n"
+        "  ups datagen burgers1d -o burgers_of_many.hdf5 --param nu=log:0.001:0.1\n"
+        "  ups datagen darcy2d -o darcy.hdf5 --samples 600 --resolution 64\n"
+        "  ups datagen burgers1d -o from_mine.hdf5 --initial fields.npy --resolution 256\n"
+        "  ups data inspect darcy.hdf5",
+        out);
     if (fclose(out) != 0) {
         free(text);
         return NULL;

@@ -2,8 +2,8 @@
  * row: tables of the first factors, shared by all samples, leave two products a wave and point. */
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/incompressible/fourier.h"
-#include "tools/solvers/initial_conditions.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -125,8 +125,8 @@ static ups_status solve(const ups_solver_setup *setup, const void *opaque, int64
         if (plan->wavenumbers > 0) add_waves(plan, &profile, cells, shift, sum);
         for (int64_t i = 0; i < cells; i++) {
             const double x = ((double)i + 0.5) / (double)cells - shift;
-            u[i] = plan->wavenumbers > 0 ? ups_wave_profile_shape(&profile, x, sum[i])
-                                         : ups_wave_profile_at(&profile, x);
+            u[i] =
+                plan->wavenumbers > 0 ? ups_wave_profile_shape(&profile, x, sum[i]) : ups_wave_profile_at(&profile, x);
         }
         UPS_TRY(ups_sink_put(sink, 0, step, u, error));
     }
@@ -138,9 +138,12 @@ const ups_solver ups_advection1d = {
     .summary = "linear advection, periodic; the exact solution",
     .equation =
         "u_t + beta u_x = 0 on [0, 1), periodic. The exact solution u0(x - beta t), evaluated as a function: no\n"
-        "numerical diffusion at any resolution. u0 is a constant and sines of random wavenumber, amplitude and phase, with\n"
-        "random sign; some samples are absolute values or seen through a sharp window: as the scripts of PDEBench draw\n"
-        "them. initial=waves has no constant and no doubled wavenumbers (PDEBench's paper, arXiv 2210.07182: k_max=8).\n"
+        "numerical diffusion at any resolution. u0 is a constant and sines of random wavenumber, amplitude and phase, "
+        "with\n"
+        "random sign; some samples are absolute values or seen through a sharp window: as the scripts of PDEBench "
+        "draw\n"
+        "them. initial=waves has no constant and no doubled wavenumbers (PDEBench's paper, arXiv 2210.07182: "
+        "k_max=8).\n"
         "Given fields are moved as the trigonometric polynomial through their cells.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,

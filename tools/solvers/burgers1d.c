@@ -1,7 +1,7 @@
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/implicit_diffusion.h"
-#include "tools/solvers/initial_conditions.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "tools/solvers/limiter.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
 #include "tools/solvers/darcy2d.h"
 #include "base/random.h"
 #include "base/system/cancel.h"
-#include "tools/solvers/gaussian_field.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/gaussian_field.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -289,9 +289,11 @@ const ups_solver ups_darcy2d = {
     .name = "darcy2d",
     .summary = "steady Darcy flow through a random two-valued medium",
     .equation =
-        "-div(nu grad u) = beta on the unit square, u = 0 on its boundary. nu takes two values: high within blobs as the\n"
+        "-div(nu grad u) = beta on the unit square, u = 0 on its boundary. nu takes two values: high within blobs as "
+        "the\n"
         "script of PDEBench draws them, or (medium=field) by the sign of a Gaussian random field of covariance\n"
-        "(-Laplace + tau^2)^-alpha. Five-point scheme as PDEBench's, or (scheme=conservative) one of second order that\n"
+        "(-Laplace + tau^2)^-alpha. Five-point scheme as PDEBench's, or (scheme=conservative) one of second order "
+        "that\n"
         "is exact where nu jumps at faces; solved to a relative residual of 1e-8.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,

@@ -4,7 +4,7 @@
 #include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "tools/solvers/writer/pdebench_writer.h"
 #include "tools/solvers/writer/unfinished.h"
 
@@ -118,9 +118,10 @@ json_t *ups_datagen_describe(const ups_datagen_request *request) {
     json_t *parameters = json_object();
     for (int i = 0; i < solver->parameter_count; i++)
         json_object_set_new(parameters, solver->parameters[i].name, describe_parameter(setup, i));
-    json_t *description = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)setup->seed,
-                     "samples", (json_int_t)request->samples, "resolution", (json_int_t)setup->resolution, "steps",
-                     (json_int_t)setup->steps, "parameters", parameters);
+    json_t *description =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "solver", solver->name, "seed", (json_int_t)setup->seed, "samples",
+                  (json_int_t)request->samples, "resolution", (json_int_t)setup->resolution, "steps",
+                  (json_int_t)setup->steps, "parameters", parameters);
     if (setup->initial) {
         json_object_set_new(description, "initial", json_string(ups_initial_fields_path(setup->initial)));
         json_object_set_new(description, "initial_digest", json_string(ups_initial_fields_digest(setup->initial)));

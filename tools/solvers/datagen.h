@@ -14,8 +14,8 @@ typedef struct ups_datagen_request {
     int threads;     /* 0: all processors */
     const char *path;
     const char *initial; /* file of fields to begin from (initial_fields.h); NULL: they are drawn */
-    bool replace; /* an existing file; refused otherwise */
-    bool restart; /* do not continue an unfinished run */
+    bool replace;        /* an existing file; refused otherwise */
+    bool restart;        /* do not continue an unfinished run */
 } ups_datagen_request;
 
 typedef struct ups_datagen_result {

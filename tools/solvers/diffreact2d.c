@@ -1,7 +1,7 @@
 #include "tools/solvers/diffreact2d.h"
 #include "base/random.h"
 #include "tools/solvers/implicit_diffusion.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 

@@ -59,7 +59,7 @@ typedef struct ups_solver {
     const ups_solver_parameter *parameters;
     int parameter_count;
     int64_t default_resolution, minimum_resolution, maximum_resolution;
-    int64_t default_steps; /* 0: a steady problem, which has no steps */
+    int64_t default_steps;    /* 0: a steady problem, which has no steps */
     int dims;                 /* axes of the grid */
     const char *const *state; /* the fields that may be given to begin from, NULL last; NULL: none may */
     const void *kind;         /* what differs between solvers that share their functions; otherwise NULL */

@@ -2,7 +2,7 @@
  * in memory, along x a row away. */
 #include "tools/solvers/swe2d.h"
 #include "base/random.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "tools/solvers/limiter.h"
 
 #include <math.h>

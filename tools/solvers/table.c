@@ -148,8 +148,7 @@ ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, con
         return ups_fail(error, UPS_ERR_ARGUMENT, "parameter '%s' is not of the form NAME=VALUE, such as %s=%g",
                         assignment, solver->parameters[0].name, solver->parameters[0].default_value);
     }
-    const ups_solver_parameter *parameter =
-        find_parameter(solver, assignment, (size_t)(equals - assignment), error);
+    const ups_solver_parameter *parameter = find_parameter(solver, assignment, (size_t)(equals - assignment), error);
     if (!parameter) return UPS_ERR_ARGUMENT;
     const char *text = equals + 1;
     double value = 0.0;

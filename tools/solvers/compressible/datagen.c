@@ -1,8 +1,8 @@
 #include "tools/solvers/compressible/datagen.h"
 #include "tools/solvers/compressible/compressible.h"
 #include "tools/solvers/compressible/fields.h"
-#include "tools/solvers/initial_conditions.h"
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <string.h>
 
@@ -199,9 +199,8 @@ static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
 /* ---- the solvers ---- */
 
 /* In the order in which the flow has them, by the number of axes. */
-static const char *const fields_of[3][6] = {{"density", "Vx", "pressure"},
-                                            {"density", "Vx", "Vy", "pressure"},
-                                            {"density", "Vx", "Vy", "Vz", "pressure"}};
+static const char *const fields_of[3][6] = {
+    {"density", "Vx", "pressure"}, {"density", "Vx", "Vy", "pressure"}, {"density", "Vx", "Vy", "Vz", "pressure"}};
 
 #define EQUATIONS                                                                                                      \
     "rho_t + div(rho v) = 0, (rho v)_t + div(rho v v) + grad p = div tau, E_t + div((E + p) v) = div(tau v),\n"        \

@@ -15,7 +15,7 @@
 #ifndef UPS_TOOLS_SOLVERS_COMPRESSIBLE_FIELDS_H
 #define UPS_TOOLS_SOLVERS_COMPRESSIBLE_FIELDS_H
 
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -8,7 +8,8 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [DIFFUSIVITY] = {"diffusivity", 0.0, 0.0, 1.0, UPS_REAL | UPS_PLANNED, "length^2/time", "of the particles"},
     [T_END] = {"t_end", 5.0, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"},
     [PERIODIC] = {"periodic", 0, 0, 1, UPS_WHOLE | UPS_SHARED, "1", "boundaries: 0 no-slip walls, 1 periodic"},
-    [CARRIED] = {"carried_force", 1, 0, 1, UPS_WHOLE | UPS_PLANNED, "1", "what the force acts on: 1 the particles, 0 the fluid"},
+    [CARRIED] = {"carried_force", 1, 0, 1, UPS_WHOLE | UPS_PLANNED, "1",
+                 "what the force acts on: 1 the particles, 0 the fluid"},
     [SCALE] = {"scale", 0.4, 0.05, 10.0, UPS_REAL, "length", "of the noise that velocity and particles begin as"},
     [SMOOTHNESS] = {"smoothness", 1.0, 0.5, 8.0, UPS_REAL, "1", "of that noise"},
     [FORCE_SCALE] = {"force_scale", 0.15, 0.05, 10.0, UPS_REAL, "length", "of the noise that the force is"},
@@ -43,8 +44,7 @@ static void configure(const ups_solver_setup *setup, int64_t sample, FILE *yaml)
                 {FORCE_SCALE, "force_scale"},
                 {FORCE_SMOOTHNESS, "force_smoothness"}};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) { /* what is drawn is each sample's own */
-        if (!setup->ranges[kept[i].parameter].drawn)
-            fprintf(yaml, "%s: %.15g\n", kept[i].name, p[kept[i].parameter]);
+        if (!setup->ranges[kept[i].parameter].drawn) fprintf(yaml, "%s: %.15g\n", kept[i].name, p[kept[i].parameter]);
     }
 }
 

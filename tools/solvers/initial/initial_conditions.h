@@ -7,11 +7,11 @@
  * ½(tanh((x - l)/δ) - tanh((x - r)/δ)), δ = 0.01: so sharp that most grids see an edge.
  *
  * `pdebench` is what the files of PDEBench hold, as its published scripts make them (init_multi, init_multi_HD):
- * wavenumbers are drawn from 1 … k_max, with an amplitude and a phase each; one that is drawn n times has its wavenumber
- * multiplied by n; those that are not drawn leave their A sin φ behind, which together are the constant c: the mean is
- * then as large as the waves. The edges of a window are not independent: l = 0.1 + 0.35 q and r = 0.55 + 0.35 q, with q
- * below the probability of a window. One difference is kept: the scripts' waves are one cell too short for the domain
- * (at 1024 cells by 1/1023), these fit it at every resolution.
+ * wavenumbers are drawn from 1 … k_max, with an amplitude and a phase each; one that is drawn n times has its
+ * wavenumber multiplied by n; those that are not drawn leave their A sin φ behind, which together are the constant c:
+ * the mean is then as large as the waves. The edges of a window are not independent: l = 0.1 + 0.35 q and r = 0.55 +
+ * 0.35 q, with q below the probability of a window. One difference is kept: the scripts' waves are one cell too short
+ * for the domain (at 1024 cells by 1/1023), these fit it at every resolution.
  *
  * `waves` is what PDEBench's paper describes (Takamoto et al., arXiv 2210.07182; with k_max = 8): each of the waves has
  * a whole k_j in 1 … k_max of its own, c = 0, l ∈ [0.1, 0.45) and r ∈ [0.55, 0.9). */
@@ -45,14 +45,7 @@ typedef struct ups_wave_profile {
 } ups_wave_profile;
 
 /* The family as five consecutive parameters of a solver, and how it is read back. */
-enum {
-    UPS_WAVE_INITIAL,
-    UPS_WAVE_WAVES,
-    UPS_WAVE_K_MAX,
-    UPS_WAVE_P_ABSOLUTE,
-    UPS_WAVE_P_WINDOW,
-    UPS_WAVE_PARAMETERS
-};
+enum { UPS_WAVE_INITIAL, UPS_WAVE_WAVES, UPS_WAVE_K_MAX, UPS_WAVE_P_ABSOLUTE, UPS_WAVE_P_WINDOW, UPS_WAVE_PARAMETERS };
 /* clang-format off */
 #define UPS_WAVE_INITIAL_PARAMETER                                                                                     \
     {"initial", UPS_WAVES_PDEBENCH, 0, 1, UPS_CHOICE, "pdebench|waves",                                                \

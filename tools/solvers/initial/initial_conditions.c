@@ -1,4 +1,4 @@
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
 #include "base/random.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* What a file of plain arrays lacks is said by a mapping that is made here, in which the samples are the frames of one
  * trajectory: then one call reads one of them. */
-#include "tools/solvers/initial_fields.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "pipeline/arrays/arrays.h"
@@ -30,8 +30,7 @@ struct ups_initial_fields {
 static const char *axes_text(ups_initial_fields *fields, const char *first, bool channel) {
     static const char *const names[] = {"x", "y", "z"};
     const char *text = first;
-    for (int axis = 0; axis < fields->dims; axis++)
-        text = ups_arena_printf(fields->arena, "%s, %s", text, names[axis]);
+    for (int axis = 0; axis < fields->dims; axis++) text = ups_arena_printf(fields->arena, "%s, %s", text, names[axis]);
     return channel ? ups_arena_printf(fields->arena, "%s, channel", text) : text;
 }
 
@@ -57,11 +56,12 @@ static ups_status wrong_arrays(ups_initial_fields *fields, const ups_solver *sol
                         "%s: does not hold initial fields of %s; an array with the axes (%s), or a file that `ups data "
                         "inspect` knows with the field %s, was expected",
                         fields->path, solver->name, axes_text(fields, "sample", false), solver->state[0]);
-    return ups_fail(error, UPS_ERR_ARGUMENT,
-                    "%s: does not hold initial fields of %s; an array for each of %s with the axes (%s), a single array "
-                    "with the axes (%s), or a file that `ups data inspect` knows with these fields was expected",
-                    fields->path, solver->name, fields_text(fields, solver), axes_text(fields, "sample", false),
-                    axes_text(fields, "sample", true));
+    return ups_fail(
+        error, UPS_ERR_ARGUMENT,
+        "%s: does not hold initial fields of %s; an array for each of %s with the axes (%s), a single array "
+        "with the axes (%s), or a file that `ups data inspect` knows with these fields was expected",
+        fields->path, solver->name, fields_text(fields, solver), axes_text(fields, "sample", false),
+        axes_text(fields, "sample", true));
 }
 
 /* What --layout would say of the file. */
@@ -79,7 +79,8 @@ static ups_status write_mapping(ups_initial_fields *fields, const ups_solver *so
     for (int f = 0; f < fields->field_count; f++) named += find_outline(outlines, count, solver->state[f]) != NULL;
     const bool by_name = named == fields->field_count && fields->field_count > 1;
     const bool channels = !by_name && only && only->rank == fields->dims + 2;
-    const bool fits = by_name || (numeric == 1 && (channels || (fields->field_count == 1 && only->rank == fields->dims + 1)));
+    const bool fits =
+        by_name || (numeric == 1 && (channels || (fields->field_count == 1 && only->rank == fields->dims + 1)));
     if (!fits) return wrong_arrays(fields, solver, error);
     if (channels && only->shape[only->rank - 1] != fields->field_count)
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the last axis has %lld entries, and %s has %d fields: %s",
@@ -194,7 +195,8 @@ static ups_status open_into(ups_initial_fields *fields, const ups_solver *solver
 ups_status ups_initial_fields_open(const char *path, const ups_solver *solver, int64_t resolution,
                                    ups_initial_fields **out, ups_error *error) {
     if (!solver->state)
-        return ups_fail(error, UPS_ERR_ARGUMENT, "%s cannot begin from given fields; leave --initial out", solver->name);
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s cannot begin from given fields; leave --initial out",
+                        solver->name);
     ups_arena *arena = ups_arena_create(0);
     if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
     ups_initial_fields *fields = UPS_ARENA_NEW(arena, ups_initial_fields);

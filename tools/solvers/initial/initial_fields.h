@@ -1,8 +1,8 @@
 /* Fields that samples begin from, given in a file instead of drawn: sample i begins as the file's i-th.
  *
  * The file is one of the layouts that UPS recognises (pipeline/layouts/layouts.h), of which each sample's first frame
- * counts; or plain arrays, in NPY, NPZ, HDF5 or Zarr: one array a field with the field's name, (sample, x[, y[, z]]), or
- * a single array, with a last axis of channels where the solver has several fields, in the solver's order. */
+ * counts; or plain arrays, in NPY, NPZ, HDF5 or Zarr: one array a field with the field's name, (sample, x[, y[, z]]),
+ * or a single array, with a last axis of channels where the solver has several fields, in the solver's order. */
 #ifndef UPS_SOLVERS_INITIAL_FIELDS_H
 #define UPS_SOLVERS_INITIAL_FIELDS_H
 
