@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cache/build/leases.h"
 #include "cache/store/zarr.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fts.h>
 #include <stdlib.h>
@@ -31,6 +32,33 @@ static bool says_it_is_ours(const char *directory) {
     json_decref(document);
     free(path);
     return ours;
+}
+
+static bool is_array(const char *name) {
+    static const char *const arrays[] = {UPS_CACHE_LATENT,        UPS_CACHE_CONDITION,  UPS_CACHE_TIME,
+                                         UPS_CACHE_SOURCE_SAMPLE, UPS_CACHE_STATISTICS, UPS_CACHE_SHARDS};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        if (strcmp(name, arrays[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether it could be a group that lost its latents: it has arrays, or no directories at all. One with other
+ * directories lies above groups, whatever its document says: that may be a group's, by mistake. */
+static bool could_be_group(const char *directory) {
+    DIR *open = opendir(directory);
+    bool arrays = false, others = false;
+    for (const struct dirent *entry; open && (entry = readdir(open));) {
+        struct stat info;
+        if (entry->d_name[0] == '.' || fstatat(dirfd(open), entry->d_name, &info, 0) != 0 || !S_ISDIR(info.st_mode))
+            continue;
+        if (is_array(entry->d_name))
+            arrays = true;
+        else
+            others = true;
+    }
+    if (open) closedir(open);
+    return arrays || !others;
 }
 
 static ups_status append(char ***list, int64_t *count, const char *path, ups_error *error) {
@@ -64,7 +92,9 @@ static ups_status visit(FTS *walk, FTSENT *entry, bool all, ups_found_paths *fou
         return append(&found->partial, &found->partial_count, entry->fts_path, error);
     }
     bool hidden = !top && entry->fts_name[0] == '.';
-    bool is_group = is_directory && !hidden && (has_latents(entry->fts_path) || says_it_is_ours(entry->fts_path));
+    bool is_group =
+        is_directory && !hidden &&
+        (has_latents(entry->fts_path) || (says_it_is_ours(entry->fts_path) && could_be_group(entry->fts_path)));
     if (is_directory && (hidden || (is_group && all))) fts_set(walk, entry, FTS_SKIP);
     return is_group ? append(&found->path, &found->count, entry->fts_path, error) : UPS_OK;
 }
@@ -128,16 +158,11 @@ static bool all_digits(const char *name) {
 
 /* Within an array's directory: zarr.json, c, and numbers below c. */
 static bool belongs(const FTSENT *entry) {
-    static const char *const arrays[] = {UPS_CACHE_LATENT,        UPS_CACHE_CONDITION,  UPS_CACHE_TIME,
-                                         UPS_CACHE_SOURCE_SAMPLE, UPS_CACHE_STATISTICS, UPS_CACHE_SHARDS};
     const char *name = entry->fts_name;
     if (entry->fts_info != FTS_F && entry->fts_info != FTS_D) return false;
     if (ups_partial_owner_of(name) != UPS_PARTIAL_NONE) return true;
     if (entry->fts_level == 1 && entry->fts_info == FTS_D) {
-        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-            if (strcmp(name, arrays[i]) == 0) return true;
-        }
-        return false;
+        return is_array(name);
     }
     if (strcmp(name, "zarr.json") == 0) return entry->fts_info == FTS_F && entry->fts_level <= 2;
     if (entry->fts_level == 2) return strcmp(name, "c") == 0 && entry->fts_info == FTS_D;

@@ -140,3 +140,13 @@ def test_where_nothing_may_be_written_everything_stays(runs, repair, built):
             assert found.get(name) in (content, before.get(name)), (at, name)
     assert repair(become).returncode == 0
     assert tree(cache) == sound
+
+
+@pytest.mark.parametrize("above", ["zarr.json", "advection/zarr.json"])
+def test_a_groups_document_above_the_groups_hides_none_and_is_repaired(repair, built, above):
+    config, cache, sound = built
+    shutil.copy(os.path.join(cache, "advection", "train", "zarr.json"), os.path.join(cache, above))
+    assert ups("cache", "verify", config).returncode == 1
+    done = repair()
+    assert done.returncode == 0, done.stderr
+    assert tree(cache) == sound
