@@ -343,8 +343,8 @@ static void print(const json_t *results) {
 enum { THREADS, REPEAT, LEVEL, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [THREADS] = {"threads", 't', "N", "threads, each with trajectories of its own (default 1)"},
-    [REPEAT] = {"repeat", 'n', "N", "passes; the best counts (default 5)"},
-    [LEVEL] = {"level", 'l', "N", "zstd's level, of the portable codec (default 1)"},
+    [REPEAT] = {"repeat", 0, "N", "passes; the best counts (default 5)"},
+    [LEVEL] = {"level", 0, "N", "zstd's level, of the portable codec (default 1)"},
 };
 
 static const ups_usage usage = {

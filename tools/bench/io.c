@@ -14,12 +14,12 @@
 
 enum { SIZE, BLOCK, DEPTH, THREADS, SECONDS, ROUNDS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [SIZE] = {"size", 's', "MIB", "size of the file that is made when none is given (default 512)"},
-    [BLOCK] = {"block", 'b', "KIB", "bytes a read (default 256)"},
+    [SIZE] = {"size", 0, "MIB", "size of the file that is made when none is given (default 512)"},
+    [BLOCK] = {"block", 0, "KIB", "bytes a read (default 256)"},
     [DEPTH] = {"depth", 0, "N[,N...]", "reads in flight; several are compared (default 32)"},
     [THREADS] = {"threads", 't', "N", "threads of the threads engine (default 4)"},
     [SECONDS] = {"seconds", 0, "S", "time for each way and round (default 0.5)"},
-    [ROUNDS] = {"rounds", 'n', "N", "times each way has its turn; the median counts (default 5)"},
+    [ROUNDS] = {"rounds", 0, "N", "times each way has its turn; the median counts (default 5)"},
 };
 
 static const ups_usage usage = {

@@ -15,10 +15,10 @@
 enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] =
-        {"checkpoint", 'c', "C",
-         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
-    [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
-    [OUTPUT] = {"output", 'o', "FILE", "JSON file to write (default: evaluation.json in the run's directory)"},
+        {"checkpoint", 'c', "best|latest|FILE|DIR",
+         "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
+    [SPLIT] = {"split", 0, "train|validation|test", "default test; validation where that is empty"},
+    [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -261,7 +261,6 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
 }
 
 int ups_cmd_eval(int argc, char **argv) {
-    static const char *const splits[] = {"train", "validation", "test", NULL};
     ups_arguments arguments;
     ups_error error;
     eval_request request = {0};
@@ -269,7 +268,7 @@ int ups_cmd_eval(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
-        if (option == SPLIT) ups_arguments_choice(&arguments, splits, &split);
+        if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
         if (option == SET) ups_arguments_override(&arguments);
     }
