@@ -7,6 +7,7 @@
 #include "model/devices/devices.h"
 #include "model/nets/encoder.h"
 #include "model/step.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/bench/run_encoder.h"
 #include "tools/command.h"
@@ -89,6 +90,7 @@ static ups_status create(bench *b, const ups_device_options *device, int axes, i
 static ups_status measure(bench *b, int64_t runs, double *seconds, ups_error *error) {
     for (int64_t i = -WARM_UP; i < runs; i++) {
         double began = ups_now();
+        UPS_TRY(ups_bench_go_on(error));
         UPS_TRY(ups_step_run(b->step, &(ups_step_run_options){0}, error));
         UPS_TRY(b->device->class->synchronize(b->device, error));
         if (i >= 0) seconds[i] = ups_now() - began;

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/system/threads.h"
 #include "tools/bench/data.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -64,7 +65,8 @@ static ups_status measure(const read_plan *plan, ups_io_engine engine, bool dire
     while (status == UPS_OK && now - start < plan->seconds) {
         ups_io_completion done[16];
         int count = 0;
-        status = ups_io_reap(io, true, done, 16, &count, error);
+        status = ups_bench_go_on(error);
+        if (status == UPS_OK) status = ups_io_reap(io, true, done, 16, &count, error);
         for (int i = 0; i < count && status == UPS_OK; i++) {
             status = ups_io_completion_error(io, &done[i], error);
             bytes += (double)done[i].got;

@@ -7,6 +7,7 @@
 #include "pipeline/layouts/layouts.h"
 #include "tools/bench/data.h"
 #include "tools/bench/endurance.h"
+#include "tools/bench/go_on.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <fcntl.h>
@@ -111,6 +112,7 @@ static ups_status take(ups_loader *loader, int64_t count, bool touch, double *by
     volatile float seen = 0; /* or the compiler would see that nobody wants it */
     for (int64_t i = 0; i < count; i++) {
         const ups_batch *batch = NULL;
+        UPS_TRY(ups_bench_go_on(error));
         UPS_TRY(ups_loader_next(loader, &batch, error));
         *bytes +=
             (double)(batch->windows * batch->frames * batch->frame_elements) * (double)ups_dtype_size(batch->dtype);

@@ -9,6 +9,7 @@
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "model/update_channel.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -165,7 +166,8 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
     for (int64_t i = -WARM_UP; i < steps && status == UPS_OK; i++) {
         int64_t at = i < 0 ? 0 : i;
         if (i == 0) ups_step_profile_enable(b->step, profile);
-        status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
+        status = ups_bench_go_on(error);
+        if (status == UPS_OK) status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
     }
     if (status == UPS_OK) {
         double median = ups_bench_median(seconds, steps);
