@@ -92,7 +92,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
     os.makedirs(folder)
     os.makedirs(os.path.join(scratch, "a", "data"))
     made = os.path.join(scratch, "a", "data", "one.h5")
-    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "-s", "4")
+    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "--steps", "4")
     text = f"output: {scratch}/run\ndata: {{root: ../data}}\ntasks:\n  - {{name: wave, files: [one.h5]}}\n"
 
     def check(text, *options, **where):
@@ -118,7 +118,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
     assert os.listdir(scratch) == ["a"]
 
 
-@pytest.mark.parametrize("bench", ["loader -n 2 -e 1", "loader -n 2 -e 1 --portable", "codec -n 1", "io -s 1 -n 1 --seconds 0.02",
+@pytest.mark.parametrize("bench", ["loader -n 2 -e 1", "loader -n 2 -e 1 --portable", "codec --repeat 1", "io --size 1 --rounds 1 --seconds 0.02",
                                    "encode --points 64 --frames 2 --runs 1", "step --batch 1 --steps 1"])
 def test_every_bench_runs_without_any_input_and_answers_with_figures(bench):
     assert json.loads(must("bench", *bench.split(), "--json").stdout)

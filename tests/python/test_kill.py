@@ -42,7 +42,7 @@ def sandbox(runs):
     config = runs.config("changing", CHANGING, output=made.path("run"))
     cache, group = made.path("run", "cache"), made.path("run", "cache", "advection", "train")
     made.commands = {
-        "datagen": Command("empty", ["datagen", "diffreact2d", "-o", made.path("made.h5"), "-n", "6", "-t", "1", "-r", "16", "-s", "6",
+        "datagen": Command("empty", ["datagen", "diffreact2d", "-o", made.path("made.h5"), "-n", "6", "-t", "1", "-r", "16", "--steps", "6",
                                      "--force"], 3),
         "autoencoder": Command("empty", ["train", config, "--stage", "autoencoder", "--resume"], 4),
         "cache": Command("encoder", ["cache", "build", config], 4),

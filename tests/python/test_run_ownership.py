@@ -105,7 +105,7 @@ def test_data_that_moved_are_found_and_other_data_are_refused(runs, trained):
     moved, other = runs.path("moved"), runs.path("other")
     shutil.copytree(runs.data, moved)
     shutil.copytree(runs.data, other)
-    runs.must("datagen", "advection1d", "-o", os.path.join(other, "advection.h5"), "-n", "12", "-r", "32", "-s", "9", "--seed", "5", "--force")
+    runs.must("datagen", "advection1d", "-o", os.path.join(other, "advection.h5"), "-n", "12", "-r", "32", "--steps", "9", "--seed", "5", "--force")
     before = tree(folder)
     one_sentence(runs.run("train", folder, "--resume", "--set", "data.root=" + other), "advection: its files have other contents", "data.root")
     assert tree(folder) == before
