@@ -92,7 +92,7 @@ static void add_bar(line *l, double filled, int columns) {
 }
 
 /* What a line has beside its title and counts, in the order in which it gives way where the terminal is narrow. */
-typedef enum detail { BAR, NOTE, PERCENT, BEGINNING, RATE, TIME_LEFT, DETAILS } detail;
+typedef enum detail { BAR, NOTE, PERCENT, BEGINNING, RATE, UNIT, TIME_LEFT, DETAILS } detail;
 
 /* All details from `least` on; the bar with so many columns. */
 static void compose(line *l, const ups_progress *p, detail least, int bar_columns) {
@@ -102,7 +102,7 @@ static void compose(line *l, const ups_progress *p, detail least, int bar_column
     if (p->total >= 0 && least <= PERCENT) add(l, least <= BAR ? " %3d%% " : "%d%% ", (int)(100 * fraction(p)));
     add(l, "%lld", (long long)p->done);
     if (p->total >= 0) add(l, "/%lld", (long long)p->total);
-    add(l, " %s", p->unit);
+    if (least <= UNIT) add(l, " %s", p->unit);
     if (p->first > 0 && least <= BEGINNING) add(l, " from %lld", (long long)p->first);
     if (p->rate > 0 && least <= RATE) {
         add(l, ", ");

@@ -211,7 +211,7 @@ def test_a_configuration_that_never_comes_is_not_waited_for_beyond_a_signal(runs
         time.sleep(0.5)
         waiting.terminate()
         try:
-            assert waiting.wait(timeout=20) == 130
+            assert waiting.wait(timeout=20) == 143
         finally:
             waiting.kill()
 

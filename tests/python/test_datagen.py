@@ -282,7 +282,7 @@ def test_interrupted_work_is_kept_and_says_how_to_go_on(scratch):
         run = start(scratch, 100000)
         run.send_signal(sent)
         _, stderr = run.communicate(timeout=TIMEOUT)
-        assert run.returncode == 130, stderr
+        assert run.returncode == 128 + sent, stderr
         assert "of 100000 samples" in stderr
         assert "the same command continues" in stderr
         assert sorted(os.listdir(scratch)) == [".x.h5.ups-journal", ".x.h5.ups-unfinished"]

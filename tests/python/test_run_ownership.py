@@ -134,7 +134,7 @@ def stopped(runs, name, *options, text=CONFIG):
     while not latest.exists() and process.poll() is None and time.monotonic() < began + TIMEOUT:
         time.sleep(0.002)
     process.terminate()
-    assert process.wait(TIMEOUT) == 130, "it was done before the signal came"
+    assert process.wait(TIMEOUT) == 143, "it was done before the signal came"
     return config
 
 
