@@ -1,10 +1,9 @@
-"""The `ups` command line itself: help, mistakes, JSON, completion."""
+"""The `ups` command line itself: help, options, mistakes, signals, JSON."""
 
 import json
 import os
 import re
 import resource
-import shutil
 
 import pytest
 
@@ -214,46 +213,3 @@ def test_to_doctor_few_open_files_are_a_problem_with_a_remedy():
 def test_doctor_leaves_nothing_behind(scratch):
     ups("doctor", scratch)
     assert os.listdir(scratch) == []
-
-
-# ---- completion
-
-def complete(*words):
-    """What bash would offer for the last word."""
-    script = (
-        'PATH=$(dirname "$1"):$PATH; eval "$(ups completion bash)"; shift\n'
-        'COMP_WORDS=(ups "$@"); COMP_CWORD=$#; _ups; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = run("bash", "-c", script, "bash", UPS, *words)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_bash_offers_commands_subcommands_and_options():
-    assert sorted(complete("")) == sorted(listed(ups("--help").stdout))
-    assert complete("doc") == ["doctor"]
-    assert sorted(complete("config", "")) == ["check", "init", "keys", "schema", "show"]
-    assert "--brief" in complete("doctor", "--")
-    assert complete("doctor", "--br") == ["--brief"]
-
-
-def test_completion_holds_every_command_and_option_of_the_help(helps):
-    assert complete("bench", "step", "--prof") == ["--profile"]
-    assert complete("cache", "inspect", "somewhere", "--ht") == ["--html"]
-    for command, shown in helps.items():
-        if not listed(shown):
-            options = re.findall(r"^  (?:-., |    )(--[a-z-]+)", shown, re.M)
-            assert sorted(complete(*command, "--")) == sorted(options), command
-
-
-def test_every_shell_reads_its_script():
-    meanings = {}
-    for shell in ("bash", "zsh", "fish"):
-        script = ups("completion", shell)
-        assert (script.returncode, script.stderr) == (0, "")
-        meanings[shell] = [line for line in script.stdout.splitlines() if line.startswith("_ups_add 'ups")]
-        if shutil.which(shell):
-            read = run(shell, "-n", input=script.stdout)
-            assert (read.returncode, read.stderr) == (0, ""), shell
-    assert len(meanings["bash"]) > 100
-    assert meanings["bash"] == meanings["zsh"] == meanings["fish"]
