@@ -402,7 +402,6 @@ int ups_command_dispatch(const ups_command_group *group, int argc, char **argv) 
     for (size_t i = 0; word[0] != '-' && i < group->count; i++) ups_nearest_try(&nearest, group->commands[i].name);
     char message[256];
     int used = snprintf(message, sizeof(message), "unknown %s '%.60s'", kind, word);
-    if (nearest.name)
-        snprintf(message + used, sizeof(message) - (size_t)used, "; did you mean '%s'?", nearest.name);
+    if (nearest.name) snprintf(message + used, sizeof(message) - (size_t)used, "; did you mean '%s'?", nearest.name);
     return usage_failure(group->name, json, message);
 }

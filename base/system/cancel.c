@@ -6,7 +6,7 @@
 
 /* Lock-free atomics may be touched by a signal handler (C17 7.14.1.1). */
 static atomic_bool requested;
-static atomic_int asked; /* the signal that came first; 0: none */
+static atomic_int asked;        /* the signal that came first; 0: none */
 static atomic_bool interrupted; /* by SIGINT: the next one ends the process */
 
 static void handle(int signal_number) {

@@ -13,9 +13,10 @@ static const char *const stages[] = {"autoencoder", "cache", "operator", "test",
 static void slips_of_the_finger_are_seen_through(void **state) {
     static const struct {
         const char *word, *name;
-    } slips[] = {{"oprator", "operator"}, {"opperatro", "operator"}, {"cahce", "cache"},     {"cace", "cache"},
-                 {"OPERATOR", "operator"}, {"auto", "autoencoder"},  {"tset", "test"},       {"tests", "test"},
-                 {"", NULL},               {"tost!", NULL},          {"operations", NULL}, {"opretion", NULL}};
+    } slips[] = {{"oprator", "operator"}, {"opperatro", "operator"}, {"cahce", "cache"},
+                 {"cace", "cache"},       {"OPERATOR", "operator"},  {"auto", "autoencoder"},
+                 {"tset", "test"},        {"tests", "test"},         {"", NULL},
+                 {"tost!", NULL},         {"operations", NULL},      {"opretion", NULL}};
     for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
         const char *found = nearest_of(slips[i].word, stages);
         if (slips[i].name)

@@ -61,9 +61,9 @@ static void a_narrow_terminal_loses_the_bar_then_the_note_then_the_rate_and_last
     static const struct {
         int columns;
         bool bar, note, percent, rate, left;
-    } lines[] = {{100, true, true, true, true, true},     {72, true, true, true, true, true},
-                 {66, false, true, true, true, true},     {58, false, false, true, true, true},
-                 {50, false, false, false, true, true},   {40, false, false, false, false, true},
+    } lines[] = {{100, true, true, true, true, true},    {72, true, true, true, true, true},
+                 {66, false, true, true, true, true},    {58, false, false, true, true, true},
+                 {50, false, false, false, true, true},  {40, false, false, false, false, true},
                  {30, false, false, false, false, true}, {12, false, false, false, false, false}};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         const char *line = draw_at(lines[i].columns, "burgers1d");

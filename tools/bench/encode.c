@@ -146,8 +146,9 @@ static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     const ups_task *task = NULL;
     ups_encoder_rate apart = {0}, fused = {0};
     ups_status status =
-        ups_session_open(plan->config, arguments->overrides, arguments->override_count, true, &session, &error);
+        ups_session_open(plan->config, arguments->overrides, arguments->override_count, false, &session, &error);
     bool misnamed = status == UPS_OK && ups_task_named(session.tasks, plan->task, &task, &error) != UPS_OK;
+    if (status == UPS_OK && !misnamed) status = ups_session_normalise_as_trained(&session, 0, &error);
     if (status == UPS_OK && !misnamed)
         status = ups_bench_run_encoder(&session, task, plan->seconds, plan->runs, &apart, &fused, &error);
     if (status == UPS_OK && !misnamed) print_run(task, &apart, &fused, arguments->json);

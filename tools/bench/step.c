@@ -21,9 +21,8 @@ enum { WARM_UP = 3 /* steps before the first that counts */ };
 enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] =
-        {"dtype", 0, "float32|bfloat16|float16",
-         "of the matrix products and what lies between them (default: the fastest here)"},
+    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16",
+               "of the matrix products and what lies between them (default: the fastest here)"},
     [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes (default auto)"},
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},

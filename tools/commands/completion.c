@@ -5,6 +5,7 @@
  *
  * An answer is a line: a word, a tab and what it means; or, where a file can stand, ":" and a pattern (":*.yaml"; ":/"
  * are directories alone), since shells know best how files are written. */
+#include "base/nearest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/solvers/solver.h"
@@ -20,73 +21,76 @@ typedef struct script {
 
 /* bash has cut the line at "=" and ":" as well, and replaces the last piece alone. */
 static const script scripts[] = {
-    {"bash",
-     "# ups completion for bash: eval \"$(ups completion bash)\"\n"
-     "_ups() {\n"
-     "    local i word answer prefix whole=1\n"
-     "    local -a words=()\n"
-     "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
-     "        word=${COMP_WORDS[i]}\n"
-     "        if ((${#words[@]})) && [[ $word == [=:]* || ! $whole ]]; then words[-1]+=$word; else words+=(\"$word\"); fi\n"
-     "        whole=1; [[ $word == [=:] ]] && whole=\n"
-     "    done\n"
-     "    [[ $whole ]] || word=\n"
-     "    prefix=${words[-1]%\"$word\"}\n"
-     "    COMPREPLY=()\n"
-     "    while IFS= read -r answer; do\n"
-     "        case $answer in\n"
-     "            :/) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- \"$word\") ;;\n"
-     "            :\\*) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$word\") ;;\n"
-     "            :*) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- \"$word\"; compgen -f -X \"!${answer#:}\" -- \"$word\") ;;\n"
-     "            *) answer=${answer%%$'\\t'*}; [[ $answer == *[=.] ]] && compopt -o nospace 2>/dev/null\n"
-     "               COMPREPLY+=(\"${answer#\"$prefix\"}\") ;;\n"
-     "        esac\n"
-     "    done < <(\"${COMP_WORDS[0]/#\\~\\//$HOME/}\" completion --words -- \"${words[@]}\" 2>/dev/null)\n"
-     "}\n"
-     "complete -F _ups ups\n"},
-    {"zsh",
-     "#compdef ups\n"
-     "# ups completion for zsh: source <(ups completion zsh)\n"
-     "_ups() {\n"
-     "    local answer word\n"
-     "    local -a found open files\n"
-     "    for answer in \"${(@f)$(\"${words[1]/#\\~\\//$HOME/}\" completion --words -- \"${(@Q)words[2,CURRENT]}\" 2>/dev/null)}\"; do\n"
-     "        word=${answer%%$'\\t'*}\n"
-     "        case $answer in\n"
-     "            '') ;;\n"
-     "            :/) files=(-/) ;;\n"
-     "            :*) files=(-g \"${answer#:}\") ;;\n"
-     "            *[=.]$'\\t'*) open+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
-     "            *) found+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
-     "        esac\n"
-     "    done\n"
-     "    (($#found)) && _describe word found\n"
-     "    (($#open)) && _describe word open -S ''\n"
-     "    (($#files)) && { compset -P '--*='; _files $files; }\n"
-     "}\n"
-     "if [[ ${funcstack[1]} == _ups ]]; then _ups \"$@\"; else compdef _ups ups; fi\n"},
-    {"fish",
-     "# ups completion for fish: ups completion fish | source\n"
-     "function __ups_answers\n"
-     "    set -l words (commandline -opc)\n"
-     "    set -l word (commandline -ct)\n"
-     "    for answer in (command $words[1] completion --words -- $words[2..-1] \"$word\" 2>/dev/null)\n"
-     "        switch $answer\n"
-     "            case ':/'\n"
-     "                __fish_complete_directories \"$word\" ''\n"
-     "            case ':*'\n"
-     "                set -l suffix (string replace ':*' '' -- $answer)\n"
-     "                set -l option (string match -r -- '^--[^=]*=' $word)\n"
-     "                set -l begin (string replace -- \"$option\" '' $word)\n"
-     "                for path in $begin*\n"
-     "                    if test -d $path; echo \"$option$path/\"; else if string match -q -- \"*$suffix\" $path; echo \"$option$path\"; end\n"
-     "                end\n"
-     "            case '*'\n"
-     "                echo $answer\n"
-     "        end\n"
-     "    end\n"
-     "end\n"
-     "complete -c ups -f -a '(__ups_answers)'\n"},
+    {"bash", "# ups completion for bash: eval \"$(ups completion bash)\"\n"
+             "_ups() {\n"
+             "    local i word answer prefix whole=1\n"
+             "    local -a words=()\n"
+             "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
+             "        word=${COMP_WORDS[i]}\n"
+             "        if ((${#words[@]})) && [[ $word == [=:]* || ! $whole ]]; then words[-1]+=$word; else "
+             "words+=(\"$word\"); fi\n"
+             "        whole=1; [[ $word == [=:] ]] && whole=\n"
+             "    done\n"
+             "    [[ $whole ]] || word=\n"
+             "    prefix=${words[-1]%\"$word\"}\n"
+             "    COMPREPLY=()\n"
+             "    while IFS= read -r answer; do\n"
+             "        case $answer in\n"
+             "            :/) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen "
+             "-d -- \"$word\") ;;\n"
+             "            :\\*) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen "
+             "-f -- \"$word\") ;;\n"
+             "            :*) compopt -o filenames 2>/dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen "
+             "-d -- \"$word\"; compgen -f -X \"!${answer#:}\" -- \"$word\") ;;\n"
+             "            *) answer=${answer%%$'\\t'*}; [[ $answer == *[=.] ]] && compopt -o nospace 2>/dev/null\n"
+             "               COMPREPLY+=(\"${answer#\"$prefix\"}\") ;;\n"
+             "        esac\n"
+             "    done < <(\"${COMP_WORDS[0]/#\\~\\//$HOME/}\" completion --words -- \"${words[@]}\" 2>/dev/null)\n"
+             "}\n"
+             "complete -F _ups ups\n"},
+    {"zsh", "#compdef ups\n"
+            "# ups completion for zsh: source <(ups completion zsh)\n"
+            "_ups() {\n"
+            "    local answer word\n"
+            "    local -a found open files\n"
+            "    for answer in \"${(@f)$(\"${words[1]/#\\~\\//$HOME/}\" completion --words -- "
+            "\"${(@Q)words[2,CURRENT]}\" 2>/dev/null)}\"; do\n"
+            "        word=${answer%%$'\\t'*}\n"
+            "        case $answer in\n"
+            "            '') ;;\n"
+            "            :/) files=(-/) ;;\n"
+            "            :*) files=(-g \"${answer#:}\") ;;\n"
+            "            *[=.]$'\\t'*) open+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
+            "            *) found+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
+            "        esac\n"
+            "    done\n"
+            "    (($#found)) && _describe word found\n"
+            "    (($#open)) && _describe word open -S ''\n"
+            "    (($#files)) && { compset -P '--*='; _files $files; }\n"
+            "}\n"
+            "if [[ ${funcstack[1]} == _ups ]]; then _ups \"$@\"; else compdef _ups ups; fi\n"},
+    {"fish", "# ups completion for fish: ups completion fish | source\n"
+             "function __ups_answers\n"
+             "    set -l words (commandline -opc)\n"
+             "    set -l word (commandline -ct)\n"
+             "    for answer in (command $words[1] completion --words -- $words[2..-1] \"$word\" 2>/dev/null)\n"
+             "        switch $answer\n"
+             "            case ':/'\n"
+             "                __fish_complete_directories \"$word\" ''\n"
+             "            case ':*'\n"
+             "                set -l suffix (string replace ':*' '' -- $answer)\n"
+             "                set -l option (string match -r -- '^--[^=]*=' $word)\n"
+             "                set -l begin (string replace -- \"$option\" '' $word)\n"
+             "                for path in $begin*\n"
+             "                    if test -d $path; echo \"$option$path/\"; else if string match -q -- \"*$suffix\" "
+             "$path; echo \"$option$path\"; end\n"
+             "                end\n"
+             "            case '*'\n"
+             "                echo $answer\n"
+             "        end\n"
+             "    end\n"
+             "end\n"
+             "complete -c ups -f -a '(__ups_answers)'\n"},
 };
 
 /* ---- the question ---------------------------------------------------------------------------------------------- */
@@ -356,12 +360,13 @@ static const ups_usage usage = {
     .summary = "prints a script that completes ups command lines",
     .options = options,
     .option_count = sizeof options / sizeof *options,
-    .details = "It completes commands, options and their values, keys of configurations with what they can be, stages,\n"
-               "solvers and their parameters, tasks of the configuration on the line, files. Add to the shell's\n"
-               "start-up file:\n"
-               "  eval \"$(ups completion bash)\"      in ~/.bashrc\n"
-               "  source <(ups completion zsh)       in ~/.zshrc, behind compinit\n"
-               "  ups completion fish | source       in ~/.config/fish/config.fish",
+    .details =
+        "It completes commands, options and their values, keys of configurations with what they can be, stages,\n"
+        "solvers and their parameters, tasks of the configuration on the line, files. Add to the shell's\n"
+        "start-up file:\n"
+        "  eval \"$(ups completion bash)\"      in ~/.bashrc\n"
+        "  source <(ups completion zsh)       in ~/.zshrc, behind compinit\n"
+        "  ups completion fish | source       in ~/.config/fish/config.fish",
 };
 
 int ups_cmd_completion(int argc, char **argv) {
@@ -376,11 +381,16 @@ int ups_cmd_completion(int argc, char **argv) {
     }
     if (arguments.operand_count != 1)
         return ups_command_usage_error(&arguments, "the shell's name was expected: bash, zsh or fish");
+    ups_nearest nearest = {.word = arguments.operands[0]};
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        ups_nearest_try(&nearest, scripts[i].shell);
         if (strcmp(arguments.operands[0], scripts[i].shell) != 0) continue;
         fputs(scripts[i].text, stdout);
         return UPS_EXIT_OK;
     }
+    if (nearest.name)
+        return ups_command_usage_error(&arguments, "no completion for '%s'; did you mean '%s'?", nearest.word,
+                                       nearest.name);
     return ups_command_usage_error(&arguments, "no completion for '%s'; bash, zsh and fish have one",
                                    arguments.operands[0]);
 }

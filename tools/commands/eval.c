@@ -14,9 +14,8 @@
 
 enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [CHECKPOINT] =
-        {"checkpoint", 'c', "best|latest|FILE|DIR",
-         "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
+    [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
+                    "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
     [SPLIT] = {"split", 0, "train|validation|test", "default test; validation where that is empty"},
     [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},

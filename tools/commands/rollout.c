@@ -25,9 +25,8 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE.h5", "HDF5 file to write"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
-    [CHECKPOINT] =
-        {"checkpoint", 'c', "best|latest|FILE|DIR",
-         "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
+    [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
+                    "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {

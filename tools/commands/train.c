@@ -228,8 +228,7 @@ static void print_progress(const ups_train_report *report) {
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, ups_train_request *request, bool *plan,
-                      int *exit_code) {
+static bool read_line(ups_arguments *arguments, ups_train_request *request, bool *plan, int *exit_code) {
     *request = (ups_train_request){.stage = -1};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == STAGE) ups_arguments_choice(arguments, &request->stage);
