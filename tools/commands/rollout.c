@@ -20,13 +20,14 @@ static const ups_option options[OPTION_COUNT] = {
     [TASK] = {"task", 0, "TASK", "the task to predict (default: every task, each into a file of its own)"},
     [SAMPLE] = {"sample", 0, "I", "predicts trajectory I of the split alone, counted from 0"},
     [SAMPLES] = {"samples", 'n', "N", "predicts N trajectories, evenly spread over the split (default 3)"},
-    [SPLIT] = {"split", 0, "train|validation|test", "default test; validation where that is empty"},
+    [SPLIT] = {"split", 0, "train|validation|test",
+               "trajectories to take (default test; validation where that is empty)"},
     [STEPS] = {"steps", 0, "N", "steps to predict (default: to the data's last frame; more go beyond it)"},
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE.h5", "HDF5 file to write"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
-                    "models to take instead of the run's: checkpoint, safetensors file or a directory of them"},
+                    "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
