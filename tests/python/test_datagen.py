@@ -224,14 +224,14 @@ def assert_refused(scratch, done, code, *parts):
 def test_mistakes_on_the_command_line_are_answered(scratch):
     out = path(scratch)
     assert_refused(scratch, datagen("-o", out), 2, "advection1d")
-    assert_refused(scratch, datagen("burger1d", "-o", out), 2, "did you mean burgers1d")
+    assert_refused(scratch, datagen("burger1d", "-o", out), 2, "did you mean 'burgers1d'?")
     assert_refused(scratch, datagen("burgers1d"), 2, "-o FILE")
     assert_refused(scratch, datagen("burgers1d", "-o", out, "--samples", "0"), 2, "--samples")
-    assert_refused(scratch, datagen("burgers1d", "-o", out, "-p", "beta=1"), 1, "no parameter 'beta'", "nu")
-    assert_refused(scratch, datagen("darcy2d", "-o", out, "--steps", "4"), 1, "steady")
+    assert_refused(scratch, datagen("burgers1d", "-o", out, "-p", "beta=1"), 2, "no parameter 'beta'", "nu")
+    assert_refused(scratch, datagen("darcy2d", "-o", out, "--steps", "4"), 2, "steady")
     answer = datagen("darcy2d", "-o", out, "-p", "nu_low=-1", "--json")
-    assert_refused(scratch, answer, 1)
-    assert json.loads(answer.stdout)["error"]["code"] == "argument"
+    assert_refused(scratch, answer, 2)
+    assert json.loads(answer.stdout)["error"]["code"] == "usage"
 
 
 def test_a_full_disk_is_told_before_the_work(scratch):
