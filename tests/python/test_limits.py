@@ -26,7 +26,7 @@ def all_commands(runs, config, folder):
     yield ["datagen", "advection1d", "-o", os.path.join(folder, "made.h5"), "-n", "8", "-r", "64", "--steps", "20"]
     yield ["cache", "inspect", os.path.join(folder, "cache"), "--html", os.path.join(folder, "page.html")]
     yield ["cache", "export", group, "-o", os.path.join(folder, "latents.npy")]
-    yield ["cache", "export", group, "-f", "hdf5", "-o", os.path.join(folder, "latents.h5")]
+    yield ["cache", "export", group, "--format", "hdf5", "-o", os.path.join(folder, "latents.h5")]
     yield ["eval", config]
     yield ["rollout", config, "-o", os.path.join(folder, "rollout.h5")]
     shutil.rmtree(os.path.join(folder, "cache"))
