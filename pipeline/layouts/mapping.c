@@ -3,6 +3,7 @@
 #include "base/config/config.h"
 #include "base/config/document.h"
 #include "base/config/key.h"
+#include "base/nearest.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,10 +76,15 @@ static ups_status check_keys(const reader *r, const ups_yaml *node, const char *
     for (const ups_yaml *child = node->first; child; child = child->next) {
         bool found = false;
         const char *list = "";
+        ups_nearest nearest = {.word = child->key};
         for (int k = 0; known[k]; k++) {
             found |= strcmp(known[k], child->key) == 0;
+            ups_nearest_try(&nearest, known[k]);
             list = ups_arena_printf(r->arena, "%s%s%s", list, k ? ", " : "", known[k]);
         }
+        if (!found && nearest.name)
+            return ups_fail(error, UPS_ERR_CONFIG, "%s.%s: there is no such key; did you mean '%s'?", r->place,
+                            child->key, nearest.name);
         if (!found)
             return ups_fail(error, UPS_ERR_CONFIG, "%s.%s: there is no such key; the keys here are %s", r->place,
                             child->key, list);

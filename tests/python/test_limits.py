@@ -23,10 +23,10 @@ def all_commands(runs, config, folder):
     """What reads and what writes; the last two begin with nothing but a model, or nothing."""
     field, group = os.path.join(runs.data, "advection.h5"), os.path.join(folder, "cache", "advection", "train")
     yield ["data", "dump", field, "-o", os.path.join(folder, "dump.npy")]
-    yield ["datagen", "advection1d", "-o", os.path.join(folder, "made.h5"), "-n", "8", "-r", "64", "-s", "20"]
+    yield ["datagen", "advection1d", "-o", os.path.join(folder, "made.h5"), "-n", "8", "-r", "64", "--steps", "20"]
     yield ["cache", "inspect", os.path.join(folder, "cache"), "--html", os.path.join(folder, "page.html")]
     yield ["cache", "export", group, "-o", os.path.join(folder, "latents.npy")]
-    yield ["cache", "export", group, "-f", "hdf5", "-o", os.path.join(folder, "latents.h5")]
+    yield ["cache", "export", group, "--format", "hdf5", "-o", os.path.join(folder, "latents.h5")]
     yield ["eval", config]
     yield ["rollout", config, "-o", os.path.join(folder, "rollout.h5")]
     shutil.rmtree(os.path.join(folder, "cache"))

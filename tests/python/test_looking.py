@@ -250,7 +250,7 @@ def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):
     chosen, rows = "6-8,0,3", [6, 7, 8, 0, 3]
     for kind in ("npy", "hdf5", "zarr"):
         path = os.path.join(scratch, "chosen." + kind)
-        done = cache("export", os.path.join(folder, GROUP), "-f", kind, "-o", path, "--samples", chosen)
+        done = cache("export", os.path.join(folder, GROUP), "--format", kind, "-o", path, "--samples", chosen)
         if kind == "npy":
             read, sources = np.load(path), rows
         elif kind == "hdf5":
@@ -348,7 +348,7 @@ def test_every_file_cut_short_is_told_in_a_sentence_or_not_needed(scratch):
     shutil.copytree(intact, other)
     out = os.path.join(scratch, "out")
     commands = {"inspect": [], "export": ["-o", out + ".npy"], "diff": [os.path.join(other, GROUP)],
-                "export zarr": ["-f", "zarr", "-o", out + ".zarr"], "page": ["--html", out + ".html"]}
+                "export zarr": ["--format", "zarr", "-o", out + ".zarr"], "page": ["--html", out + ".html"]}
     bad, files = [], [p for p, digest in tree(os.path.join(intact, GROUP)).items() if digest]
     needed = {"inspect": ("zarr.json", "latent", "statistics/c"), "page": ("zarr.json", "latent", "statistics/c"),
               "export": ("zarr.json", "latent/c"), "diff": ("zarr.json", "latent/c"),

@@ -61,7 +61,7 @@ def chunked(tmp_path_factory):
 def test_a_cache_is_read_as_it_was_made_and_as_it_is_exported(scratch, made):
     (path, put_in), kept = made, [i for i in range(CACHE_SHAPE[0]) if i != SKIPPED]
     for form in ("npy", "hdf5"):
-        must("cache", "export", path, "-f", form, "-o", f"{scratch}/latents.{form}")
+        must("cache", "export", path, "--format", form, "-o", f"{scratch}/latents.{form}")
     with h5py.File(scratch + "/latents.hdf5") as f, ups_reader.open(path) as data:
         exported, condition, times = f["latent"][:], f["condition"][:], f["time"][:]
         assert len(data) == len(kept), "a cache has as many samples as were not skipped"

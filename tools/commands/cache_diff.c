@@ -13,7 +13,7 @@ enum { EXIT_DIFFERENT = 1, EXIT_TROUBLE = 2 }; /* as diff(1) has them */
 
 enum { LIST, METADATA, THREADS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [LIST] = {"list", 'n', "N", "differing samples to name (default 10)"},
+    [LIST] = {"list", 0, "N", "differing samples to name (default 10)"},
     [METADATA] = {"metadata", 'm', NULL, "compare what made them, shapes, times and conditions; read no latents"},
     [THREADS] = {"threads", 't', "N", "threads (default: all processors)"},
 };

@@ -258,9 +258,9 @@ static ups_status inspect_sample(const char *directory, int64_t index, const cha
 enum { SAMPLE, PNG, HTML, CONFIG, FIELDS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [SAMPLE] = {"sample", 0, "I", "look at this trajectory alone, counted from 0"},
-    [PNG] = {"png", 0, "FILE", "draw the trajectory of --sample (default: sample 0)"},
-    [HTML] = {"html", 0, "FILE", "write all of it as one page, with pictures; decodes fields where it can"},
-    [CONFIG] = {"config", 'c', "CONFIG",
+    [PNG] = {"png", 0, "FILE.png", "draw the trajectory of --sample (default: sample 0)"},
+    [HTML] = {"html", 0, "FILE.html", "write all of it as one page, with pictures; decodes fields where it can"},
+    [CONFIG] = {"config", 0, "CONFIG",
                 "decode some trajectories with this run's autoencoder: what FP16 costs in fields"},
     [FIELDS] = {"fields", 0, NULL, "the same with the run that the cache lies in (config.yaml beside it)"},
 };

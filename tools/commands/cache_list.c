@@ -12,7 +12,7 @@
 
 enum { SORT, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [SORT] = {"sort", 's', "path|size|age", "order of the lines (default path)"},
+    [SORT] = {"sort", 0, "path|size|age", "order of the lines (default path)"},
 };
 
 static const ups_usage usage = {
@@ -125,14 +125,13 @@ static ups_status list_below(const char *directory, json_t *list, totals *sum, u
 }
 
 int ups_cmd_cache_list(int argc, char **argv) {
-    static const char *const orders[] = {"path", "size", "age", NULL};
     static char here[] = ".";
     char *here_alone[] = {here};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int order = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == SORT) ups_arguments_choice(&arguments, orders, &order);
+        if (option == SORT) ups_arguments_choice(&arguments, &order);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     int count = arguments.operand_count > 0 ? arguments.operand_count : 1;

@@ -17,9 +17,9 @@ static const ups_option options[OPTION_COUNT] = {
     [OLDER] = {"older-than", 0, "AGE",
                "give up unfinished builds in which nothing changed for so long: 90m, 12h, 7d "
                "(default 7d)"},
-    [CONFIG] = {"config", 'c', "CONFIG", "caches of this run that something else made than what it would use now"},
+    [CONFIG] = {"config", 0, "CONFIG", "caches of this run that something else made than what it would use now"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
-    [DRY] = {"dry-run", 'n', NULL, "only say what would be removed: what happens without --yes"},
+    [DRY] = {"dry-run", 0, NULL, "only say what would be removed: what happens without --yes"},
 };
 
 static const ups_usage usage = {

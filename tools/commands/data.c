@@ -282,7 +282,7 @@ static ups_status open_source(const char *const *paths, int64_t count, const cha
 
 enum { TOGETHER, INSPECT_LAYOUT, SUGGEST, INSPECT_OPTION_COUNT };
 static const ups_option inspect_options[INSPECT_OPTION_COUNT] = {
-    [TOGETHER] = {"together", 't', NULL, "all FILEs as one task, as `files` of a configuration does"},
+    [TOGETHER] = {"together", 0, NULL, "all FILEs as one task, as `files` of a configuration does"},
     [INSPECT_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
     [SUGGEST] = {"suggest", 0, NULL,
                  "prints the task to paste into a configuration, FILEs being of a layout of your own"},
@@ -448,15 +448,15 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
 
 enum { SAMPLE, IO, OUTPUT, DUMP_LAYOUT, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
-    [SAMPLE] = {"sample", 's', "I", "trajectory to write, counted from 0 (default 0)"},
-    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 (default auto)"},
-    [OUTPUT] = {"output", 'o', "FILE", "NPY file to write"},
+    [SAMPLE] = {"sample", 0, "I", "trajectory to write, counted from 0 (default 0)"},
+    [IO] = {"io", 0, "auto|uring|threads|library", "library: all by HDF5 (default auto)"},
+    [OUTPUT] = {"output", 'o', "FILE.npy", "NPY file to write"},
     [DUMP_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
 };
 
 static const ups_usage dump_usage = {
     .command = "data dump",
-    .arguments = "FILE -o X.npy",
+    .arguments = "FILE -o FILE.npy",
     .summary = "writes one trajectory as an NPY file, bit for bit as stored",
     .options = dump_options,
     .option_count = DUMP_OPTION_COUNT,
@@ -471,7 +471,6 @@ static const ups_usage dump_usage = {
 };
 
 static int dump(int argc, char **argv) {
-    static const char *const ways[] = {"auto", "uring", "threads", "library", NULL};
     static const ups_io_engine engines[] = {UPS_IO_AUTO, UPS_IO_URING, UPS_IO_THREADS, UPS_IO_THREADS};
     enum { LIBRARY = 3 };
     ups_arguments arguments;
@@ -481,7 +480,7 @@ static int dump(int argc, char **argv) {
     const char *output = NULL, *layout = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == SAMPLE) ups_arguments_integer(&arguments, 0, INT64_MAX, &index);
-        if (option == IO) ups_arguments_choice(&arguments, ways, &way);
+        if (option == IO) ups_arguments_choice(&arguments, &way);
         if (option == OUTPUT) output = arguments.value;
         if (option == DUMP_LAYOUT) layout = arguments.value;
     }

@@ -36,12 +36,11 @@ static const char details[] =
     "  ups train runs/quickstart --extend --set operator.steps=2400\n"
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n";
 
-/* "autoencoder, cache, operator", with `last` for the last comma. */
-static void list_stages(const char *last, char *text, size_t bytes) {
+/* "autoencoder, cache, operator", with `between` for the commas. */
+static void list_stages(const char *between, char *text, size_t bytes) {
     size_t used = 0;
     for (int s = 0; s < UPS_STAGE_COUNT && used < bytes; s++) {
-        const char *between = s == 0 ? "" : s + 1 < UPS_STAGE_COUNT ? ", " : last;
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", between, ups_stage_name((ups_stage)s));
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", s ? between : "", ups_stage_name((ups_stage)s));
     }
 }
 
@@ -229,11 +228,10 @@ static void print_progress(const ups_train_report *report) {
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, const char *const *stages, ups_train_request *request, bool *plan,
-                      int *exit_code) {
+static bool read_line(ups_arguments *arguments, ups_train_request *request, bool *plan, int *exit_code) {
     *request = (ups_train_request){.stage = -1};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
-        if (option == STAGE) ups_arguments_choice(arguments, stages, &request->stage);
+        if (option == STAGE) ups_arguments_choice(arguments, &request->stage);
         if (option == RESUME) request->resume = true;
         if (option == EXTEND) request->extend = true;
         if (option == FORK) request->fork = arguments->value;
@@ -286,16 +284,13 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
 }
 
 int ups_cmd_train(int argc, char **argv) {
-    char names[160], summary[200], stage_help[300];
-    const char *stages[UPS_STAGE_COUNT + 1] = {NULL};
-    for (int s = 0; s < UPS_STAGE_COUNT; s++) stages[s] = ups_stage_name((ups_stage)s);
+    char names[160], summary[200];
     list_stages(", ", names, sizeof names);
     snprintf(summary, sizeof summary, "trains a run's stages: %s", names);
-    list_stages(" or ", names, sizeof names);
-    snprintf(stage_help, sizeof stage_help, "runs this stage alone: %s (default: all of the configuration's)", names);
+    list_stages("|", names, sizeof names);
     const ups_option options[] = {
-        [STAGE] = {"stage", 0, "S", stage_help},
-        [RESUME] = {"resume", 'r', NULL, "goes on with what was stopped, by the run's own configuration"},
+        [STAGE] = {"stage", 0, names, "runs this stage alone (default: all of the configuration's)"},
+        [RESUME] = {"resume", 0, NULL, "goes on with what was stopped, by the run's own configuration"},
         [EXTEND] = {"extend", 0, NULL, "gives stages more steps: those that --set or the configuration says now"},
         [FORK] = {"fork", 0, "DIR", "makes a new run in DIR that starts from this one's weights"},
         [RESTART] = {"restart", 0, NULL, "starts over: finished stages, too"},
@@ -308,7 +303,7 @@ int ups_cmd_train(int argc, char **argv) {
     bool plan = false;
     int exit_code = UPS_EXIT_OK;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, stages, &request, &plan, &exit_code)) {
+    if (read_line(&arguments, &request, &plan, &exit_code)) {
         exit_code = plan ? run_plan(&arguments, &request) : run_training(&arguments, &request);
     }
     return exit_code;

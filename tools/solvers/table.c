@@ -1,4 +1,5 @@
 /* The table of solvers, and the reading of their parameters. A new solver is a file and a line in `solvers`. */
+#include "base/nearest.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/compressible/datagen.h"
@@ -66,7 +67,13 @@ ups_status ups_solver_set(const ups_solver *solver, ups_solver_setup *setup, con
         index++;
     }
     if (index == solver->parameter_count) {
-        char names[512];
+        char names[512], *word = strndup(assignment, length);
+        ups_nearest nearest = {.word = word ? word : ""};
+        for (int i = 0; i < solver->parameter_count; i++) ups_nearest_try(&nearest, solver->parameters[i].name);
+        free(word);
+        if (nearest.name)
+            return ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; did you mean '%s'?", solver->name,
+                            (int)length, assignment, nearest.name);
         list_names(solver, names, sizeof names);
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; it has %s", solver->name, (int)length,
                         assignment, names);
