@@ -48,8 +48,22 @@ void ups_pde_parameters_set(ups_pde_parameters *parameters, const char *name, do
     parameters->list[parameters->count++] = (ups_pde_parameter){ups_arena_strdup(parameters->arena, name), value};
 }
 
+/* Parameters that files write in several ways ("Nu", "NU", "nu"), as UPS calls them. */
+static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "M", "Re", "dk"};
+
+/* Generators keep what is of the equation in a section of that name. */
+static const char equation_section[] = "sim.";
+
+static const char *one_spelling(const char *name) {
+    if (strncmp(name, equation_section, strlen(equation_section)) == 0) name += strlen(equation_section);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcasecmp(known[i], name) == 0) return known[i];
+    }
+    return name;
+}
+
 void ups_pde_parameters_add(ups_pde_parameters *parameters, const char *name, double value) {
-    if (*name && of_the_equation(name)) ups_pde_parameters_set(parameters, name, value);
+    if (*name && of_the_equation(name)) ups_pde_parameters_set(parameters, one_spelling(name), value);
 }
 
 /* The whole text as a number; not "inf" and "nan", which in YAML are words. */
@@ -110,13 +124,12 @@ void ups_pde_parameters_from_yaml(ups_pde_parameters *parameters, const char *te
 /* "01" is 0.1: the generator's scripts leave the point out of Mach numbers below one. */
 static bool parse_token(const char *name, const char *text, double *value) {
     if (!parse_number(text, value)) return false;
-    if (strcmp(name, "m") == 0 && text[0] == '0' && strspn(text, "0123456789") == strlen(text))
+    if (strcmp(name, "M") == 0 && text[0] == '0' && strspn(text, "0123456789") == strlen(text))
         *value *= pow(10, 1 - (double)strlen(text));
     return true;
 }
 
 static void add_from_token(ups_pde_parameters *parameters, const char *token, size_t length) {
-    static const char *const known[] = {"beta", "nu", "rho", "eta", "zeta", "m", "re", "dk"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t letters = strlen(known[i]);
         char number[64];

@@ -2,6 +2,7 @@
  * against what the layout expects. */
 #include "pipeline/layouts/source.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -79,6 +80,63 @@ static void visit_description(void *context, const char *name, double number, co
 ups_status ups_layout_read_description(ups_layout_builder *builder, const char *object, ups_layout_member *member,
                                        ups_error *error) {
     return ups_hdf5_attributes(builder->file, object, visit_description, &(described){builder, member}, error);
+}
+
+ups_status ups_layout_read_sample_parameters(ups_layout_builder *builder, int64_t samples,
+                                             ups_sample_parameters *parameters, ups_error *error) {
+    static const char group[] = "parameters";
+    ups_arena *arena = builder->arena;
+    const char *const *names;
+    int64_t count;
+    *parameters = (ups_sample_parameters){0};
+    if (ups_hdf5_kind_of(builder->file, group) != UPS_HDF5_GROUP) return UPS_OK;
+    UPS_TRY(ups_hdf5_list(builder->file, group, arena, &names, &count, error));
+    const double **values = UPS_ARENA_ARRAY(arena, const double *, count + 1);
+    for (int64_t i = 0; i < count; i++) {
+        const char *path = ups_arena_printf(arena, "%s/%s", group, names[i]);
+        ups_numbers read;
+        UPS_TRY(ups_hdf5_read_numbers(builder->file, path, UPS_LAYOUT_MAX_SAMPLES, arena, &read, error));
+        if (read.rank != 1 || read.count != samples)
+            return ups_fail(
+                error, UPS_ERR_FORMAT,
+                "%s: '%s' has shape %s where there are %lld samples; one number for each sample was expected",
+                builder->path, path, ups_layout_shape_text(arena, read.rank, read.shape), (long long)samples);
+        for (int64_t s = 0; s < samples; s++) {
+            if (!isfinite(read.values[s]))
+                return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' has no number for sample %lld", builder->path, path,
+                                (long long)s);
+        }
+        values[i] = read.values;
+    }
+    *parameters = (ups_sample_parameters){.count = count, .names = names, .values = values};
+    return UPS_OK;
+}
+
+void ups_layout_give_parameters(ups_layout_builder *builder, const ups_sample_parameters *parameters, int64_t row,
+                                ups_layout_member *member) {
+    const ups_pde_parameters others = member->found;
+    member->found = (ups_pde_parameters){.arena = builder->arena};
+    for (int64_t i = 0; i < parameters->count; i++)
+        ups_pde_parameters_set(&member->found, parameters->names[i], parameters->values[i][row]);
+    for (int i = 0; i < others.count; i++)
+        ups_pde_parameters_set(&member->found, others.list[i].name, others.list[i].value);
+}
+
+ups_status ups_layout_split_by_parameters(ups_layout_builder *builder, ups_error *error) {
+    const ups_layout_member whole = builder->members[builder->member_count - 1];
+    ups_sample_parameters parameters;
+    UPS_TRY(ups_layout_read_sample_parameters(builder, whole.samples, &parameters, error));
+    if (parameters.count == 0) return UPS_OK;
+    builder->member_count--;
+    for (int64_t row = 0; row < whole.samples; row++) {
+        ups_layout_member *member;
+        UPS_TRY(ups_layout_add_member(builder, &member, error));
+        *member = whole;
+        member->samples = 1;
+        member->first_row = whole.first_row + row;
+        ups_layout_give_parameters(builder, &parameters, row, member);
+    }
+    return UPS_OK;
 }
 
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,

@@ -148,7 +148,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     }
     UPS_TRY(find_boundary(builder, &member->boundary, error));
     sample->periodic = strcasecmp(member->boundary, "periodic") == 0;
-    return ups_layout_read_parameters(builder, "", &member->found, error);
+    UPS_TRY(ups_layout_read_parameters(builder, "", &member->found, error));
+    return ups_layout_split_by_parameters(builder, error);
 }
 
 static const ups_source_class source_class = UPS_LAYOUT_CLASS("pdebench.compressible");

@@ -61,7 +61,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     UPS_TRY(
         ups_layout_read_optional_coordinate(builder, "y-coordinate", sample->grid[1], &sample->coordinates[1], error));
     UPS_TRY(ups_layout_read_parameters(builder, "", &member->found, error));
-    return ups_layout_read_parameters(builder, "tensor", &member->found, error);
+    UPS_TRY(ups_layout_read_parameters(builder, "tensor", &member->found, error));
+    return ups_layout_split_by_parameters(builder, error);
 }
 
 static const ups_source_class source_class = UPS_LAYOUT_CLASS("pdebench.darcy");

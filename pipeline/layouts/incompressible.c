@@ -135,6 +135,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     UPS_TRY(read_times(builder, samples, times, &time, &time_by_sample, error));
     ups_pde_parameters parameters = {.arena = builder->arena};
     UPS_TRY(ups_layout_read_parameters(builder, "", &parameters, error));
+    ups_sample_parameters own;
+    UPS_TRY(ups_layout_read_sample_parameters(builder, samples, &own, error));
     const char *boundary;
     UPS_TRY(read_boundary(builder, &boundary, error));
     const ups_layout_part *parts = NULL;
@@ -155,6 +157,7 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
         member->boundary = boundary;
         member->sample.periodic = strcmp(boundary, "periodic") == 0;
         member->found = parameters;
+        ups_layout_give_parameters(builder, &own, s, member);
         if (s == 0) ups_layout_set_parts(builder, member, found.parts, found.part_count);
         if (s == 0) parts = member->parts;
         member->parts = parts;

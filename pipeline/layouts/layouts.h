@@ -18,6 +18,9 @@
  *                   apart as the CF conventions do; becomes (t, channel, …), the axes in the file's own order
  *   mapped          any HDF5, NetCDF, NPY, NPZ or Zarr, by a mapping that a user gives; becomes (t, channel, …)
  *
+ * PDE parameters are attributes, numbers of a `config` text, or in the file's name; those that differ between the
+ * samples of a tensor, Darcy, compressible or incompressible file are datasets `parameters/NAME` (sample).
+ *
  * Of a tensor and of a seed group, the text attribute `bc` says what happens at the boundary, where there is one:
  * rollouts have it, since their layout does not tell.
  *

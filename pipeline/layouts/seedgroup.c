@@ -63,8 +63,8 @@ static const char *const *name_channels(const ups_layout_builder *builder, int64
                                         const ups_pde_parameters *parameters) {
     static const char *const single[] = {"u"}, *const depth[] = {"h"};
     static const char *const reaction[] = {"activator", "inhibitor"};
-    if (channels == 1) return has_parameter(parameters, "sim.dam_radius") ? depth : single;
-    if (channels == 2 && has_parameter(parameters, "sim.Du") && has_parameter(parameters, "sim.Dv")) return reaction;
+    if (channels == 1) return has_parameter(parameters, "dam_radius") ? depth : single;
+    if (channels == 2 && has_parameter(parameters, "Du") && has_parameter(parameters, "Dv")) return reaction;
     if (builder->channels == channels) return builder->channel_names;
     const char **names = UPS_ARENA_ARRAY(builder->arena, const char *, channels);
     for (int64_t c = 0; c < channels; c++) names[c] = ups_arena_printf(builder->arena, "field%lld", (long long)c);

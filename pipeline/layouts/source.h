@@ -108,6 +108,25 @@ ups_status ups_layout_read_parameters(ups_layout_builder *builder, const char *o
 ups_status ups_layout_read_description(ups_layout_builder *builder, const char *object, ups_layout_member *member,
                                        ups_error *error);
 
+/* Parameters that differ between the samples of a file: `parameters/NAME` (sample), one number each, as `ups datagen`
+ * writes those that it draws. */
+typedef struct ups_sample_parameters {
+    int64_t count;
+    const char *const *names;
+    const double *const *values; /* (count): (samples) each */
+} ups_sample_parameters;
+
+/* Reads them; count is 0 in files that have none. UPS_ERR_FORMAT when one is not a finite number for each sample. */
+ups_status ups_layout_read_sample_parameters(ups_layout_builder *builder, int64_t samples,
+                                             ups_sample_parameters *parameters, ups_error *error);
+
+/* Gives a member of one sample those of `row`; where the rest of the file names one as well, that is replaced. */
+void ups_layout_give_parameters(ups_layout_builder *builder, const ups_sample_parameters *parameters, int64_t row,
+                                ups_layout_member *member);
+
+/* Where there are any, turns the member added last, which is complete, into a member for each of its samples. */
+ups_status ups_layout_split_by_parameters(ups_layout_builder *builder, ups_error *error);
+
 /* Maps a dataset whose rank must be one of [least, most]; `meaning` names its axes in the message: "(sample, t, x)". */
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
                           ups_stored_array **array, ups_error *error);

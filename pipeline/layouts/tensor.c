@@ -31,7 +31,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     UPS_TRY(ups_layout_read_coordinate(builder, "t-coordinate", sample->times, 1, &sample->time, error));
     UPS_TRY(ups_layout_read_coordinate(builder, "x-coordinate", sample->grid[0], 0, &sample->coordinates[0], error));
     UPS_TRY(ups_layout_read_description(builder, "", member, error));
-    return ups_layout_read_parameters(builder, "tensor", &member->found, error);
+    UPS_TRY(ups_layout_read_parameters(builder, "tensor", &member->found, error));
+    return ups_layout_split_by_parameters(builder, error);
 }
 
 static const ups_source_class source_class = UPS_LAYOUT_CLASS("pdebench.tensor");

@@ -284,6 +284,10 @@ def seed_hdf5():
             f.create_dataset("tensor", f["other"].shape, "f4", external=[("x.raw", 0, h5py.h5f.UNLIMITED)])
             f["nu"] = h5py.ExternalLink("y.h5", "nu")
         put("hdf5", "external", path.read_bytes())
+        with h5py.File(path, "w", libver=OLDEST) as f:
+            tensor(f, {})
+            small(f, "parameters/nu", np.linspace(0.1, 0.2, f["tensor"].shape[0]))
+        put("hdf5", "tensor-parameters", path.read_bytes())
 
 
 def damaged(name, write, damage):

@@ -131,7 +131,7 @@ static void seed_groups_keep_their_order_and_their_settings(void **state) {
         ups_source *source = open_one(scratch("seeds.h5"), false);
         assert_int_equal(source->count, SEEDS);
         assert_int_equal(source->parameter_count, 1);
-        assert_string_equal(source->parameter_names[0], "sim.D");
+        assert_string_equal(source->parameter_names[0], "D");
         ups_sample sample;
         assert_int_equal(ups_source_describe(source, 4, &sample, NULL), UPS_OK);
         assert_string_equal(sample.name, "0004");
@@ -319,9 +319,9 @@ static void yaml_gives_numbers_and_nothing_about_grid_or_run(void **state) {
     ups_pde_parameters_from_yaml(&parameters, "sim:\n  Du: 1e-3\n  Dv: 5\n  seed: 7\n  xdim: 128\n  name: fhn\n"
                                               "  nested: {k: -0.5}\n  quoted: '3'\n  inf: .inf\ntop: 2\n");
     assert_int_equal(parameters.count, 4);
-    assert_string_equal(parameters.list[0].name, "sim.Du");
+    assert_string_equal(parameters.list[0].name, "Du");
     assert_true(parameters.list[0].value == 1e-3);
-    assert_string_equal(parameters.list[2].name, "sim.nested.k");
+    assert_string_equal(parameters.list[2].name, "nested.k");
     assert_true(parameters.list[2].value == -0.5);
     assert_string_equal(parameters.list[3].name, "top");
     ups_pde_parameters_from_yaml(&parameters, "sim: [unclosed\n\t: {");

@@ -67,7 +67,7 @@ def test_burgers_is_a_tensor_file_with_nu(scratch):
 
 
 def test_darcy_is_nu_and_tensor_with_beta(scratch):
-    make(scratch, "darcy2d", "-n", 6, "-r", 48, "-p", "beta=10")
+    make(scratch, "darcy2d", "-n", 6, "-r", 48, "-p", "beta=10", "-p", "scheme=conservative")
     with h5py.File(path(scratch), "r") as file:
         assert set(file) == {"nu", "tensor", "x-coordinate", "y-coordinate"}
         assert file["nu"].shape == (6, 48, 48)
@@ -145,7 +145,7 @@ def test_diffusion_reaction_is_groups_of_two_fields(scratch):
 
 
 def test_a_radial_dam_is_groups_of_depths(scratch):
-    data, configs = check_seed_groups(scratch, "swe2d", (6, 40, 40, 1), (-2.5, 2.5), 1, "-p", "inner_height=3")
+    data, configs = check_seed_groups(scratch, "swe2d", (6, 40, 40, 1), (-2.5, 2.5), 1, "-p", "inner_height=3", "-p", "initial=averaged")
     area = (5 / 40) ** 2
     for depth, config in zip(data[..., 0], configs):
         radius = float(config["dam_radius"])
@@ -199,7 +199,7 @@ def test_smooth_rows_are_shifted_by_any_fraction_of_a_cell_as_fourier_says(scrat
         tensor = file["tensor"][:].astype(np.float64)
     wavenumber = np.fft.rfftfreq(96, 1 / 96)
     first = np.fft.rfft(tensor[:, 0])
-    assert np.abs(first[:, 9:]).max() < 1e-4  # no wave above k_max = 8
+    assert np.abs(first[:, 9:]).max() < 1e-4  # no wave above twice k_max = 4
     for step, now in enumerate(np.linspace(0, 2, 17)):
         shifted = np.fft.irfft(first * np.exp(-2j * np.pi * wavenumber * -0.77 * now), 96)
         np.testing.assert_allclose(tensor[:, step], shifted, atol=1e-6)
@@ -210,6 +210,170 @@ def test_a_larger_file_begins_with_the_smaller_one(scratch):
     make(scratch, "advection1d", "-n", 30, "-r", 32, "--steps", 5, name="many.h5")
     with h5py.File(path(scratch, "few.h5")) as few, h5py.File(path(scratch, "many.h5")) as many:
         np.testing.assert_array_equal(few["tensor"][:], many["tensor"][:3])
+
+
+# ---- parameters of each sample ----
+
+def values_of(scratch, name="x.h5"):
+    with h5py.File(path(scratch, name)) as file:
+        return {key: file["parameters"][key][:] for key in file["parameters"]}
+
+
+def inspected(scratch, name="x.h5"):
+    shown = ups("data", "inspect", "--json", path(scratch, name))
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)[0]["parameters"]
+
+
+def test_a_drawn_parameter_is_each_samples_own_in_the_file_and_in_its_solution(scratch):
+    make(scratch, "advection1d", "-n", 300, "-r", 64, "--steps", 3, "-p", "beta=0.1:4", "-p", "p_window=0", "-p", "p_absolute=0", "-p", "t_end=0.1")
+    (beta,) = values_of(scratch).values()
+    assert beta.dtype == np.float64 and beta.min() >= 0.1 and beta.max() <= 4
+    assert abs(beta.mean() - 2.05) < 0.25 and abs(beta.std() - 3.9 / np.sqrt(12)) < 0.12
+    with h5py.File(path(scratch)) as file:
+        assert "beta" not in file.attrs  # one value would be untrue
+        assert json.loads(file.attrs["ups_datagen"])["parameters"]["beta"] == "0.1:4"
+        tensor = file["tensor"][:].astype(np.float64)
+    moved = np.fft.irfft(np.fft.rfft(tensor[:, 0]) * np.exp(-2j * np.pi * np.arange(33) * beta[:, None] * 0.1), 64)
+    np.testing.assert_allclose(tensor[:, 2], moved, atol=1e-5)
+    found = inspected(scratch)["beta"]
+    np.testing.assert_allclose(found, [beta.min(), beta.max()])
+
+
+def test_a_logarithmic_range_is_even_in_the_logarithm(scratch):
+    make(scratch, "burgers1d", "-n", 400, "-r", 16, "--steps", 2, "-p", "nu=log:0.001:0.1")
+    logarithm = np.log10(values_of(scratch)["nu"])
+    assert logarithm.min() >= -3 and logarithm.max() <= -1
+    assert abs(logarithm.mean() + 2) < 0.12 and abs(logarithm.std() - 2 / np.sqrt(12)) < 0.06
+
+
+def test_each_value_gives_the_sample_that_it_gives_alone(scratch):
+    for solver, drawn in [("burgers1d", "nu=0.01:0.1"), ("darcy2d", "beta=1:9"), ("cfd1d_rand", "eta=0.001:0.1"), ("advection1d", "k_max=2:9"),
+                          ("ns_incom2d", "nu=0.01:0.1")]:
+        steps = [] if solver == "darcy2d" else ["--steps", 3]
+        make(scratch, solver, "-n", 3, "-r", 16, *steps, "-p", drawn, "--force")
+        (name,), (values,) = zip(*values_of(scratch).items())
+        field = {"darcy2d": "tensor", "cfd1d_rand": "Vx", "ns_incom2d": "velocity"}.get(solver, "tensor")
+        with h5py.File(path(scratch)) as file:
+            together = file[field][:]
+        for sample, value in enumerate(values):
+            make(scratch, solver, "-n", 3, "-r", 16, *steps, "-p", f"{name}={float(value)!r}", "--force", name="alone.h5")
+            with h5py.File(path(scratch, "alone.h5")) as file:
+                np.testing.assert_array_equal(file[field][sample], together[sample])
+
+
+def test_files_of_every_layout_keep_what_was_drawn_where_readers_find_it(scratch):
+    for solver, drawn, name in [("burgers1d", "nu=0.01:0.1", "nu"), ("reacdiff1d", "rho=1:5", "rho"), ("darcy2d", "beta=1:9", "beta"),
+                                ("cfd2d_rand", "M=0.1:1", "M"), ("ns_incom2d", "nu=0.01:0.1", "nu"), ("diffsorp1d", "por=0.2:0.4", "por"),
+                                ("diffreact2d", "Du=0.001:0.002", "Du"), ("swe2d", "gravity=0.5:2", "gravity")]:
+        steps = [] if solver == "darcy2d" else ["--steps", 2]
+        make(scratch, solver, "-n", 6, "-r", 16, *steps, "-p", drawn, "--force")
+        low, high = map(float, drawn.split("=")[1].split(":"))
+        found = inspected(scratch)
+        least, greatest = found[name]
+        assert low <= least < greatest <= high, solver
+        assert len({word.lower() for word in found}) == len(found)
+
+
+def test_names_are_spelt_as_the_solvers_spell_them(scratch):
+    """`ups data inspect` and `ups datagen` say the same name of the same thing."""
+    for solver in json.loads(datagen("--list", "--json").stdout):
+        steps = ["--steps", 2] if solver["steps"] else []
+        make(scratch, solver["name"], "-n", 1, "-r", 16, *steps, "--force")
+        known = {parameter["name"] for parameter in solver["parameters"]} | {"dam_radius"}
+        assert set(inspected(scratch)) <= known, solver["name"]
+
+
+def test_ranges_that_cannot_be_drawn_are_answered(scratch):
+    out = path(scratch)
+    for solver, wrong, *parts in [("burgers1d", "nu=0.1:0.01", "begins above its end"), ("burgers1d", "nu=0.1:100", "out of range"),
+                                  ("burgers1d", "nu=log:0:1", "logarithm"), ("burgers1d", "nu=log:1", "log:LOW:HIGH"),
+                                  ("burgers1d", "nu=1:", "not a number"), ("burgers1d", "nu=1:2:3", "not a number"),
+                                  ("burgers1d", "t_end=1:2", "same for a whole file"), ("burgers1d", "k_max=1.5:3", "whole"),
+                                  ("burgers1d", "initial=1:2", "pdebench|waves"), ("darcy2d", "medium=sand", "blobs|field"),
+                                  ("swe2d", "radius_low=0.8:1", "radius_low = 0.8 exceeds")]:
+        assert_refused(scratch, datagen(solver, "-o", out, "-r", "16", "-p", wrong), 1, *parts)
+
+
+# ---- given fields ----
+
+def test_samples_begin_as_the_given_fields(scratch, tmp_path):
+    rng = np.random.default_rng(4)
+    line = rng.random((3, 32)).astype(np.float32)
+    plane = rng.standard_normal((2, 16, 16, 2)).astype(np.float32)
+    gas = {name: 1 + rng.random((2, 16, 16)) for name in ("density", "pressure", "Vx", "Vy")}
+    np.save(tmp_path / "line.npy", line)
+    np.save(tmp_path / "plane.npy", plane)
+    np.savez(tmp_path / "gas.npz", **gas)
+    for solver in ("burgers1d", "reacdiff1d", "diffsorp1d", "advection1d"):
+        result = make(scratch, solver, "-i", tmp_path / "line.npy", "-r", 32, "--steps", 3, name=solver)
+        assert result["samples"] == 3
+        with h5py.File(path(scratch, solver)) as file:
+            first = np.array([file[f"000{i}/data"][0, :, 0] for i in range(3)]) if solver == "diffsorp1d" else file["tensor"][:, 0]
+        np.testing.assert_array_equal(first, line)
+    make(scratch, "diffreact2d", "-i", tmp_path / "plane.npy", "-r", 16, "--steps", 2, name="plane")
+    with h5py.File(path(scratch, "plane")) as file:
+        np.testing.assert_array_equal(file["0001/data"][0], plane[1])
+    make(scratch, "cfd2d_rand", "-i", tmp_path / "gas.npz", "-r", 16, "--steps", 2, name="gas")
+    with h5py.File(path(scratch, "gas")) as file:
+        for name, given in gas.items():
+            np.testing.assert_allclose(file[name][:, 0], given, rtol=1e-6)
+    np.save(tmp_path / "nu.npy", 1 + rng.random((2, 16, 16)))
+    make(scratch, "darcy2d", "-i", tmp_path / "nu.npy", "-r", 16, name="darcy")
+    with h5py.File(path(scratch, "darcy")) as file:
+        np.testing.assert_allclose(file["nu"][:], np.load(tmp_path / "nu.npy"), rtol=1e-6)
+
+
+def test_given_waves_are_carried_as_the_formula_says(scratch, tmp_path):
+    x = (np.arange(64) + 0.5) / 64
+    wave = lambda x: 0.3 + np.sin(2 * np.pi * 3 * x + 1) - 0.5 * np.cos(2 * np.pi * 7 * x)
+    for points in (64, 63):  # with and without a wave of two cells
+        x = (np.arange(points) + 0.5) / points
+        np.save(tmp_path / "wave.npy", wave(x)[None])
+        make(scratch, "advection1d", "-i", tmp_path / "wave.npy", "-r", points, "--steps", 6, "-p", "beta=-0.37", "--force")
+        with h5py.File(path(scratch)) as file:
+            for step in range(6):
+                np.testing.assert_allclose(file["tensor"][0, step], wave(x + 0.37 * 2 * step / 5), atol=3e-7)
+
+
+def test_a_file_of_pdebenchs_layout_gives_its_first_frames(scratch):
+    for solver, steps in [("burgers1d", 3), ("diffreact2d", 3), ("swe2d", 3), ("cfd1d_rand", 3), ("darcy2d", 0)]:
+        more = ["-r", 16, *(["--steps", steps] if steps else [])]
+        make(scratch, solver, "-n", 2, *more, name="drawn.h5")
+        make(scratch, solver, "-i", path(scratch, "drawn.h5"), *more, name="given.h5")
+        drawn, given = [], []
+        for name, values in (("drawn.h5", drawn), ("given.h5", given)):
+            with h5py.File(path(scratch, name)) as file:
+                file.visititems(lambda key, item: values.append(item[:]) if isinstance(item, h5py.Dataset) else None)
+        for a, b in zip(drawn, given, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)  # the given fields have float32's rounding
+        os.remove(path(scratch, "drawn.h5"))
+        os.remove(path(scratch, "given.h5"))
+
+
+def test_given_fields_that_do_not_fit_are_answered(scratch, tmp_path):
+    out = path(scratch)
+
+    def refused(solver, values, *parts, resolution=16, more=()):
+        np.save(tmp_path / "given.npy", values)
+        assert_refused(scratch, datagen(solver, "-o", out, "-r", str(resolution), "-i", tmp_path / "given.npy", *more), 1, "given.npy", *parts)
+
+    line = np.ones((3, 16))
+    refused("burgers1d", line, "16 points", "32 cells", "--resolution 16", resolution=32)
+    refused("burgers1d", line, "3 samples", "7", more=["-n", "7"])
+    refused("burgers1d", np.ones((3, 16, 16, 2)), "(sample, x)", "field u")
+    refused("diffreact2d", line, "activator, inhibitor", "(sample, x, y, channel)")
+    refused("diffreact2d", np.ones((1, 16, 16, 3)), "3 entries", "2 fields")
+    refused("burgers1d", np.where(np.arange(16) == 4, np.nan, line), "NaN")
+    refused("darcy2d", -np.ones((1, 16, 16)), "nu is -1", "positive")
+    refused("swe2d", np.zeros((1, 16, 16)), "h is 0", "positive")
+    refused("burgers1d", np.ones((3, 16), dtype=np.complex128))
+    assert_refused(scratch, datagen("ns_incom2d", "-o", out, "-i", tmp_path / "given.npy"), 1, "cannot begin from given fields")
+    assert_refused(scratch, datagen("burgers1d", "-o", out, "-i", tmp_path / "none.npy"), 1, "none.npy")
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "given.npy").read_bytes()[:90])
+    assert_refused(scratch, datagen("burgers1d", "-o", out, "-i", tmp_path / "cut.npy"), 1, "cut.npy")
+    (tmp_path / "text.h5").write_text("no HDF5")
+    assert_refused(scratch, datagen("burgers1d", "-o", out, "-i", tmp_path / "text.h5"), 1, "text.h5")
 
 
 # ---- failures ----
@@ -313,5 +477,7 @@ def test_help_lists_every_solver_and_teaches_the_parameters_of_one():
         one = datagen(solver["name"], "--help").stdout
         assert solver["equation"].splitlines()[0] in one
         for parameter in solver["parameters"]:
-            assert f"--param {parameter['name']}={parameter['default']:g}" in one
+            default = parameter["default"]
+            assert f"--param {parameter['name']}={default if 'choices' in parameter else format(default, 'g')}" in one
+            assert "choices" not in parameter or "|".join(parameter["choices"]) in one
     assert "length^2/time" in datagen("burgers1d", "--help").stdout

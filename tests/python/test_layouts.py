@@ -227,18 +227,18 @@ wraps = lambda f: (write_incompressible(f, (1, 3, 8, 6)), f.attrs.__setitem__("c
     ("said_periodic.hdf5", said("periodic"), {}, "periodic"),
     ("said_KHI.hdf5", said("KHI"), {}, "periodic in x, outgoing in y"),
     ("said_wall.hdf5", said("wall"), {}, "wall"),
-    ("ns_periodic.h5", wraps, one(NU=0.5), "periodic"),
+    ("ns_periodic.h5", wraps, one(nu=0.5), "periodic"),
     ("1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5", bare((2, 3, 8)), one(eta=0.1, zeta=0.1), "periodic"),
     ("1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
     ("1D_CFD_Shock_Eta1.e-8_Zeta1.e-8_trans_Train.hdf5", bare((2, 3, 8)), one(eta=1e-8, zeta=1e-8), "outgoing"),
     ("Sod3.hdf5", bare((1, 3, 8)), {}, "outgoing"),
-    ("2D_CFD_Rand_M0.1_Eta0.01_Zeta0.01_periodic_128_Train.hdf5", bare((2, 3, 8, 6)), one(m=0.1, eta=0.01, zeta=0.01), "periodic"),
-    ("2D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_512_Train.hdf5", bare((2, 3, 8, 6)), one(m=1.0, eta=1e-8, zeta=1e-8), "periodic"),
+    ("2D_CFD_Rand_M0.1_Eta0.01_Zeta0.01_periodic_128_Train.hdf5", bare((2, 3, 8, 6)), one(M=0.1, eta=0.01, zeta=0.01), "periodic"),
+    ("2D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_512_Train.hdf5", bare((2, 3, 8, 6)), one(M=1.0, eta=1e-8, zeta=1e-8), "periodic"),
     ("2D_shock.hdf5", bare((1, 3, 8, 6)), {}, "outgoing"),
-    ("KH_M01_dk10_Re1e3.hdf5", bare((1, 3, 8, 6)), one(m=0.1, dk=10, re=1000), "periodic in x, outgoing in y"),
-    ("KH_M1_dk1_Re1e3.hdf5", bare((1, 3, 8, 6)), one(m=1, dk=1, re=1000), "periodic in x, outgoing in y"),
+    ("KH_M01_dk10_Re1e3.hdf5", bare((1, 3, 8, 6)), one(M=0.1, dk=10, Re=1000), "periodic in x, outgoing in y"),
+    ("KH_M1_dk1_Re1e3.hdf5", bare((1, 3, 8, 6)), one(M=1, dk=1, Re=1000), "periodic in x, outgoing in y"),
     ("OTVortex.hdf5", bare((1, 3, 8, 6)), {}, "periodic"),
-    ("3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5", bare((1, 2, 4, 5, 6)), one(m=1.0, eta=1e-8, zeta=1e-8), "periodic"),
+    ("3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5", bare((1, 2, 4, 5, 6)), one(M=1.0, eta=1e-8, zeta=1e-8), "periodic"),
     ("mine.hdf5", bare((1, 3, 8)), {}, "not said"),
     ("2D_CFD_Rand_M0.1_Eta0.3_Zeta0.4_periodic_128_Train.hdf5", lambda f: write_compressible(f, (2, 3, 8, 6)),
      one(M=0.5, eta=0.01, zeta=0.02), "periodic"),
@@ -258,14 +258,14 @@ def test_parameters_and_boundary_come_from_attributes_and_from_pdebenchs_file_na
      parameters={"M": [0.5, 0.5], "eta": [0.01, 0.01], "zeta": [0.02, 0.02]}, boundary="periodic")),
     ("ns_incom_inhom_2d_512-0.h5", lambda f: write_incompressible(f, (2, 6, 11, 14)), dict(layout="pdebench.incompressible",
      samples=2, fields=["Vx", "Vy", "particles", "force_x", "force_y"], grid=[11, 14], time={"frames": 6, "range": [0.0, 2.5]},
-     parameters={"NU": [0.01, 0.01], "scale": [0.4, 0.4]}, boundary="not periodic: velocity is zero there")),
+     parameters={"nu": [0.01, 0.01], "scale": [0.4, 0.4]}, boundary="not periodic: velocity is zero there")),
     ("2D_rdb_NA_NA.h5", lambda f: write_seeds(f, smooth((2, 5, 15, 22, 1), 20), config=DAM_CONFIG), dict(layout="pdebench.seedgroup", samples=2,
      fields=["h"], grid=[15, 22], time={"frames": 5, "range": [0.0, 5.0]}, boundary="not periodic",
-     parameters={"sim.gravity": [1.0, 1.0], "sim.dam_radius": [0.4, 0.4], "sim.inner_height": [2.0, 2.0]})),
+     parameters={"gravity": [1.0, 1.0], "dam_radius": [0.4, 0.4], "inner_height": [2.0, 2.0]})),
     ("1D_diff-sorp_NA_NA.h5", lambda f: write_seeds(f, smooth((2, 11, 37, 1), 20), config=SORPTION_CONFIG), dict(
      layout="pdebench.seedgroup", samples=2, fields=["u"], grid=[37], time={"frames": 11, "range": [0.0, 5.0]},
-     parameters={"sim.D": [5e-4, 5e-4], "sim.por": [0.29, 0.29], "sim.rho_s": [2880, 2880], "sim.k_f": [3.5e-4, 3.5e-4],
-                 "sim.n_f": [0.874, 0.874], "sim.sol": [1.0, 1.0]}, boundary="not periodic")),
+     parameters={"D": [5e-4, 5e-4], "por": [0.29, 0.29], "rho_s": [2880, 2880], "k_f": [3.5e-4, 3.5e-4],
+                 "n_f": [0.874, 0.874], "sol": [1.0, 1.0]}, boundary="not periodic")),
     ("well.hdf5", lambda f: write_well(f, 3, 4, (9, 6), by_sample=True, periodic=(True, False)), dict(layout="the_well", samples=3,
      fields=["pressure", "height", "mask", "profile", "strip", "velocity_x", "velocity_y", "gravity_x", "gravity_y",
              "stress_xx", "stress_xy", "stress_yx", "stress_yy"],
@@ -438,6 +438,11 @@ def replaced(name, values, write_file):
 flow = lambda f: write_compressible(f, (2, 3, 8, 6))
 ns = lambda f: write_incompressible(f, (2, 3, 8, 6))
 well = lambda f: write_well(f, 2, 3, (6, 5))
+line = lambda f: write_tensor(f, smooth((2, 3, 8), 30))
+
+
+def drawn(values, write_file, name="nu"):
+    return lambda f: (write_file(f), f.create_dataset(f"parameters/{name}", data=values))
 
 
 @pytest.mark.parametrize("text, write_file, words", [
@@ -469,6 +474,11 @@ well = lambda f: write_well(f, 2, 3, (6, 5))
      ["(2, 3, 6, 5)", "(2, 3, 7, 5)"]),
     ("a Well that does not name its axes", lambda f: (well(f), f["dimensions"].attrs.__delitem__("spatial_dims")), ["spatial_dims"]),
     ("a Well with no field", lambda f: (well(f), [f.__delitem__(f"t{i}_fields") for i in range(3)], f.create_group("t0_fields")), ["no field"]),
+    ("parameters of more samples than there are", drawn([1.0, 2.0, 3.0], line), ["parameters/nu", "(3)", "2 samples", "one number"]),
+    ("parameters of several numbers a sample", drawn(np.ones((2, 1)), flow), ["parameters/nu", "(2, 1)", "one number"]),
+    ("a parameter that is no number", drawn([1.0, np.nan], ns), ["parameters/nu", "no number for sample 1"]),
+    ("parameters that are words", drawn([b"a", b"b"], line), ["parameters/nu"]),
+    ("a folder among the parameters", lambda f: (line(f), f.create_group("parameters/nu")), ["parameters/nu"]),
     ("Darcy's nu alone", lambda f: f.create_dataset("nu", data=np.zeros((2, 3, 4), "f4")), ["Darcy flow", "it has 'nu' but no 'tensor'"])])
 def test_a_broken_file_is_told_in_a_sentence(scratch, text, write_file, words):
     one_sentence(ups("data", "inspect", made(scratch, "broken.h5", write_file)), "broken.h5", *map(re.escape, words))
@@ -497,6 +507,24 @@ model:
   operator: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}}
 autoencoder: {{steps: 4, batch_size: 2, queries: 8, gate: 0}}
 """
+
+
+def test_each_trajectory_keeps_its_own_parameter_where_a_file_draws_them(scratch):
+    """`parameters/nu` of a file, and the attribute of another, reach the operator as one parameter."""
+    own = [0.3, 0.1, 0.9, 0.7, 0.2, 0.5, 0.4, 0.8]
+    made(scratch, "Task_a.hdf5", drawn(own, lambda f: write_tensor(f, smooth((8, 5, 16), 30))))
+    made(scratch, "Task_b.hdf5", lambda f: (write_tensor(f, smooth((4, 5, 16), 31)), f.attrs.__setitem__("Nu", 0.6)))
+    config = Path(scratch, "run.yaml")
+    config.write_text(CONFIG.format(scratch=scratch).replace("Task_Nu*", "Task_*"))
+    must("train", config, "--stage", "autoencoder")
+    must("cache", "build", config)
+    found = {}
+    for split in ("train", "validation", "test"):
+        out = os.path.join(scratch, split + ".h5")
+        must("cache", "export", os.path.join(scratch, "run/cache/burgers", split), "--format", "hdf5", "-o", out)
+        with h5py.File(out) as f:
+            found.update(zip(f["source_sample"][...].ravel().tolist(), f["condition"][:, 0].tolist()))
+    assert found == dict(enumerate(own + [0.6] * 4))
 
 
 def test_each_trajectory_of_a_task_of_several_files_keeps_its_own_files_parameter(scratch):

@@ -165,7 +165,7 @@ def test_a_file_of_100000_chunks_opens_and_dumps_within_five_cpu_seconds(scratch
 @pytest.mark.parametrize("name, write, said", [
     ("2D_DarcyFlow_beta1.0_Train.hdf5", lambda f: (write_darcy(f, smooth((2, 8, 8), 1)), f.attrs.__setitem__("beta", 0.1)),
      {"beta": [0.1, 0.1]}),  # the attribute comes first
-    ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1)), {"sim.Du": [0.001, 0.002], "sim.Dv": [0.005, 0.005]})])  # not the seed
+    ("seeds.h5", lambda f: write_seeds(f, smooth((2, 3, 8, 8, 2), 1)), {"Du": [0.001, 0.002], "Dv": [0.005, 0.005]})])  # not the seed
 def test_attributes_come_before_the_files_name_and_each_seed_has_its_own_parameters(scratch, name, write, said):
     assert inspect(made(scratch, name, write))["parameters"] == said
 

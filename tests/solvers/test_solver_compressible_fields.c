@@ -28,13 +28,13 @@ static void lines_and_shocks_keep_to_their_ranges(void **state) {
     fields f = room(3, N);
     double slowest = 0.0, fastest = 0.0;
     for (int sample = 0; sample < SAMPLES; sample++) {
-        ups_gas_random_line(N, 4, sample, f.of);
+        ups_gas_random_line(UPS_WAVES_PLAIN, N, 4, sample, f.of);
         for (int i = 0; i < N; i++) {
             assert_true(f.of[0][i] >= 1.0 && f.of[0][i] <= 20.0 + 1e-9);
             assert_true(f.of[2][i] >= 10.0 && f.of[2][i] <= 200.0 + 1e-9);
             assert_true(fabs(f.of[1][i]) < 2.0);
         }
-        ups_gas_random_shock(N, 4, sample, f.of);
+        ups_gas_random_shock(UPS_WAVES_PLAIN, N, 4, sample, f.of);
         for (int v = 0; v < 3; v++) {
             int jumps = 0;
             for (int i = 1; i < N; i++) {
@@ -52,10 +52,40 @@ static void lines_and_shocks_keep_to_their_ranges(void **state) {
     leave(&f);
 }
 
+/* Windows in the right half alone, velocities of jumps above 0, and the place of a jump fixed by its right side. */
+static void as_pdebench_draws_them_lines_and_shocks_keep_to_its_ranges(void **state) {
+    enum { N = 400, SAMPLES = 200 };
+    fields f = room(3, N);
+    int windowed = 0;
+    for (int sample = 0; sample < SAMPLES; sample++) {
+        ups_gas_random_line(UPS_WAVES_PDEBENCH, N, 4, sample, f.of);
+        int still = 0;
+        for (int i = 0; i < N; i++) {
+            assert_true(f.of[0][i] >= 1.0 && f.of[0][i] <= 20.0 + 1e-9);
+            assert_true(f.of[2][i] >= 10.0 && f.of[2][i] <= 200.0 + 1e-9);
+            still += i < N / 2 && fabs(f.of[1][i]) < 1e-5;
+        }
+        windowed += still > N / 2 - 10;
+        ups_gas_random_shock(UPS_WAVES_PDEBENCH, N, 4, sample, f.of);
+        assert_true(f.of[1][0] >= exp(-0.5) && f.of[1][0] <= exp(0.5));
+        int place = 0;
+        while (f.of[2][place] == f.of[2][0]) place++;
+        const double share = log(f.of[2][N - 1] / 10.0) / log(10.0);
+        assert_float_equal((double)place / N, 0.25 + 0.5 * share, 1.5 / N);
+    }
+    assert_true(windowed > 75 && windowed < 125);
+    leave(&f);
+}
+
 static void waves_have_the_mach_number_asked_for_and_are_positive(void **state) {
     for (int axes = 2; axes <= 3; axes++) {
         const int64_t n = axes == 2 ? 32 : 12;
-        const ups_gas_waves waves = {.axes = axes, .cells = n, .k_max = 3, .mach = 0.4, .gamma = 5.0 / 3.0};
+        const ups_gas_waves waves = {.axes = axes,
+                                     .cells = n,
+                                     .law = axes == 2 ? UPS_WAVES_PDEBENCH : UPS_WAVES_PLAIN,
+                                     .k_max = 3,
+                                     .mach = 0.4,
+                                     .gamma = 5.0 / 3.0};
         fields f = room(axes + 2, axes == 2 ? n * n : n * n * n);
         double *scratch = malloc(sizeof(double) * ups_gas_waves_scratch(&waves));
         int windowed = 0;
@@ -171,6 +201,7 @@ static void noise_has_mean_zero_and_variance_one_at_every_resolution(void **stat
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_and_shocks_keep_to_their_ranges),
+        cmocka_unit_test(as_pdebench_draws_them_lines_and_shocks_keep_to_its_ranges),
         cmocka_unit_test(waves_have_the_mach_number_asked_for_and_are_positive),
         cmocka_unit_test(turbulence_is_solenoidal_and_of_mean_speed_one),
         cmocka_unit_test(a_wave_is_the_same_at_every_resolution),

@@ -1,7 +1,7 @@
 /* Advection is exact: what is stored is the initial condition, shifted. */
 #include "tests/solvers/solved_sample.h"
 #include "tools/solvers/advection1d.h"
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
 
 #include <math.h>
 
@@ -17,7 +17,8 @@ static float *solved(int64_t cells, int64_t steps, const char *const *assignment
 
 static void every_value_is_the_initial_function_at_the_shifted_point(void **state) {
     static const char *const often[] = {"beta=-0.73", "p_window=0.5", "p_absolute=0.5", "waves=3", "k_max=12", NULL};
-    const ups_wave_family family = {.waves = 3, .k_max = 12, .p_absolute = 0.5, .p_window = 0.5};
+    const ups_wave_family family = {
+        .law = UPS_WAVES_PDEBENCH, .waves = 3, .k_max = 12, .p_absolute = 0.5, .p_window = 0.5};
     for (int64_t sample = 0; sample < SAMPLES; sample++) {
         ups_wave_profile profile;
         ups_wave_profile_draw(&family, 17, sample, &profile);

@@ -1,7 +1,7 @@
 /* Burgers' solver against solutions known by other means: characteristics, Cole–Hopf, shocks, the heat equation. */
 #include "tests/solvers/convergence.h"
 #include "tools/solvers/burgers1d.h"
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
 
 typedef double (*profile_function)(double x);
 

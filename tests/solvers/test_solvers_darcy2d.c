@@ -2,7 +2,7 @@
  * coefficients. */
 #include "tests/solvers/convergence.h"
 #include "tools/solvers/darcy2d.h"
-#include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial/gaussian_field.h"
 
 static double *doubles(size_t count) {
     double *made = calloc(count, sizeof *made);
@@ -14,7 +14,7 @@ static double *doubles(size_t count) {
 static double *solved(int64_t n, const double *nu, const double *source, int *iterations) {
     ups_error error = {0};
     double *u = doubles((size_t)(n * n)), *scratch = doubles(ups_darcy2d_scratch(n));
-    const ups_status status = ups_darcy2d_solve(n, nu, source, u, scratch, iterations, &error);
+    const ups_status status = ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, n, nu, source, u, scratch, iterations, &error);
     if (status != UPS_OK) fail_msg("%s", error.message);
     free(scratch);
     return u;
@@ -175,6 +175,56 @@ static void iterations_grow_with_the_square_root_of_the_resolution(void **state)
     assert_true(iterations[1] < 100);
 }
 
+/* PDEBench's scheme: arithmetic means between cells, and 0 a whole cell outside the outermost centres. */
+static void pdebenchs_scheme_leaves_no_residual(void **state) {
+    enum { N = 33 };
+    double *nu = random_coefficient(N, 11, 0.1, 1.0), *source = doubles(N * N), *u = doubles(N * N);
+    double *scratch = doubles(ups_darcy2d_scratch(N)), worst = 0.0;
+    ups_error error = {0};
+    for (int i = 0; i < N * N; i++) source[i] = 2.0;
+    assert_int_equal(ups_darcy2d_solve(UPS_DARCY_PDEBENCH, N, nu, source, u, scratch, NULL, &error), UPS_OK);
+    for (int x = 0; x < N; x++) {
+        for (int y = 0; y < N; y++) {
+            static const int steps[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
+            double out = 0.0;
+            for (int side = 0; side < 4; side++) {
+                const int nx = x + steps[side][0], ny = y + steps[side][1];
+                const bool wall = nx < 0 || nx >= N || ny < 0 || ny >= N;
+                const double there = wall ? nu[x * N + y] : nu[nx * N + ny], beyond = wall ? 0.0 : u[nx * N + ny];
+                out += 0.5 * (nu[x * N + y] + there) * (u[x * N + y] - beyond);
+            }
+            worst = fmax(worst, fabs(out * N * N - 2.0));
+        }
+    }
+    assert_true(worst < 1e-5);
+    free(scratch);
+    free(u);
+    free(source);
+    free(nu);
+}
+
+/* exp(-d²/s) summed with the same five centres and widths at two resolutions gives the same medium. */
+static void a_medium_of_blobs_is_the_same_at_every_resolution_and_takes_two_values(void **state) {
+    enum { COARSE = 21, FINE = 3 * COARSE };
+    double *coarse = doubles(COARSE * COARSE), *fine = doubles(FINE * FINE), *scratch = doubles(2 * FINE);
+    int high = 0;
+    for (int sample = 0; sample < 30; sample++) {
+        ups_darcy2d_blobs(COARSE, 8, sample, 0.2, 3.0, coarse, scratch);
+        ups_darcy2d_blobs(FINE, 8, sample, 0.2, 3.0, fine, scratch);
+        for (int x = 0; x < COARSE; x++) {
+            for (int y = 0; y < COARSE; y++) {
+                assert_true(coarse[x * COARSE + y] == fine[(3 * x + 1) * FINE + 3 * y + 1]);
+                assert_true(coarse[x * COARSE + y] == 0.2 || coarse[x * COARSE + y] == 3.0);
+                high += coarse[x * COARSE + y] == 3.0;
+            }
+        }
+    }
+    assert_true(high > 30 * COARSE * COARSE / 4 && high < 30 * COARSE * COARSE * 3 / 4);
+    free(scratch);
+    free(fine);
+    free(coarse);
+}
+
 static void nothing_fed_in_is_nothing_flowing(void **state) {
     double nu[64], source[64] = {0.0};
     for (int i = 0; i < 64; i++) nu[i] = 1.0;
@@ -190,7 +240,8 @@ static void coefficients_that_are_no_numbers_are_an_error(void **state) {
     for (int i = 0; i < 64; i++) nu[i] = source[i] = 1.0;
     nu[20] = NAN;
     ups_error error = {0};
-    assert_int_equal(ups_darcy2d_solve(8, nu, source, u, scratch, NULL, &error), UPS_ERR_NUMERIC);
+    assert_int_equal(ups_darcy2d_solve(UPS_DARCY_CONSERVATIVE, 8, nu, source, u, scratch, NULL, &error),
+                     UPS_ERR_NUMERIC);
     free(scratch);
 }
 
@@ -202,6 +253,8 @@ int main(void) {
         cmocka_unit_test(random_media_leave_no_residual_and_what_is_fed_in_flows_out),
         cmocka_unit_test(the_iteration_finds_what_gaussian_elimination_finds),
         cmocka_unit_test(iterations_grow_with_the_square_root_of_the_resolution),
+        cmocka_unit_test(pdebenchs_scheme_leaves_no_residual),
+        cmocka_unit_test(a_medium_of_blobs_is_the_same_at_every_resolution_and_takes_two_values),
         cmocka_unit_test(nothing_fed_in_is_nothing_flowing),
         cmocka_unit_test(coefficients_that_are_no_numbers_are_an_error),
     };

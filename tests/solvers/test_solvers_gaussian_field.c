@@ -1,6 +1,6 @@
 /* The random field has the covariance it claims, and is one function at every resolution. */
 #include "tests/base/testing.h"
-#include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial/gaussian_field.h"
 
 #include <math.h>
 

@@ -8,21 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTPUT, SAMPLES, RESOLUTION, STEPS, SEED, PARAM, THREADS, FORCE, RESTART, LIST, OPTION_COUNT };
+enum { OUTPUT, SAMPLES, INITIAL, RESOLUTION, STEPS, SEED, PARAM, THREADS, FORCE, RESTART, LIST, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [OUTPUT] = {"output", 'o', "FILE.h5", "HDF5 file to write"},
-    [SAMPLES] = {"samples", 'n', "N", "problems to draw and solve (default 1000)"},
+    [OUTPUT] = {"output", 'o', "FILE.hdf5", "HDF5 file to write"},
+    [SAMPLES] = {"samples", 'n', "N", "problems to draw and solve (default 1000; all of --initial)"},
+    [INITIAL] = {"initial", 'i', "FILE", "fields that samples begin from, instead of random ones"},
     [RESOLUTION] = {"resolution", 'r', "N", "cells along each axis (default: the solver's)"},
     [STEPS] = {"steps", 0, "N", "stored times, the initial one included (default: the solver's)"},
     [SEED] = {"seed", 0, "N", "what the random problems are drawn from (default 0)"},
-    [PARAM] = {"param", 'p', "NAME=VALUE", "a parameter of the solver, below; may be given several times"},
+    [PARAM] = {"param", 'p', "NAME=VALUE",
+               "a parameter of the solver, below; LOW:HIGH draws one for each sample; may be given several times"},
     [THREADS] = {"threads", 't', "N", "threads; the file does not depend on it (default: all processors)"},
     [FORCE] = {"force", 'f', NULL, "replace FILE if it exists"},
     [RESTART] = {"restart", 0, NULL, "begin again instead of continuing an unfinished run"},
     [LIST] = {"list", 'l', NULL, "list the solvers and end; with --json, with their parameters"},
 };
 
-static const int64_t most_threads = 1024;
+static const int64_t most_threads = 1024, default_samples = 1000;
 
 /* ---- what there is ---- */
 
@@ -30,6 +32,24 @@ static void print_list(FILE *out) {
     int count;
     const ups_solver *const *solvers = ups_solvers(&count);
     for (int i = 0; i < count; i++) fprintf(out, "  %-18s %s\n", solvers[i]->name, solvers[i]->summary);
+}
+
+static json_t *choice_as_json(const ups_solver_parameter *choice) {
+    json_t *words = json_array();
+    const char *word;
+    for (int i = 0; i <= (int)choice->maximum; i++) {
+        const int length = ups_solver_word(choice, i, &word);
+        json_array_append_new(words, json_stringn(word, (size_t)length));
+    }
+    const int length = ups_solver_word(choice, (int)choice->default_value, &word);
+    return json_pack("{s:s, s:s%, s:o, s:s}", "name", choice->name, "default", word, (size_t)length, "choices", words,
+                     "help", choice->help);
+}
+
+static json_t *number_as_json(const ups_solver_parameter *number) {
+    return json_pack("{s:s, s:f, s:f, s:f, s:b, s:b, s:s, s:s}", "name", number->name, "default", number->default_value,
+                     "minimum", number->minimum, "maximum", number->maximum, "whole", number->kind & UPS_WHOLE,
+                     "by_sample", !(number->kind & UPS_SHARED), "unit", number->unit, "help", number->help);
 }
 
 static void print_json_list(void) {
@@ -41,10 +61,7 @@ static void print_json_list(void) {
         json_t *parameters = json_array();
         for (int p = 0; p < solver->parameter_count; p++) {
             const ups_solver_parameter *one = &solver->parameters[p];
-            json_array_append_new(parameters,
-                                  json_pack("{s:s, s:f, s:f, s:f, s:b, s:s, s:s}", "name", one->name, "default",
-                                            one->default_value, "minimum", one->minimum, "maximum", one->maximum,
-                                            "whole", one->whole, "unit", one->unit, "help", one->help));
+            json_array_append_new(parameters, one->kind & UPS_CHOICE ? choice_as_json(one) : number_as_json(one));
         }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "name", solver->name, "summary",
                                               solver->summary, "equation", solver->equation, "resolution",
@@ -67,6 +84,13 @@ static void describe_solver(const ups_solver *solver, FILE *out) {
     for (int p = 0; p < solver->parameter_count; p++) {
         const ups_solver_parameter *parameter = &solver->parameters[p];
         char setting[64], unit[32] = "";
+        if (parameter->kind & UPS_CHOICE) {
+            const char *word;
+            const int length = ups_solver_word(parameter, (int)parameter->default_value, &word);
+            snprintf(setting, sizeof setting, "--param %s=%.*s", parameter->name, length, word);
+            fprintf(out, "  %-26s%s: %s\n", setting, parameter->help, parameter->unit);
+            continue;
+        }
         snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->default_value);
         if (strcmp(parameter->unit, "1") != 0) snprintf(unit, sizeof unit, " [%s]", parameter->unit);
         fprintf(out, "  %-26s%s%s, %g to %g\n", setting, parameter->help, unit, parameter->minimum, parameter->maximum);
@@ -87,15 +111,23 @@ static char *details_text(const ups_solver *solver) {
         print_list(out);
         fputc('\n', out);
     }
-    fputs("Sample i of a seed is the same problem whatever the number of\n"
-          "samples; draw a test set with another seed. A run that was interrupted, even killed, is continued by the\n"
-          "same command and ends with the same bytes.\n\n"
-          "Examples:\n"
-          "  ups datagen advection1d -o advection.h5 --samples 300 --resolution 256 --steps 41\n"
-          "  ups datagen burgers1d -o burgers.h5 --param nu=0.001 --seed 1\n"
-          "  ups datagen darcy2d -o darcy.h5 --samples 600 --resolution 64\n"
-          "  ups data inspect darcy.h5",
-          out);
+    fputs(
+        "Sample i of a seed is the same problem whatever the number of\n"
+        "samples; draw a test set with another seed. A run that was interrupted, even killed, is continued by the\n"
+        "same command and ends with the same bytes.\n\n"
+        "--param NAME=LOW:HIGH draws a number for each sample, evenly, and NAME=log:LOW:HIGH so that its logarithm is\n"
+        "even. The file keeps each sample's value, and training conditions on it.\n\n"
+        "--initial FILE begins sample i as the file's sample i: the first frame of a file that `ups data inspect` "
+        "knows,\n"
+        "or arrays (NPY, NPZ, HDF5, Zarr) over sample and grid, on the same grid. --resolution says its cells.\n\n"
+        "Examples:\n"
+        "  ups datagen advection1d -o advection.hdf5 --samples 300 --resolution 256 --steps 41\n"
+        "  ups datagen burgers1d -o burgers.hdf5 --param nu=0.001 --seed 1\n"
+        "  ups datagen burgers1d -o burgers_of_many.hdf5 --param nu=log:0.001:0.1\n"
+        "  ups datagen darcy2d -o darcy.hdf5 --samples 600 --resolution 64\n"
+        "  ups datagen burgers1d -o from_mine.hdf5 --initial fields.npy --resolution 256\n"
+        "  ups data inspect darcy.hdf5",
+        out);
     if (fclose(out) != 0) {
         free(text);
         return NULL;
@@ -132,7 +164,8 @@ static const ups_solver *mentioned_solver(int argc, char **argv) {
 
 /* ---- what was made ---- */
 
-static void print_result(const ups_datagen_request *request, const ups_datagen_result *result, bool json) {
+static void print_result(ups_datagen_request *request, const ups_datagen_result *result, bool json) {
+    request->samples = result->samples;
     const double rate = (double)(request->samples - result->continued) / result->seconds;
     if (!json) {
         printf("%s: %lld samples of %s, %.1f MB, in %.2f s (%.*f samples/s on %d %s)\n", request->path,
@@ -146,6 +179,7 @@ static void print_result(const ups_datagen_request *request, const ups_datagen_r
     json_t *description = ups_datagen_describe(request);
     json_object_update(document, description);
     json_decref(description);
+    if (request->initial) json_object_set_new(document, "initial", json_string(request->initial));
     json_object_set_new(document, "bytes", json_integer((json_int_t)result->bytes));
     json_object_set_new(document, "continued", json_integer((json_int_t)result->continued));
     json_object_set_new(document, "threads", json_integer(result->threads));
@@ -167,6 +201,7 @@ static void read_options(ups_arguments *arguments, command_line *line) {
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
         if (option == OUTPUT) line->request.path = arguments->value;
         if (option == SAMPLES) ups_arguments_integer(arguments, 1, INT64_C(1) << 32, &line->request.samples);
+        if (option == INITIAL) line->request.initial = arguments->value;
         if (option == RESOLUTION) ups_arguments_integer(arguments, 1, INT64_C(1) << 20, &line->resolution);
         if (option == STEPS) ups_arguments_integer(arguments, 2, INT64_C(100000), &line->steps);
         if (option == SEED) ups_arguments_integer(arguments, 0, INT64_MAX, &line->seed);
@@ -188,6 +223,7 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
     if (!request->path) return ups_command_usage_error(arguments, "-o FILE is missing: where to write the data");
 
     ups_solver_setup_begin(request->solver, &request->setup);
+    if (request->samples == 0 && !request->initial) request->samples = default_samples;
     if (line->resolution > 0) request->setup.resolution = line->resolution;
     if (line->steps > 0) request->setup.steps = line->steps;
     request->setup.seed = (uint64_t)line->seed;
@@ -208,7 +244,7 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
 
 int ups_cmd_datagen(int argc, char **argv) {
     ups_arguments arguments;
-    command_line line = {.request.samples = 1000, .settings = calloc((size_t)argc + 1, sizeof *line.settings)};
+    command_line line = {.settings = calloc((size_t)argc + 1, sizeof *line.settings)};
     char *details = details_text(mentioned_solver(argc, argv));
     usage.details = details;
     ups_arguments_begin(&arguments, &usage, argc, argv);

@@ -1,6 +1,7 @@
 #include "tools/solvers/burgers1d.h"
 #include "tools/solvers/implicit_diffusion.h"
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "tools/solvers/limiter.h"
 
 #include <math.h>
@@ -97,14 +98,14 @@ int64_t ups_burgers1d_advance(int64_t cells, double diffusivity, double interval
 
 enum { NU, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [NU] = {"nu", 0.01, 0.0, 10.0, false, "length^2/time", "viscosity; the diffusion coefficient is nu/pi"},
-    [T_END] = {"t_end", 2.0, 1e-6, 1e3, false, "time", "last stored time"},
-    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
+    [NU] = {"nu", 0.01, 0.0, 10.0, UPS_REAL, "length^2/time", "viscosity; the diffusion coefficient is nu/pi"},
+    [T_END] = {"t_end", 2.0, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES),
 };
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
-    ups_file_add_attribute(layout, "Nu", setup->parameters[NU]);
+    ups_solver_keep(setup, NU, "Nu", layout);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
@@ -117,9 +118,10 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double diffusivity = setup->parameters[NU] / M_PI, end = setup->parameters[T_END];
     const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     double *u = scratch, *work = u + array_doubles(cells);
-    ups_wave_profile profile;
-    ups_wave_profile_draw(&family, setup->seed, sample, &profile);
-    for (int64_t i = 0; i < cells; i++) u[i] = ups_wave_profile_at(&profile, ((double)i + 0.5) / (double)cells);
+    if (setup->initial)
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &u, error));
+    else
+        ups_wave_profile_fill(&family, setup->seed, sample, cells, u);
     UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
     for (int64_t stored = 1; stored < steps; stored++) {
         const double interval = ups_solver_time(end, steps, stored) - ups_solver_time(end, steps, stored - 1);
@@ -143,6 +145,8 @@ const ups_solver ups_burgers1d = {
     .minimum_resolution = 8,
     .maximum_resolution = 1 << 17,
     .default_steps = 201,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .scratch_bytes = scratch_bytes,
     .solve = solve,

@@ -3,8 +3,10 @@
  * is then scaled so that the factor's diagonal is 1: its two triangular sweeps are what costs, and without divisions
  * they wait only for one product and one sum a cell. */
 #include "tools/solvers/darcy2d.h"
+#include "base/random.h"
 #include "base/system/cancel.h"
-#include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial/gaussian_field.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,14 +32,21 @@ static double harmonic(double a, double b) {
     return 2.0 * a * b / (a + b);
 }
 
-static void assemble(const darcy_system *system, const double *nu) {
+static double arithmetic(double a, double b) {
+    return 0.5 * (a + b);
+}
+
+static void assemble(const darcy_system *system, ups_darcy_scheme scheme, const double *nu) {
     const int64_t n = system->n;
+    const bool as_pdebench = scheme == UPS_DARCY_PDEBENCH;
+    double (*const mean)(double, double) = as_pdebench ? arithmetic : harmonic;
+    const double nearness = as_pdebench ? 1.0 : 2.0; /* of the wall, over a cell's width */
     for (int64_t x = 0; x < n; x++) {
         for (int64_t y = 0; y < n; y++) {
             const int64_t i = x * n + y;
-            const double wall = 2.0 * nu[i]; /* half a cell away */
-            system->next_y[i] = y + 1 < n ? harmonic(nu[i], nu[i + 1]) : 0.0;
-            system->next_x[i] = x + 1 < n ? harmonic(nu[i], nu[i + n]) : 0.0;
+            const double wall = nearness * nu[i];
+            system->next_y[i] = y + 1 < n ? mean(nu[i], nu[i + 1]) : 0.0;
+            system->next_x[i] = x + 1 < n ? mean(nu[i], nu[i + n]) : 0.0;
             system->diagonal[i] = (y > 0 ? system->next_y[i - 1] : wall) + (y + 1 < n ? system->next_y[i] : wall) +
                                   (x > 0 ? system->next_x[i - n] : wall) + (x + 1 < n ? system->next_x[i] : wall);
         }
@@ -134,14 +143,14 @@ static void residual_of(const darcy_system *system, const double *source, const 
     for (int64_t i = 0; i < n * n; i++) residual[i] = source[i] * area * system->scale[i] - residual[i];
 }
 
-ups_status ups_darcy2d_solve(int64_t n, const double *nu, const double *source, double *u, double *scratch,
-                             int *iterations, ups_error *error) {
+ups_status ups_darcy2d_solve(ups_darcy_scheme scheme, int64_t n, const double *nu, const double *source, double *u,
+                             double *scratch, int *iterations, ups_error *error) {
     const int64_t count = n * n;
     const darcy_system system = {n, scratch + DIAGONAL * count, scratch + NEXT_Y * count, scratch + NEXT_X * count,
                                  scratch + SCALE * count};
     double *residual = scratch + RESIDUAL * count, *direction = scratch + DIRECTION * count;
     double *image = scratch + IMAGE * count, *correction = scratch + CORRECTION * count;
-    assemble(&system, nu);
+    assemble(&system, scheme, nu);
     factorize(&system);
     memset(u, 0, sizeof(double) * (size_t)count);
     residual_of(&system, source, u, residual);
@@ -184,24 +193,60 @@ ups_status ups_darcy2d_solve(int64_t n, const double *nu, const double *source, 
 
 /* ---- as `ups datagen` sees it ---- */
 
-enum { BETA, NU_LOW, NU_HIGH, TAU, ALPHA, PARAMETER_COUNT };
+enum { BETA, MEDIUM, NU_LOW, NU_HIGH, TAU, ALPHA, SCHEME, PARAMETER_COUNT };
+enum { BLOBS, FIELD }; /* media */
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [BETA] = {"beta", 1.0, -1e6, 1e6, false, "u/time", "constant source"},
-    [NU_LOW] = {"nu_low", 0.1, 1e-3, 1e3, false, "length^2/time", "coefficient where the random field is negative"},
-    [NU_HIGH] = {"nu_high", 1.0, 1e-3, 1e3, false, "length^2/time", "coefficient where it is not"},
-    [TAU] = {"tau", 3.0, 0.0, 100.0, false, "1/length", "inverse grain size of the random field"},
-    [ALPHA] = {"alpha", 2.0, 1.1, 8.0, false, "1", "smoothness of the random field"},
+    [BETA] = {"beta", 1.0, -1e6, 1e6, UPS_REAL, "u/time", "constant source"},
+    [MEDIUM] = {"medium", BLOBS, 0, 1, UPS_CHOICE | UPS_PLANNED, "blobs|field",
+                "where nu is high: in PDEBench's blobs, or where a Gaussian random field is positive"},
+    [NU_LOW] = {"nu_low", 0.1, 1e-3, 1e3, UPS_REAL, "length^2/time", "the lower of the coefficient's two values"},
+    [NU_HIGH] = {"nu_high", 1.0, 1e-3, 1e3, UPS_REAL, "length^2/time", "the higher"},
+    [TAU] = {"tau", 3.0, 0.0, 100.0, UPS_REAL | UPS_PLANNED, "1/length", "medium=field: inverse grain size"},
+    [ALPHA] = {"alpha", 2.0, 1.1, 8.0, UPS_REAL | UPS_PLANNED, "1", "medium=field: smoothness"},
+    [SCHEME] = {"scheme", UPS_DARCY_PDEBENCH, 0, 1, UPS_CHOICE, "pdebench|conservative",
+                "means at faces: arithmetic with the wall a cell away, or harmonic and half a cell"},
 };
 
+/* ---- PDEBench's media ---- */
+
+enum { BLOB_COUNT = 5 };
+static const double widest = 0.5; /* s is below it */
+/* What the sum of blobs is on average, over the square and over all blobs: 5 ∫₀¹ g(s/2)² ds, where g(s), the mean of
+ * exp(-(x - m)²/s) over x and m in [0, 1], is √(πs) erf(1/√s) - s (1 - e^(-1/s)). */
+static const double mean_of_blobs = 1.85214533;
+
+void ups_darcy2d_blobs(int64_t n, uint64_t seed, int64_t sample, double low, double high, double *nu, double *scratch) {
+    const ups_random stream = ups_random_stream(seed, UPS_RANDOM_DATAGEN, (uint32_t)sample);
+    double *along_x = scratch, *along_y = scratch + n;
+    memset(nu, 0, sizeof(double) * (size_t)(n * n));
+    for (uint64_t blob = 0; blob < BLOB_COUNT; blob++) {
+        const double x = ups_random_uniform(stream, 3 * blob), y = ups_random_uniform(stream, 3 * blob + 1);
+        const double s = fmax(widest * ups_random_uniform(stream, 3 * blob + 2), 1e-12); /* 0 would be no number */
+        for (int64_t i = 0; i < n; i++) {
+            const double centre = ((double)i + 0.5) / (double)n;
+            along_x[i] = exp(-(centre - x) * (centre - x) / s);
+            along_y[i] = exp(-(centre - y) * (centre - y) / s);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t j = 0; j < n; j++) nu[i * n + j] += along_x[i] * along_y[j];
+        }
+    }
+    for (int64_t i = 0; i < n * n; i++) nu[i] = nu[i] > mean_of_blobs ? high : low;
+}
+
+/* ---- the solver ---- */
+
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
-    ups_file_add_attribute(layout, "beta", setup->parameters[BETA]);
+    ups_solver_keep(setup, BETA, "beta", layout);
     ups_file_add_centres(layout, "x-coordinate", setup->resolution, 0.0, 1.0);
     ups_file_add_centres(layout, "y-coordinate", setup->resolution, 0.0, 1.0);
     ups_file_add_array(layout, "nu", 0, 2, setup->resolution, 0);
     ups_file_add_array(layout, "tensor", 1, 2, setup->resolution, 0);
 }
 
+/* The plan is the random field, or nothing. */
 static ups_status prepare(const ups_solver_setup *setup, void **plan, ups_error *error) {
+    if (setup->parameters[MEDIUM] != FIELD) return UPS_OK;
     ups_gaussian_field *field = NULL;
     UPS_TRY(
         ups_gaussian_field_create(setup->resolution, setup->parameters[TAU], setup->parameters[ALPHA], &field, error));
@@ -216,7 +261,7 @@ static void release(void *plan) {
 /* nu, source and u side by side, then what the field and the solver need, one after the other. */
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
     const int64_t n = setup->resolution;
-    const size_t field = ups_gaussian_field_scratch(plan), solver = ups_darcy2d_scratch(n);
+    const size_t field = plan ? ups_gaussian_field_scratch(plan) : 2 * (size_t)n, solver = ups_darcy2d_scratch(n);
     return sizeof(double) * (3 * (size_t)(n * n) + (field > solver ? field : solver));
 }
 
@@ -225,12 +270,17 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const int64_t n = setup->resolution, count = n * n;
     const double *chosen = setup->parameters;
     double *nu = scratch, *source = nu + count, *u = source + count, *work = u + count;
-    ups_gaussian_field_draw(plan, setup->seed, sample, nu, work);
-    for (int64_t i = 0; i < count; i++) {
-        nu[i] = nu[i] < 0.0 ? chosen[NU_LOW] : chosen[NU_HIGH];
-        source[i] = chosen[BETA];
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &nu, error));
+        UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "nu", nu, error));
+    } else if (plan) {
+        ups_gaussian_field_draw(plan, setup->seed, sample, nu, work);
+        for (int64_t i = 0; i < count; i++) nu[i] = nu[i] < 0.0 ? chosen[NU_LOW] : chosen[NU_HIGH];
+    } else {
+        ups_darcy2d_blobs(n, setup->seed, sample, chosen[NU_LOW], chosen[NU_HIGH], nu, work);
     }
-    UPS_TRY(ups_darcy2d_solve(n, nu, source, u, work, NULL, error));
+    for (int64_t i = 0; i < count; i++) source[i] = chosen[BETA];
+    UPS_TRY(ups_darcy2d_solve((ups_darcy_scheme)chosen[SCHEME], n, nu, source, u, work, NULL, error));
     UPS_TRY(ups_sink_put(sink, 0, 0, nu, error));
     return ups_sink_put(sink, 1, 0, u, error);
 }
@@ -239,15 +289,20 @@ const ups_solver ups_darcy2d = {
     .name = "darcy2d",
     .summary = "steady Darcy flow through a random two-valued medium",
     .equation =
-        "-div(nu grad u) = beta on the unit square, u = 0 on its boundary. nu takes two values, by the sign of a\n"
-        "Gaussian random field of covariance (-Laplace + tau^2)^-alpha. Conservative five-point scheme, second\n"
-        "order, solved to a relative residual of 1e-8.",
+        "-div(nu grad u) = beta on the unit square, u = 0 on its boundary. nu takes two values: high within blobs as "
+        "the\n"
+        "script of PDEBench draws them, or (medium=field) by the sign of a Gaussian random field of covariance\n"
+        "(-Laplace + tau^2)^-alpha. Five-point scheme as PDEBench's, or (scheme=conservative) one of second order "
+        "that\n"
+        "is exact where nu jumps at faces; solved to a relative residual of 1e-8.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 128,
     .minimum_resolution = 4,
     .maximum_resolution = 4096,
     .default_steps = 0,
+    .dims = 2,
+    .state = (const char *const[]){"nu", NULL},
     .describe = describe,
     .prepare = prepare,
     .release = release,

@@ -10,16 +10,18 @@
 typedef struct ups_datagen_request {
     const ups_solver *solver;
     ups_solver_setup setup;
-    int64_t samples; /* 1 … 2³² */
+    int64_t samples; /* 1 … 2³²; 0 with `initial`: as many as that has */
     int threads;     /* 0: all processors */
     const char *path;
-    bool replace; /* an existing file; refused otherwise */
-    bool restart; /* do not continue an unfinished run */
+    const char *initial; /* file of fields to begin from (initial_fields.h); NULL: they are drawn */
+    bool replace;        /* an existing file; refused otherwise */
+    bool restart;        /* do not continue an unfinished run */
 } ups_datagen_request;
 
 typedef struct ups_datagen_result {
     double seconds;
     uint64_t bytes;    /* of the file */
+    int64_t samples;   /* as asked for, or as many as there were to begin from */
     int64_t continued; /* samples that were there from an earlier run */
     int threads;
 } ups_datagen_result;
@@ -29,7 +31,8 @@ typedef struct ups_datagen_result {
  * failures nothing remains. A file that was to be replaced is untouched until the new one is complete. */
 ups_status ups_datagen_run(const ups_datagen_request *request, ups_datagen_result *result, ups_error *error);
 
-/* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters. Kept in the file,
+/* What is asked for, but for path and threads: solver, seed, samples, resolution, steps, parameters, and the file
+ * begun from. Kept in the file,
  * so that it can be made again. A new reference; NULL when out of memory. */
 json_t *ups_datagen_describe(const ups_datagen_request *request);
 

@@ -1,6 +1,7 @@
 #include "tools/solvers/diffreact2d.h"
 #include "base/random.h"
 #include "tools/solvers/implicit_diffusion.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 
@@ -75,10 +76,10 @@ int64_t ups_diffreact2d_march(int64_t cells, const ups_activation *medium, doubl
 
 enum { DU, DV, K, T_END, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [DU] = {"Du", 1e-3, 1e-8, 1.0, false, "length^2/time", "diffusion coefficient of the activator"},
-    [DV] = {"Dv", 5e-3, 1e-8, 1.0, false, "length^2/time", "diffusion coefficient of the inhibitor"},
-    [K] = {"k", 5e-3, -1.0, 1.0, false, "1", "reaction parameter"},
-    [T_END] = {"t_end", 5.0, 1e-6, 1e4, false, "time", "last stored time"},
+    [DU] = {"Du", 1e-3, 1e-8, 1.0, UPS_REAL, "length^2/time", "diffusion coefficient of the activator"},
+    [DV] = {"Dv", 5e-3, 1e-8, 1.0, UPS_REAL, "length^2/time", "diffusion coefficient of the inhibitor"},
+    [K] = {"k", 5e-3, -1.0, 1.0, UPS_REAL, "1", "reaction parameter"},
+    [T_END] = {"t_end", 5.0, 1e-6, 1e4, UPS_SHARED, "time", "last stored time"},
 };
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
@@ -110,14 +111,15 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double *p = setup->parameters;
     const ups_activation medium = {p[DU], p[DV], p[K]};
     double *u = scratch, *v = u + count, *work = v + count;
-    const double *const planes[2] = {u, v};
+    double *const planes[2] = {u, v};
     const ups_random stream = ups_random_stream(setup->seed, UPS_RANDOM_DATAGEN, (uint32_t)sample);
     for (int64_t i = 0; i < 2 * count; i++) u[i] = ups_random_normal(stream, (uint64_t)i);
-    UPS_TRY(ups_sink_put_channels(sink, 0, 0, planes, error));
+    if (setup->initial) UPS_TRY(ups_initial_fields_read(setup->initial, sample, planes, error));
+    UPS_TRY(ups_sink_put_channels(sink, 0, 0, (const double *const *)planes, error));
     for (int64_t stored = 1; stored < steps; stored++) {
         ups_diffreact2d_march(cells, &medium, ups_solver_time(p[T_END], steps, stored - 1),
                               ups_solver_time(p[T_END], steps, stored), u, v, work);
-        UPS_TRY(ups_sink_put_channels(sink, 0, stored, planes, error));
+        UPS_TRY(ups_sink_put_channels(sink, 0, stored, (const double *const *)planes, error));
     }
     return UPS_OK;
 }
@@ -134,6 +136,8 @@ const ups_solver ups_diffreact2d = {
     .minimum_resolution = 4,
     .maximum_resolution = 4096,
     .default_steps = 101,
+    .dims = 2,
+    .state = (const char *const[]){"activator", "inhibitor", NULL},
     .describe = describe,
     .configure = configure,
     .scratch_bytes = scratch_bytes,

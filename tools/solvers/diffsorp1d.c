@@ -1,6 +1,7 @@
 #include "tools/solvers/diffsorp1d.h"
 #include "base/random.h"
 #include "tools/solvers/implicit_diffusion.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 
@@ -115,13 +116,13 @@ ups_status ups_diffsorp1d_march(int64_t cells, const ups_sorption *medium, doubl
 
 enum { D, POROSITY, DENSITY, K_F, N_F, SOLUBILITY, T_END, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [D] = {"D", 5e-4, 1e-8, 1.0, false, "length^2/time", "effective diffusion coefficient"},
-    [POROSITY] = {"por", 0.29, 0.01, 1.0, false, "1", "porosity"},
-    [DENSITY] = {"rho_s", 2880.0, 0.0, 1e5, false, "mass/length^3", "bulk density"},
-    [K_F] = {"k_f", 3.5e-4, 0.0, 1.0, false, "1", "Freundlich's parameter"},
-    [N_F] = {"n_f", 0.874, 0.1, 2.0, false, "1", "Freundlich's exponent"},
-    [SOLUBILITY] = {"sol", 1.0, 0.0, 10.0, false, "u", "concentration at x = 0"},
-    [T_END] = {"t_end", 500.0, 1e-6, 1e7, false, "time", "last stored time"},
+    [D] = {"D", 5e-4, 1e-8, 1.0, UPS_REAL, "length^2/time", "effective diffusion coefficient"},
+    [POROSITY] = {"por", 0.29, 0.01, 1.0, UPS_REAL, "1", "porosity"},
+    [DENSITY] = {"rho_s", 2880.0, 0.0, 1e5, UPS_REAL, "mass/length^3", "bulk density"},
+    [K_F] = {"k_f", 3.5e-4, 0.0, 1.0, UPS_REAL, "1", "Freundlich's parameter"},
+    [N_F] = {"n_f", 0.874, 0.1, 2.0, UPS_REAL, "1", "Freundlich's exponent"},
+    [SOLUBILITY] = {"sol", 1.0, 0.0, 10.0, UPS_REAL, "u", "concentration at x = 0"},
+    [T_END] = {"t_end", 500.0, 1e-6, 1e7, UPS_SHARED, "time", "last stored time"},
 };
 
 static const double highest_start = 0.2;
@@ -158,6 +159,7 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double start =
         highest_start * ups_random_uniform(ups_random_stream(setup->seed, UPS_RANDOM_DATAGEN, (uint32_t)sample), 0);
     for (int64_t i = 0; i < cells; i++) u[i] = start;
+    if (setup->initial) UPS_TRY(ups_initial_fields_read(setup->initial, sample, &u, error));
     UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
     for (int64_t stored = 1; stored < steps; stored++) {
         UPS_TRY(ups_diffsorp1d_march(cells, &medium, ups_solver_time(p[T_END], steps, stored - 1),
@@ -181,6 +183,8 @@ const ups_solver ups_diffsorp1d = {
     .minimum_resolution = 4,
     .maximum_resolution = 1 << 16,
     .default_steps = 101,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .configure = configure,
     .scratch_bytes = scratch_bytes,

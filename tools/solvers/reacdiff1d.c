@@ -1,6 +1,7 @@
 #include "tools/solvers/reacdiff1d.h"
 #include "tools/solvers/implicit_diffusion.h"
-#include "tools/solvers/initial_conditions.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <math.h>
 
@@ -42,16 +43,16 @@ void ups_reacdiff1d_advance(int64_t cells, double nu, double rho, double interva
 
 enum { NU, RHO, T_END, WAVES, PARAMETER_COUNT = WAVES + UPS_WAVE_PARAMETERS };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [NU] = {"nu", 0.5, 0.0, 100.0, false, "length^2/time", "diffusion coefficient"},
-    [RHO] = {"rho", 1.0, 0.0, 100.0, false, "1/time", "growth rate"},
-    [T_END] = {"t_end", 1.0, 1e-6, 1e3, false, "time", "last stored time"},
-    UPS_WAVE_FAMILY_PARAMETERS(WAVES, 2, 8),
+    [NU] = {"nu", 0.5, 0.0, 100.0, UPS_REAL, "length^2/time", "diffusion coefficient"},
+    [RHO] = {"rho", 1.0, 0.0, 100.0, UPS_REAL, "1/time", "growth rate"},
+    [T_END] = {"t_end", 1.0, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"},
+    UPS_WAVE_FAMILY_PARAMETERS(WAVES),
 };
 
 static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
-    ups_file_add_attribute(layout, "Nu", setup->parameters[NU]);
-    ups_file_add_attribute(layout, "rho", setup->parameters[RHO]);
+    ups_solver_keep(setup, NU, "Nu", layout);
+    ups_solver_keep(setup, RHO, "rho", layout);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
@@ -75,10 +76,12 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double nu = setup->parameters[NU], rho = setup->parameters[RHO], end = setup->parameters[T_END];
     const ups_wave_family family = ups_wave_family_of(setup, WAVES);
     double *u = scratch, *work = u + cells;
-    ups_wave_profile profile;
-    ups_wave_profile_draw(&family, setup->seed, sample, &profile);
-    for (int64_t i = 0; i < cells; i++) u[i] = ups_wave_profile_at(&profile, ((double)i + 0.5) / (double)cells);
-    normalize(cells, u);
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &u, error));
+    } else {
+        ups_wave_profile_fill(&family, setup->seed, sample, cells, u);
+        normalize(cells, u);
+    }
     const double interval = end / (double)(setup->steps - 1);
     const int64_t steps = ups_reacdiff1d_steps(nu, rho, interval);
     UPS_TRY(ups_sink_put(sink, 0, 0, u, error));
@@ -102,6 +105,8 @@ const ups_solver ups_reacdiff1d = {
     .minimum_resolution = 4,
     .maximum_resolution = 1 << 17,
     .default_steps = 101,
+    .dims = 1,
+    .state = (const char *const[]){"u", NULL},
     .describe = describe,
     .scratch_bytes = scratch_bytes,
     .solve = solve,

@@ -2,6 +2,7 @@
  * in memory, along x a row away. */
 #include "tools/solvers/swe2d.h"
 #include "base/random.h"
+#include "tools/solvers/initial/initial_fields.h"
 #include "tools/solvers/limiter.h"
 
 #include <math.h>
@@ -262,13 +263,16 @@ ups_status ups_swe2d_advance(const ups_shallow_water *water, double interval, do
 
 /* ---- as `ups datagen` sees it ---- */
 
-enum { GRAVITY, INNER_HEIGHT, RADIUS_LOW, RADIUS_HIGH, T_END, PARAMETER_COUNT };
+enum { GRAVITY, INNER_HEIGHT, RADIUS_LOW, RADIUS_HIGH, T_END, INITIAL, PARAMETER_COUNT };
+enum { BY_CENTRES, AVERAGED }; /* how a circle is drawn */
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [GRAVITY] = {"gravity", 1.0, 1e-3, 1e3, false, "length/time^2", "acceleration of gravity"},
-    [INNER_HEIGHT] = {"inner_height", 2.0, 0.01, 100.0, false, "length", "depth behind the dam; 1 outside"},
-    [RADIUS_LOW] = {"radius_low", 0.3, 0.0, 3.0, false, "length", "smallest radius of the dam"},
-    [RADIUS_HIGH] = {"radius_high", 0.7, 0.0, 3.0, false, "length", "largest radius of the dam"},
-    [T_END] = {"t_end", 1.0, 1e-6, 1e4, false, "time", "last stored time"},
+    [GRAVITY] = {"gravity", 1.0, 1e-3, 1e3, UPS_REAL, "length/time^2", "acceleration of gravity"},
+    [INNER_HEIGHT] = {"inner_height", 2.0, 0.01, 100.0, UPS_REAL, "length", "depth behind the dam; 1 outside"},
+    [RADIUS_LOW] = {"radius_low", 0.3, 0.0, 3.0, UPS_REAL, "length", "smallest radius of the dam"},
+    [RADIUS_HIGH] = {"radius_high", 0.7, 0.0, 3.0, UPS_REAL, "length", "largest radius of the dam"},
+    [T_END] = {"t_end", 1.0, 1e-6, 1e4, UPS_SHARED, "time", "last stored time"},
+    [INITIAL] = {"initial", BY_CENTRES, 0, 1, UPS_CHOICE, "pdebench|averaged",
+                 "cells on the dam: within it or not, by their centres, or averages"},
 };
 
 static const double half_width = 2.5;
@@ -331,6 +335,7 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
                         ups_error *error) {
     const int64_t cells = setup->resolution, count = cells * cells, steps = setup->steps;
     const double width = 2.0 * half_width / (double)cells, radius = dam_radius(setup, sample);
+    const bool averaged = setup->parameters[INITIAL] == AVERAGED;
     const double end = setup->parameters[T_END], above = setup->parameters[INNER_HEIGHT] - 1.0;
     const ups_shallow_water water = {
         .nx = cells, .ny = cells, .dx = width, .dy = width, .gravity = setup->parameters[GRAVITY]};
@@ -338,7 +343,12 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     memset(state, 0, CONSERVED * sizeof(double) * (size_t)count);
     for (int64_t i = 0; i < count; i++) {
         const double x = (double)(i / cells) * width - half_width, y = (double)(i % cells) * width - half_width;
-        state[i] = 1.0 + above * covered(x, y, width, radius);
+        const bool inside = hypot(x + 0.5 * width, y + 0.5 * width) <= radius;
+        state[i] = 1.0 + above * (averaged ? covered(x, y, width, radius) : (double)inside);
+    }
+    if (setup->initial) {
+        UPS_TRY(ups_initial_fields_read(setup->initial, sample, &state, error));
+        UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "h", state, error));
     }
     UPS_TRY(ups_sink_put(sink, 0, 0, state, error));
     for (int64_t stored = 1; stored < steps; stored++) {
@@ -355,8 +365,8 @@ const ups_solver ups_swe2d = {
     .equation =
         "h_t + div(h u) = 0, (h u)_t + div(h u u) + grad(gravity h^2/2) = 0 on [-2.5, 2.5]^2; water leaves freely.\n"
         "Finite volumes: limited linear reconstruction, HLLC flux, SSP Runge-Kutta; second order where smooth, well\n"
-        "balanced. h begins as inner_height within a circle of random radius and 1 outside, averaged over cells; at\n"
-        "rest. The depth h is stored.",
+        "balanced. h begins as inner_height within a circle of random radius and 1 outside, at rest. The depth h is\n"
+        "stored.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 128,
@@ -364,6 +374,8 @@ const ups_solver ups_swe2d = {
     .maximum_resolution = 4096,
     .default_steps = 101,
     .check = check,
+    .dims = 2,
+    .state = (const char *const[]){"h", NULL},
     .describe = describe,
     .configure = configure,
     .scratch_bytes = scratch_bytes,

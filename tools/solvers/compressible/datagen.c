@@ -1,6 +1,8 @@
 #include "tools/solvers/compressible/datagen.h"
 #include "tools/solvers/compressible/compressible.h"
 #include "tools/solvers/compressible/fields.h"
+#include "tools/solvers/initial/initial_conditions.h"
+#include "tools/solvers/initial/initial_fields.h"
 
 #include <string.h>
 
@@ -59,9 +61,14 @@ static ups_compressible_problem problem_of(const ups_solver_setup *setup) {
     return problem;
 }
 
+static ups_wave_law law_of(const ups_solver_setup *setup) {
+    return (ups_wave_law)value(setup, "initial");
+}
+
 static ups_gas_waves waves_of(const ups_solver_setup *setup) {
     return (ups_gas_waves){.axes = kind_of(setup)->axes,
                            .cells = setup->resolution,
+                           .law = law_of(setup),
                            .k_max = (int)value(setup, "k_max"),
                            .mach = value(setup, "M"),
                            .gamma = gamma_gas};
@@ -71,12 +78,12 @@ static ups_gas_waves waves_of(const ups_solver_setup *setup) {
 
 static void fill_line(const ups_solver_setup *setup, const ups_gas_waves *waves, int64_t sample, double *const *fields,
                       double *scratch) {
-    ups_gas_random_line(setup->resolution, setup->seed, sample, fields);
+    ups_gas_random_line(law_of(setup), setup->resolution, setup->seed, sample, fields);
 }
 
 static void fill_shock(const ups_solver_setup *setup, const ups_gas_waves *waves, int64_t sample, double *const *fields,
                        double *scratch) {
-    ups_gas_random_shock(setup->resolution, setup->seed, sample, fields);
+    ups_gas_random_shock(law_of(setup), setup->resolution, setup->seed, sample, fields);
 }
 
 static void fill_tube(const ups_solver_setup *setup, const ups_gas_waves *waves, int64_t sample, double *const *fields,
@@ -123,6 +130,13 @@ static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
     return fields + (flow > working ? flow : working);
 }
 
+static ups_status read_given(const ups_solver_setup *setup, int64_t sample, double *const *fields, ups_error *error) {
+    const int pressure = kind_of(setup)->axes + 1;
+    UPS_TRY(ups_initial_fields_read(setup->initial, sample, fields, error));
+    UPS_TRY(ups_initial_fields_check_positive(setup->initial, sample, "density", fields[0], error));
+    return ups_initial_fields_check_positive(setup->initial, sample, "pressure", fields[pressure], error);
+}
+
 static ups_status put_frame(const ups_compressible *flow, int axes, int64_t frame, double *field, ups_sink *sink,
                             ups_error *error) {
     /* in the file: density, pressure, velocities */
@@ -142,7 +156,10 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const double end = value(setup, "t_end");
     double *fields[UPS_COMPRESSIBLE_VARIABLES] = {0}, *free_memory = scratch;
     for (int v = 0; v < kind->axes + 2; v++, free_memory += all) fields[v] = free_memory;
-    kind->fill(setup, &waves, sample, fields, free_memory);
+    if (setup->initial)
+        UPS_TRY(read_given(setup, sample, fields, error));
+    else
+        kind->fill(setup, &waves, sample, fields, free_memory);
     ups_compressible *flow = ups_compressible_place(&problem, free_memory);
     ups_compressible_set(flow, (const double *const *)fields);
     UPS_TRY(put_frame(flow, kind->axes, 0, fields[0], sink, error));
@@ -171,13 +188,19 @@ static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
     for (int a = 0; a < axes; a++)
         ups_file_add_centres(layout, coordinates[a], setup->resolution, kind->begin, kind->begin + kind->length);
     ups_file_add_times(layout, "t-coordinate", setup->steps + 1, setup->steps, value(setup, "t_end"));
-    ups_file_add_attribute(layout, "eta", value(setup, "eta"));
-    ups_file_add_attribute(layout, "zeta", value(setup, "zeta"));
-    if (find(setup->solver, "M")) ups_file_add_attribute(layout, "M", value(setup, "M"));
+    static const char *const kept[] = {"eta", "zeta", "M"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        const ups_solver_parameter *parameter = find(setup->solver, kept[i]);
+        if (parameter) ups_solver_keep(setup, (int)(parameter - setup->solver->parameters), kept[i], layout);
+    }
     ups_file_add_text(layout, "bc", boundary_word(setup));
 }
 
 /* ---- the solvers ---- */
+
+/* In the order in which the flow has them, by the number of axes. */
+static const char *const fields_of[3][6] = {
+    {"density", "Vx", "pressure"}, {"density", "Vx", "Vy", "pressure"}, {"density", "Vx", "Vy", "Vz", "pressure"}};
 
 #define EQUATIONS                                                                                                      \
     "rho_t + div(rho v) = 0, (rho v)_t + div(rho v v) + grad p = div tau, E_t + div((E + p) v) = div(tau v),\n"        \
@@ -195,23 +218,24 @@ static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
 #define PARAMETERS(...)                                                                                                \
     .parameters = (const ups_solver_parameter[]){__VA_ARGS__},                                                         \
     .parameter_count = sizeof((const ups_solver_parameter[]){__VA_ARGS__}) / sizeof(ups_solver_parameter)
-#define KIND(...) .kind = &(const flow_kind){__VA_ARGS__}
+#define KIND(axes, ...)                                                                                                \
+    .dims = axes, .state = fields_of[(axes) - 1], .kind = &(const flow_kind){axes, __VA_ARGS__}
 
 /* Parameters that several kinds have, by their default values. All kinds begin with the first two lines. */
 #define VISCOSITY(value)                                                                                               \
-    {"eta", value, 0.0, 10.0, false, "mass/(length*time)", "shear viscosity"},                                         \
-    {"zeta", value, 0.0, 10.0, false, "mass/(length*time)", "bulk viscosity"}
-#define END(value) {"t_end", value, 1e-6, 1e3, false, "time", "last stored time"}
-#define MACH(value) {"M", value, 1e-3, 10.0, false, "1", "mean speed over the speed of sound"}
-#define K_MAX(value) {"k_max", value, 1, 16, true, "1", "largest wavenumber along an axis"}
-#define OUTGOING(value) {"outgoing", value, 0, 1, true, "1", "boundaries: 0 periodic, 1 outgoing"}
+    {"eta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "shear viscosity"},                                      \
+    {"zeta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "bulk viscosity"}
+#define END(value) {"t_end", value, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"}
+#define MACH(value) {"M", value, 1e-3, 10.0, UPS_REAL, "1", "mean speed over the speed of sound"}
+#define K_MAX(value) {"k_max", value, 1, 16, UPS_WHOLE, "1", "largest wavenumber along an axis"}
+#define OUTGOING(value) {"outgoing", value, 0, 1, UPS_WHOLE | UPS_SHARED, "1", "boundaries: 0 periodic, 1 outgoing"}
 /* clang-format on */
 
 const ups_solver ups_cfd1d_rand = {
     FLOW("cfd1d_rand", "1D from random waves"),
     .equation = EQUATIONS
     "On [-1, 1); density and pressure begin as random sines scaled to random ranges, velocity as random sines.",
-    PARAMETERS(VISCOSITY(0.01), END(1.0), OUTGOING(0)),
+    PARAMETERS(VISCOSITY(0.01), END(1.0), OUTGOING(0), UPS_WAVE_INITIAL_PARAMETER),
     SIZES(1024, 1 << 17, 101),
     KIND(1, -1, 2, AS_ASKED, fill_line),
 };
@@ -219,7 +243,7 @@ const ups_solver ups_cfd1d_rand = {
 const ups_solver ups_cfd1d_shock = {
     FLOW("cfd1d_shock", "1D from random jumps"),
     .equation = EQUATIONS "On [-1, 1]; density, velocity and pressure begin with one random jump each.",
-    PARAMETERS(VISCOSITY(1e-8), END(0.4), OUTGOING(1)),
+    PARAMETERS(VISCOSITY(1e-8), END(0.4), OUTGOING(1), UPS_WAVE_INITIAL_PARAMETER),
     SIZES(1024, 1 << 17, 101),
     KIND(1, -1, 2, AS_ASKED, fill_shock),
 };
@@ -228,7 +252,7 @@ const ups_solver ups_cfd1d_sod = {
     FLOW("cfd1d_sod", "1D, shock tubes of Sod and Toro"),
     .equation = EQUATIONS "On [-1, 1] with open ends; param test chooses the shock tube.",
     PARAMETERS(VISCOSITY(1e-8), END(0.4),
-               {"test", 1, 1, 7, true, "1", "which of Toro's problems; 1 is Sod's. All samples are alike"}),
+               {"test", 1, 1, 7, UPS_WHOLE, "1", "which of Toro's problems; 1 is Sod's. All samples are alike"}),
     SIZES(1024, 1 << 17, 101),
     KIND(1, -1, 2, EVERYWHERE, fill_tube),
 };
@@ -236,7 +260,7 @@ const ups_solver ups_cfd1d_sod = {
 const ups_solver ups_cfd2d_rand = {
     FLOW("cfd2d_rand", "2D from random waves"),
     .equation = EQUATIONS "On the unit square; random waves in all fields, half of the samples seen through a window.",
-    PARAMETERS(VISCOSITY(1e-8), END(1.0), MACH(0.1), K_MAX(4), OUTGOING(0)),
+    PARAMETERS(VISCOSITY(1e-8), END(1.0), MACH(0.1), K_MAX(4), OUTGOING(0), UPS_WAVE_INITIAL_PARAMETER),
     SIZES(128, 4096, 21),
     KIND(2, 0, 1, AS_ASKED, fill_waves),
 };
@@ -254,7 +278,7 @@ const ups_solver ups_cfd2d_kh = {
     .equation =
         EQUATIONS "On the unit square, periodic along x, open along y; two streams slide along a wavy interface.",
     PARAMETERS(VISCOSITY(1e-8), END(2.0), MACH(0.1),
-               {"ratio_max", 2.0, 1.0, 100.0, false, "1", "largest ratio of the streams' densities"}),
+               {"ratio_max", 2.0, 1.0, 100.0, UPS_REAL, "1", "largest ratio of the streams' densities"}),
     SIZES(1024, 4096, 51),
     KIND(2, 0, 1, ALONG_Y, fill_streams),
 };
@@ -270,7 +294,7 @@ const ups_solver ups_cfd2d_otvortex = {
 const ups_solver ups_cfd3d_rand = {
     FLOW("cfd3d_rand", "3D from random waves"),
     .equation = EQUATIONS "On the unit cube; random waves in all fields, half of the samples seen through a window.",
-    PARAMETERS(VISCOSITY(1e-8), END(1.0), MACH(1.0), K_MAX(4), OUTGOING(0)),
+    PARAMETERS(VISCOSITY(1e-8), END(1.0), MACH(1.0), K_MAX(4), OUTGOING(0), UPS_WAVE_INITIAL_PARAMETER),
     SIZES(128, 1024, 21),
     KIND(3, 0, 1, AS_ASKED, fill_waves),
 };

@@ -1,6 +1,5 @@
 #include "tools/solvers/compressible/fields.h"
 #include "base/random.h"
-#include "tools/solvers/initial_conditions.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,13 +51,18 @@ static void scale_to(int64_t cells, double b, double m, double *field) {
     for (int64_t i = 0; i < cells; i++) field[i] = b + m * (field[i] - low) / span;
 }
 
-void ups_gas_random_line(int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]) {
-    static const ups_wave_family family = {.waves = 2, .k_max = 3, .p_absolute = 0.1, .p_window = 0.5};
+void ups_gas_random_line(ups_wave_law law, int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]) {
+    const ups_wave_family family = {.law = law, .waves = 2, .k_max = 3, .p_absolute = 0.1, .p_window = 0.5};
     static const double lowest[3] = {1.0, 0.0, 10.0}, highest[3] = {10.0, 0.0, 100.0};
     for (int v = 0; v < 3; v++) {
         const uint64_t own_seed = seed + (uint64_t)v * field_seed;
         ups_wave_profile profile;
         ups_wave_profile_draw(&family, own_seed, sample, &profile);
+        if (law == UPS_WAVES_PDEBENCH) { /* a window of [-1, 1], which is twice the unit interval */
+            profile.window_left = 0.5 + 0.5 * profile.window_left;
+            profile.window_right = 0.5 + 0.5 * profile.window_right;
+            profile.window_sharpness *= 2.0;
+        }
         for (int64_t i = 0; i < cells; i++) fields[v][i] = ups_wave_profile_at(&profile, centre(i, cells));
         if (v == 1) continue;
         const ups_random stream = stream_of(own_seed, sample);
@@ -68,17 +72,21 @@ void ups_gas_random_line(int64_t cells, uint64_t seed, int64_t sample, double *c
     }
 }
 
-void ups_gas_random_shock(int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]) {
+void ups_gas_random_shock(ups_wave_law law, int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]) {
     const ups_random stream = stream_of(seed, sample);
+    const bool as_pdebench = law == UPS_WAVES_PDEBENCH;
     for (int v = 0; v < 3; v++) {
+        const uint64_t at = DRAW_PLACES + 4 * (uint64_t)v;
         double side[2];
         for (int s = 0; s < 2; s++) {
-            const uint64_t at = DRAW_PLACES + 4 * (uint64_t)v + 1 + (uint64_t)s;
-            side[s] = v == 0   ? log_between(stream, at, 1.0, 10.0)
-                      : v == 2 ? log_between(stream, at, 10.0, 100.0)
-                               : between(stream, at, -0.5, 0.5);
+            const uint64_t own = at + 1 + (uint64_t)s;
+            const double velocity = between(stream, own, -0.5, 0.5);
+            side[s] = v == 0        ? log_between(stream, own, 1.0, 10.0)
+                      : v == 2      ? log_between(stream, own, 10.0, 100.0)
+                      : as_pdebench ? exp(velocity)
+                                    : velocity;
         }
-        const double place = between(stream, DRAW_PLACES + 4 * (uint64_t)v, 0.25, 0.75);
+        const double place = between(stream, as_pdebench ? at + 2 : at, 0.25, 0.75);
         for (int64_t i = 0; i < cells; i++) fields[v][i] = centre(i, cells) < place ? side[0] : side[1];
     }
 }
@@ -271,7 +279,11 @@ static void apply_window(const ups_gas_waves *waves, ups_random stream, double d
             continue;
         }
         const uint64_t at = DRAW_EDGES + 2 * (uint64_t)grid.axis[s];
-        const double left = between(stream, at, 0.1, 0.45), right = between(stream, at + 1, 0.55, 0.9);
+        double left = ups_random_uniform(stream, at), right = ups_random_uniform(stream, at + 1);
+        if (waves->law == UPS_WAVES_PDEBENCH) /* along x what decides whether there is a window */
+            left = right = ups_random_uniform(stream, grid.axis[s] == 0 ? DRAW_WINDOW : at);
+        left = 0.1 + 0.35 * left;
+        right = 0.55 + 0.35 * right;
         for (int64_t i = 0; i < cells; i++) along[s * cells + i] = window(centre(i, cells), left, right);
     }
     int64_t cell = 0;

@@ -5,13 +5,17 @@
  * the last axis fastest; the domain is the unit interval, square or cube (the flow solver scales it). Random ones are a
  * pure function of (seed, sample) and, but for normalisations by means over the grid, the same at every resolution.
  *
- * Source: Takamoto et al., arXiv 2210.07182, appendix D.5, and PDEBench's published generator. Differences from the
- * latter: wavenumbers that are drawn twice are not doubled and those not drawn leave nothing behind; windows are parts
- * of the domain also where it is [-1, 1]; velocities of shock tubes are uniform in [-½, ½] rather than exponentials of
- * it; perturbations of density and pressure are held to 95 % of the mean, so that none is negative; the projection onto
- * solenoidal fields is exact. */
+ * Source: Takamoto et al., arXiv 2210.07182, appendix D.5, and PDEBench's published generator. `law` says which of the
+ * two, where they differ: the waves of a line (initial_conditions.h), windows and jumps. In the generator's files the
+ * edges of a window stand on one line (0.1 + 0.35 q and 0.55 + 0.35 q; q < ½ along x, q < 1 along the others), a line's
+ * window is in the right half of [-1, 1], a jump of a shock tube is the further right the larger the value right of it,
+ * and velocities of shock tubes are exponentials of what is uniform in [-½, ½]. Differences from both: perturbations of
+ * density and pressure are held to 95 % of the mean, so that none is negative; the projection onto solenoidal fields is
+ * exact. */
 #ifndef UPS_TOOLS_SOLVERS_COMPRESSIBLE_FIELDS_H
 #define UPS_TOOLS_SOLVERS_COMPRESSIBLE_FIELDS_H
+
+#include "tools/solvers/initial/initial_conditions.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,11 +23,11 @@
 /* One dimension. Density and pressure: two sines of wavenumbers up to 3 each, now and then their absolute value (1 in
  * 10) or seen through a window (1 in 2), scaled to lie in [b, b + m]; b and m log-uniform in [1, 10] for density and
  * [10, 100] for pressure. Velocity: the same without scaling. */
-void ups_gas_random_line(int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]);
+void ups_gas_random_line(ups_wave_law law, int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]);
 
 /* One dimension. Each field jumps once, at its own place in the middle half: density log-uniform in [1, 10], pressure
- * in [10, 100], velocity uniform in [-½, ½] on either side. */
-void ups_gas_random_shock(int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]);
+ * in [10, 100], velocity uniform in [-½, ½] on either side, or by pdebench its exponential. */
+void ups_gas_random_shock(ups_wave_law law, int64_t cells, uint64_t seed, int64_t sample, double *const fields[3]);
 
 /* One dimension. Riemann problems 1 to 7 of Toro's book (4.3.3 and 10.8); 1 is Sod's, moving. */
 void ups_gas_shock_tube(int64_t cells, int test, double *const fields[3]);
@@ -31,6 +35,7 @@ void ups_gas_shock_tube(int64_t cells, int test, double *const fields[3]);
 typedef struct ups_gas_waves {
     int axes; /* 2 or 3 */
     int64_t cells;
+    ups_wave_law law;
     int k_max;    /* wavenumbers -k_max … k_max along each axis, none of them 0 */
     double mach;  /* mean speed over the speed of sound */
     double gamma; /* ratio of specific heats */

@@ -4,15 +4,16 @@
 
 enum { NU, DIFFUSIVITY, T_END, PERIODIC, CARRIED, SCALE, SMOOTHNESS, FORCE_SCALE, FORCE_SMOOTHNESS, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
-    [NU] = {"nu", 0.01, 0.0, 1.0, false, "length^2/time", "kinematic viscosity"},
-    [DIFFUSIVITY] = {"diffusivity", 0.0, 0.0, 1.0, false, "length^2/time", "of the particles"},
-    [T_END] = {"t_end", 5.0, 1e-6, 1e3, false, "time", "last stored time"},
-    [PERIODIC] = {"periodic", 0, 0, 1, true, "1", "boundaries: 0 no-slip walls, 1 periodic"},
-    [CARRIED] = {"carried_force", 1, 0, 1, true, "1", "what the force acts on: 1 the particles, 0 the fluid"},
-    [SCALE] = {"scale", 0.4, 0.05, 10.0, false, "length", "of the noise that velocity and particles begin as"},
-    [SMOOTHNESS] = {"smoothness", 1.0, 0.5, 8.0, false, "1", "of that noise"},
-    [FORCE_SCALE] = {"force_scale", 0.15, 0.05, 10.0, false, "length", "of the noise that the force is"},
-    [FORCE_SMOOTHNESS] = {"force_smoothness", 3.0, 0.5, 8.0, false, "1", "of that noise"},
+    [NU] = {"nu", 0.01, 0.0, 1.0, UPS_REAL | UPS_PLANNED, "length^2/time", "kinematic viscosity"},
+    [DIFFUSIVITY] = {"diffusivity", 0.0, 0.0, 1.0, UPS_REAL | UPS_PLANNED, "length^2/time", "of the particles"},
+    [T_END] = {"t_end", 5.0, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"},
+    [PERIODIC] = {"periodic", 0, 0, 1, UPS_WHOLE | UPS_SHARED, "1", "boundaries: 0 no-slip walls, 1 periodic"},
+    [CARRIED] = {"carried_force", 1, 0, 1, UPS_WHOLE | UPS_PLANNED, "1",
+                 "what the force acts on: 1 the particles, 0 the fluid"},
+    [SCALE] = {"scale", 0.4, 0.05, 10.0, UPS_REAL, "length", "of the noise that velocity and particles begin as"},
+    [SMOOTHNESS] = {"smoothness", 1.0, 0.5, 8.0, UPS_REAL, "1", "of that noise"},
+    [FORCE_SCALE] = {"force_scale", 0.15, 0.05, 10.0, UPS_REAL, "length", "of the noise that the force is"},
+    [FORCE_SMOOTHNESS] = {"force_smoothness", 3.0, 0.5, 8.0, UPS_REAL, "1", "of that noise"},
 };
 
 /* Arrays, in the order of the file; and the noises, each from its own part of the random stream. */
@@ -32,10 +33,19 @@ static void configure(const ups_solver_setup *setup, int64_t sample, FILE *yaml)
             (long long)setup->resolution);
     fprintf(yaml, "velocity_extrapolation: %s\nparticle_extrapolation: %s\n", p[PERIODIC] > 0.5 ? "PERIODIC" : "ZERO",
             p[PERIODIC] > 0.5 ? "PERIODIC" : "BOUNDARY");
-    fprintf(yaml, "NU: %.15g\ndiffusivity: %.15g\nseed: %llu\n", p[NU], p[DIFFUSIVITY],
-            (unsigned long long)setup->seed);
-    fprintf(yaml, "scale: %.15g\nsmoothness: %.15g\nforce_scale: %.15g\nforce_smoothness: %.15g\n", p[SCALE],
-            p[SMOOTHNESS], p[FORCE_SCALE], p[FORCE_SMOOTHNESS]);
+    fprintf(yaml, "seed: %llu\n", (unsigned long long)setup->seed);
+    static const struct {
+        int parameter;
+        const char *name;
+    } kept[] = {{NU, "NU"},
+                {DIFFUSIVITY, "diffusivity"},
+                {SCALE, "scale"},
+                {SMOOTHNESS, "smoothness"},
+                {FORCE_SCALE, "force_scale"},
+                {FORCE_SMOOTHNESS, "force_smoothness"}};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) { /* what is drawn is each sample's own */
+        if (!setup->ranges[kept[i].parameter].drawn) fprintf(yaml, "%s: %.15g\n", kept[i].name, p[kept[i].parameter]);
+    }
 }
 
 static ups_status prepare(const ups_solver_setup *setup, void **plan, ups_error *error) {
@@ -133,6 +143,7 @@ const ups_solver ups_ns_incom2d = {
     .minimum_resolution = 8,
     .maximum_resolution = 4096,
     .default_steps = 1001,
+    .dims = 2,
     .describe = describe,
     .configure = configure,
     .prepare = prepare,

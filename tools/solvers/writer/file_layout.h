@@ -7,6 +7,8 @@
  *   incompressible flow                      `velocity` (sample, t, x, y, 2), `force` (sample, x, y, 2), `t` (sample,
  * t) seed groups                              `0000/data` (t, x[, y], channel), `0000/grid/x`, …, attribute `config`
  *
+ * Parameters that differ between samples stand in `parameters/NAME` (sample); in `config`, with seed groups.
+ *
  * All numbers are float32 in the file; a space axis has `resolution` cells everywhere. Names are borrowed: string
  * constants. */
 #ifndef UPS_TOOLS_SOLVERS_WRITER_FILE_LAYOUT_H

@@ -59,7 +59,9 @@ static ups_status write_config(hid_t object, const char *file, const ups_pdebenc
     char *text = NULL;
     size_t size = 0;
     FILE *yaml = open_memstream(&text, &size);
-    if (yaml) content->solver->configure(content->setup, sample, yaml);
+    ups_solver_setup own = *content->setup;
+    if (sample >= 0) ups_solver_draw(content->setup, sample, &own);
+    if (yaml) content->solver->configure(&own, sample, yaml);
     if (!yaml || fclose(yaml) != 0) {
         free(text);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", file);
@@ -82,6 +84,33 @@ static ups_status write_coordinate(hid_t parent, const char *file, const ups_fil
     if (space >= 0) H5Sclose(space);
     free(values);
     return written(fine, file, coordinate->name, error);
+}
+
+/* `parameters/NAME` (sample) of every parameter that is drawn; seed groups have them in their `config`. */
+static ups_status write_drawn(hid_t root, const char *file, const ups_pdebench_content *content, hid_t creation,
+                              hid_t links, ups_error *error) {
+    const hsize_t shape[1] = {(hsize_t)content->samples};
+    ups_status status = UPS_OK;
+    double *values = malloc(sizeof(double) * (size_t)content->samples);
+    if (!values) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its parameters", file);
+    for (int i = 0; status == UPS_OK && i < content->solver->parameter_count; i++) {
+        if (!content->setup->ranges[i].drawn) continue;
+        for (int64_t sample = 0; sample < content->samples; sample++) {
+            ups_solver_setup own;
+            ups_solver_draw(content->setup, sample, &own);
+            values[sample] = own.parameters[i];
+        }
+        char name[96];
+        snprintf(name, sizeof name, "parameters/%.64s", content->solver->parameters[i].name);
+        hid_t space = H5Screate_simple(1, shape, NULL);
+        hid_t set = H5Dcreate2(root, name, H5T_IEEE_F64LE, space, links, creation, H5P_DEFAULT);
+        bool fine = set >= 0 && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+        if (set >= 0 && H5Dclose(set) < 0) fine = false;
+        if (space >= 0) H5Sclose(space);
+        status = written(fine, file, name, error);
+    }
+    free(values);
+    return status;
 }
 
 /* The axes of an array in the file; `samples` 0 leaves the sample's out. */
@@ -152,6 +181,8 @@ static ups_status fill_file(hid_t root, ups_pdebench_file *file, hid_t creation,
     }
     UPS_TRY(write_text_attribute(root, file->name, "ups_datagen", file->content->provenance, error));
     if (layout->seed_groups) return fill_seed_groups(root, file, creation, links, error);
+    if (ups_solver_draws(file->content->setup, 0))
+        UPS_TRY(write_drawn(root, file->name, file->content, creation, links, error));
     return fill_group(root, file, -1, creation, links, file->offsets, error);
 }
 

@@ -1,6 +1,6 @@
 /* Two small matrix products evaluate the series: cosines × coefficients × cosines. With 64 modes that is cheaper than
  * drawing the coefficients. */
-#include "tools/solvers/gaussian_field.h"
+#include "tools/solvers/initial/gaussian_field.h"
 #include "base/random.h"
 
 #include <math.h>
