@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/system/pages.h"
 #include "pipeline/io/io.h"
@@ -11,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/npy.h"
+#include "train/data/splits.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +120,22 @@ static void sum_samples(const ups_source *source, int64_t *differing, uint64_t *
             *stored_bytes += arrays[a]->stored_bytes;
         }
     }
+}
+
+/* Whether sample i of all files begins with the same field; warns where it does. */
+static void describe_beginnings(const ups_source *source, json_t *facts) {
+    bool alike;
+    ups_error error;
+    if (ups_files_begin_alike(source, &alike, &error) != UPS_OK) {
+        ups_log(UPS_LOG_WARNING, "first frames were not compared: %s", error.message);
+        return;
+    }
+    json_object_set_new(facts, "files_begin_alike", json_boolean(alike));
+    if (!alike) return;
+    ups_log(UPS_LOG_WARNING,
+            "samples with the same index in these files begin with the same field: one of them in training and another "
+            "in the test would share the initial condition. As files of one task they stay in one split "
+            "(data.split.by: index, which `auto` takes here); as tasks of their own they may not");
 }
 
 static json_t *describe_source(const ups_source *source) {
@@ -298,7 +316,8 @@ static const ups_usage inspect_usage = {
         "Prints the layout and how it was recognised, samples, fields, grid, time, PDE parameters (from\n"
         "attributes, the `config` attribute or the file's name), what happens at the boundary, and how the data\n"
         "are stored. Of a file that is none of the layouts it says what the nearest ones lack.\n"
-        "With --together: whether the files can be one task, and the ranges of their parameters.\n"
+        "With --together: whether the files can be one task, the ranges of their parameters, and a warning where\n"
+        "samples with the same index share the initial condition.\n"
         "With --suggest: for a file of none of the layouts, the task with a `layout` that says what it holds, to "
         "paste\n"
         "into a configuration; what is guessed has a comment. With --layout: what a file is as such a layout says it.\n"
@@ -350,6 +369,7 @@ static int inspect(int argc, char **argv) {
             return ups_command_fail(&arguments, &error);
         }
         json_t *facts = describe_source(source);
+        if (together && ups_layout_inputs(source) > 1) describe_beginnings(source, facts);
         ups_source_close(source);
         if (!arguments.json) print_source(facts);
         json_array_append_new(all, facts);
