@@ -228,6 +228,22 @@ def test_a_cache_is_named_by_its_directory_its_configuration_or_its_run(runs, bu
     one_sentence(cache("list", wrong), "wrong.yaml:.*model.tokens")
 
 
+def test_the_data_of_a_run_are_shown_task_by_task(runs, built):
+    config, _ = built
+    np.save(runs.path("data", "waves.npy"), np.zeros((3, 4, 16), "f4"))
+    own = runs.config("own", CONFIG.replace("  - name: darcy", "  - name: waves\n    files: [waves.npy]\n    patch: [4]"
+                                            "\n    layout: {{fields: {{h: waves}}, axes: [sample, time, x]}}\n  - name: darcy"))
+    told = runs.told("data", "inspect", own)
+    assert [facts["task"] for facts in told] == ["advection", "waves", "darcy"] and told[1]["fields"] == ["h"] and told[1]["layout"] == "mapped"
+    assert [facts["file"] for facts in runs.told("data", "inspect", config)] == [facts["file"] for facts in runs.told("data", "inspect", runs.path("run"))]
+    shown = runs.must("data", "inspect", runs.path("run")).stdout
+    assert shown.startswith("task advection: ") and "task darcy: " in shown
+    wrong = runs.config("unread", CONFIG.replace("tokens: 8", "tokens: many").replace("advection.h5", "absent.h5"))
+    done = ups("data", "inspect", wrong)
+    one_sentence(done, "unread.yaml: 2 mistakes")
+    assert "absent.h5" in done.stderr
+
+
 def test_pruning_and_repairing_with_a_mistaken_configuration_tell_all_mistakes(runs, built):
     _, folder = built
     wrong = runs.config("mistaken", CONFIG.replace("tokens: 8", "tokens: many").replace("seed: 3", "seeds: 3"),
