@@ -31,6 +31,7 @@ typedef struct writing {
     const ups_rollouts *rollouts;
     const ups_rollout_origin *origin;
     int file, result; /* the first failure of the library; NC_NOERR */
+    int number;       /* errno, as it was then */
     int dimension[RANK], coordinate[RANK];
     char names[RANK][NAME]; /* of the dimensions */
     int dims;               /* of the grid */
@@ -40,7 +41,10 @@ typedef struct writing {
 
 /* Whether all went well so far, this call included. */
 static bool did(writing *w, int result) {
-    if (w->result == NC_NOERR) w->result = result;
+    if (w->result == NC_NOERR && result != NC_NOERR) {
+        w->result = result;
+        w->number = errno;
+    }
     return w->result == NC_NOERR;
 }
 
@@ -270,7 +274,11 @@ static bool write_contents(writing *w, int *variables, int *parameters, float *r
     return w->result == NC_NOERR;
 }
 
-static ups_status fail(const char *path, int result, ups_error *error) {
+/* Where HDF5 failed below it, the library does not tell why; the system's last word is of a write that failed, if it is
+ * one that writes fail with. */
+static ups_status fail(const char *path, int result, int number, ups_error *error) {
+    bool of_write = number == ENOSPC || number == EFBIG || number == EDQUOT || number == EIO || number == EROFS;
+    if ((result == NC_EHDFERR || result == EACCES) && of_write) result = number; /* EACCES: of whatever creating met */
     if (result == NC_ENOMEM) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     if (result > 0) { /* the system's own */
         errno = result;
@@ -290,6 +298,7 @@ static ups_status write_file(const char *temporary, const char *path, const ups_
     float *room = malloc(frames * (size_t)rollouts->points * sizeof *room);
     w.same_times = have_same_times(rollouts);
     bool had = variables && parameters && room;
+    errno = 0;
     ups_hdf5_enter();
     if (had && did(&w, nc_create(temporary, NC_NETCDF4 | NC_CLOBBER, &w.file))) {
         write_contents(&w, variables, parameters, room);
@@ -300,7 +309,7 @@ static ups_status write_file(const char *temporary, const char *path, const ups_
     free(parameters);
     free(room);
     if (!had) w.result = NC_ENOMEM;
-    return w.result == NC_NOERR ? UPS_OK : fail(path, w.result, error);
+    return w.result == NC_NOERR ? UPS_OK : fail(path, w.result, w.number, error);
 }
 
 ups_status ups_rollout_netcdf_write(const char *path, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
