@@ -292,7 +292,7 @@ def test_ranges_that_cannot_be_drawn_are_answered(scratch):
                                   ("burgers1d", "t_end=1:2", "same for a whole file"), ("burgers1d", "k_max=1.5:3", "whole"),
                                   ("burgers1d", "initial=1:2", "pdebench|waves"), ("darcy2d", "medium=sand", "blobs|field"),
                                   ("swe2d", "radius_low=0.8:1", "radius_low = 0.8 exceeds")]:
-        assert_refused(scratch, datagen(solver, "-o", out, "-r", "16", "-p", wrong), 1, *parts)
+        assert_refused(scratch, datagen(solver, "-o", out, "-r", "16", "-p", wrong), 2, *parts)
 
 
 # ---- given fields ----

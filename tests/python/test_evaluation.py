@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import h5py
+import netCDF4
 import numpy
 import pytest
 import safetensors.numpy
+import xarray
 
 from commands import one_sentence
 from tiny_run import CONFIG
@@ -85,6 +87,96 @@ def test_rollouts_are_read_again_as_data(runs):
     assert (found["layout"], found["samples"]) == ("pdebench.tensor", 3)
     found = runs.told("data", "inspect", runs.path("out-darcy.h5"))[0]
     assert (found["layout"], found["samples"]) == ("pdebench.seedgroup", 3)
+
+
+def test_axes_of_rollouts_have_names_that_other_readers_see(runs, config):
+    with h5py.File(runs.path("out-advection.h5")) as file:
+        for name in ("tensor", "truth"):
+            assert [axis.label for axis in file[name].dims] == ["trajectory", "t", "x"]
+            for axis, coordinates in enumerate((None, "t-coordinate", "x-coordinate")):
+                scale, = file[name].dims[axis].values()
+                assert coordinates is None or numpy.array_equal(scale, file[coordinates])
+    with xarray.open_dataset(runs.path("out-advection.h5"), engine="h5netcdf") as found, h5py.File(runs.path("out-advection.h5")) as file:
+        assert found["tensor"].dims == found["truth"].dims == ("trajectory", "t", "x")
+        assert numpy.array_equal(found["tensor"], file["tensor"]) and numpy.array_equal(found["x"], file["x-coordinate"])
+    with xarray.open_dataset(runs.path("out-darcy.h5"), engine="h5netcdf", group="0001") as found, h5py.File(runs.path("out-darcy.h5")) as file:
+        assert found["data"].dims == found["truth"].dims == ("t", "x", "y", "field")
+        assert list(found["field"].values) == ["nu", "u"]
+        assert numpy.array_equal(found["data"].sel(field="u"), file["0001/data"][..., 1])
+        assert numpy.array_equal(found["y"], file["0001/grid/y"]) and numpy.array_equal(found["t"], file["0001/grid/t"])
+
+
+def netcdf(runs, *options):
+    """Rollouts as CF NetCDF-4, or a skip in a build that has no NetCDF-C."""
+    done = runs.run("rollout", *options)
+    if "without the NetCDF-C library" in done.stderr:
+        one_sentence(done, "libnetcdf-dev", "write HDF5")
+        pytest.skip("this build has no NetCDF-C")
+    assert done.returncode == 0, done.stderr
+
+
+def test_rollouts_as_netcdf_hold_what_those_as_hdf5_hold(runs, config):
+    netcdf(runs, config, "-n", "100", "-o", runs.path("out.nc"))
+    with xarray.open_dataset(runs.path("out-advection.nc"), engine="h5netcdf") as found, h5py.File(runs.path("out-advection.h5")) as file:
+        assert found.attrs["Conventions"] == "CF-1.11"
+        for name in ("task", "fields", "split", "samples", "autoencoder", "operator", "config", "training_run"):
+            assert found.attrs["ups." + name] == file.attrs["ups." + name]
+        assert (found.attrs["beta"], found.attrs["bc"]) == (file.attrs["beta"], file.attrs["bc"])
+        assert found["u"].dims == found["u_truth"].dims == ("trajectory", "time", "x")
+        assert found["u"].values.tobytes() == file["tensor"][:].tobytes() and found["u_truth"].values.tobytes() == file["truth"][:].tobytes()
+        assert numpy.array_equal(found["time"].astype("f4"), file["t"]) and numpy.array_equal(found["x"].astype("f4"), file["x"])
+        assert numpy.array_equal(found["trajectory"], file["trajectory"])
+        assert [found[name].attrs.get("axis") for name in ("time", "x")] == ["T", "X"]
+        assert found["trajectory"].attrs["standard_name"] == "realization"
+    with netCDF4.Dataset(runs.path("out-darcy.nc")) as found, h5py.File(runs.path("out-darcy.h5")) as file:
+        found.set_auto_mask(False)
+        for field, name in enumerate(("nu", "u")):
+            assert found[name].dimensions == ("trajectory", "time", "x", "y") and numpy.isnan(found[name]._FillValue)
+            for i, seed in enumerate(file):
+                assert found[name][i].tobytes() == file[seed]["data"][..., field].tobytes()
+                assert found[name + "_truth"][i].tobytes() == file[seed]["truth"][..., field].tobytes()
+        assert found["y"].axis == "Y"
+    for name, fields in (("advection", ["u", "u_truth"]), ("darcy", ["nu", "u", "nu_truth", "u_truth"])):
+        facts = runs.told("data", "inspect", runs.path(f"out-{name}.nc"))[0]
+        assert (facts["layout"], facts["samples"], facts["fields"]) == ("netcdf", 3, fields)
+
+
+def test_rollouts_as_netcdf_beyond_the_data_and_of_other_times_and_parameters(runs, config):
+    """Where the data end, the truth is filled; where trajectories differ, times and parameters are theirs."""
+    netcdf(runs, config, "--task", "advection", "--steps", "11", "-o", runs.path("beyond.nc"))
+    runs.must("rollout", config, "--task", "advection", "--steps", "11", "-o", runs.path("beyond.h5"))
+    with xarray.open_dataset(runs.path("beyond.nc")) as found, xarray.open_dataset(runs.path("beyond.h5"), engine="h5netcdf") as other:
+        assert found["u"].shape == found["u_truth"].shape == (3, 12, 32)
+        assert numpy.isnan(found["u_truth"][:, 9:]).all() and numpy.array_equal(found["u_truth"][:, :9], other["truth"])
+        assert other["truth"].dims == ("trajectory", "t_truth", "x") and numpy.array_equal(found["u"], other["tensor"])
+    runs.generate("advection1d", "swift.h5", 6, "-r", "32", "-s", "9", "--param", "beta=0.7", "--param", "t_end=1")
+    several = runs.config("mixed", CONFIG.replace("files: [advection.h5]", "files: [advection.h5, swift.h5]"))
+    runs.must("train", several, "--set", "autoencoder.steps=2", "--set", "operator.steps=2")
+    netcdf(runs, several, "--task", "advection", "--split", "train", "-n", "100", "-o", runs.path("mixed.nc"))
+    with xarray.open_dataset(runs.path("mixed.nc")) as found:
+        assert set(found["beta"].values.round(6)) == {0.4, 0.7} and found["beta"].dims == ("trajectory",)
+        assert found["t"].dims == ("trajectory", "time") and set(found["t"][:, -1].values.round(6)) == {1.0, 2.0}
+        assert "t" in found["u"].coords
+
+
+def test_units_and_names_of_axes_come_from_the_data(runs, scratch):
+    path = os.path.join(scratch, "sea.nc")
+    with netCDF4.Dataset(path, "w") as file:
+        for name, count, units in (("run", 10, None), ("time", 4, "hours since 2000-01-01"), ("lat", 8, "degrees_north"), ("lon", 8, "degrees_east")):
+            file.createDimension(name, count)
+            if units:
+                variable = file.createVariable(name, "f8", (name,))
+                variable[:], variable.units = numpy.arange(count), units
+        file["time"].standard_name = "time"
+        file.createVariable("height", "f4", ("run", "time", "lat", "lon"))[:] = numpy.random.default_rng(1).normal(size=(10, 4, 8, 8))
+    text = CONFIG[:CONFIG.index("tasks:")] + "tasks:\n  - {{name: sea, files: [" + path + "], patch: [4]}}\n" + CONFIG[CONFIG.index("model:"):]
+    sea = runs.config("sea", text)
+    runs.must("train", sea, "--set", "autoencoder.steps=2", "--set", "operator.steps=2")
+    netcdf(runs, sea, "-n", "1", "-o", os.path.join(scratch, "out.nc"))
+    with netCDF4.Dataset(os.path.join(scratch, "out.nc")) as found:
+        assert found["height"].dimensions == ("trajectory", "time", "lat", "lon")
+        assert (found["time"].units, found["lat"].units, found["lon"].units) == ("s", "degrees_north", "degrees_east")
+        assert (found["lat"].standard_name, found["lon"].axis) == ("latitude", "X")
 
 
 def test_trajectories_of_other_parameters_keep_their_own(runs):

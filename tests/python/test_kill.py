@@ -129,10 +129,12 @@ def test_a_command_killed_at_any_moment_and_given_again_ends_in_the_same_bytes(s
             if state == untouched and share > 0.5:
                 seconds *= 1.5
         else:
-            assert code == 0, message
+            # A kill may have come when all was done: a store that is there is refused, whatever is in it.
+            refused = name == "zarr" and in_this_run > 0 and "latents.zarr: is there already" in message
+            assert code == 0 or refused and sandbox.look() == command.after, message
             if in_this_run == 0:
                 seconds *= 0.8
-        if not running or code == 0 or in_this_run == KILLS_A_RUN:
+        if not running or code in (0, 1) or in_this_run == KILLS_A_RUN:
             finish(sandbox, name)
             sandbox.begin(command.before)
             in_this_run = 0

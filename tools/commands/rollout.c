@@ -5,6 +5,7 @@
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
+#include "tools/rollout_netcdf.h"
 #include "tools/task_option.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
@@ -24,7 +25,7 @@ static const ups_option options[OPTION_COUNT] = {
                "trajectories to take (default test; validation where that is empty)"},
     [STEPS] = {"steps", 0, "N", "steps to predict (default: to the data's last frame; more go beyond it)"},
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
-    [OUTPUT] = {"output", 'o', "FILE.h5", "HDF5 file to write"},
+    [OUTPUT] = {"output", 'o', "FILE", "file to write: HDF5, or CF NetCDF-4 where the name ends in .nc"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
@@ -42,7 +43,10 @@ static const ups_usage usage = {
     "the\n"
     "grid is the data's own, and attributes ups.* say what made it. Frame 0 is the given state as the autoencoder "
     "reads\n"
-    "it back. With several tasks and no --task their names go into the files': OUT-TASK.h5.\n"
+    "it back. Axes have names, as HDF5's dimension scales: trajectory, t, x, y, z, field. A file OUT.nc is CF "
+    "NetCDF-4:\n"
+    "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. With several tasks and no --task their "
+    "names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
     "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures\n"
     "  ups rollout configs/quickstart.yaml --task advection1d --sample 3 --resolution 1024 -o fine.h5\n"
@@ -200,7 +204,10 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
                                  .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
+    if (status == UPS_OK) {
+        status = ups_rollout_is_netcdf(path) ? ups_rollout_netcdf_write(path, &rollouts, &origin, error)
+                                             : ups_rollout_file_write(path, &rollouts, &origin, error);
+    }
     if (status == UPS_OK && request->png) {
         status = ups_rollout_pictures(request->png, &rollouts, ids, &pictures, error);
     }
@@ -219,6 +226,7 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
 }
 
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
+    if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
