@@ -3,6 +3,7 @@
 #include "base/progress.h"
 
 #include "base/printable.h"
+#include "base/system/terminal.h"
 #include "base/system/threads.h"
 
 #include <math.h>
@@ -12,10 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024, BAR_COLUMNS = 24, DEFAULT_COLUMNS = 80 };
+enum { LINE_BYTES = 1024, BAR_COLUMNS = 24, SHORTEST_BAR = 6, DEFAULT_COLUMNS = 80 };
 static const double redraw_seconds = 0.1, plain_seconds = 10.0;
 static const double rate_memory = 10.0; /* seconds over which the rate shown is averaged */
 
@@ -91,21 +91,49 @@ static void add_bar(line *l, double filled, int columns) {
     }
 }
 
-static void add_counts(line *l, const ups_progress *p) {
-    if (p->total >= 0)
-        add(l, "%lld/%lld %s", (long long)p->done, (long long)p->total, p->unit);
-    else
-        add(l, "%lld %s", (long long)p->done, p->unit);
-    if (p->rate > 0) {
+/* What a line has beside its title and counts, in the order in which it gives way where the terminal is narrow. */
+typedef enum detail { BAR, NOTE, PERCENT, BEGINNING, RATE, UNIT, TIME_LEFT, DETAILS } detail;
+
+/* All details from `least` on; the bar with so many columns. */
+static void compose(line *l, const ups_progress *p, detail least, int bar_columns) {
+    l->length = 0;
+    add(l, "%s ", p->title);
+    if (p->total >= 0 && least <= BAR) add_bar(l, fraction(p), bar_columns);
+    if (p->total >= 0 && least <= PERCENT) add(l, least <= BAR ? " %3d%% " : "%d%% ", (int)(100 * fraction(p)));
+    add(l, "%lld", (long long)p->done);
+    if (p->total >= 0) add(l, "/%lld", (long long)p->total);
+    if (least <= UNIT) add(l, " %s", p->unit);
+    if (p->first > 0 && least <= BEGINNING) add(l, " from %lld", (long long)p->first);
+    if (p->rate > 0 && least <= RATE) {
         add(l, ", ");
         add_rate(l, p->rate);
-        if (p->total > p->done) {
-            add(l, ", ");
-            add_duration(l, (double)(p->total - p->done) / p->rate);
-            add(l, " left");
-        }
     }
-    if (p->note[0]) add(l, ", %s", p->note);
+    if (p->rate > 0 && p->total > p->done && least <= TIME_LEFT) {
+        add(l, ", ");
+        add_duration(l, (double)(p->total - p->done) / p->rate);
+        add(l, " left");
+    }
+    if (p->note[0] && least <= NOTE) add(l, ", %s", p->note);
+}
+
+static int columns_of(const line *l) {
+    int columns = 0;
+    for (size_t i = 0; i < l->length; i++) columns += ((unsigned char)l->text[i] & 0xC0) != 0x80;
+    return columns;
+}
+
+/* The bar is as long as what is left of the line; then one detail after the other goes. */
+static void fit(line *l, const ups_progress *p, int columns) {
+    compose(l, p, BAR, 0);
+    int room = columns - columns_of(l);
+    if (room >= SHORTEST_BAR || p->total < 0) {
+        compose(l, p, BAR, room < BAR_COLUMNS ? room : BAR_COLUMNS);
+        if (columns_of(l) <= columns) return;
+    }
+    for (detail least = NOTE; least <= DETAILS; least++) {
+        compose(l, p, least, 0);
+        if (columns_of(l) <= columns) return;
+    }
 }
 
 /* Cuts UTF-8 text to a number of columns; every code point used here is one column wide. */
@@ -119,29 +147,20 @@ static void cut(line *l, int columns) {
     }
 }
 
-static int terminal_columns(void) {
-    struct winsize size;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : DEFAULT_COLUMNS;
-}
-
 static void draw(const ups_progress *p) {
     line l = {.length = 0};
-    add(&l, "%s ", p->title);
-    if (on_terminal) {
-        if (p->total >= 0) {
-            add_bar(&l, fraction(p), BAR_COLUMNS);
-            add(&l, " %3d%% ", (int)(100 * fraction(p)));
-        }
-        add_counts(&l, p);
-        cut(&l, terminal_columns() - 1); /* the last column stays free: some terminals wrap when it is written */
-        put("\r\033[K", 4);
+    if (!on_terminal) {
+        compose(&l, p, NOTE, 0);
         put(l.text, l.length);
+        put("\n", 1);
         return;
     }
-    if (p->total >= 0) add(&l, "%d%% ", (int)(100 * fraction(p)));
-    add_counts(&l, p);
+    int columns = ups_terminal_columns(STDERR_FILENO);
+    columns = (columns > 0 ? columns : DEFAULT_COLUMNS) - 1; /* some terminals wrap when the last one is written */
+    fit(&l, p, columns);
+    cut(&l, columns);
+    put("\r\033[K", 4);
     put(l.text, l.length);
-    put("\n", 1);
 }
 
 static void erase(void) {
@@ -173,7 +192,7 @@ ups_progress *ups_progress_begin(const char *title, const char *unit, int64_t to
     pthread_mutex_lock(&lock);
     if (!active && atomic_load(&enabled)) {
         active = p;
-        on_terminal = isatty(STDERR_FILENO);
+        on_terminal = ups_terminal_is_capable(STDERR_FILENO);
         if (on_terminal && !hidden) draw(p);
     }
     pthread_mutex_unlock(&lock);
@@ -200,14 +219,22 @@ void ups_progress_end(ups_progress *progress) {
     if (progress == active) {
         double elapsed = ups_now() - progress->begun;
         line l = {.length = 0};
-        add(&l, "%s %lld %s in ", progress->title, (long long)progress->done, progress->unit);
+        const int64_t made = progress->done - progress->first;
+        const bool whole = progress->total < 0 || progress->done >= progress->total;
+        add(&l, "%s %lld ", progress->title, (long long)made);
+        if (progress->first == 0 && !whole) add(&l, "of %lld ", (long long)progress->total);
+        add(&l, "%s in ", progress->unit);
         if (elapsed < 10)
             add(&l, "%.2f s", elapsed);
         else
             add_duration(&l, elapsed);
-        if (elapsed > 0 && progress->done > progress->first) {
+        if (elapsed > 0 && made > 0) {
             add(&l, ", ");
-            add_rate(&l, (double)(progress->done - progress->first) / elapsed);
+            add_rate(&l, (double)made / elapsed);
+        }
+        if (progress->first > 0) {
+            add(&l, ", from %lld to %lld", (long long)progress->first, (long long)progress->done);
+            if (progress->total >= 0) add(&l, " of %lld", (long long)progress->total);
         }
         erase();
         put(l.text, l.length);

@@ -40,6 +40,8 @@ typedef struct ups_sample {
     const double *time; /* (times) seconds; never NULL */
     const double *coordinates[UPS_MAX_GRID_DIMS]; /* (grid[a]) each, or NULL where the file has none */
     const char *axis_names[UPS_MAX_GRID_DIMS];    /* as the file has them, or NULL: x, y, z */
+    const char *axis_units[UPS_MAX_GRID_DIMS];    /* of the coordinates, as the file has them; NULL: not told */
+    const char *time_units;                       /* "s"; NULL: the file tells none */
     const double
         *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
 } ups_sample;

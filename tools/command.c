@@ -1,10 +1,12 @@
 /* Subcommands' common ground; see command.h. getopt_long does the parsing; its messages are replaced by sentences that
  * say what would be right. The tables built for it live as long as the process, which is one command. */
 #include "tools/command.h"
-#include "base/edit_distance.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "base/system/cancel.h"
+#include "tools/help.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -22,57 +24,34 @@ static const ups_option common_options[COMMON_COUNT] = {
 /* getopt's value of a long option: above every character. */
 enum { LONG_BASE = 1000 };
 
-static const ups_option *option_at(const ups_usage *usage, size_t index) {
+const ups_option *ups_usage_option(const ups_usage *usage, size_t index) {
     if (index < usage->option_count) return &usage->options[index];
     index -= usage->option_count;
     return index < COMMON_COUNT ? &common_options[index] : NULL;
 }
 
-static const char *option_name(const void *context, size_t index) {
-    const ups_option *option = option_at(context, index);
-    return option ? option->name : NULL;
-}
-
-/* ---- nearest name ---- */
-
-const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
-                                const void *context) {
-    const char *nearest = NULL;
-    size_t least = 3; /* two slips of the finger are a typo; three are another word */
-    const char *candidate;
-    for (size_t i = 0; (candidate = next(context, i)) != NULL; i++) {
-        size_t distance = ups_edit_distance(word, candidate);
-        const size_t length = strlen(word);
-        if (length >= 3 && strncmp(word, candidate, length) == 0) distance = 1; /* the beginning of the right word */
-        if (distance < least) {
-            least = distance;
-            nearest = candidate;
-        }
-    }
-    return nearest;
-}
-
 /* ---- help ---- */
 
 static void print_option(const ups_option *option) {
-    char left[96], letter[8] = "    ";
+    enum { COLUMN = 32 };
+    char term[96], letter[8] = "    ";
     if (option->letter) snprintf(letter, sizeof(letter), "-%c, ", option->letter);
-    snprintf(left, sizeof(left), "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
+    snprintf(term, sizeof(term), "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
              option->argument ? option->argument : "");
-    enum { COLUMN = 30 };
-    if (strlen(left) < COLUMN) {
-        printf("  %-*s%s\n", COLUMN, left, option->help);
-    } else {
-        printf("  %s\n  %*s%s\n", left, COLUMN, "", option->help);
-    }
+    ups_help_print_entry(term, option->help, COLUMN);
 }
 
 static void print_help(const ups_usage *usage) {
-    printf("ups %s - %s\n\n", usage->command, usage->summary);
-    printf("Usage: ups %s%s%s%s\n\nOptions:\n", usage->command, usage->option_count ? " [OPTION]..." : "",
+    char summary[400];
+    snprintf(summary, sizeof summary, "ups %s - %s", usage->command, usage->summary);
+    ups_help_print(summary);
+    printf("\nUsage: ups %s%s%s%s\n\nOptions:\n", usage->command, usage->option_count ? " [OPTION]..." : "",
            usage->arguments[0] ? " " : "", usage->arguments);
-    for (size_t i = 0; i < usage->option_count + COMMON_COUNT; i++) print_option(option_at(usage, i));
-    if (usage->details) printf("\n%s\n", usage->details);
+    const ups_option *option;
+    for (size_t i = 0; (option = ups_usage_option(usage, i)); i++) print_option(option);
+    if (!usage->details) return;
+    putchar('\n');
+    ups_help_print(usage->details);
 }
 
 /* ---- failures ---- */
@@ -105,7 +84,7 @@ int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     char line[sizeof error->message + 8];
     snprintf(line, sizeof line, "ups: %s", error->message);
     print_line(line);
-    return error->code == UPS_ERR_CANCELLED ? UPS_EXIT_CANCELLED : UPS_EXIT_FAILURE;
+    return error->code == UPS_ERR_CANCELLED ? UPS_EXIT_SIGNAL + ups_cancel_signal() : UPS_EXIT_FAILURE;
 }
 
 int ups_command_fail_each(const ups_arguments *arguments, const ups_error *error, const char *const *sentences,
@@ -157,14 +136,10 @@ static void __attribute__((format(printf, 2, 3))) stop_line(ups_arguments *argum
  */
 static const ups_command_visitor *visitor;
 
-static void visit_options(const ups_usage *usage) {
-    for (size_t i = 0; i < usage->option_count + COMMON_COUNT; i++) visitor->option(usage, option_at(usage, i));
-}
-
 void ups_arguments_begin(ups_arguments *arguments, const ups_usage *usage, int argc, char **argv) {
     *arguments = (ups_arguments){.usage = usage, .argc = argc, .argv = argv, .current = -1};
     if (visitor) {
-        visit_options(usage);
+        visitor->usage(visitor->context, usage);
         arguments->stop = true;
         return;
     }
@@ -182,7 +157,7 @@ void ups_arguments_begin(ups_arguments *arguments, const ups_usage *usage, int a
     char *letter = arguments->letters;
     *letter++ = ':'; /* tell a missing value from an unknown option */
     for (size_t i = 0; i < count; i++) {
-        const ups_option *option = option_at(usage, i);
+        const ups_option *option = ups_usage_option(usage, i);
         arguments->long_options[i] = (struct option){
             .name = option->name,
             .has_arg = option->argument ? required_argument : no_argument,
@@ -204,20 +179,26 @@ static void refuse(ups_arguments *arguments, int found) {
         return;
     }
     if (optopt > 0 && optopt < LONG_BASE) {
-        stop_line(arguments, "unknown option -%c", optopt);
+        size_t i = 0;
+        const ups_option *option;
+        while ((option = ups_usage_option(arguments->usage, i)) && option->name[0] != optopt) i++;
+        stop_line(arguments, option ? "unknown option -%c; did you mean --%s?" : "unknown option -%c", optopt,
+                  option ? option->name : "");
         return;
     }
     if (optopt >= LONG_BASE) {
         stop_line(arguments, "option --%s takes no value",
-                  option_at(arguments->usage, (size_t)(optopt - LONG_BASE))->name);
+                  ups_usage_option(arguments->usage, (size_t)(optopt - LONG_BASE))->name);
         return;
     }
     char word[64];
     snprintf(word, sizeof(word), "%s", text + strspn(text, "-"));
     word[strcspn(word, "=")] = '\0';
-    const char *nearest = ups_command_nearest(word, option_name, arguments->usage);
-    if (nearest) {
-        stop_line(arguments, "unknown option --%s; did you mean --%s?", word, nearest);
+    ups_nearest nearest = {.word = word};
+    const ups_option *option;
+    for (size_t i = 0; (option = ups_usage_option(arguments->usage, i)); i++) ups_nearest_try(&nearest, option->name);
+    if (nearest.name) {
+        stop_line(arguments, "unknown option --%s; did you mean --%s?", word, nearest.name);
     } else {
         stop_line(arguments, "unknown option %s", text);
     }
@@ -237,7 +218,7 @@ int ups_arguments_next(ups_arguments *arguments) {
         if (found >= LONG_BASE) {
             index = (size_t)(found - LONG_BASE);
         } else {
-            while (option_at(usage, index)->letter != found) index++;
+            while (ups_usage_option(usage, index)->letter != found) index++;
         }
         if (index < usage->option_count) {
             arguments->current = (int)index;
@@ -312,22 +293,36 @@ void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum
     }
 }
 
-void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index) {
-    char list[256] = "";
-    for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], arguments->value) == 0) {
+void ups_arguments_choice(ups_arguments *arguments, int *index) {
+    const ups_option *option = &arguments->usage->options[arguments->current];
+    char words[256], list[256] = "";
+    snprintf(words, sizeof words, "%s", option->argument);
+    ups_nearest nearest = {.word = arguments->value};
+    int i = 0;
+    for (char *rest = words, *word; (word = strsep(&rest, "|")); i++) {
+        if (strcmp(word, arguments->value) == 0) {
             *index = i;
             return;
         }
+        ups_nearest_try(&nearest, word);
         const size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", choices[i]);
+        snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", word);
     }
-    stop_line(arguments, "--%s: '%s' is not one of %s", arguments->usage->options[arguments->current].name,
-              arguments->value, list);
+    if (nearest.name)
+        stop_line(arguments, "--%s: '%s' is not one of %s; did you mean '%s'?", option->name, arguments->value, list,
+                  nearest.name);
+    else
+        stop_line(arguments, "--%s: '%s' is not one of %s", option->name, arguments->value, list);
 }
 
 void ups_arguments_override(ups_arguments *arguments) {
     static const char **given;
+    const char *equals = strchr(arguments->value, '=');
+    if (!equals || equals == arguments->value) {
+        stop_line(arguments, "--%s: '%s' is not of the form KEY=VALUE, such as seed=7",
+                  arguments->usage->options[arguments->current].name, arguments->value);
+        return;
+    }
     const char **longer = realloc(given, (arguments->override_count + 1) * sizeof *given);
     if (!longer) {
         stop_line(arguments, "out of memory");
@@ -339,18 +334,17 @@ void ups_arguments_override(ups_arguments *arguments) {
 
 /* ---- groups ---- */
 
-static const char *command_name(const void *context, size_t index) {
-    const ups_command_group *group = context;
-    return index < group->count ? group->commands[index].name : NULL;
-}
-
 static void print_group(const ups_command_group *group) {
+    enum { COLUMN = 14 };
     const char *space = group->name[0] ? " " : "";
-    printf("%s\n\nUsage: ups%s%s COMMAND [OPTION]...\n\nCommands:\n", group->summary, space, group->name);
+    ups_help_print(group->summary);
+    printf("\nUsage: ups%s%s COMMAND [OPTION]...\n\nCommands:\n", space, group->name);
     for (size_t i = 0; i < group->count; i++)
-        printf("  %-12s%s\n", group->commands[i].name, group->commands[i].summary);
+        ups_help_print_entry(group->commands[i].name, group->commands[i].summary, COLUMN);
     printf("\n'ups%s%s COMMAND --help' explains a command.\n", space, group->name);
-    if (group->details) printf("\n%s\n", group->details);
+    if (!group->details) return;
+    putchar('\n');
+    ups_help_print(group->details);
 }
 
 static const ups_command *find_command(const ups_command_group *group, const char *name) {
@@ -363,7 +357,7 @@ static const ups_command *find_command(const ups_command_group *group, const cha
 static int visit_commands(const ups_command_group *group) {
     for (size_t i = 0; i < group->count; i++) {
         char *line[] = {(char *)group->commands[i].name, NULL};
-        visitor->command(group->name, &group->commands[i]);
+        visitor->command(visitor->context, group->name, &group->commands[i]);
         group->commands[i].run(1, line);
     }
     return UPS_EXIT_OK;
@@ -398,12 +392,16 @@ int ups_command_dispatch(const ups_command_group *group, int argc, char **argv) 
 
     bool json = false;
     for (int i = 1; i < argc; i++) json = json || strcmp(argv[i], "--json") == 0;
-    char message[256];
-    const char *nearest = ups_command_nearest(word, command_name, group);
-    if (nearest) {
-        snprintf(message, sizeof(message), "unknown command '%.60s'; did you mean '%s'?", word, nearest);
-    } else {
-        snprintf(message, sizeof(message), "unknown command '%.60s'", word);
+    ups_nearest nearest = {.word = word};
+    const char *kind = "command";
+    if (word[0] == '-') {
+        kind = "option";
+        ups_nearest_try(&nearest, "--help");
+        if (!group->name[0]) ups_nearest_try(&nearest, "--version");
     }
+    for (size_t i = 0; word[0] != '-' && i < group->count; i++) ups_nearest_try(&nearest, group->commands[i].name);
+    char message[256];
+    int used = snprintf(message, sizeof(message), "unknown %s '%.60s'", kind, word);
+    if (nearest.name) snprintf(message + used, sizeof(message) - (size_t)used, "; did you mean '%s'?", nearest.name);
     return usage_failure(group->name, json, message);
 }

@@ -34,12 +34,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { UPS_EXIT_OK = 0, UPS_EXIT_FAILURE = 1, UPS_EXIT_USAGE = 2, UPS_EXIT_CANCELLED = 130 };
+/* What a signal stopped ends with 128 and its number, as shells say it: 130 after SIGINT, 143 after SIGTERM. */
+enum { UPS_EXIT_OK = 0, UPS_EXIT_FAILURE = 1, UPS_EXIT_USAGE = 2, UPS_EXIT_SIGNAL = 128 };
 
+/* `argument` says what the value is: alternatives with "|" between them, words that stand for themselves in small
+ * letters ("npy|hdf5|zarr"), kinds of values in capitals ("best|latest|FILE"). Help shows it, ups_arguments_choice
+ * takes its words, and completion (commands/completion.c) offers words and what is known of the kinds. */
 typedef struct ups_option {
     const char *name;     /* long name without dashes */
-    char letter;          /* short name, or 0 */
-    const char *argument; /* what its value is called in the help; NULL: a flag */
+    char letter;          /* short name, the same option's in all commands; or 0 */
+    const char *argument; /* NULL: a flag */
     const char *help;     /* one line; say the default */
 } ups_option;
 
@@ -79,10 +83,10 @@ int ups_arguments_end(ups_arguments *arguments); /* the exit code of a stopped l
 /* Reads the current option's value as a number in [minimum, maximum]; a wrong one stops the line with a sentence. */
 void ups_arguments_integer(ups_arguments *arguments, int64_t minimum, int64_t maximum, int64_t *value);
 void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum, double *value);
-/* The index of the current option's value in `choices` (NULL-terminated). */
-void ups_arguments_choice(ups_arguments *arguments, const char *const *choices, int *index);
+/* Which of the words of the option's `argument` the value is, counted from 0. */
+void ups_arguments_choice(ups_arguments *arguments, int *index);
 
-/* Adds the current option's value to `overrides`, which live as long as the process. */
+/* Adds the current option's value, KEY=VALUE, to `overrides`, which live as long as the process. */
 void ups_arguments_override(ups_arguments *arguments);
 
 /* Prints a result on a line or lines of its own; `flags` are Jansson's. */
@@ -90,7 +94,7 @@ void ups_print_json(const json_t *document, size_t flags);
 
 /* All return the exit code, for `return ups_command_…`. */
 int ups_command_fail(const ups_arguments *arguments,
-                     const ups_error *error); /* "ups: message"; 1, or 130 when cancelled */
+                     const ups_error *error); /* "ups: message"; 1, or UPS_EXIT_SIGNAL + N when cancelled */
 /* Several at once: `error` says of what, and `sentences`, which NULL ends, follow a line each. With --json the error
  * has `mistakes` as well, a list that is taken over. */
 int ups_command_fail_each(const ups_arguments *arguments, const ups_error *error, const char *const *sentences,
@@ -117,17 +121,15 @@ typedef struct ups_command_group {
  * one. */
 int ups_command_dispatch(const ups_command_group *group, int argc, char **argv);
 
-/* Shows every command of a group and of the groups within it, and every option, also those that all commands have. No
- * command runs. */
+/* Shows every command of a group and of the groups within it, each group's own before the next. No command runs. What
+ * `usage` gets lives only during its call. */
 typedef struct ups_command_visitor {
-    void (*command)(const char *group, const ups_command *command);
-    void (*option)(const ups_usage *usage, const ups_option *option);
+    void (*command)(void *context, const char *group, const ups_command *command);
+    void (*usage)(void *context, const ups_usage *usage);
+    void *context;
 } ups_command_visitor;
 void ups_command_visit(const ups_command_group *group, const ups_command_visitor *visitor);
-
-/* The candidate nearest to `word` by edit distance, or NULL when none is near. `next(context, i)` gives them, NULL at
- * the end. */
-const char *ups_command_nearest(const char *word, const char *(*next)(const void *context, size_t index),
-                                const void *context);
+/* The options of a command, those that all have at the end; NULL behind the last. */
+const ups_option *ups_usage_option(const ups_usage *usage, size_t index);
 
 #endif

@@ -353,7 +353,8 @@ static void examine_libraries(ups_findings *findings) {
         add(findings, group, "NetCDF-C", UPS_FINDING_OK, "%.*s", (int)strcspn(netcdf, " "), netcdf);
     } else {
         add(findings, group, "NetCDF-C", UPS_FINDING_OK,
-            "not in this build; files are read without it, but for variables of NetCDF-4 that end within a chunk");
+            "not in this build; files are read without it, but for variables of NetCDF-4 that end within a chunk; "
+            "`ups rollout -o X.nc` needs it");
     }
     add(findings, group, "zstd", UPS_FINDING_OK, "%s", ZSTD_versionString());
     static const struct {

@@ -3,12 +3,12 @@
 #include "base/files.h"
 #include "pipeline/hdf5/driver.h"
 #include "pipeline/hdf5/writing.h"
-#include "pipeline/layouts/layouts.h"
+#include "tools/rollout_facts.h"
+#include <hdf5_hl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MAXIMUM_RANK = UPS_MAX_GRID_DIMS + 2 };
 static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
@@ -53,6 +53,95 @@ static bool write_text(hid_t place, const char *name, const char *text) {
     return written;
 }
 
+/* ---- names of dimensions ---------------------------------------------------------------------------------------- */
+
+/* A dataset that is a dimension: `place`/NAME with the coordinates along it. −1 where it failed. */
+static hid_t make_scale(hid_t place, const char *name, int64_t count, hid_t type, const void *values) {
+    bool written = write_dataset(place, name, 1, &count, type, values);
+    hid_t scale = written ? H5Dopen2(place, name, H5P_DEFAULT) : H5I_INVALID_HID;
+    if (scale >= 0 && H5DSset_scale(scale, name) >= 0) return scale;
+    if (scale >= 0) H5Dclose(scale);
+    return H5I_INVALID_HID;
+}
+
+/* The names of the fields, along the last axis of `data`. */
+static hid_t make_field_scale(hid_t place, const ups_rollouts *rollouts) {
+    hsize_t count = (hsize_t)rollouts->task->geometry.channels;
+    hid_t space = H5Screate_simple(1, &count, NULL), type = H5Tcopy(H5T_C_S1);
+    hid_t creation = H5Pcreate(H5P_DATASET_CREATE), scale = H5I_INVALID_HID;
+    bool fine = H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 &&
+                H5Pset_obj_track_times(creation, false) >= 0;
+    if (fine) scale = H5Dcreate2(place, "field", type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    fine = scale >= 0 &&
+           H5Dwrite(scale, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rollouts->task->source->channel_names) >= 0 &&
+           H5DSset_scale(scale, "field") >= 0;
+    H5Pclose(creation);
+    H5Tclose(type);
+    H5Sclose(space);
+    if (fine) return scale;
+    if (scale >= 0) H5Dclose(scale);
+    return H5I_INVALID_HID;
+}
+
+/* Gives axis `axis` of place/NAME the dimension's name and coordinates. */
+static bool attach(hid_t place, const char *name, int axis, hid_t scale, const char *label) {
+    hid_t set = H5Dopen2(place, name, H5P_DEFAULT);
+    bool fine =
+        set >= 0 && H5DSattach_scale(set, scale, (unsigned)axis) >= 0 && H5DSset_label(set, (unsigned)axis, label) >= 0;
+    if (set >= 0 && H5Dclose(set) < 0) fine = false;
+    return fine;
+}
+
+/* One dimension of `first`, and of `second` where that is not NULL. */
+static bool name_axis(hid_t place, const char *first, const char *second, int axis, const char *name, int64_t count,
+                      hid_t type, const void *values) {
+    hid_t scale = make_scale(place, name, count, type, values);
+    bool fine =
+        scale >= 0 && attach(place, first, axis, scale, name) && (!second || attach(place, second, axis, scale, name));
+    if (scale >= 0 && H5Dclose(scale) < 0) fine = false;
+    return fine;
+}
+
+/* Time of a dataset and of its truth, which has a dimension of its own, t_truth, where it is shorter. */
+static bool name_times(hid_t place, const char *data, int axis, const ups_rollouts *rollouts, const double *time) {
+    int64_t frames = rollouts->frames, known = rollouts->truth_frames;
+    if (known == frames) return name_axis(place, data, "truth", axis, "t", frames, H5T_NATIVE_DOUBLE, time);
+    return name_axis(place, data, NULL, axis, "t", frames, H5T_NATIVE_DOUBLE, time) &&
+           (known == 0 || name_axis(place, "truth", NULL, axis, "t_truth", known, H5T_NATIVE_DOUBLE, time));
+}
+
+static bool name_grid(hid_t place, const char *data, int first, const ups_rollouts *rollouts) {
+    bool fine = true;
+    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
+        double *values = ups_rollout_coordinates(rollouts, a);
+        fine = values && name_axis(place, data, rollouts->truth_frames > 0 ? "truth" : NULL, first + a, axis_names[a],
+                                   rollouts->grid[a], H5T_NATIVE_DOUBLE, values);
+        free(values);
+    }
+    return fine;
+}
+
+static bool name_fields(hid_t place, int axis, const ups_rollouts *rollouts) {
+    hid_t scale = make_field_scale(place, rollouts);
+    bool fine = scale >= 0 && attach(place, "data", axis, scale, "field") &&
+                (rollouts->truth_frames == 0 || attach(place, "truth", axis, scale, "field"));
+    if (scale >= 0 && H5Dclose(scale) < 0) fine = false;
+    return fine;
+}
+
+/* Trajectories by their places in the task's data. */
+static bool name_trajectories(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
+    double *places = malloc((size_t)rollouts->count * sizeof *places);
+    for (int64_t i = 0; places && i < rollouts->count; i++)
+        places[i] = (double)origin->samples[rollouts->list[i].position];
+    bool fine = places && name_axis(file, "tensor", rollouts->truth_frames > 0 ? "truth" : NULL, 0, "trajectory",
+                                    rollouts->count, H5T_NATIVE_DOUBLE, places);
+    free(places);
+    return fine;
+}
+
+/* ---- what is told of them ---------------------------------------------------------------------------------------- */
+
 static bool write_parameters(hid_t place, const ups_rollouts *rollouts, const ups_rollout *rollout) {
     const ups_source *source = rollouts->task->source;
     bool fine = true;
@@ -63,28 +152,17 @@ static bool write_parameters(hid_t place, const ups_rollouts *rollouts, const up
     return fine;
 }
 
-/* In words that the layouts read back to the same `periodic`. */
-static const char *boundary_of(const ups_rollouts *rollouts, const ups_rollout_origin *origin,
-                               const ups_rollout *rollout) {
-    if (rollout->sample.periodic) return "periodic";
-    const char *text = ups_layout_boundary(rollouts->task->source, origin->samples[rollout->position]);
-    return strcasecmp(text, "periodic") == 0 ? "not periodic" : text;
-}
-
 static bool write_description(hid_t place, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
                               const ups_rollout *rollout) {
     return write_parameters(place, rollouts, rollout) &&
-           write_text(place, "bc", boundary_of(rollouts, origin, rollout));
+           write_text(place, "bc", ups_rollout_boundary(rollouts, origin, rollout));
 }
 
 static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_DIMS], const ups_rollouts *rollouts) {
     bool fine = true;
     for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
-        int64_t count = rollouts->grid[a];
-        double *values = malloc((size_t)count * sizeof *values);
-        if (!values) return false;
-        for (int64_t i = 0; i < count; i++) values[i] = ups_rollouts_coordinate(rollouts, a, i);
-        fine = write_dataset(place, names[a], 1, &count, H5T_NATIVE_DOUBLE, values);
+        double *values = ups_rollout_coordinates(rollouts, a);
+        fine = values && write_dataset(place, names[a], 1, &rollouts->grid[a], H5T_NATIVE_DOUBLE, values);
         free(values);
     }
     return fine;
@@ -99,9 +177,10 @@ static bool fit_one_tensor(const ups_rollouts *rollouts, const ups_rollout_origi
     for (int64_t i = 1; i < rollouts->count && fit; i++) {
         const ups_rollout *other = &rollouts->list[i];
         size_t parameters = (size_t)rollouts->task->source->parameter_count * sizeof *first->sample.parameters;
-        fit = strcmp(boundary_of(rollouts, origin, first), boundary_of(rollouts, origin, other)) == 0 &&
-              memcmp(first->time, other->time, (size_t)rollouts->frames * sizeof *first->time) == 0 &&
-              (!parameters || memcmp(first->sample.parameters, other->sample.parameters, parameters) == 0);
+        fit =
+            strcmp(ups_rollout_boundary(rollouts, origin, first), ups_rollout_boundary(rollouts, origin, other)) == 0 &&
+            memcmp(first->time, other->time, (size_t)rollouts->frames * sizeof *first->time) == 0 &&
+            (!parameters || memcmp(first->sample.parameters, other->sample.parameters, parameters) == 0);
     }
     return fit;
 }
@@ -132,7 +211,9 @@ static bool write_tensor(hid_t file, const ups_rollouts *rollouts, const ups_rol
     if (rollouts->truth_frames > 0) fine = fine && write_stacked(file, "truth", rollouts, rollouts->truth_frames, true);
     fine = fine && write_coordinates(file, names, rollouts);
     fine = fine && write_dataset(file, "t-coordinate", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollouts->list[0].time);
-    return fine && write_description(file, rollouts, origin, &rollouts->list[0]);
+    return fine && name_trajectories(file, rollouts, origin) &&
+           name_times(file, "tensor", 1, rollouts, rollouts->list[0].time) && name_grid(file, "tensor", 2, rollouts) &&
+           write_description(file, rollouts, origin, &rollouts->list[0]);
 }
 
 static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_rollout_origin *origin,
@@ -150,6 +231,8 @@ static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_roll
     fine = fine && write_coordinates(grid, axis_names, rollouts);
     fine = fine && write_dataset(grid, "t", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollout->time);
     if (H5Gclose(grid) < 0) fine = false;
+    fine = fine && name_times(group, "data", 0, rollouts, rollout->time) && name_grid(group, "data", 1, rollouts) &&
+           name_fields(group, rank - 1, rollouts);
     return fine && write_description(group, rollouts, origin, rollout) &&
            write_text(group, "ups.sample", rollout->sample.name);
 }
@@ -168,41 +251,8 @@ static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts, const up
 
 /* ---- the file -------------------------------------------------------------------------------------------------- */
 
-/* "a, b, c": names of the fields, or of the samples that were rolled out. Free with free(). */
-static char *join(const ups_rollouts *rollouts, bool samples) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return NULL;
-    int64_t count = samples ? rollouts->count : rollouts->task->geometry.channels;
-    for (int64_t i = 0; i < count; i++) {
-        const char *name = samples ? rollouts->list[i].sample.name : rollouts->task->source->channel_names[i];
-        fprintf(out, "%s%s", i ? ", " : "", name);
-    }
-    if (fclose(out) == 0) return text;
-    free(text);
-    return NULL;
-}
-
-/* Of a model that lies in no run there is nothing to be told. */
-static bool write_training(hid_t file, const json_t *training) {
-    const char *run = json_string_value(json_object_get(training, "run"));
-    const char *config = json_string_value(json_object_get(training, "config"));
-    if (!run || !config) return true;
-    return write_text(file, "ups.training_run", run) && write_text(file, "ups.training_config", config);
-}
-
-static bool write_origin(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
-    char *fields = join(rollouts, false), *samples = join(rollouts, true);
-    bool fine = fields && samples && write_text(file, "ups.task", rollouts->task->name) &&
-                write_text(file, "ups.fields", fields) && write_text(file, "ups.split", origin->split) &&
-                write_text(file, "ups.samples", samples) &&
-                write_text(file, "ups.autoencoder", origin->files->autoencoder_hash) &&
-                write_text(file, "ups.operator", origin->files->operator_hash) &&
-                write_text(file, "ups.config", origin->config) && write_training(file, origin->training);
-    free(fields);
-    free(samples);
-    return fine;
+static bool write_fact(void *context, const char *name, const char *text) {
+    return write_text(*(const hid_t *)context, name, text);
 }
 
 /* The library is not thread-safe: a loader may be reading through it. */
@@ -210,7 +260,7 @@ static ups_status write_file(const char *temporary, const char *path, const ups_
                              const ups_rollout_origin *origin, ups_error *error) {
     ups_hdf5_enter_to_write();
     hid_t file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    bool fine = file >= 0 && write_origin(file, rollouts, origin) &&
+    bool fine = file >= 0 && ups_rollout_tell(rollouts, origin, write_fact, &file) &&
                 (fit_one_tensor(rollouts, origin) ? write_tensor(file, rollouts, origin)
                                                   : write_seed_groups(file, rollouts, origin));
     ups_status status = fine ? UPS_OK : ups_hdf5_write_failed(path, "the file", error);

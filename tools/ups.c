@@ -50,7 +50,7 @@ static const ups_command commands[] = {
     {"train", "run the stages of a configuration that are not finished", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
     {"rollout", "predict trajectories: HDF5 and pictures", ups_cmd_rollout},
-    {"config", "configurations: show, check, keys", ups_cmd_config},
+    {"config", "configurations: init, show, check, keys, schema", ups_cmd_config},
     {"bench", "measure one part alone: codec, encode, io, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},

@@ -5,8 +5,8 @@
 #include "base/config/document.h"
 #include "base/config/key.h"
 #include "base/config/mistakes.h"
-#include "base/edit_distance.h"
 #include "base/files.h"
+#include "base/nearest.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -73,14 +73,6 @@ static ups_status stands_here(const reader *r, const spot *s) {
 
 /* ---- unknown keys ---------------------------------------------------------------------------------------------- */
 
-/* A typing error changes at most two letters, and not most of a short word. */
-static bool resembles(const char *written, const char *known, size_t *best) {
-    size_t distance = ups_edit_distance(written, known), allowed = strlen(known) < 5 ? 1 : 2;
-    if (distance > allowed || distance >= *best) return false;
-    *best = distance;
-    return true;
-}
-
 /* Where in all tables a key of this name stands; NULL when nowhere. */
 static const char *home_of(const reader *r, const ups_config_key *keys, const char *path, const char *name) {
     if (ups_config_find_key(keys, name)) return ups_config_join(r->arena, path, name);
@@ -95,22 +87,22 @@ static const char *home_of(const reader *r, const ups_config_key *keys, const ch
 }
 
 static ups_status unknown_key(const reader *r, const spot *s, const char *section, const ups_config_key *keys) {
-    const char *name = s->node->key, *nearest = NULL, *known = "", *place = place_of(r, s);
-    size_t best = SIZE_MAX;
+    const char *name = s->node->key, *known = "", *place = place_of(r, s);
+    ups_nearest nearest = {.word = name};
     for (const ups_config_key *key = keys; key->name; key++) {
         if (key->type == UPS_CONFIG_REMOVED) continue;
-        if (resembles(name, key->name, &best)) nearest = key->name;
+        ups_nearest_try(&nearest, key->name);
         known = ups_arena_printf(r->arena, "%s%s%s", known, *known ? ", " : "", key->name);
     }
-    const char *sentence, *home = nearest ? NULL : home_of(r, r->schema->keys, "", name);
-    if (nearest)
-        sentence = ups_arena_printf(r->arena, "%s: there is no such key; did you mean '%s'?", place, nearest);
+    const char *sentence, *home = nearest.name ? NULL : home_of(r, r->schema->keys, "", name);
+    if (nearest.name)
+        sentence = ups_arena_printf(r->arena, "%s: there is no such key; did you mean '%s'?", place, nearest.name);
     else if (home)
         sentence = ups_arena_printf(r->arena, "%s: there is no such key here; did you mean '%s'?", place, home);
     else
         sentence = ups_arena_printf(r->arena, "%s: there is no such key; the keys here are %s", place, known);
     ups_config_mistakes_add(r->mistakes, s->node->where, s->path,
-                            nearest ? ups_config_join(r->arena, section, nearest) : NULL, sentence);
+                            nearest.name ? ups_config_join(r->arena, section, nearest.name) : NULL, sentence);
     return UPS_ERR_CONFIG;
 }
 
@@ -133,15 +125,14 @@ static ups_status read_number(const reader *r, const spot *s, void *place) {
 }
 
 static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
+    ups_nearest nearest = {.word = s->node->text};
     for (unsigned i = 0; s->key->choices[i]; i++) {
         const char *choice = s->key->choices[i];
         *place = i;
         if (strcmp(s->node->text, choice) == 0) return UPS_OK;
-        if (resembles(s->node->text, choice, &best)) nearest = choice;
+        ups_nearest_try(&nearest, choice);
     }
-    const char *hint = nearest ? ups_arena_printf(r->arena, " (did you mean '%s'?)", nearest) : "";
+    const char *hint = nearest.name ? ups_arena_printf(r->arena, " (did you mean '%s'?)", nearest.name) : "";
     return wrong(r, s, ups_arena_printf(r->arena, "%s is not one of the choices%s", found(r, s->node), hint));
 }
 

@@ -6,10 +6,12 @@
 
 /* Lock-free atomics may be touched by a signal handler (C17 7.14.1.1). */
 static atomic_bool requested;
+static atomic_int asked;        /* the signal that came first; 0: none */
 static atomic_bool interrupted; /* by SIGINT: the next one ends the process */
 
 static void handle(int signal_number) {
     atomic_store(&requested, true);
+    atomic_compare_exchange_strong(&asked, &(int){0}, signal_number);
     if (signal_number != SIGINT) return;
     if (!atomic_exchange(&interrupted, true)) return;
     signal(SIGINT, SIG_DFL);
@@ -30,6 +32,11 @@ bool ups_cancel_requested(void) {
     return atomic_load_explicit(&requested, memory_order_relaxed);
 }
 
+int ups_cancel_signal(void) {
+    int first = atomic_load(&asked);
+    return first ? first : SIGINT;
+}
+
 void ups_cancel_request(void) {
     atomic_store(&requested, true);
 }
@@ -37,4 +44,5 @@ void ups_cancel_request(void) {
 void ups_cancel_reset(void) {
     atomic_store(&requested, false);
     atomic_store(&interrupted, false);
+    atomic_store(&asked, 0);
 }

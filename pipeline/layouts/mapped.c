@@ -2,6 +2,9 @@
  * several, axes in any order, one trajectory a file or many. Becomes (t, channel, …) with the grid's axes in the order
  * that the mapping names them, or (t, …, channel) where one array keeps the channels last and is taken whole.
  *
+ * A steady problem, without an axis of time, becomes two frames, as PDEBench's Darcy flow does (darcy.c): what is given
+ * with zeros, then with the solution. The zeros are not stored.
+ *
  * Nothing is guessed here. What a mapping says is held against the file: names, ranks, lengths. */
 #include "pipeline/layouts/source.h"
 
@@ -173,7 +176,7 @@ static int find_array(const mapped *m, const ups_mapped_field *field, int64_t be
         const ups_mapped_field *other = &m->mapping->fields[f];
         if (strcmp(m->arrays[m->array_of[f]].name, name) == 0 && same_value(&field->scale, &other->scale) &&
             same_value(&field->offset, &other->offset) && same_value(&field->missing, &other->missing) &&
-            memcmp(&field->axes, &other->axes, sizeof field->axes) == 0)
+            field->solution == other->solution && memcmp(&field->axes, &other->axes, sizeof field->axes) == 0)
             return m->array_of[f];
     }
     return -1;
@@ -283,7 +286,7 @@ static ups_status make_parts(mapped *m, ups_error *error) {
             continue;
         }
         ups_layout_part *part = &m->parts[m->part_count++];
-        *part = (ups_layout_part){.array = array->found.array, .first_channel = f};
+        *part = (ups_layout_part){.array = array->found.array, .first_frame = field->solution, .first_channel = f};
         order_axes(m, array, part);
         if (channel_axis < 0) continue;
         part->first_component = field->channel;
@@ -500,6 +503,7 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
         UPS_TRY(map_field(m, f, error));
     }
     if (m->samples == 0) m->samples = 1;
+    if (m->mapping->steady) m->times = 2;
     for (int dim = 0; dim < m->mapping->dims; dim++) {
         if (m->grid[dim] == 0)
             return ups_fail(error, UPS_ERR_CONFIG, "%s: no field has the axis '%s' that layout.axes names",

@@ -3,6 +3,7 @@
 #include "base/config/config.h"
 #include "base/config/document.h"
 #include "base/config/key.h"
+#include "base/nearest.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,10 +76,15 @@ static ups_status check_keys(const reader *r, const ups_yaml *node, const char *
     for (const ups_yaml *child = node->first; child; child = child->next) {
         bool found = false;
         const char *list = "";
+        ups_nearest nearest = {.word = child->key};
         for (int k = 0; known[k]; k++) {
             found |= strcmp(known[k], child->key) == 0;
+            ups_nearest_try(&nearest, known[k]);
             list = ups_arena_printf(r->arena, "%s%s%s", list, k ? ", " : "", known[k]);
         }
+        if (!found && nearest.name)
+            return ups_fail(error, UPS_ERR_CONFIG, "%s.%s: there is no such key; did you mean '%s'?", r->place,
+                            child->key, nearest.name);
         if (!found)
             return ups_fail(error, UPS_ERR_CONFIG, "%s.%s: there is no such key; the keys here are %s", r->place,
                             child->key, list);
@@ -224,12 +230,7 @@ static ups_status read_axes(const reader *r, const ups_mapping_config *config, u
     if (mapping->dims == 0)
         return ups_fail(r->error, UPS_ERR_CONFIG,
                         "%s: none is an axis of the grid; one to three were expected, such as x, y", r->place);
-    if (!has_role(&mapping->axes, UPS_MAPPED_TIME))
-        return ups_fail(
-            r->error, UPS_ERR_CONFIG,
-            "%s: none is called time; a trajectory has frames. A field that does not change is given axes of "
-            "its own: {array: NAME, axes: [sample, x]}",
-            r->place);
+    mapping->steady = !has_role(&mapping->axes, UPS_MAPPED_TIME);
     return UPS_OK;
 }
 
@@ -237,7 +238,7 @@ static ups_status read_axes(const reader *r, const ups_mapping_config *config, u
  */
 
 static const char field_forms[] = "an array's name, the number of a channel, or {array: NAME, channel: 0, axes: "
-                                  "[sample, time, x], scale: 1, offset: 0}";
+                                  "[sample, time, x], scale: 1, offset: 0, solution: false}";
 
 static ups_status read_channel(const reader *r, const ups_yaml *node, ups_mapped_field *field) {
     double number;
@@ -259,7 +260,7 @@ static ups_status read_field_axes(const reader *r, const ups_yaml *node, ups_map
 
 /* Without a mapping, the axes are not known yet. */
 static ups_status read_field(const reader *r, const ups_yaml *node, ups_mapping *mapping, ups_mapped_field *field) {
-    static const char *const known[] = {"array", "channel", "axes", "scale", "offset", "missing", NULL};
+    static const char *const known[] = {"array", "channel", "axes", "scale", "offset", "missing", "solution", NULL};
     static const char number_forms[] = "a number or {attribute: NAME}";
     double number;
     *field = (ups_mapped_field){.name = ups_arena_strdup(r->arena, node->key), .channel = -1, .key = r->key};
@@ -287,7 +288,37 @@ static ups_status read_field(const reader *r, const ups_yaml *node, ups_mapping 
         if ((child = ups_yaml_child(node, known[3 + v])))
             UPS_TRY(read_value(&at, child, false, false, number_forms, values[v]));
     }
+    at = below(r, "solution");
+    if ((child = ups_yaml_child(node, "solution")) &&
+        (child->kind != UPS_YAML_SCALAR || !ups_config_parse_bool(child->text, &field->solution)))
+        return wrong(&at, child, "true or false");
     return UPS_OK;
+}
+
+/* Of a steady problem some fields are given and some are sought; of any other all change in time, or are given. */
+static ups_status check_solution(const reader *r, const ups_mapping *mapping, const ups_mapped_field *fields) {
+    const ups_mapped_field *sought = NULL, *given = NULL;
+    for (int64_t f = 0; f < mapping->field_count; f++) {
+        if (mapping->steady && has_role(&fields[f].axes, UPS_MAPPED_TIME))
+            return ups_fail(r->error, UPS_ERR_CONFIG,
+                            "%s.%s: it has an axis time, and layout.axes names none; name it there", r->place,
+                            fields[f].name);
+        if (fields[f].solution)
+            sought = &fields[f];
+        else
+            given = &fields[f];
+    }
+    if (!mapping->steady && sought)
+        return ups_fail(r->error, UPS_ERR_CONFIG,
+                        "%s: %s is said to be a solution, which is of steady problems, but layout.axes names time; "
+                        "leave one of them out",
+                        r->place, sought->name);
+    if (!mapping->steady || (sought && given)) return UPS_OK;
+    return ups_fail(r->error, UPS_ERR_CONFIG,
+                    "%s: layout.axes names no axis time. A trajectory has frames, and a field of it that does not "
+                    "change is given axes of its own: {array: NAME, axes: [sample, x]}. A steady problem says which "
+                    "field is sought, {array: NAME, solution: true}, and has %s",
+                    r->place, sought ? "a field that it is sought from as well" : "other fields, which are given");
 }
 
 static ups_status read_fields(const reader *r, const ups_yaml *node, ups_mapping *mapping, ups_mapped_field *fields) {
@@ -312,8 +343,9 @@ static ups_status read_fields(const reader *r, const ups_yaml *node, ups_mapping
                             at.place);
         fields[count] = field;
     }
-    if (mapping) mapping->field_count = count;
-    return UPS_OK;
+    if (!mapping) return UPS_OK;
+    mapping->field_count = count;
+    return check_solution(r, mapping, fields);
 }
 
 /* ---- the other keys -----------------------------------------------------------------------------------------------
@@ -463,6 +495,9 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
     r = below(&all, "time");
     UPS_TRY(parse(&r, config->time, &node));
     UPS_TRY(read_time(&r, node, &mapping->time));
+    if (mapping->steady && mapping->time.from)
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: layout.axes names no axis time; a steady problem has no times",
+                        r.place);
     r = below(&all, "coordinates");
     UPS_TRY(parse(&r, config->coordinates, &node));
     UPS_TRY(read_coordinates(&r, node, mapping));

@@ -66,6 +66,7 @@ typedef struct ups_mapped_field {
     const char *array; /* without the first slash; NULL: the mapping's, else the only one there is */
     int64_t channel;   /* along the axis `channel`; −1: there is no such axis */
     ups_mapped_axes axes;
+    bool solution; /* of a steady problem: what is sought, from the fields that are given */
     ups_mapped_value scale, offset, missing;
     const char *key; /* "layout.fields.u" */
 } ups_mapped_field;
@@ -80,6 +81,7 @@ typedef struct ups_mapping {
     const ups_mapped_field *fields;
     const ups_mapped_parameter *parameters;
     ups_mapped_axes axes; /* of fields that do not say theirs */
+    bool steady;          /* no axis is time: two frames, (given, 0) and (given, solution) */
     int dims;
     const char *grid[UPS_MAX_GRID_DIMS]; /* names of the grid's axes, in the order of `axes` */
     ups_mapped_value time, coordinates[UPS_MAX_GRID_DIMS];

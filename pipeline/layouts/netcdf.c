@@ -429,7 +429,10 @@ static ups_status describe_fields(contents *in, ups_error *error) {
         sample.coordinates[axis] = values;
         sample.axis_names[axis] =
             ups_arena_strdup(in->builder->arena, in->header->dimensions[in->shape.grid[axis]].name);
+        const char *units = text_of(coordinate_of(in->header, in->shape.grid[axis]), "units");
+        if (*units) sample.axis_units[axis] = ups_arena_strdup(in->builder->arena, units);
     }
+    if (ups_netcdf_seconds(text_of(coordinate_of(in->header, in->shape.time), "units")) > 0) sample.time_units = "s";
     UPS_TRY(add_members(in, &sample, parts, error));
     if (in->left_out)
         in->builder->left_out = ups_arena_printf(in->builder->arena, "variables on other dimensions: %s", in->left_out);

@@ -16,6 +16,7 @@ typedef struct capture {
 
 static inline capture capture_begin(int terminal_columns) { /* 0: not a terminal */
     capture c = {.terminal = terminal_columns > 0};
+    setenv("TERM", "xterm", 1);
     int target = -1;
     fflush(stderr);
     c.standard_error = dup(STDERR_FILENO);

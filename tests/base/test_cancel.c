@@ -13,8 +13,11 @@ static void a_signal_sets_the_flag_and_the_process_lives_on(void **state) {
         assert_false(ups_cancel_requested());
         raise(signals[i]);
         assert_true(ups_cancel_requested());
+        raise(SIGTERM);
+        assert_int_equal(ups_cancel_signal(), signals[i]); /* the first */
     }
     ups_cancel_reset();
+    assert_int_equal(ups_cancel_signal(), SIGINT);
     ups_cancel_request();
     assert_true(ups_cancel_requested());
     ups_cancel_reset();

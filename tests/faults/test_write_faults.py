@@ -122,8 +122,8 @@ def try_all(sandbox, state, arguments, *again):
 
 # The state to begin from; the command, where SANDBOX is the folder and CONFIG the run's configuration; what goes on after a failure.
 @pytest.mark.parametrize("state, command, again", [
-    ("empty", "datagen advection1d -o SANDBOX/a.h5 -n 3 -t 1 -r 16 -s 4", ["--force"]),
-    ("empty", "datagen diffreact2d -o SANDBOX/d.h5 -n 2 -t 1 -r 16 -s 3", ["--force"]),
+    ("empty", "datagen advection1d -o SANDBOX/a.h5 -n 3 -t 1 -r 16 --steps 4", ["--force"]),
+    ("empty", "datagen diffreact2d -o SANDBOX/d.h5 -n 2 -t 1 -r 16 --steps 3", ["--force"]),
     ("empty", "train CONFIG --stage autoencoder", ["--resume"]),
     ("cached", "train CONFIG --stage operator", ["--resume"]),
     ("encoder", "cache build CONFIG", []),

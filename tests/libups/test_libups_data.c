@@ -141,6 +141,29 @@ static void several_files_are_one_data_set(void **state) {
     ups_data_close(data);
 }
 
+static void a_layout_says_what_a_file_holds(void **state) {
+    const char *path = scratch("own.h5");
+    write_tensor_file(path, &(written_form){.name = "plain"}, 2, 3, 8);
+    ups_data *data;
+    ups_data_error error;
+    ups_data_info info = UPS_DATA_INFO;
+    const char *layout = "{fields: {height: /tensor}, axes: [sample, time, x]}";
+    assert_int_equal(ups_data_open_layout(&path, 1, layout, &data, &error), UPS_DATA_OK);
+    assert_int_equal(ups_data_describe(data, &info, &error), UPS_DATA_OK);
+    assert_string_equal(info.kind, "mapped");
+    assert_string_equal(info.channel_names[0], "height");
+    float value[24];
+    assert_int_equal(ups_data_read(data, 1, 0, 3, UPS_DATA_F32, value, sizeof value, NULL), UPS_DATA_OK);
+    assert_true(value[23] == (float)written_value(1, 2, 7));
+    ups_data_close(data);
+    assert_fails(ups_data_open_layout(&path, 1, "{fields: {u: /w}, axes: [sample, time, x]}", &data, &error),
+                 UPS_DATA_ERR_FORMAT, error, "holds no array 'w'");
+    assert_fails(ups_data_open_layout(&path, 1, "{fields: {u: /tensor}}", &data, &error), UPS_DATA_ERR_ARGUMENT, error,
+                 "axes: the key is missing");
+    assert_int_equal(ups_data_open_layout(&path, 1, NULL, &data, &error), UPS_DATA_OK);
+    ups_data_close(data);
+}
+
 static void assert_refused(const char *path, ups_data_status expected, const char *part) {
     ups_data *data = (ups_data *)&data;
     ups_data_error error;
@@ -272,6 +295,7 @@ int main(void) {
         cmocka_unit_test(a_simulation_file_is_the_same_to_its_reader),
         cmocka_unit_test(float64_is_read_as_it_is_or_as_float32),
         cmocka_unit_test(several_files_are_one_data_set),
+        cmocka_unit_test(a_layout_says_what_a_file_holds),
         cmocka_unit_test(what_cannot_be_opened_is_a_sentence),
         cmocka_unit_test(what_cannot_be_read_is_a_sentence),
         cmocka_unit_test(parameters_of_many_samples_are_told_at_once),

@@ -1,13 +1,17 @@
 """The programs under test, and what tests of any kind do with them. CTest names programs in UPS_TEST_PROGRAMS; by hand, those of
 build/release are taken: `python -m pytest tests/python/test_cache.py`."""
 
+import fcntl
 import itertools
 import json
 import os
+import pty
 import re
 import resource
+import struct
 import subprocess
 import tempfile
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +60,26 @@ def one_sentence(done, *parts, code=1):
     for part in parts:
         assert re.search(part, lines[0])
     return lines[0]
+
+
+def terminal(*arguments, columns=80, begun=None, **environment):
+    """Runs the command in a terminal so many columns wide; exit code, and all that was written there. `begun(process)` is called meanwhile."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    without = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "CLICOLOR")}
+    process = subprocess.Popen([UPS, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env={**without, "TERM": "xterm", **environment})
+    os.close(theirs)
+    if begun:
+        begun(process)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # EIO: nobody has the other end any more
+            break
+        written += part
+    os.close(ours)
+    return process.wait(TIMEOUT), written.decode().replace("\r\n", "\n")
 
 
 skips = []

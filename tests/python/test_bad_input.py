@@ -211,7 +211,7 @@ def test_a_configuration_that_never_comes_is_not_waited_for_beyond_a_signal(runs
         time.sleep(0.5)
         waiting.terminate()
         try:
-            assert waiting.wait(timeout=20) == 130
+            assert waiting.wait(timeout=20) == 143
         finally:
             waiting.kill()
 
@@ -414,7 +414,7 @@ def test_a_cache_of_other_fields_is_refused_naming_them(runs, trained):
     config, folder = runs.copy("trained")
     data = runs.path("other-data")
     shutil.copytree(runs.data, data)
-    runs.must("datagen", "advection1d", "-o", os.path.join(data, "advection.h5"), "-n", "12", "-r", "32", "-s", "9", "--seed", "5", "--force")
+    runs.must("datagen", "advection1d", "-o", os.path.join(data, "advection.h5"), "-n", "12", "-r", "32", "--steps", "9", "--seed", "5", "--force")
     moved = runs.config(os.path.basename(folder), data=data)
     refused(runs, ["cache", "build", moved], re.escape(os.path.join(folder, "cache")), "source", "--restart")
 

@@ -28,7 +28,7 @@ def test_no_change_goes_unnoticed_or_unrepaired_and_none_is_trained_on(runs):
 def other_data(runs):
     kept, runs.data = runs.data, runs.path("other-data")
     os.mkdir(runs.data)
-    runs.generate("advection1d", "advection.h5", 12, "-r", "32", "-s", "9", "--seed", "77")
+    runs.generate("advection1d", "advection.h5", 12, "-r", "32", "--steps", "9", "--seed", "77")
     runs.generate("darcy2d", "darcy.h5", 12, "-r", "16", "--seed", "77")
     found, runs.data = runs.data, kept
     return found

@@ -1,14 +1,17 @@
-"""The `ups` command line itself: help, mistakes, JSON, completion."""
+"""The `ups` command line itself: help, options, mistakes, signals, JSON."""
 
 import json
 import os
 import re
 import resource
-import shutil
+import shlex
+import signal
+import subprocess
+import time
 
 import pytest
 
-from commands import TREE, UPS, limit, must, one_sentence, run, ups
+from commands import TIMEOUT, TREE, UPS, limit, must, one_sentence, ups
 
 
 def listed(text):
@@ -92,7 +95,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
     os.makedirs(folder)
     os.makedirs(os.path.join(scratch, "a", "data"))
     made = os.path.join(scratch, "a", "data", "one.h5")
-    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "-s", "4")
+    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "--steps", "4")
     text = f"output: {scratch}/run\ndata: {{root: ../data}}\ntasks:\n  - {{name: wave, files: [one.h5]}}\n"
 
     def check(text, *options, **where):
@@ -118,7 +121,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
     assert os.listdir(scratch) == ["a"]
 
 
-@pytest.mark.parametrize("bench", ["loader -n 2 -e 1", "loader -n 2 -e 1 --portable", "codec -n 1", "io -s 1 -n 1 --seconds 0.02",
+@pytest.mark.parametrize("bench", ["loader -n 2 -e 1", "loader -n 2 -e 1 --portable", "codec --repeat 1", "io --size 1 --rounds 1 --seconds 0.02",
                                    "encode --points 64 --frames 2 --runs 1", "step --batch 1 --steps 1"])
 def test_every_bench_runs_without_any_input_and_answers_with_figures(bench):
     assert json.loads(must("bench", *bench.split(), "--json").stdout)
@@ -151,10 +154,128 @@ def test_the_version_is_one_line():
     assert re.search(r"^ups \d+\.\d+\.\d+\n$", ups("--version").stdout)
 
 
-def test_no_two_options_of_a_command_share_a_letter(helps):
+# ---- options
+
+def options_of(text):
+    """Letter, name and argument of every option in a help."""
+    return re.findall(r"^  (?:-(\w), |    )--([a-z-]+)(?: (\S+))?", text.partition("Options:\n")[2].partition("\n\n")[0], re.M)
+
+
+def test_a_letter_is_the_same_option_in_all_commands_and_once_in_each(helps):
+    meaning = {}
     for command, text in helps.items():
-        letters = re.findall(r"^  -(\w), --", text, re.M)
-        assert len(letters) == len(set(letters)), command
+        letters = [(letter, name) for letter, name, _ in options_of(text) if letter]
+        assert len(dict(letters)) == len(letters), command
+        for letter, name in letters:
+            assert meaning.setdefault(letter, name) == name, (command, letter)
+    assert {"o": "output", "s": "set", "t": "threads", "n": "samples", "f": "force", "q": "quiet"}.items() <= meaning.items()
+    for letter, name in meaning.items():  # where the long one means the same
+        without = [command for command, text in helps.items() for other, long, argument in options_of(text) if long == name and not other]
+        assert without == ([("cache", "diff")] if name == "list" else []), letter
+
+
+# ---- mistakes of the line end with 2, and name what was meant
+
+def leaves(helps):
+    return [command for command, text in helps.items() if not listed(text)]
+
+
+def test_unknown_commands_options_and_missing_values_end_with_2_in_every_command(helps):
+    for command in leaves(helps):
+        for line in (["--no-such-option"], ["-Z"], ["--json=1"], ["--qiet"]):
+            one_sentence(ups(*command, *line), "^ups " + " ".join(command) + ": ", code=2)
+        for letter, name, argument in options_of(helps[command]):
+            if argument:
+                one_sentence(ups(*command, "--" + name), f"option --{name} needs a value", code=2)
+            if argument and letter:
+                one_sentence(ups(*command, "-" + letter), f"option -{letter} needs a value", code=2)
+    for group in [()] + [command for command, text in helps.items() if listed(text)]:
+        one_sentence(ups(*group, "no-such-command"), "unknown command 'no-such-command'", code=2)
+        one_sentence(ups(*group, "--hepl"), "did you mean '--help'", code=2)
+        assert ups(*group).returncode == 2
+
+
+def test_values_of_another_form_end_with_2_in_every_command(helps):
+    for command in leaves(helps):
+        for _, name, argument in options_of(helps[command]):
+            if argument in ("N", "I", "MIB", "KIB", "S", "N[,N...]", "N[xN]", "LIST", "AGE"):
+                done = ups(*command, "/nonexistent", *["-o", "/nonexistent/x"] * ("--output" in helps[command]), "--" + name, "many")
+                one_sentence(done, f"--{name}.*many", code=2)
+            elif argument == "KEY=VALUE":
+                one_sentence(ups(*command, "/nonexistent", "--set", "seed"), "KEY=VALUE", code=2)
+            elif "|" in argument and not re.search("[A-Z]", argument):
+                one_sentence(ups(*command, "/nonexistent", "--" + name, "nonesuch"), f"--{name}: 'nonesuch' is not", code=2)
+
+
+WITHOUT_OPERANDS = {("bench", "io"), ("bench", "codec"), ("bench", "loader"), ("bench", "encode"), ("bench", "step"), ("doctor",),
+                    ("cache", "list"), ("config", "keys"), ("config", "schema")}
+ANY_NUMBER = {("data", "inspect"), ("config", "check"), ("config", "init"), ("cache", "list"), ("cache", "prune"), ("bench", "codec"),
+              ("bench", "loader"), ("config", "keys")}
+
+
+def test_missing_operands_and_too_many_end_with_2_in_every_command(helps):
+    for command in leaves(helps):
+        output = ["-o", "/nonexistent/x"] if "--output" in helps[command] else []
+        if command not in WITHOUT_OPERANDS:
+            one_sentence(ups(*command, *output), "expected", code=2)
+        if command not in ANY_NUMBER:
+            one_sentence(ups(*command, *output, *["/nonexistent"] * 3), "expected", code=2)
+    one_sentence(ups("rollout", "x"), "-o", code=2)
+    one_sentence(ups("cache", "export", "x"), "-o", code=2)
+
+
+def test_what_is_not_there_or_not_sound_ends_with_1():
+    for line in (["train", "/nonexistent.yaml"], ["cache", "inspect", "/nonexistent"], ["data", "inspect", "/nonexistent.h5"],
+                 ["config", "show", str(TREE / "README.md")], ["eval", "/nonexistent"], ["bench", "codec", "/nonexistent"],
+                 ["config", "show", str(TREE / "configs/quickstart.yaml"), "--set", "sede=7"]):
+        one_sentence(ups(*line), code=1)
+
+
+def test_every_misspelt_name_is_answered_with_the_one_that_was_meant(scratch):
+    made = os.path.join(scratch, "wave.h5")
+    must("datagen", "advection1d", "-o", made, "-n", "4", "-r", "32", "--steps", "4")
+    config = os.path.join(scratch, "wave.yaml")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write("output: run\ndata: {root: .}\ntasks:\n  - {name: advection, files: [wave.h5]}\n")
+    for line, meant, code in (
+            ("tarin", "'train'", 2), ("cache inspetc", "'inspect'", 2), ("config chekc", "'check'", 2), ("help dotcor", "'doctor'", 2),
+            ("train x --resmue", "--resume", 2), ("train x -r", "--resume", 2), ("--verison", "'--version'", 2),
+            ("train x --stage opreator", "'operator'", 2), ("eval x --split tets", "'test'", 2), ("rollout x -o y --split vaildation", "'validation'", 2),
+            ("cache export x -o y --format hdf", "'hdf5'", 2), ("cache list --sort agee", "'age'", 2), ("bench step --dtype bfloat61", "'bfloat16'", 2),
+            ("bench loader --residency steam", "'stream'", 2), ("data dump x -o y --io urign", "'uring'", 2),
+            ("datagen advektion1d -o x.h5", "'advection1d'", 2), ("datagen burgers -o x.h5", "'burgers1d'", 2),
+            ("datagen advection1d -o x.h5 -p bteta=1", "'beta'", 2), ("completion bsh", "'bash'", 2),
+            ("config keys evalution", "'evaluation'", 2), ("config keys model.oprator", "'model.operator'", 2),
+            (f"rollout {config} -o x.h5 --task advektion", "'advection'", 2), (f"bench encode {config} --task advektion", "'advection'", 2),
+            (f"config show {config} --set sede=7", "'seed'", 1), (f"config show {config} --set data.residency=steam", "'stream'", 1),
+            (f"data inspect {made} --layout '{{feilds: 1}}'", "'fields'", 1)):
+        one_sentence(ups(*shlex.split(line), cwd=scratch), "did you mean " + meant, code=code)
+    for line in ("frobnicate", "train x --stage frobnicate", "datagen frobnicate -o x.h5", f"rollout {config} -o x.h5 --task frobnicate"):
+        assert "did you mean" not in one_sentence(ups(*line.split(" "), cwd=scratch), code=2)
+    assert sorted(os.listdir(scratch)) == ["wave.h5", "wave.yaml"]
+
+
+# ---- signals
+
+def catches(process, number):
+    """Whether it has come so far that it takes the signal."""
+    with open(f"/proc/{process.pid}/status", encoding="utf-8") as status:
+        return int(re.search(r"SigCgt:\s*(\w+)", status.read())[1], 16) >> number - 1 & 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("line", ["bench loader -n 2 --epochs 1000000", "bench io --size 1 --seconds 600", "bench encode --axes 3 --runs 101",
+                                  "bench step --batch 1 --steps 1000000"])
+def test_what_a_signal_stopped_ends_with_128_and_its_number_and_leaves_nothing(scratch, line, number):
+    with subprocess.Popen([UPS, *line.split()], env={**os.environ, "TMPDIR": scratch}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while running.poll() is None and not catches(running, number):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        running.send_signal(number)
+        output, message = running.communicate(timeout=TIMEOUT)
+    assert (running.returncode, output) == (128 + number, ""), message
+    assert re.fullmatch("ups: .*\n", message)
+    assert os.listdir(scratch) == []
 
 
 # ---- docs/ups.1 says what the command itself says: neither has what the other lacks
@@ -214,46 +335,3 @@ def test_to_doctor_few_open_files_are_a_problem_with_a_remedy():
 def test_doctor_leaves_nothing_behind(scratch):
     ups("doctor", scratch)
     assert os.listdir(scratch) == []
-
-
-# ---- completion
-
-def complete(*words):
-    """What bash would offer for the last word."""
-    script = (
-        'PATH=$(dirname "$1"):$PATH; eval "$(ups completion bash)"; shift\n'
-        'COMP_WORDS=(ups "$@"); COMP_CWORD=$#; _ups; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = run("bash", "-c", script, "bash", UPS, *words)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_bash_offers_commands_subcommands_and_options():
-    assert sorted(complete("")) == sorted(listed(ups("--help").stdout))
-    assert complete("doc") == ["doctor"]
-    assert sorted(complete("config", "")) == ["check", "init", "keys", "schema", "show"]
-    assert "--brief" in complete("doctor", "--")
-    assert complete("doctor", "--br") == ["--brief"]
-
-
-def test_completion_holds_every_command_and_option_of_the_help(helps):
-    assert complete("bench", "step", "--prof") == ["--profile"]
-    assert complete("cache", "inspect", "somewhere", "--ht") == ["--html"]
-    for command, shown in helps.items():
-        if not listed(shown):
-            options = re.findall(r"^  (?:-., |    )(--[a-z-]+)", shown, re.M)
-            assert sorted(complete(*command, "--")) == sorted(options), command
-
-
-def test_every_shell_reads_its_script():
-    meanings = {}
-    for shell in ("bash", "zsh", "fish"):
-        script = ups("completion", shell)
-        assert (script.returncode, script.stderr) == (0, "")
-        meanings[shell] = [line for line in script.stdout.splitlines() if line.startswith("_ups_add 'ups")]
-        if shutil.which(shell):
-            read = run(shell, "-n", input=script.stdout)
-            assert (read.returncode, read.stderr) == (0, ""), shell
-    assert len(meanings["bash"]) > 100
-    assert meanings["bash"] == meanings["zsh"] == meanings["fish"]

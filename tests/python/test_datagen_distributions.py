@@ -51,7 +51,7 @@ def rms(values):
 # ---- lines ----
 
 def first_rows(files):
-    return files("advection", "advection1d", "-n", 4000, "-r", 256, "-s", 2)["tensor"][:, 0]
+    return files("advection", "advection1d", "-n", 4000, "-r", 256, "--steps", 2)["tensor"][:, 0]
 
 
 def test_lines_have_pdebenchs_mean_size_and_roughness(files):
@@ -71,14 +71,14 @@ def test_lines_have_pdebenchs_spectrum(files):
 
 
 def test_the_papers_lines_are_others_on_request(files):
-    rows = files("paper", "advection1d", "-n", 2000, "-r", 256, "-s", 2, "-p", "initial=waves", "-p", "k_max=8")["tensor"][:, 0]
+    rows = files("paper", "advection1d", "-n", 2000, "-r", 256, "--steps", 2, "-p", "initial=waves", "-p", "k_max=8")["tensor"][:, 0]
     assert rows.mean(1).std() < 0.2
     shares = spectrum(rows)
     assert shares[0] < 0.1 and shares[5] > 0.06 and shares[7] > 0.06
 
 
 def test_burgers_loses_its_energy_as_pdebenchs_does(files):
-    u = files("burgers", "burgers1d", "-n", 600, "-r", 256, "-s", 5)["tensor"]
+    u = files("burgers", "burgers1d", "-n", 600, "-r", 256, "--steps", 5)["tensor"]
     energy = (u**2).mean((0, 2))
     variance = ((u - u.mean(2, keepdims=True)) ** 2).mean((0, 2))
     for step, figure in [(1, 0.649), (2, 0.599), (3, 0.584), (4, 0.577)]:  # t = 0.5, 1, 1.5, 2
@@ -88,7 +88,7 @@ def test_burgers_loses_its_energy_as_pdebenchs_does(files):
 
 
 def test_reactions_begin_and_grow_as_pdebenchs(files):
-    u = files("reaction", "reacdiff1d", "-n", 600, "-r", 128, "-s", 5)["tensor"]
+    u = files("reaction", "reacdiff1d", "-n", 600, "-r", 128, "--steps", 5)["tensor"]
     for step, figure in [(0, 0.500), (1, 0.560), (2, 0.619), (4, 0.727)]:  # t = 0, 0.25, 0.5, 1
         near(u[:, step].mean(), figure, 0.015)
     for step, figure, tolerance in [(0, 0.0691, 0.012), (2, 0.0658, 0.012), (4, 0.0570, 0.010)]:
@@ -99,7 +99,7 @@ def test_reactions_begin_and_grow_as_pdebenchs(files):
 # ---- gas ----
 
 def test_lines_of_gas_are_pdebenchs(files):
-    gas = files("gas", "cfd1d_rand", "-n", 4000, "-r", 256, "-s", 2, "-p", "t_end=1e-6")
+    gas = files("gas", "cfd1d_rand", "-n", 4000, "-r", 256, "--steps", 2, "-p", "t_end=1e-6")
     for name, mean, deviation, inside in [("density", 5.86, 2.95, 1.116), ("pressure", 58.2, 29.8, 11.17)]:
         rows = gas[name][:, 0]
         near(rows.mean(), mean, 0.05 * mean)
@@ -112,7 +112,7 @@ def test_lines_of_gas_are_pdebenchs(files):
 
 
 def test_jumps_of_gas_are_pdebenchs(files):
-    gas = files("jumps", "cfd1d_shock", "-n", 2000, "-r", 256, "-s", 2, "-p", "t_end=1e-6")
+    gas = files("jumps", "cfd1d_shock", "-n", 2000, "-r", 256, "--steps", 2, "-p", "t_end=1e-6")
     density, speed = gas["density"][:, 0], gas["Vx"][:, 0]
     near(speed.mean(), 0.991, 0.03)
     near(speed.mean(1).std(), 0.213, 0.02)
@@ -122,7 +122,7 @@ def test_jumps_of_gas_are_pdebenchs(files):
 
 
 def test_waves_of_gas_in_2d_are_pdebenchs(files):
-    gas = files("waves", "cfd2d_rand", "-n", 300, "-r", 64, "-s", 2, "-p", "t_end=1e-6")
+    gas = files("waves", "cfd2d_rand", "-n", 300, "-r", 64, "--steps", 2, "-p", "t_end=1e-6")
     density, pressure = gas["density"][:, 0], gas["pressure"][:, 0]
     speed = np.hypot(gas["Vx"][:, 0], gas["Vy"][:, 0])
     near(density.mean(), 4.97, 1.0)
@@ -184,9 +184,9 @@ def test_the_other_medium_and_scheme_are_there_on_request(files):
 # ---- what the others draw: distributions that PDEBench's scripts name outright ----
 
 def test_noise_sorption_and_dams_are_drawn_as_pdebench_draws_them(tmp_path):
-    must("datagen", "diffreact2d", "-o", tmp_path / "noise.h5", "-n", 20, "-r", 64, "-s", 2)
-    must("datagen", "diffsorp1d", "-o", tmp_path / "sorption.h5", "-n", 400, "-r", 8, "-s", 2)
-    must("datagen", "swe2d", "-o", tmp_path / "dam.h5", "-n", 200, "-r", 64, "-s", 2, "-p", "t_end=1e-6")
+    must("datagen", "diffreact2d", "-o", tmp_path / "noise.h5", "-n", 20, "-r", 64, "--steps", 2)
+    must("datagen", "diffsorp1d", "-o", tmp_path / "sorption.h5", "-n", 400, "-r", 8, "--steps", 2)
+    must("datagen", "swe2d", "-o", tmp_path / "dam.h5", "-n", 200, "-r", 64, "--steps", 2, "-p", "t_end=1e-6")
     with h5py.File(tmp_path / "noise.h5") as file:
         noise = np.array([group["data"][0] for group in file.values()])
     near(noise.mean(), 0, 0.01)

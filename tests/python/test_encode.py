@@ -223,8 +223,8 @@ def test_the_runs_own_encoder_is_timed_apart_and_on_all_processors(runs):
             assert way["cpu_us_per_frame"] * way["frames_per_s"] < 2e6 * os.cpu_count()  # clocks are coarse
         assert found["frames_per_s"] == max(found["apart"]["frames_per_s"], found["fused"]["frames_per_s"])
     done = runs.run(*bench, "--task", "nonsense")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["error"]["code"] == "argument"
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
 
 
 def test_samples_that_are_not_finite_stop_training_or_are_left_out_as_in_a_build(runs):

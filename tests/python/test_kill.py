@@ -42,7 +42,7 @@ def sandbox(runs):
     config = runs.config("changing", CHANGING, output=made.path("run"))
     cache, group = made.path("run", "cache"), made.path("run", "cache", "advection", "train")
     made.commands = {
-        "datagen": Command("empty", ["datagen", "diffreact2d", "-o", made.path("made.h5"), "-n", "6", "-t", "1", "-r", "16", "-s", "6",
+        "datagen": Command("empty", ["datagen", "diffreact2d", "-o", made.path("made.h5"), "-n", "6", "-t", "1", "-r", "16", "--steps", "6",
                                      "--force"], 3),
         "autoencoder": Command("empty", ["train", config, "--stage", "autoencoder", "--resume"], 4),
         "cache": Command("encoder", ["cache", "build", config], 4),
@@ -129,10 +129,12 @@ def test_a_command_killed_at_any_moment_and_given_again_ends_in_the_same_bytes(s
             if state == untouched and share > 0.5:
                 seconds *= 1.5
         else:
-            assert code == 0, message
+            # A kill may have come when all was done: a store that is there is refused, whatever is in it.
+            refused = name == "zarr" and in_this_run > 0 and "latents.zarr: is there already" in message
+            assert code == 0 or refused and sandbox.look() == command.after, message
             if in_this_run == 0:
                 seconds *= 0.8
-        if not running or code == 0 or in_this_run == KILLS_A_RUN:
+        if not running or code in (0, 1) or in_this_run == KILLS_A_RUN:
             finish(sandbox, name)
             sandbox.begin(command.before)
             in_this_run = 0
@@ -146,7 +148,7 @@ def interrupt(sandbox, name, number):
         for share in (0.5, 0.3, 0.7, 0.4, 0.2, 0.6):
             sandbox.begin(sandbox.commands[name].before)
             code, running, message = stop(sandbox, name, number, share * seconds)
-            if running and code == 130:
+            if running and code == 128 + number:
                 return message
             # It was done before the signal came, or the signal came before the program could take it.
             assert code in (0, -number), message
@@ -156,7 +158,7 @@ def interrupt(sandbox, name, number):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("stage", ["autoencoder", "operator"])
-def test_sigterm_and_sigint_leave_a_checkpoint_end_with_130_and_resume_to_the_same_bytes(sandbox, stage, number):
+def test_sigterm_and_sigint_leave_a_checkpoint_end_with_its_number_and_resume_to_the_same_bytes(sandbox, stage, number):
     message = interrupt(sandbox, stage, number)
     assert re.search(rf"ups: {stage}: stopped at step \d+ of 160; --resume goes on from there", message)
     step = int(message.partition("stopped at step ")[2].split()[0])

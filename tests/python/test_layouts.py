@@ -425,6 +425,19 @@ def test_several_files_are_one_task_where_they_fit_together(scratch):
         "files of different channels are refused, with both lists"
 
 
+def test_files_whose_samples_begin_alike_are_warned_of(scratch):
+    alike = [made(scratch, f"alike_Nu{nu}.hdf5", lambda f: write_tensor(f, smooth((4, 3, 8), 30))) for nu in (0.1, 1.0)]
+    other = made(scratch, "other_Nu2.0.hdf5", lambda f: write_tensor(f, smooth((4, 3, 8), 31)))
+    longer = made(scratch, "longer_Nu3.0.hdf5", lambda f: write_tensor(f, smooth((5, 3, 8), 30)))
+    told = {}
+    for names in (alike, [alike[0], other], [alike[0], longer], alike[:1]):
+        done = ups("data", "inspect", "--json", "--together", *names)
+        assert done.returncode == 0, done.stderr
+        told[tuple(names)] = json.loads(done.stdout)[0].get("files_begin_alike"), "begin with the same field" in done.stderr
+    assert list(told.values()) == [(True, True), (False, False), (False, False), (None, False)]
+    assert "same field" not in ups("data", "inspect", *alike).stderr, "of files by themselves it means nothing"
+
+
 # ---- broken files ---------------------------------------------------------------------------------------------------
 
 def without(name, write_file):

@@ -20,7 +20,7 @@ import zarr
 
 from commands import make_cache, one_sentence, ups
 from sealed import rewrite
-from tiny_run import tree
+from tiny_run import CONFIG, tree
 
 GROUP = "waves/train"
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -208,6 +208,58 @@ def test_the_page_of_a_runs_cache_shows_fields_and_looking_changes_nothing(runs,
         "fields are read back with the normalisation that the model brings; nothing is measured again"
 
 
+def test_a_cache_is_named_by_its_directory_its_configuration_or_its_run(runs, built):
+    config, folder = built
+    run = runs.path("run")
+    for command in ("inspect", "verify", "list"):
+        told = []
+        for operand in (folder, config, run):
+            done = cache(command, operand, "--json")
+            assert done.returncode == 0, done.stderr
+            told.append(re.sub(r'"age_seconds": [^,\n]*', "", done.stdout))
+        assert told[0] == told[1] == told[2], command
+    done = cache("diff", config, run)
+    assert done.returncode == 0 and cache("diff", folder, config).stdout == done.stdout, done.stderr
+    shown = cache("inspect", config, "--fields", "--json")
+    assert shown.returncode == 0 and all("fields" in group["decoded"] for group in json.loads(shown.stdout)), "a configuration decodes its own cache"
+    wrong = runs.config("wrong", CONFIG.replace("tokens: 8", "tokens: many"))
+    one_sentence(cache("inspect", wrong), "wrong.yaml:.*model.tokens")
+    one_sentence(cache("diff", wrong, folder), "wrong.yaml:.*model.tokens", code=2)
+    one_sentence(cache("list", wrong), "wrong.yaml:.*model.tokens")
+
+
+def test_the_data_of_a_run_are_shown_task_by_task(runs, built):
+    config, _ = built
+    np.save(runs.path("data", "waves.npy"), np.zeros((3, 4, 16), "f4"))
+    own = runs.config("own", CONFIG.replace("  - name: darcy", "  - name: waves\n    files: [waves.npy]\n    patch: [4]"
+                                            "\n    layout: {{fields: {{h: waves}}, axes: [sample, time, x]}}\n  - name: darcy"))
+    told = runs.told("data", "inspect", own)
+    assert [facts["task"] for facts in told] == ["advection", "waves", "darcy"] and told[1]["fields"] == ["h"] and told[1]["layout"] == "mapped"
+    assert [facts["file"] for facts in runs.told("data", "inspect", config)] == [facts["file"] for facts in runs.told("data", "inspect", runs.path("run"))]
+    shown = runs.must("data", "inspect", runs.path("run")).stdout
+    assert shown.startswith("task advection: ") and "task darcy: " in shown
+    wrong = runs.config("unread", CONFIG.replace("tokens: 8", "tokens: many").replace("advection.h5", "absent.h5"))
+    done = ups("data", "inspect", wrong)
+    one_sentence(done, "unread.yaml: 2 mistakes")
+    assert "absent.h5" in done.stderr
+
+
+def test_pruning_and_repairing_with_a_mistaken_configuration_tell_all_mistakes(runs, built):
+    _, folder = built
+    wrong = runs.config("mistaken", CONFIG.replace("tokens: 8", "tokens: many").replace("seed: 3", "seeds: 3"),
+                        output=runs.path("run"))
+    before = tree(runs.path("run"))
+    for command in (["prune", "--config", wrong], ["prune", folder, "--config", wrong, "--yes"], ["verify", "--repair", wrong], ["verify", wrong],
+                    ["inspect", wrong]):
+        done = cache(*command)
+        one_sentence(done, "mistaken.yaml: 2 mistakes")
+        assert "model.tokens" in done.stderr and "seeds" in done.stderr
+        told = json.loads(cache(*command, "--json").stdout)["error"]
+        assert sorted(mistake["key"] for mistake in told["mistakes"]) == ["model.tokens", "seeds"]
+    one_sentence(cache("verify", folder, "--repair", "--set", "model.dim=x", "--set", "seed=y"), "2 mistakes")
+    assert tree(runs.path("run")) == before
+
+
 def test_a_stale_group_is_said_to_be_and_pruned_when_that_is_asked_for(runs, built):
     config, folder = built
     done = cache("prune", "--config", config)
@@ -250,7 +302,7 @@ def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):
     chosen, rows = "6-8,0,3", [6, 7, 8, 0, 3]
     for kind in ("npy", "hdf5", "zarr"):
         path = os.path.join(scratch, "chosen." + kind)
-        done = cache("export", os.path.join(folder, GROUP), "-f", kind, "-o", path, "--samples", chosen)
+        done = cache("export", os.path.join(folder, GROUP), "--format", kind, "-o", path, "--samples", chosen)
         if kind == "npy":
             read, sources = np.load(path), rows
         elif kind == "hdf5":
@@ -348,7 +400,7 @@ def test_every_file_cut_short_is_told_in_a_sentence_or_not_needed(scratch):
     shutil.copytree(intact, other)
     out = os.path.join(scratch, "out")
     commands = {"inspect": [], "export": ["-o", out + ".npy"], "diff": [os.path.join(other, GROUP)],
-                "export zarr": ["-f", "zarr", "-o", out + ".zarr"], "page": ["--html", out + ".html"]}
+                "export zarr": ["--format", "zarr", "-o", out + ".zarr"], "page": ["--html", out + ".html"]}
     bad, files = [], [p for p, digest in tree(os.path.join(intact, GROUP)).items() if digest]
     needed = {"inspect": ("zarr.json", "latent", "statistics/c"), "page": ("zarr.json", "latent", "statistics/c"),
               "export": ("zarr.json", "latent/c"), "diff": ("zarr.json", "latent/c"),

@@ -16,7 +16,7 @@ import pytest
 import yaml
 import zarr
 
-from commands import UPS, must, one_sentence, run, same, ups
+from commands import UPS, dump, must, one_sentence, run, same, ups
 
 SAMPLES, TIMES = 6, 9
 
@@ -239,14 +239,20 @@ MISTAKES = {
     "{axes: [time, x]}": r"--layout\.fields: the key is missing; .*was expected",
     "{fields: {u: /u}}": r"--layout\.axes: the key is missing; .*\[sample, time, x, y\]",
     "{fields: {u: /u}, axis: [time, x]}": r"axis: there is no such key; did you mean 'axes'",
-    "{fields: {u: /u}, axes: [sample, x, y]}": r"--layout\.axes: none is called time",
+    "{fields: {u: /u}, axes: [sample, x, y]}": r"--layout\.fields: layout\.axes names no axis time\..*solution: true\}, and has other fields",
+    "{fields: {u: {array: /u, solution: true}}, axes: [sample, x, y]}": r"names no axis time\..*a field that it is sought from as well",
+    "{fields: {u: {array: /u, solution: 3}, p: /p}, axes: [sample, x, y]}": r"fields\.u\.solution: '3' stands here; true or false was expected",
+    "{fields: {u: {array: /u, solution: true}}, axes: [sample, time, x, y]}": r"u is said to be a solution, .*layout\.axes names time",
+    "{fields: {u: {array: /u, solution: true}, p: {array: /p, axes: [sample, time, x, y]}}, axes: [sample, x, y]}": r"fields\.p: it has an axis time",
+    "{fields: {u: {array: /u, solution: true}, p: /p}, axes: [sample, x, y], time: {dt: 1}}": r"layout\.time: .*a steady problem has no times",
     "{fields: {u: /u}, axes: [sample, time]}": r"--layout\.axes: none is an axis of the grid",
     "{fields: {u: /u}, axes: [time, a, b, c, d]}": r"'d' would be a fourth axis of the grid",
     "{fields: {u: /u}, axes: [time, x, x]}": r"--layout\.axes: 'x' stands there twice",
     "{fields: {u: /u}, axes: [sample, time, x]}": r"flow\.h5: 'u' has the shape \(4, 3, 6, 5\), but layout\.fields\.u names 3 axes",
     "{fields: {u: /w}, axes: [sample, time, x, y]}": r"layout\.fields\.u: .*flow\.h5 holds no array 'w'; it holds .*'u' \(4, 3, 6, 5\) float32",
     "{fields: {u: /u, p: /p}, axes: [sample, time, x, y]}": r"flow\.h5: 'p' \(4, 3, 7, 5\) has 7 entries along its axis x, where 'u' has 6",
-    "{fields: {u: {array: /u, chanel: 1}}, axes: [sample, time, x, y]}": r"fields\.u\.chanel: there is no such key; the keys here are array, channel",
+    "{fields: {u: {array: /u, chanel: 1}}, axes: [sample, time, x, y]}": r"fields\.u\.chanel: there is no such key; did you mean 'channel'",
+    "{fields: {u: {array: /u, unit: m}}, axes: [sample, time, x, y]}": r"fields\.u\.unit: there is no such key; the keys here are array, channel",
     "{fields: {u: 0}, axes: [sample, time, x, y]}": r"fields\.u: it is a channel of an array, but no axis is called channel",
     "{fields: {u: /c}, axes: [time, channel, x]}": r"fields\.u: its array has an axis 'channel': say which",
     "{fields: {u: 7}, array: /c, axes: [time, channel, x]}": r"flow\.h5: layout\.fields\.u is channel 7 of 'c', which has 2, counted from 0",
@@ -385,6 +391,52 @@ def test_times_and_parameters_of_each_sample_are_told(scratch):
     facts = inspected(scratch, ["u.npz"], "{fields: {u: u}, axes: [sample, time, x], time: t, parameters: {nu: nu, seed: 5}}")
     assert facts["time"] == {"frames": 4, "range": [0, 3]}
     assert facts["parameters"] == {"nu": [0.1, 0.3], "seed": [5, 5]}
+
+
+STEADY = "{fields: {nu: %s, u: {array: %s, solution: true}}, axes: [sample, x, y]}"
+
+
+def write_steady(folder, samples=12):
+    """Darcy flow by our own solver, as other files would keep it: a coefficient and a solution, each (sample, x, y)."""
+    must("datagen", "darcy2d", "-o", folder + "/darcy.h5", "-n", str(samples), "-t", "1", "-r", "16")
+    with h5py.File(folder + "/darcy.h5") as f:
+        nu, u = f["nu"][:], f["tensor"][:, 0]
+    np.savez(folder + "/flow.npz", coefficient=nu, pressure=u)
+    np.save(folder + "/both.npy", np.stack([nu, u], axis=1))
+    with h5py.File(folder + "/flow.h5", "w") as f:
+        f.create_dataset("a", data=nu, chunks=(5, 7, 16), compression="gzip")
+        f["b"] = u.astype("f8")
+    return nu, u
+
+
+def test_a_steady_problem_becomes_what_pdebenchs_darcy_flow_is(scratch):
+    nu, u = write_steady(scratch)
+    wanted = dump(scratch + "/darcy.h5", 7)
+    assert np.array_equal(wanted, [[nu[7], 0 * u[7]], [nu[7], u[7]]])
+    assert same(dumped(scratch, "flow.npz", STEADY % ("coefficient", "pressure"), 7), wanted)
+    assert same(dumped(scratch, "flow.h5", STEADY % ("/a", "/b"), 7), wanted.astype("f8"))
+    channels = "{fields: {nu: 0, u: {channel: 1, solution: true}}, axes: [sample, channel, x, y]}"
+    assert same(dumped(scratch, "both.npy", channels, 7), wanted), "two channels of one array, of which one is sought"
+    facts = inspected(scratch, ["flow.npz"], STEADY % ("coefficient", "pressure"))
+    assert (facts["samples"], facts["time"], facts["fields"]) == (12, {"frames": 2, "range": [0, 1]}, ["nu", "u"])
+
+
+def test_a_steady_problem_is_trained_on_as_pdebenchs_darcy_flow_is(scratch):
+    """The same numbers in another file give the same weights, the same errors and the same rollouts."""
+    write_steady(scratch)
+    told = {}
+    for name, file, layout in (("theirs", "darcy.h5", ""), ("ours", "flow.npz", ", layout: " + STEADY[:-1] % ("coefficient", "pressure") + ", parameters: {beta: 1}, periodic: false}")):
+        Path(scratch, name + ".yaml").write_text(f"output: {name}\nevaluation: {{max_samples: 4}}\ntasks:\n  - {{name: flow, files: [{file}], patch: [8]{layout}}}\n" + TINY.replace("output: run\n", ""))
+        for command in (["train", name + ".yaml", "--quiet"], ["rollout", name, "-o", name + ".out.h5"]):
+            done = run(UPS, *command, cwd=scratch)
+            assert done.returncode == 0, done.stderr
+        done = run(UPS, "eval", name, "--json", cwd=scratch)
+        assert done.returncode == 0, done.stderr
+        task = json.loads(done.stdout)["tasks"][0]
+        assert (task["solution_fields"], task["constant_fields"]) == (["u"], ["nu"])
+        with h5py.File(Path(scratch, name + ".out.h5")) as file:
+            told[name] = [json.dumps(task["horizons"]), *(file[seed]["data"][:].tobytes() for seed in file)]
+    assert told["ours"] == told["theirs"]
 
 
 # ---- damaged files -----------------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import zarr
 
 import hdf5_files
 from commands import CACHE_SHAPE, TIMEOUT, TREE, make_cache, must, program, run, same
@@ -61,7 +62,7 @@ def chunked(tmp_path_factory):
 def test_a_cache_is_read_as_it_was_made_and_as_it_is_exported(scratch, made):
     (path, put_in), kept = made, [i for i in range(CACHE_SHAPE[0]) if i != SKIPPED]
     for form in ("npy", "hdf5"):
-        must("cache", "export", path, "-f", form, "-o", f"{scratch}/latents.{form}")
+        must("cache", "export", path, "--format", form, "-o", f"{scratch}/latents.{form}")
     with h5py.File(scratch + "/latents.hdf5") as f, ups_reader.open(path) as data:
         exported, condition, times = f["latent"][:], f["condition"][:], f["time"][:]
         assert len(data) == len(kept), "a cache has as many samples as were not skipped"
@@ -254,6 +255,28 @@ def test_arrays_outlive_whatever_they_came_from(made):
     library.read, library.close = read, close
     assert events == ["read", "close"] and same(found[0], values[0]), "closing takes nothing away under a read in another thread"
     assert "was closed" in str(raises(ValueError, lambda: data[0])), "a data set that was closed says so"
+
+
+# ---- files of a layout of their own
+
+def test_other_files_are_read_by_a_layout(scratch):
+    values = np.random.default_rng(3).normal(size=(5, 6, 8, 2)).astype("f4")
+    np.save(scratch + "/waves.npy", values)
+    zarr.create_array(scratch + "/waves.zarr", data=values[..., 0], name="u")
+    layout = "{fields: {u: 0, v: 1}, axes: [sample, time, x, channel], time: {dt: 0.5}, parameters: {nu: 0.1}}"
+    with ups_reader.open(scratch + "/waves.npy", layout=layout) as data:
+        assert (len(data), data.kind, data.channel_names, data.parameter_names) == (5, "mapped", ("u", "v"), ("nu",))
+        assert np.array_equal(data[3], values[3]) and np.array_equal(data.sample(0).time, np.arange(6) / 2)
+        again = pickle.loads(pickle.dumps(data))
+        assert np.array_equal(again[1], values[1]), "pickled, it is its paths and its layout"
+        batches = list(data.loader(batch_size=1, shuffle=False))
+        assert len(batches) == 5
+    with ups_reader.open([scratch + "/waves.zarr"], "{fields: {u: /u}, axes: [sample, time, x]}") as data:
+        assert np.array_equal(data[4][..., 0] if data[4].ndim == 3 and data[4].shape[-1] == 1 else data[4][:, 0], values[4, :, :, 0]), "a store"
+    for wrong, sentence in (("{fields: {u: 0}}", "the layout.axes: the key is missing"), ("{fields: [", "the layout"),
+                            ("{fields: {u: 5}, axes: [sample, time, x, channel]}", "channel 5 of")):
+        assert sentence in str(raises(Exception, lambda: ups_reader.open(scratch + "/waves.npy", layout=wrong)))
+    assert "waves.npy" in str(raises(ups_reader.UpsError, lambda: ups_reader.open(scratch + "/waves.npy")))
 
 
 # ---- mistakes

@@ -1,10 +1,14 @@
 """What README.md and docs/*.md tell a user to type. Blocks that begin with ```sh recipe run as written, one after the other in one empty
-folder for each document, with these tests' own Python. Of every other `ups` line, command and options exist; and so do the files that are named."""
+folder for each document, with these tests' own Python. Every other `ups` line runs as well, with names of files in the places of words such as
+FILE, and measurements made short by further options; a line that cannot run here stands in NOT_RUN, with the reason. Of every line, command and
+options exist; and so do the files that are named."""
 
 import os
 import re
 import sys
 
+import h5py
+import numpy as np
 import pytest
 
 from commands import TREE, UPS, run, ups
@@ -49,6 +53,70 @@ def test_commands_and_options_that_are_named_exist(helps, document, line):
     assert text, "no such command"
     for option in re.findall(r"--[a-z-]+", " ".join(words)):
         assert re.search(rf"{option}\b", text), f"{option} of ups {' '.join(command)}"
+
+
+# ---- commands beside the recipes
+
+OWN = "'{fields: {u: /u}, axes: [sample, time, x]}'"
+# What stands for what, the first that fits. A word that is none of these is taken as it stands.
+FILLED = [("--html FILE", "--html page.html"), ("--suggest FILE", "--suggest own.h5"), ("--layout '{fields: …}' FILE", f"--layout {OWN} own.h5"),
+          ("FILE --layout '…'", f"own.h5 --layout {OWN}"), ("FILE", "data/advection.h5"), ("DIR", "trained/cache"), ("CONFIG", "trained.yaml"),
+          ("many.yaml", "trained.yaml"), ("KEY=V,V", "operator.steps=20,30"), ("MODE", "block")]
+# Of two values of an option the later one counts: measurements are as short as they can be.
+SHORTER = {"bench io": "--size 8 --seconds 0.01 --rounds 1", "bench step": "--steps 1 --batch 1", "bench loader": "--batches 8 --epochs 1 -n 4",
+           "bench codec": "--repeat 1", "bench encode": "--runs 1 --frames 1"}
+NOT_RUN = {
+    "./tools/quickstart": "installs packages and trains for minutes; tests/python/check_quickstart.py looks at what it leaves",
+    "./tools/check": "runs these tests",
+    "cmake --preset release && cmake --build --preset release": "builds the tree that is tested",
+    "cmake --install build/release --prefix ~/.local": "installs; tests/libups does so into a folder of its own",
+    "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",
+    "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
+    "ups bench io|codec|loader|encode|step": "names five commands",
+    "tests/bench/step.py build/release/tools/ups --dtype bfloat16 --threads 2": "measures PyTorch beside it, which the tests do without",
+    "tests/bench/loader.py --ups build/release/tools/ups --latents CACHE --h5 2D_diff-react_NA_NA.h5": "reads a downloaded file, for minutes",
+    "tests/bench/cache_build.py CONFIG": "measures a build of minutes",
+    "tests/bench/codec.py build/release/tools/ups LATENTS.npy…": "measures codecs that the tests do without",
+    "man docs/ups.1": "shows a page; test_command_line.py compares it with the commands",
+}
+BLOCKS = [line.partition(" #")[0].strip() for name, text in DOCUMENTS.items() if name == "README.md" or name.startswith("docs/")
+          for block in re.findall(r"^```sh\n((?:.*\n)*?)```$", text, re.M) for line in block.splitlines() if line.partition(" #")[0].strip()]
+
+
+def beside_recipes():
+    """Every command of README.md and docs/ that no recipe runs."""
+    named = set(BLOCKS)
+    for name, text in DOCUMENTS.items():
+        if name == "README.md" or name.startswith("docs/"):
+            text = re.sub(r"^```sh recipe\n(?:.*\n)*?```$", "", text, flags=re.M)
+            named |= set(re.findall(r"`((?:ups [a-z]|(?:build|tests|tools|\.ci)/[^\s`]+ |(?:man|python|cmake|pip|mpirun|srun|curl|wget) )[^`\n]*)`", text))
+    return sorted(named)
+
+
+@pytest.fixture(scope="module")
+def workplace(runs, trained):
+    """A folder with what the words in capitals stand for."""
+    with h5py.File(runs.path("own.h5"), "w") as file:
+        file["u"] = np.random.default_rng(1).normal(size=(4, 5, 16)).astype("f4")
+    return runs.folder
+
+
+@pytest.mark.parametrize("line", [line for line in beside_recipes() if line not in NOT_RUN])
+def test_commands_that_are_shown_run(workplace, line):
+    assert re.match("ups |build/release/tools/ups ", line), "a command that is not run here is listed in NOT_RUN, with the reason"
+    command = line.removeprefix("build/release/tools/")
+    for word, value in FILLED:
+        if re.search(rf"(?<![\w'{{]){re.escape(word)}(?!\w)", command) and value not in command:
+            command = command.replace(word, value)
+    command += "".join(" " + options for name, options in SHORTER.items() if line.startswith("ups " + name))
+    path = f"{os.path.dirname(UPS)}:{os.environ['PATH']}"
+    done = run("bash", "-c", command, cwd=workplace, env={**os.environ, "PATH": path})
+    name_alone = done.returncode == 2 and "was expected" in done.stderr and line not in BLOCKS
+    assert done.returncode == 0 or name_alone and not re.search("[A-Z]{2}|\\.", line), f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_what_is_not_run_is_still_shown():
+    assert set(NOT_RUN) - set(beside_recipes()) == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

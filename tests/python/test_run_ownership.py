@@ -105,7 +105,7 @@ def test_data_that_moved_are_found_and_other_data_are_refused(runs, trained):
     moved, other = runs.path("moved"), runs.path("other")
     shutil.copytree(runs.data, moved)
     shutil.copytree(runs.data, other)
-    runs.must("datagen", "advection1d", "-o", os.path.join(other, "advection.h5"), "-n", "12", "-r", "32", "-s", "9", "--seed", "5", "--force")
+    runs.must("datagen", "advection1d", "-o", os.path.join(other, "advection.h5"), "-n", "12", "-r", "32", "--steps", "9", "--seed", "5", "--force")
     before = tree(folder)
     one_sentence(runs.run("train", folder, "--resume", "--set", "data.root=" + other), "advection: its files have other contents", "data.root")
     assert tree(folder) == before
@@ -134,7 +134,7 @@ def stopped(runs, name, *options, text=CONFIG):
     while not latest.exists() and process.poll() is None and time.monotonic() < began + TIMEOUT:
         time.sleep(0.002)
     process.terminate()
-    assert process.wait(TIMEOUT) == 130, "it was done before the signal came"
+    assert process.wait(TIMEOUT) == 143, "it was done before the signal came"
     return config
 
 

@@ -127,7 +127,7 @@ def test_a_cache_under_construction_is_not_removed(runs, alone, cache, config):
 
 
 def test_more_files_extend_a_cache_to_the_bytes_of_a_build_from_nothing(runs, cache, config):
-    runs.generate("advection1d", "more.h5", 9, "-r", "32", "-s", "9", "--seed", "5")
+    runs.generate("advection1d", "more.h5", 9, "-r", "32", "--steps", "9", "--seed", "5")
     longer = runs.config("longer", text=LONGER, output=runs.path("run"))
     runs.must("cache", "build", config)
     shards = {name: os.stat(os.path.join(cache, name)).st_mtime_ns for name, of in tree(cache).items()

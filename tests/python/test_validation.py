@@ -73,7 +73,7 @@ def test_a_gate_that_an_extension_does_not_pass_leaves_the_old_run(runs, trained
 def often(runs):
     """A run that validates often, at a learning rate at which the score goes up and down, with all checkpoints kept."""
     text = OFTEN.replace("checkpoint_every: 10", "checkpoint_every: 5") + "checkpoint: {{keep: 100}}\n"
-    rate = ("--set", "operator.optimizer.learning_rate=0.1", "--set", "operator.optimizer.schedule=constant")
+    rate = ("--set", "operator.optimizer.learning_rate=0.3", "--set", "operator.optimizer.schedule=constant")
     said = runs.must("train", runs.config("often", text), *rate).stderr
     return runs.path("often"), said
 

@@ -70,7 +70,7 @@ class Runs:
         self.copies = itertools.count()
         self.data = os.path.join(self.folder, "data")
         os.mkdir(self.data)
-        self.generate("advection1d", "advection.h5", samples, "-r", "32", "-s", "9")
+        self.generate("advection1d", "advection.h5", samples, "-r", "32", "--steps", "9")
         self.generate("darcy2d", "darcy.h5", samples, "-r", "16")
 
     def generate(self, solver, name, samples, *options):

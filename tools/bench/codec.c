@@ -8,6 +8,7 @@
 #include "cache/codec/rans.h"
 #include "cache/inspect/find.h"
 #include "cache/store/reader.h"
+#include "tools/bench/go_on.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <math.h>
@@ -241,7 +242,8 @@ static ups_status measure(const latents *data, ups_pool *pool, int level, int64_
     for (int64_t pass = 0; pass < repeat && status == UPS_OK; pass++) {
         for (int i = 0; i < CODECS && status == UPS_OK; i++) {
             contest *c = &contests[i];
-            status = timed_pass(pool, c, encode_one, &c->encode_seconds, error);
+            status = ups_bench_go_on(error);
+            if (status == UPS_OK) status = timed_pass(pool, c, encode_one, &c->encode_seconds, error);
             if (status == UPS_OK && pass == 0) status = ups_pool_run(pool, data->samples, check_one, c, error);
             if (status == UPS_OK) status = timed_pass(pool, c, decode_one, &c->decode_seconds, error);
         }
@@ -343,8 +345,8 @@ static void print(const json_t *results) {
 enum { THREADS, REPEAT, LEVEL, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [THREADS] = {"threads", 't', "N", "threads, each with trajectories of its own (default 1)"},
-    [REPEAT] = {"repeat", 'n', "N", "passes; the best counts (default 5)"},
-    [LEVEL] = {"level", 'l', "N", "zstd's level, of the portable codec (default 1)"},
+    [REPEAT] = {"repeat", 0, "N", "passes; the best counts (default 5)"},
+    [LEVEL] = {"level", 0, "N", "zstd's level, of the portable codec (default 1)"},
 };
 
 static const ups_usage usage = {

@@ -7,10 +7,12 @@
 #include "model/devices/devices.h"
 #include "model/nets/encoder.h"
 #include "model/step.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/bench/run_encoder.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/task_option.h"
 #include "train/session.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +22,12 @@ enum { WARM_UP = 2 /* runs before the first that counts */, MAXIMUM_POINTS = 1 <
 
 enum { AXES, POINTS, FRAMES, THREADS, RUNS, TASK, SECONDS, SET };
 static const ups_option options[] = {
-    [AXES] = {"axes", 0, "D", "grid axes of a field: 1 (default), 2 or 3"},
+    [AXES] = {"axes", 0, "1|2|3", "grid axes of a field (default 1)"},
     [POINTS] = {"points", 0, "N", "points along each axis (default 1024, 128 or 32 by the number of axes)"},
     [FRAMES] = {"frames", 0, "N", "frames encoded at once (default 32)"},
-    [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
+    [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
     [RUNS] = {"runs", 0, "N", "runs that count; the median is printed (default 10; with CONFIG 5)"},
-    [TASK] = {"task", 0, "NAME", "with CONFIG: the task whose fields are encoded (default: the first)"},
+    [TASK] = {"task", 0, "TASK", "with CONFIG: the task whose fields are encoded (default: the first)"},
     [SECONDS] = {"seconds", 0, "S", "with CONFIG: length of a run (default 1)"},
     [SET] = {"set", 's', "KEY=VALUE", "with CONFIG: overrides a key of it; may be given several times"},
 };
@@ -88,6 +90,7 @@ static ups_status create(bench *b, const ups_device_options *device, int axes, i
 static ups_status measure(bench *b, int64_t runs, double *seconds, ups_error *error) {
     for (int64_t i = -WARM_UP; i < runs; i++) {
         double began = ups_now();
+        UPS_TRY(ups_bench_go_on(error));
         UPS_TRY(ups_step_run(b->step, &(ups_step_run_options){0}, error));
         UPS_TRY(b->device->class->synchronize(b->device, error));
         if (i >= 0) seconds[i] = ups_now() - began;
@@ -137,26 +140,20 @@ static void print_run(const ups_task *task, const ups_encoder_rate *apart, const
     json_decref(facts);
 }
 
-static ups_status find_task(const ups_tasks *tasks, const char *name, const ups_task **found, ups_error *error) {
-    for (int t = 0; t < tasks->count; t++) {
-        *found = &tasks->task[t];
-        if (!name || strcmp(name, (*found)->name) == 0) return UPS_OK;
-    }
-    return ups_fail(error, UPS_ERR_ARGUMENT, "--task: the configuration has no task %s", name);
-}
-
 static int bench_run(const run_plan *plan, const ups_arguments *arguments) {
     ups_error error = {0};
     ups_session session;
     const ups_task *task = NULL;
     ups_encoder_rate apart = {0}, fused = {0};
     ups_status status =
-        ups_session_open(plan->config, arguments->overrides, arguments->override_count, true, &session, &error);
-    if (status == UPS_OK) status = find_task(session.tasks, plan->task, &task, &error);
-    if (status == UPS_OK)
+        ups_session_open(plan->config, arguments->overrides, arguments->override_count, false, &session, &error);
+    bool misnamed = status == UPS_OK && ups_task_named(session.tasks, plan->task, &task, &error) != UPS_OK;
+    if (status == UPS_OK && !misnamed) status = ups_session_normalise_as_trained(&session, 0, &error);
+    if (status == UPS_OK && !misnamed)
         status = ups_bench_run_encoder(&session, task, plan->seconds, plan->runs, &apart, &fused, &error);
-    if (status == UPS_OK) print_run(task, &apart, &fused, arguments->json);
+    if (status == UPS_OK && !misnamed) print_run(task, &apart, &fused, arguments->json);
     ups_session_close(&session);
+    if (misnamed) return ups_command_usage_error(arguments, "%s", error.message);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(arguments, &error);
 }
 

@@ -1,8 +1,8 @@
 #include "tools/bench/endurance.h"
 
 #include "base/json.h"
-#include "base/system/cancel.h"
 #include "base/system/threads.h"
+#include "tools/bench/go_on.h"
 #include "tools/command.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -83,14 +83,13 @@ static ups_status draw(ups_loader *loader, int64_t batches, look looks[PARTS + 1
     int next = 0;
     for (int64_t taken = 1; taken <= batches; taken++) {
         const ups_batch *batch = NULL;
+        UPS_TRY(ups_bench_go_on(error));
         UPS_TRY(ups_loader_next(loader, &batch, error));
         ups_loader_release(loader, batch);
         int64_t due = next == 0 ? settled : (int64_t)((double)batches * next / PARTS);
         if (taken < due || next > PARTS) continue;
         looks[next] = (look){.batch = taken, .seconds = ups_now() - began, .descriptors = count_descriptors()};
         look_at_memory(&looks[next++]);
-        if (ups_cancel_requested())
-            return ups_fail(error, UPS_ERR_CANCELLED, "bench: stopped after %lld batches", (long long)taken);
     }
     return UPS_OK;
 }

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/system/threads.h"
 #include "tools/bench/data.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -14,12 +15,12 @@
 
 enum { SIZE, BLOCK, DEPTH, THREADS, SECONDS, ROUNDS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [SIZE] = {"size", 's', "MIB", "size of the file that is made when none is given (default 512)"},
-    [BLOCK] = {"block", 'b', "KIB", "bytes a read (default 256)"},
+    [SIZE] = {"size", 0, "MIB", "size of the file that is made when none is given (default 512)"},
+    [BLOCK] = {"block", 0, "KIB", "bytes a read (default 256)"},
     [DEPTH] = {"depth", 0, "N[,N...]", "reads in flight; several are compared (default 32)"},
     [THREADS] = {"threads", 't', "N", "threads of the threads engine (default 4)"},
     [SECONDS] = {"seconds", 0, "S", "time for each way and round (default 0.5)"},
-    [ROUNDS] = {"rounds", 'n', "N", "times each way has its turn; the median counts (default 5)"},
+    [ROUNDS] = {"rounds", 0, "N", "times each way has its turn; the median counts (default 5)"},
 };
 
 static const ups_usage usage = {
@@ -64,7 +65,8 @@ static ups_status measure(const read_plan *plan, ups_io_engine engine, bool dire
     while (status == UPS_OK && now - start < plan->seconds) {
         ups_io_completion done[16];
         int count = 0;
-        status = ups_io_reap(io, true, done, 16, &count, error);
+        status = ups_bench_go_on(error);
+        if (status == UPS_OK) status = ups_io_reap(io, true, done, 16, &count, error);
         for (int i = 0; i < count && status == UPS_OK; i++) {
             status = ups_io_completion_error(io, &done[i], error);
             bytes += (double)done[i].got;

@@ -7,6 +7,7 @@
 #include "pipeline/layouts/layouts.h"
 #include "tools/bench/data.h"
 #include "tools/bench/endurance.h"
+#include "tools/bench/go_on.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <fcntl.h>
@@ -39,22 +40,22 @@ enum {
     OPTION_COUNT
 };
 static const ups_option options[OPTION_COUNT] = {
-    [BATCH] = {"batch", 'b', "N", "windows in a batch (default 4)"},
+    [BATCH] = {"batch", 0, "N", "windows in a batch (default 4)"},
     [WINDOW] = {"window", 'w', "N", "frames in a window; 0: the whole trajectory (default 0)"},
     [PER_DRAW] = {"pairs-per-trajectory", 0, "N", "windows taken from one decoded trajectory (default 1)"},
     [STRIDE] = {"stride", 0, "N", "time steps between the frames of a window (default 1)"},
-    [DTYPE] = {"dtype", 0, "TYPE", "of the batches: f32 or f16 (default f32)"},
-    [ENGINE] = {"io", 0, "ENGINE", "auto, uring or threads (default auto)"},
+    [DTYPE] = {"dtype", 0, "f32|f16", "of the batches (default f32)"},
+    [ENGINE] = {"io", 0, "auto|uring|threads", "how files are read (default auto)"},
     [DIRECT] = {"direct", 0, NULL, "read around the page cache (O_DIRECT)"},
     [DEPTH] = {"queue-depth", 0, "N", "reads in flight (default 64)"},
-    [RESIDENCY] = {"residency", 0, "R", "auto, stream, ram_compressed or ram (default stream)"},
+    [RESIDENCY] = {"residency", 0, "auto|stream|ram_compressed|ram", "what is kept in memory (default stream)"},
     [MEMORY] = {"memory", 0, "MIB", "what the residency may take (default: half of what is free)"},
     [IN_PLACE] = {"in-place", 0, NULL, "take windows where they lie instead of gathered into a batch"},
     [TOUCH] = {"touch", 0, NULL, "read every cache line of every window, as a consumer would"},
     [COLD] = {"cold", 0, NULL, "one pass, after the files have been dropped from the page cache"},
     [THREADS] = {"threads", 't', "N", "decode threads (default: all processors)"},
     [SLOTS] = {"slots", 0, "N", "batches in flight (default 4)"},
-    [MAKE] = {"make", 'm', "DIR", "make the synthetic cache in DIR and leave it there: DIR/bench/train"},
+    [MAKE] = {"make", 0, "DIR", "make the synthetic cache in DIR and leave it there: DIR/bench/train"},
     [PORTABLE] = {"portable", 0, NULL, "make it plain Zarr and zstd, for other readers"},
     [SAMPLES] = {"samples", 'n', "N", "trajectories of the synthetic cache (default 32)"},
     [EPOCHS] = {"epochs", 'e', "N", "passes measured, after one that warms up (default 4)"},
@@ -111,6 +112,7 @@ static ups_status take(ups_loader *loader, int64_t count, bool touch, double *by
     volatile float seen = 0; /* or the compiler would see that nobody wants it */
     for (int64_t i = 0; i < count; i++) {
         const ups_batch *batch = NULL;
+        UPS_TRY(ups_bench_go_on(error));
         UPS_TRY(ups_loader_next(loader, &batch, error));
         *bytes +=
             (double)(batch->windows * batch->frames * batch->frame_elements) * (double)ups_dtype_size(batch->dtype);
@@ -251,8 +253,6 @@ static ups_status run(const ups_arguments *arguments, const loading *how, const 
 
 int ups_cmd_bench_loader(int argc, char **argv) {
     enum { MAXIMUM = 1 << 20 };
-    static const char *const types[] = {"f32", "f16", NULL}, *const engines[] = {"auto", "uring", "threads", NULL};
-    static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", NULL};
     loading how = {.options = {.batch = 4, .windows_per_draw = 1, .stride = 1, .batch_count = -1}, .epochs = 4};
     making make = {.samples = 32};
     ups_arguments arguments;
@@ -264,11 +264,11 @@ int ups_cmd_bench_loader(int argc, char **argv) {
         if (option == WINDOW) ups_arguments_integer(&arguments, 0, MAXIMUM, &how.options.window);
         if (option == PER_DRAW) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.options.windows_per_draw);
         if (option == STRIDE) ups_arguments_integer(&arguments, 1, MAXIMUM, &how.options.stride);
-        if (option == DTYPE) ups_arguments_choice(&arguments, types, &type);
-        if (option == ENGINE) ups_arguments_choice(&arguments, engines, &engine);
+        if (option == DTYPE) ups_arguments_choice(&arguments, &type);
+        if (option == ENGINE) ups_arguments_choice(&arguments, &engine);
         if (option == DIRECT) how.options.direct = true;
         if (option == DEPTH) ups_arguments_integer(&arguments, 1, 4096, &depth);
-        if (option == RESIDENCY) ups_arguments_choice(&arguments, residencies, &residency);
+        if (option == RESIDENCY) ups_arguments_choice(&arguments, &residency);
         if (option == MEMORY) ups_arguments_integer(&arguments, 1, MAXIMUM, &mib);
         if (option == IN_PLACE) how.options.in_place = true;
         if (option == TOUCH) how.touch = true;

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/system/threads.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "train/data/batches.h"
 #include "train/data/frame_encoder.h"
@@ -58,7 +59,7 @@ static void look(void *context, const float *latents, int64_t count) {
 static void *run(void *context) {
     bench_encoder *b = context;
     int64_t times = b->task->geometry.times;
-    while (b->status == UPS_OK && ups_now() < b->until) {
+    while (b->status == UPS_OK && ups_now() < b->until && (b->status = ups_bench_go_on(&b->error)) == UPS_OK) {
         b->status = ups_frame_encoder_stream(b->encoder, b->task, b->fields, look, b, &b->error);
         b->frames += times;
     }

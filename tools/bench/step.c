@@ -9,6 +9,7 @@
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "model/update_channel.h"
+#include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -20,14 +21,13 @@ enum { WARM_UP = 3 /* steps before the first that counts */ };
 enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] =
-        {"dtype", 0, "TYPE",
-         "float32, bfloat16 or float16: of the matrix products and what lies between them (default: the fastest here)"},
-    [THREADS] = {"threads", 0, "N", "processors used (default: all)"},
-    [DEVICE] = {"device", 0, "NAME", "auto (default), cpu or cuda"},
+    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16",
+               "of the matrix products and what lies between them (default: the fastest here)"},
+    [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
+    [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes (default auto)"},
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
-    [CHECKPOINTING] = {"activation-checkpointing", 0, "MODE",
-                       "none (default), cheap or block: what is recomputed in backward instead of kept"},
+    [CHECKPOINTING] = {"activation-checkpointing", 0, "none|cheap|block",
+                       "what is recomputed in backward instead of kept (default none)"},
     [PROFILE] = {"profile", 0, NULL, "also print the time of each op; it slows a step down a little"},
 };
 static const ups_usage usage = {
@@ -165,7 +165,8 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
     for (int64_t i = -WARM_UP; i < steps && status == UPS_OK; i++) {
         int64_t at = i < 0 ? 0 : i;
         if (i == 0) ups_step_profile_enable(b->step, profile);
-        status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
+        status = ups_bench_go_on(error);
+        if (status == UPS_OK) status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
     }
     if (status == UPS_OK) {
         double median = ups_bench_median(seconds, steps);
@@ -193,9 +194,7 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
 }
 
 int ups_cmd_bench_step(int argc, char **argv) {
-    static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
-    static const char *const modes[] = {"none", "cheap", "block", NULL}; /* ups_checkpointing */
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
@@ -204,11 +203,11 @@ int ups_cmd_bench_step(int argc, char **argv) {
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
-        if (option == DTYPE) ups_arguments_choice(&arguments, dtypes, &dtype);
+        if (option == DTYPE) ups_arguments_choice(&arguments, &dtype);
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
-        if (option == DEVICE) ups_arguments_choice(&arguments, devices, &device);
+        if (option == DEVICE) ups_arguments_choice(&arguments, &device);
         if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
-        if (option == CHECKPOINTING) ups_arguments_choice(&arguments, modes, &checkpointing);
+        if (option == CHECKPOINTING) ups_arguments_choice(&arguments, &checkpointing);
         if (option == PROFILE) profile = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);

@@ -3,6 +3,7 @@
 #include "cache/inspect/diff.h"
 #include "cache/inspect/find.h"
 #include "tools/command.h"
+#include "tools/commands/cache_operand.h"
 #include "tools/commands/commands.h"
 #include "train/metrics.h"
 #include <stdio.h>
@@ -13,7 +14,7 @@ enum { EXIT_DIFFERENT = 1, EXIT_TROUBLE = 2 }; /* as diff(1) has them */
 
 enum { LIST, METADATA, THREADS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [LIST] = {"list", 'n', "N", "differing samples to name (default 10)"},
+    [LIST] = {"list", 0, "N", "differing samples to name (default 10)"},
     [METADATA] = {"metadata", 'm', NULL, "compare what made them, shapes, times and conditions; read no latents"},
     [THREADS] = {"threads", 't', "N", "threads (default: all processors)"},
 };
@@ -24,12 +25,14 @@ static const ups_usage usage = {
     "compares two latent caches: what made them, their shapes, and every value",
     options,
     OPTION_COUNT,
-    "A and B are whole caches (tasks and splits are matched by name) or one task and split each. Samples are matched "
+    "A and B are whole caches (tasks and splits are matched by name) or one task and split each; a configuration, or "
+    "the\n"
+    "directory of a run, stands for the run's cache. Samples are matched "
     "by\n"
     "their place in the source. Codec, level and shards do not count. Ends with 0 when both are the same, 1 when they\n"
     "differ, 2 in trouble.\n\n"
     "Example:\n"
-    "  ups cache diff runs/a/cache runs/b/cache",
+    "  ups cache diff runs/a runs/b",
 };
 
 static const int64_t most_listed = 1000000, most_threads = 1024;
@@ -217,14 +220,17 @@ int ups_cmd_cache_diff(int argc, char **argv) {
         if (option == THREADS) ups_arguments_integer(&arguments, 1, most_threads, &threads);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count != 2) return ups_command_usage_error(&arguments, "two directories were expected: A B");
+    if (arguments.operand_count != 2)
+        return ups_command_usage_error(&arguments, "two were expected, A and B, each a DIR, CONFIG or RUN");
     r.json = arguments.json;
     r.options.threads = (int)threads;
     ups_error error;
     ups_status status = UPS_OK;
+    char *directories[2] = {NULL, NULL};
     for (int side = 0; side < 2 && status == UPS_OK; side++) {
-        r.directory[side] = arguments.operands[side];
-        status = ups_cache_find_all(r.directory[side], &r.found[side], &error);
+        status = ups_operand_cache(arguments.operands[side], NULL, 0, &directories[side], &error);
+        r.directory[side] = directories[side];
+        if (status == UPS_OK) status = ups_cache_find_all(r.directory[side], &r.found[side], &error);
     }
     r.result = json_array();
     if (status == UPS_OK) status = compare_all(&r, &error);
@@ -234,7 +240,10 @@ int ups_cmd_cache_diff(int argc, char **argv) {
         json_decref(document);
     }
     json_decref(r.result);
-    for (int side = 0; side < 2; side++) ups_found_paths_free(&r.found[side]);
+    for (int side = 0; side < 2; side++) {
+        ups_found_paths_free(&r.found[side]);
+        free(directories[side]);
+    }
     if (status == UPS_OK) return r.differ ? EXIT_DIFFERENT : UPS_EXIT_OK;
     int code = ups_command_fail(&arguments, &error);
     return code == UPS_EXIT_FAILURE ? EXIT_TROUBLE : code;

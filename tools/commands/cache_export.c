@@ -10,7 +10,7 @@
 
 enum { FORMAT, OUTPUT, SAMPLES, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [FORMAT] = {"format", 'f', "npy|hdf5|zarr", "kind of file (default npy)"},
+    [FORMAT] = {"format", 0, "npy|hdf5|zarr", "kind of file (default npy)"},
     [OUTPUT] = {"output", 'o', "PATH", "file to write; with zarr a directory, which must not be there yet"},
     [SAMPLES] = {"samples", 'n', "LIST", "samples to write, as 0-9,12,40-60 (default all)"},
 };
@@ -60,32 +60,34 @@ static int64_t *read_samples(const char *text, int64_t maximum, int64_t *count) 
 }
 
 int ups_cmd_cache_export(int argc, char **argv) {
-    static const char *const formats[] = {"npy", "hdf5", "zarr", NULL};
     static const int64_t most_samples = INT64_C(1) << 28;
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int format = UPS_EXPORT_NPY;
-    const char *list = NULL;
+    const char *list = NULL, *format_name = "npy";
     ups_export_request request = {0};
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == FORMAT) ups_arguments_choice(&arguments, formats, &format);
+        if (option == FORMAT) ups_arguments_choice(&arguments, &format), format_name = arguments.value;
         if (option == OUTPUT) request.path = arguments.value;
         if (option == SAMPLES) list = arguments.value;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR was expected");
     if (!request.path) return ups_command_usage_error(&arguments, "-o PATH is missing");
+    int64_t listed = 0, *samples = NULL;
+    if (list && !(samples = read_samples(list, most_samples, &listed)))
+        return ups_command_usage_error(&arguments, "--samples %s: a list was expected, such as 0-9,12", list);
 
     ups_error error;
     ups_cache_group *group = NULL;
     const char *directory = arguments.operands[0];
-    if (ups_cache_group_open(directory, &group, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
-    ups_chunk_shape each = group->shape.trajectory;
-    int64_t count = group->shape.samples, *samples = NULL;
-    ups_cache_group_close(group);
-    if (list && !(samples = read_samples(list, most_samples, &count))) {
-        return ups_command_usage_error(&arguments, "--samples %s: a list was expected, such as 0-9,12", list);
+    if (ups_cache_group_open(directory, &group, &error) != UPS_OK) {
+        free(samples);
+        return ups_command_fail(&arguments, &error);
     }
+    ups_chunk_shape each = group->shape.trajectory;
+    int64_t count = samples ? listed : group->shape.samples;
+    ups_cache_group_close(group);
     request.format = (ups_export_format)format;
     request.samples = samples;
     request.sample_count = count;
@@ -98,7 +100,7 @@ int ups_cmd_cache_export(int argc, char **argv) {
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     if (arguments.json) {
         json_t *result =
-            json_pack("{s:s, s:s, s:[I,I,I,I]}", "file", request.path, "format", formats[format], "shape",
+            json_pack("{s:s, s:s, s:[I,I,I,I]}", "file", request.path, "format", format_name, "shape",
                       (json_int_t)count, (json_int_t)each.times, (json_int_t)each.tokens, (json_int_t)each.dim);
         ups_print_json(result, JSON_INDENT(2));
         json_decref(result);

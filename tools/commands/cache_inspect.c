@@ -1,7 +1,9 @@
 /* `ups cache inspect`: what is in a cache, what it was made from, what it looks like. */
 #include "cache/inspect/find.h"
 #include "tools/command.h"
+#include "tools/commands/cache_operand.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "tools/report/cache_facts.h"
 #include "tools/report/cache_report.h"
 #include "tools/report/pictures.h"
@@ -258,20 +260,21 @@ static ups_status inspect_sample(const char *directory, int64_t index, const cha
 enum { SAMPLE, PNG, HTML, CONFIG, FIELDS, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [SAMPLE] = {"sample", 0, "I", "look at this trajectory alone, counted from 0"},
-    [PNG] = {"png", 0, "FILE", "draw the trajectory of --sample (default: sample 0)"},
-    [HTML] = {"html", 0, "FILE", "write all of it as one page, with pictures; decodes fields where it can"},
-    [CONFIG] = {"config", 'c', "CONFIG",
+    [PNG] = {"png", 0, "FILE.png", "draw the trajectory of --sample (default: sample 0)"},
+    [HTML] = {"html", 0, "FILE.html", "write all of it as one page, with pictures; decodes fields where it can"},
+    [CONFIG] = {"config", 0, "CONFIG",
                 "decode some trajectories with this run's autoencoder: what FP16 costs in fields"},
     [FIELDS] = {"fields", 0, NULL, "the same with the run that the cache lies in (config.yaml beside it)"},
 };
 
 static const ups_usage usage = {
     "cache inspect",
-    "DIR",
+    "DIR|CONFIG|RUN",
     "shows what is in a latent cache, and what it was made from",
     options,
     OPTION_COUNT,
-    "DIR is a whole cache, one task of it, or one task and split (for --sample and --png). A cache that is broken\n"
+    "DIR is a whole cache, one task of it, or one task and split (for --sample and --png); a configuration, or the\n"
+    "directory of a run, stands for the run's cache. A cache that is broken\n"
     "is named, the others are shown all the same, and the command ends with 1.\n\n"
     "Examples:\n"
     "  ups cache inspect cache\n"
@@ -374,18 +377,25 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
         if (option == FIELDS) wanted.fields = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR was expected");
+    if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR, CONFIG or RUN was expected");
     bool one = wanted.sample >= 0 || wanted.png;
     if (one && (wanted.html || wanted.config || wanted.fields)) {
         return ups_command_usage_error(&arguments, "--sample and --png show one trajectory; --html, --config and "
                                                    "--fields are of whole groups");
     }
-    wanted.directory = arguments.operands[0];
-
     ups_error error;
-    ups_found_paths found;
-    if (ups_cache_find_all(wanted.directory, &found, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
-    ups_status status;
+    ups_found_paths found = {0};
+    char *directory = NULL;
+    const char *operand = arguments.operands[0];
+    ups_status status = ups_operand_cache(operand, NULL, 0, &directory, &error);
+    if (status != UPS_OK) return ups_command_fail_on_config(&arguments, UPS_PATHS_NONE, &error);
+    wanted.directory = directory;
+    if (!wanted.config && (wanted.html || wanted.fields) && ups_operand_is_run(operand)) wanted.config = operand;
+    status = ups_cache_find_all(wanted.directory, &found, &error);
+    if (status != UPS_OK) {
+        free(directory);
+        return ups_command_fail(&arguments, &error);
+    }
     bool broken = false;
     json_t *result = NULL;
     if (!one) {
@@ -403,6 +413,7 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
     }
     json_decref(result);
     ups_found_paths_free(&found);
+    free(directory);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     return broken ? UPS_EXIT_FAILURE : UPS_EXIT_OK;
 }

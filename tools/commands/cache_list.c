@@ -2,6 +2,7 @@
  * sound at first sight. */
 #include "cache/inspect/find.h"
 #include "tools/command.h"
+#include "tools/commands/cache_operand.h"
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include <math.h>
@@ -12,16 +13,17 @@
 
 enum { SORT, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [SORT] = {"sort", 's', "path|size|age", "order of the lines (default path)"},
+    [SORT] = {"sort", 0, "path|size|age", "order of the lines (default path)"},
 };
 
 static const ups_usage usage = {
     "cache list",
-    "[DIR]...",
+    "[DIR|CONFIG|RUN]...",
     "lists all latent caches below directories, with size and state",
     options,
     OPTION_COUNT,
-    "DIR defaults to the current directory. Sizes are of all files of a cache; ups cache inspect says what its latents "
+    "DIR defaults to the current directory; a configuration, or the directory of a run, stands for the run's cache. "
+    "Sizes are of all files of a cache; ups cache inspect says what its latents "
     "alone take.\nThe state is complete, unfinished, other format (made by another version "
     "of\n"
     "ups) or broken; ups cache verify looks closer, ups cache prune removes what can go.\n\n"
@@ -125,14 +127,13 @@ static ups_status list_below(const char *directory, json_t *list, totals *sum, u
 }
 
 int ups_cmd_cache_list(int argc, char **argv) {
-    static const char *const orders[] = {"path", "size", "age", NULL};
     static char here[] = ".";
     char *here_alone[] = {here};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int order = 0;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
-        if (option == SORT) ups_arguments_choice(&arguments, orders, &order);
+        if (option == SORT) ups_arguments_choice(&arguments, &order);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     int count = arguments.operand_count > 0 ? arguments.operand_count : 1;
@@ -141,7 +142,14 @@ int ups_cmd_cache_list(int argc, char **argv) {
     ups_status status = UPS_OK;
     totals sum = {0};
     json_t *list = json_array();
-    for (int i = 0; i < count && status == UPS_OK; i++) status = list_below(directories[i], list, &sum, &error);
+    for (int i = 0; i < count && status == UPS_OK; i++) {
+        char *directory = NULL;
+        status = ups_operand_cache(directories[i], NULL, 0, &directory, &error);
+        /* Below a run there may be more caches than its own, those of a sweep for instance. */
+        bool within = status == UPS_OK && strncmp(directory, directories[i], strlen(directories[i])) == 0;
+        if (status == UPS_OK) status = list_below(within ? directories[i] : directory, list, &sum, &error);
+        free(directory);
+    }
     json_t *ordered = sorted(list, order);
     json_decref(list);
     if (status == UPS_OK && arguments.json) {

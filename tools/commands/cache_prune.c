@@ -3,6 +3,7 @@
 #include "cache/inspect/prune.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "tools/report/cache_facts.h"
 #include "train/data/latents.h"
 #include "train/session.h"
@@ -17,9 +18,9 @@ static const ups_option options[OPTION_COUNT] = {
     [OLDER] = {"older-than", 0, "AGE",
                "give up unfinished builds in which nothing changed for so long: 90m, 12h, 7d "
                "(default 7d)"},
-    [CONFIG] = {"config", 'c', "CONFIG", "caches of this run that something else made than what it would use now"},
+    [CONFIG] = {"config", 0, "CONFIG", "caches of this run that something else made than what it would use now"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
-    [DRY] = {"dry-run", 'n', NULL, "only say what would be removed: what happens without --yes"},
+    [DRY] = {"dry-run", 0, NULL, "only say what would be removed: what happens without --yes"},
 };
 
 static const ups_usage usage = {
@@ -211,5 +212,7 @@ int ups_cmd_cache_prune(int argc, char **argv) {
     if (arguments.operand_count == 0 && !wanted.config)
         return ups_command_usage_error(&arguments, "a directory was expected, or --config CONFIG");
     ups_error error;
-    return prune(&wanted, &arguments, &error) == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
+    if (prune(&wanted, &arguments, &error) == UPS_OK) return UPS_EXIT_OK;
+    return wanted.config ? ups_command_fail_on_config_at(&arguments, wanted.config, UPS_PATHS_READ, &error)
+                         : ups_command_fail(&arguments, &error);
 }

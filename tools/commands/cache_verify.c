@@ -7,7 +7,9 @@
 #include "cache/inspect/verify.h"
 #include "cache/store/group.h"
 #include "tools/command.h"
+#include "tools/commands/cache_operand.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "tools/report/cache_facts.h"
 #include "train/cache_build/repair.h"
 #include "train/run/own.h"
@@ -42,7 +44,7 @@ typedef struct verification {
     const ups_arguments *arguments;
     ups_pool *pool;
     bool repairs;
-    ups_session session; /* open when it repairs, or a configuration was named */
+    ups_session session; /* open when it repairs */
     json_t *result;
     int64_t problems; /* that remain */
 } verification;
@@ -119,28 +121,38 @@ static ups_status verify_group(verification *v, const char *directory, ups_error
     return status;
 }
 
-/* The groups named by the operand: a directory's, or those of a configuration's run, whose session is opened when
- * anything is to be repaired. */
+/* The groups named by the operand. */
 static ups_status verify_all(verification *v, const char *operand, bool repair, ups_error *error) {
     char *config = NULL, *cache = NULL;
     ups_found_paths found = {0};
-    struct stat info;
-    bool is_config = (stat(operand, &info) == 0 && S_ISREG(info.st_mode)) || ups_run_is_there(operand);
-    ups_status status = UPS_OK;
-    if (repair || is_config) status = ups_repair_find_config(operand, &config, error);
+    const ups_arguments *a = v->arguments;
+    ups_status status = ups_operand_cache(operand, a->overrides, a->override_count, &cache, error);
+    if (status == UPS_OK && repair) status = ups_repair_find_config(operand, &config, error);
     if (status == UPS_OK && config) {
-        status =
-            ups_session_open(config, v->arguments->overrides, v->arguments->override_count, repair, &v->session, error);
-        v->repairs = status == UPS_OK && repair;
-        if (status == UPS_OK) cache = ups_run_cache_directory(v->session.config);
+        status = ups_session_open(config, a->overrides, a->override_count, true, &v->session, error);
+        v->repairs = status == UPS_OK;
     }
-    if (status == UPS_OK) status = ups_cache_find_all(is_config && cache ? cache : operand, &found, error);
+    if (status == UPS_OK) status = ups_cache_find_all(cache, &found, error);
     for (int64_t i = 0; i < found.count && status == UPS_OK; i++) status = verify_group(v, found.path[i], error);
     ups_found_paths_free(&found);
     if (config) ups_session_close(&v->session);
     free(cache);
     free(config);
     return status;
+}
+
+/* Of a configuration all mistakes are told: of the operand, or of that of the run around a cache. */
+static int fail(const ups_arguments *arguments, bool repair, const ups_error *error) {
+    char *config = NULL;
+    ups_error none;
+    const char *operand = arguments->operands[0];
+    if (repair && ups_repair_find_config(operand, &config, &none) == UPS_OK) operand = config;
+    int exit_code =
+        ups_operand_is_run(operand)
+            ? ups_command_fail_on_config_at(arguments, operand, repair ? UPS_PATHS_READ : UPS_PATHS_NONE, error)
+            : ups_command_fail(arguments, error);
+    free(config);
+    return exit_code;
 }
 
 int ups_cmd_cache_verify(int argc, char **argv) {
@@ -165,6 +177,6 @@ int ups_cmd_cache_verify(int argc, char **argv) {
     }
     json_decref(v.result);
     ups_pool_destroy(v.pool);
-    if (status != UPS_OK) return ups_command_fail(&arguments, &error);
+    if (status != UPS_OK) return fail(&arguments, repair, &error);
     return v.problems ? UPS_EXIT_FAILURE : UPS_EXIT_OK;
 }

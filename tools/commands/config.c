@@ -2,6 +2,7 @@
  * whether it would load, keys lists every key there is. */
 #include "base/config/as_json.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
@@ -203,6 +204,29 @@ static void name_sections(char *text, size_t bytes) {
     }
 }
 
+typedef struct guess {
+    ups_nearest nearest;
+    char name[160]; /* paths live only while they are visited */
+} guess;
+
+static void try_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
+    guess *g = context;
+    ups_nearest_try(&g->nearest, path);
+    if (g->nearest.name != path) return;
+    snprintf(g->name, sizeof g->name, "%s", path);
+    g->nearest.name = g->name;
+}
+
+static int unknown_section(const ups_arguments *arguments, const char *name) {
+    guess g = {.nearest.word = name};
+    ups_config_each_key(&ups_run_schema, try_key, &g);
+    if (g.nearest.name)
+        return ups_command_usage_error(arguments, "there is no section or key '%s'; did you mean '%s'?", name, g.name);
+    char sections[200];
+    name_sections(sections, sizeof sections);
+    return ups_command_usage_error(arguments, "there is no section or key '%s'; the sections are %s", name, sections);
+}
+
 static int run_keys(int argc, char **argv) {
     static const ups_usage usage = {
         .command = "config keys",
@@ -219,11 +243,7 @@ static int run_keys(int argc, char **argv) {
         listed.section = count > 0 ? arguments.operands[i] : NULL;
         listed.found = 0;
         ups_config_each_key(&ups_run_schema, print_key, &listed);
-        if (listed.found > 0) continue;
-        char sections[200];
-        name_sections(sections, sizeof sections);
-        exit_code = ups_command_usage_error(&arguments, "there is no section or key '%s'; the sections are %s",
-                                            listed.section, sections);
+        if (listed.found == 0) exit_code = unknown_section(&arguments, listed.section);
     }
     if (listed.list && exit_code == UPS_EXIT_OK) ups_print_json(listed.list, JSON_INDENT(2));
     json_decref(listed.list);

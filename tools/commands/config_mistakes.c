@@ -56,7 +56,11 @@ json_t *ups_mistakes_of_check(const ups_config_mistakes *mistakes) {
 }
 
 int ups_command_fail_on_config(const ups_arguments *arguments, ups_config_paths paths, const ups_error *error) {
-    const char *path = arguments->operands[0];
+    return ups_command_fail_on_config_at(arguments, arguments->operands[0], paths, error);
+}
+
+int ups_command_fail_on_config_at(const ups_arguments *arguments, const char *path, ups_config_paths paths,
+                                  const ups_error *error) {
     struct stat status;
     bool read_again = error->code == UPS_ERR_CONFIG || error->code == UPS_ERR_IO;
     read_again = read_again && stat(path, &status) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode));

@@ -22,5 +22,8 @@ json_t *ups_mistakes_of_check(const ups_config_mistakes *mistakes);
 /* As ups_command_fail, for a command that could not begin with the configuration that is its operand: where that has
  * mistakes, all are told instead of the first. */
 int ups_command_fail_on_config(const ups_arguments *arguments, ups_config_paths paths, const ups_error *error);
+/* The same, of another configuration than the operand. */
+int ups_command_fail_on_config_at(const ups_arguments *arguments, const char *path, ups_config_paths paths,
+                                  const ups_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/system/pages.h"
 #include "pipeline/io/io.h"
@@ -9,8 +10,14 @@
 #include "pipeline/layouts/mapping.h"
 #include "pipeline/layouts/suggest.h"
 #include "tools/command.h"
+#include "tools/commands/cache_operand.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
 #include "tools/npy.h"
+#include "train/config/load.h"
+#include "train/data/splits.h"
+#include "train/data/tasks.h"
+#include "train/run/own.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +125,22 @@ static void sum_samples(const ups_source *source, int64_t *differing, uint64_t *
             *stored_bytes += arrays[a]->stored_bytes;
         }
     }
+}
+
+/* Whether sample i of all files begins with the same field; warns where it does. */
+static void describe_beginnings(const ups_source *source, json_t *facts) {
+    bool alike;
+    ups_error error;
+    if (ups_files_begin_alike(source, &alike, &error) != UPS_OK) {
+        ups_log(UPS_LOG_WARNING, "first frames were not compared: %s", error.message);
+        return;
+    }
+    json_object_set_new(facts, "files_begin_alike", json_boolean(alike));
+    if (!alike) return;
+    ups_log(UPS_LOG_WARNING,
+            "samples with the same index in these files begin with the same field: one of them in training and another "
+            "in the test would share the initial condition. As files of one task they stay in one split "
+            "(data.split.by: index, which `auto` takes here); as tasks of their own they may not");
 }
 
 static json_t *describe_source(const ups_source *source) {
@@ -282,7 +305,7 @@ static ups_status open_source(const char *const *paths, int64_t count, const cha
 
 enum { TOGETHER, INSPECT_LAYOUT, SUGGEST, INSPECT_OPTION_COUNT };
 static const ups_option inspect_options[INSPECT_OPTION_COUNT] = {
-    [TOGETHER] = {"together", 't', NULL, "all FILEs as one task, as `files` of a configuration does"},
+    [TOGETHER] = {"together", 0, NULL, "all FILEs as one task, as `files` of a configuration does"},
     [INSPECT_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
     [SUGGEST] = {"suggest", 0, NULL,
                  "prints the task to paste into a configuration, FILEs being of a layout of your own"},
@@ -290,7 +313,7 @@ static const ups_option inspect_options[INSPECT_OPTION_COUNT] = {
 
 static const ups_usage inspect_usage = {
     .command = "data inspect",
-    .arguments = "FILE...",
+    .arguments = "FILE|CONFIG|RUN...",
     .summary = "shows what simulation files hold and how they store it",
     .options = inspect_options,
     .option_count = INSPECT_OPTION_COUNT,
@@ -298,7 +321,9 @@ static const ups_usage inspect_usage = {
         "Prints the layout and how it was recognised, samples, fields, grid, time, PDE parameters (from\n"
         "attributes, the `config` attribute or the file's name), what happens at the boundary, and how the data\n"
         "are stored. Of a file that is none of the layouts it says what the nearest ones lack.\n"
-        "With --together: whether the files can be one task, and the ranges of their parameters.\n"
+        "Of a configuration, or of a run's directory, it shows each task: all its files together, by its `layout`.\n"
+        "With --together: whether the files can be one task, the ranges of their parameters, and a warning where\n"
+        "samples with the same index share the initial condition.\n"
         "With --suggest: for a file of none of the layouts, the task with a `layout` that says what it holds, to "
         "paste\n"
         "into a configuration; what is guessed has a comment. With --layout: what a file is as such a layout says it.\n"
@@ -310,6 +335,35 @@ static const ups_usage inspect_usage = {
         "  ups data inspect --layout '{fields: {u: /u}, axes: [sample, time, x]}' flow.h5\n"
         "  ups data inspect --json *.h5 | jq '.[].samples'",
 };
+
+/* ---- inspect: the files of a configuration ---------------------------------------------------------------------- */
+
+/* A run's directory, or a YAML file; any other directory may be a Zarr store. */
+static bool names_config(const char *operand) {
+    const char *dot = strrchr(operand, '.');
+    bool yaml = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+    return (yaml && ups_operand_is_run(operand)) || ups_run_is_there(operand);
+}
+
+/* Each task as it would be trained on: all its files together. */
+static ups_status inspect_config(const char *path, bool print, json_t *all, ups_error *error) {
+    ups_run_config *config;
+    UPS_TRY(ups_run_config_load(path, NULL, 0, &config, error));
+    ups_status status = UPS_OK;
+    for (unsigned t = 0; t < config->task_count && status == UPS_OK; t++) {
+        ups_source *source;
+        status = ups_task_open_source(config, &config->tasks[t], &source, error);
+        if (status != UPS_OK) break;
+        json_t *facts = describe_source(source);
+        json_object_set_new(facts, "task", ups_json_printable(config->tasks[t].name));
+        if (print) printf("task %s: ", config->tasks[t].name);
+        if (print) print_source(facts);
+        ups_source_close(source);
+        json_array_append_new(all, facts);
+    }
+    ups_run_config_free(config);
+    return status;
+}
 
 static int print_suggestion(ups_arguments *arguments) {
     ups_error error;
@@ -345,11 +399,17 @@ static int inspect(int argc, char **argv) {
     int step = together ? arguments.operand_count : 1;
     for (int i = 0; i < arguments.operand_count; i += step) {
         ups_source *source;
+        if (!together && !layout && names_config(arguments.operands[i])) {
+            if (inspect_config(arguments.operands[i], !arguments.json, all, &error) == UPS_OK) continue;
+            json_decref(all);
+            return ups_command_fail_on_config_at(&arguments, arguments.operands[i], UPS_PATHS_READ, &error);
+        }
         if (open_source((const char *const *)arguments.operands + i, step, layout, false, &source, &error) != UPS_OK) {
             json_decref(all);
             return ups_command_fail(&arguments, &error);
         }
         json_t *facts = describe_source(source);
+        if (together && ups_layout_inputs(source) > 1) describe_beginnings(source, facts);
         ups_source_close(source);
         if (!arguments.json) print_source(facts);
         json_array_append_new(all, facts);
@@ -448,15 +508,15 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
 
 enum { SAMPLE, IO, OUTPUT, DUMP_LAYOUT, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
-    [SAMPLE] = {"sample", 's', "I", "trajectory to write, counted from 0 (default 0)"},
-    [IO] = {"io", 0, "WAY", "auto, uring, threads, or library: all by HDF5 (default auto)"},
-    [OUTPUT] = {"output", 'o', "FILE", "NPY file to write"},
+    [SAMPLE] = {"sample", 0, "I", "trajectory to write, counted from 0 (default 0)"},
+    [IO] = {"io", 0, "auto|uring|threads|library", "library: all by HDF5 (default auto)"},
+    [OUTPUT] = {"output", 'o', "FILE.npy", "NPY file to write"},
     [DUMP_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
 };
 
 static const ups_usage dump_usage = {
     .command = "data dump",
-    .arguments = "FILE -o X.npy",
+    .arguments = "FILE -o FILE.npy",
     .summary = "writes one trajectory as an NPY file, bit for bit as stored",
     .options = dump_options,
     .option_count = DUMP_OPTION_COUNT,
@@ -471,7 +531,6 @@ static const ups_usage dump_usage = {
 };
 
 static int dump(int argc, char **argv) {
-    static const char *const ways[] = {"auto", "uring", "threads", "library", NULL};
     static const ups_io_engine engines[] = {UPS_IO_AUTO, UPS_IO_URING, UPS_IO_THREADS, UPS_IO_THREADS};
     enum { LIBRARY = 3 };
     ups_arguments arguments;
@@ -481,7 +540,7 @@ static int dump(int argc, char **argv) {
     const char *output = NULL, *layout = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == SAMPLE) ups_arguments_integer(&arguments, 0, INT64_MAX, &index);
-        if (option == IO) ups_arguments_choice(&arguments, ways, &way);
+        if (option == IO) ups_arguments_choice(&arguments, &way);
         if (option == OUTPUT) output = arguments.value;
         if (option == DUMP_LAYOUT) layout = arguments.value;
     }

@@ -1,5 +1,6 @@
 /* `ups datagen SOLVER`: training data of our own, in PDEBench's layouts. */
 #include "tools/solvers/datagen.h"
+#include "base/nearest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <math.h>
@@ -9,11 +10,11 @@
 
 enum { OUTPUT, SAMPLES, INITIAL, RESOLUTION, STEPS, SEED, PARAM, THREADS, FORCE, RESTART, LIST, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
+    [OUTPUT] = {"output", 'o', "FILE.hdf5", "HDF5 file to write"},
     [SAMPLES] = {"samples", 'n', "N", "problems to draw and solve (default 1000; all of --initial)"},
     [INITIAL] = {"initial", 'i', "FILE", "fields that samples begin from, instead of random ones"},
     [RESOLUTION] = {"resolution", 'r', "N", "cells along each axis (default: the solver's)"},
-    [STEPS] = {"steps", 's', "N", "stored times, the initial one included (default: the solver's)"},
+    [STEPS] = {"steps", 0, "N", "stored times, the initial one included (default: the solver's)"},
     [SEED] = {"seed", 0, "N", "what the random problems are drawn from (default 0)"},
     [PARAM] = {"param", 'p', "NAME=VALUE",
                "a parameter of the solver, below; LOW:HIGH draws one for each sample; may be given several times"},
@@ -26,12 +27,6 @@ static const ups_option options[OPTION_COUNT] = {
 static const int64_t most_threads = 1024, default_samples = 1000;
 
 /* ---- what there is ---- */
-
-static const char *solver_name(const void *context, size_t index) {
-    int count;
-    const ups_solver *const *solvers = ups_solvers(&count);
-    return index < (size_t)count ? solvers[index]->name : NULL;
-}
 
 static void print_list(FILE *out) {
     int count;
@@ -142,15 +137,19 @@ static char *details_text(const ups_solver *solver) {
 
 static ups_usage usage = {
     .command = "datagen",
-    .arguments = "SOLVER -o FILE",
+    .arguments = "SOLVER -o FILE.h5",
     .summary = "solves random problems of a PDE and writes them as PDEBench does",
     .options = options,
     .option_count = OPTION_COUNT,
 };
 
 static int unknown_solver(const ups_arguments *arguments, const char *name) {
-    const char *nearest = ups_command_nearest(name, solver_name, NULL);
-    if (nearest) return ups_command_usage_error(arguments, "unknown solver '%.60s'; did you mean %s?", name, nearest);
+    int count;
+    const ups_solver *const *solvers = ups_solvers(&count);
+    ups_nearest nearest = {.word = name};
+    for (int i = 0; i < count; i++) ups_nearest_try(&nearest, solvers[i]->name);
+    if (nearest.name)
+        return ups_command_usage_error(arguments, "unknown solver '%.60s'; did you mean '%s'?", name, nearest.name);
     return ups_command_usage_error(arguments, "unknown solver '%.60s'; `ups datagen --list` shows what there is", name);
 }
 
@@ -235,7 +234,9 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
     for (int i = 0; status == UPS_OK && i < line->setting_count; i++) {
         status = ups_solver_set(request->solver, &request->setup, line->settings[i], &error);
     }
-    if (status == UPS_OK) status = ups_datagen_run(request, &result, &error);
+    if (status == UPS_OK) status = ups_solver_check(request->solver, &request->setup, &error);
+    if (status != UPS_OK) return ups_command_usage_error(arguments, "%s", error.message);
+    status = ups_datagen_run(request, &result, &error);
     if (status != UPS_OK) return ups_command_fail(arguments, &error);
     print_result(request, &result, arguments->json);
     return UPS_EXIT_OK;

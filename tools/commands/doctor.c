@@ -1,5 +1,6 @@
 /* `ups doctor`: the findings of machine.h, for a person or a script. */
 #include "base/json.h"
+#include "base/system/terminal.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/machine.h"
@@ -40,7 +41,7 @@ static void print_text(const ups_findings *findings, bool brief) {
     static const char *const plain[] = {"ok     ", "note   ", "PROBLEM"};
     static const char *const coloured[] = {"\033[32mok\033[0m     ", "\033[33mnote\033[0m   ",
                                            "\033[31mPROBLEM\033[0m"};
-    const char *const *marks = isatty(STDOUT_FILENO) ? coloured : plain;
+    const char *const *marks = ups_terminal_has_colours(STDOUT_FILENO) ? coloured : plain;
     const char *group = "";
     int shown = 0;
     for (int i = 0; i < findings->count; i++) {

@@ -14,11 +14,11 @@
 
 enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [CHECKPOINT] =
-        {"checkpoint", 'c', "C",
-         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
-    [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
-    [OUTPUT] = {"output", 'o', "FILE", "JSON file to write (default: evaluation.json in the run's directory)"},
+    [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
+                    "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
+    [SPLIT] = {"split", 0, "train|validation|test",
+               "trajectories to take (default test; validation where that is empty)"},
+    [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -30,8 +30,10 @@ static const ups_usage usage = {
     "For every task and horizon (evaluation.horizons, in steps; 0: the whole trajectory), errors of decoded fields in\n"
     "physical units on the full grid, mean over the fields that change in time:\n"
     "  nRMSE  root mean square error over the field's own root mean square, mean over trajectories and frames\n"
-    "  RMSE   root mean square error               cRMSE  error of the field's mean: what should be conserved\n"
-    "  max    largest error                        bRMSE  RMSE on the domain's boundary\n"
+    "  RMSE   root mean square error\n"
+    "  cRMSE  error of the field's mean: what should be conserved\n"
+    "  max    largest error\n"
+    "  bRMSE  RMSE on the domain's boundary\n"
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
@@ -261,7 +263,6 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
 }
 
 int ups_cmd_eval(int argc, char **argv) {
-    static const char *const splits[] = {"train", "validation", "test", NULL};
     ups_arguments arguments;
     ups_error error;
     eval_request request = {0};
@@ -269,7 +270,7 @@ int ups_cmd_eval(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
-        if (option == SPLIT) ups_arguments_choice(&arguments, splits, &split);
+        if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
         if (option == SET) ups_arguments_override(&arguments);
     }

@@ -5,6 +5,8 @@
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/rollout_pictures.h"
 #include "tools/rollout_file.h"
+#include "tools/rollout_netcdf.h"
+#include "tools/task_option.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
 #include "train/run/provenance.h"
@@ -16,22 +18,22 @@
 
 enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
-    [TASK] = {"task", 't', "NAME", "the task to predict (default: every task, each into a file of its own)"},
+    [TASK] = {"task", 0, "TASK", "the task to predict (default: every task, each into a file of its own)"},
     [SAMPLE] = {"sample", 0, "I", "predicts trajectory I of the split alone, counted from 0"},
     [SAMPLES] = {"samples", 'n', "N", "predicts N trajectories, evenly spread over the split (default 3)"},
-    [SPLIT] = {"split", 0, "S", "train, validation or test (default test; validation where that is empty)"},
+    [SPLIT] = {"split", 0, "train|validation|test",
+               "trajectories to take (default test; validation where that is empty)"},
     [STEPS] = {"steps", 0, "N", "steps to predict (default: to the data's last frame; more go beyond it)"},
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
-    [OUTPUT] = {"output", 'o', "FILE", "HDF5 file to write"},
+    [OUTPUT] = {"output", 'o', "FILE", "file to write: HDF5, or CF NetCDF-4 where the name ends in .nc"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
-    [CHECKPOINT] =
-        {"checkpoint", 'c', "C",
-         "models to take instead of the run's: best or latest (checkpoint), a safetensors file or a directory"},
+    [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
+                    "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
     "rollout",
-    "CONFIG|RUN -o OUT.h5",
+    "CONFIG|RUN -o FILE.h5",
     "predicts held-out trajectories from their first frame, at any resolution",
     options,
     OPTION_COUNT,
@@ -41,7 +43,10 @@ static const ups_usage usage = {
     "the\n"
     "grid is the data's own, and attributes ups.* say what made it. Frame 0 is the given state as the autoencoder "
     "reads\n"
-    "it back. With several tasks and no --task their names go into the files': OUT-TASK.h5.\n"
+    "it back. Axes have names, as HDF5's dimension scales: trajectory, t, x, y, z, field. A file OUT.nc is CF "
+    "NetCDF-4:\n"
+    "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. With several tasks and no --task their "
+    "names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
     "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures\n"
     "  ups rollout configs/quickstart.yaml --task advection1d --sample 3 --resolution 1024 -o fine.h5\n"
@@ -199,7 +204,10 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
                                  .samples = samples};
     ups_status status = path && samples ? predict(c, index, samples, count, &rollouts, error)
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK) status = ups_rollout_file_write(path, &rollouts, &origin, error);
+    if (status == UPS_OK) {
+        status = ups_rollout_is_netcdf(path) ? ups_rollout_netcdf_write(path, &rollouts, &origin, error)
+                                             : ups_rollout_file_write(path, &rollouts, &origin, error);
+    }
     if (status == UPS_OK && request->png) {
         status = ups_rollout_pictures(request->png, &rollouts, ids, &pictures, error);
     }
@@ -217,18 +225,8 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     return status;
 }
 
-static ups_status check_task(const ups_tasks *tasks, const char *name, ups_error *error) {
-    char names[512] = "";
-    for (int t = 0; t < tasks->count; t++) {
-        if (!name || strcmp(tasks->task[t].name, name) == 0) return UPS_OK;
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", t ? ", " : "", tasks->task[t].name);
-    }
-    return ups_fail(error, UPS_ERR_ARGUMENT, "the configuration has no task '%s'; it has %s", name, names);
-}
-
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
-    UPS_TRY(check_task(session->tasks, request->task, error));
+    if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
@@ -259,7 +257,6 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
 static bool read_line(ups_arguments *arguments, rollout_request *request, int *exit_code) {
-    static const char *const splits[] = {"train", "validation", "test", NULL};
     enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
     int split = UPS_SPLIT_COUNT;
     const char *resolution = NULL;
@@ -268,7 +265,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
         if (option == TASK) request->task = arguments->value;
         if (option == SAMPLE) ups_arguments_integer(arguments, 0, INT64_MAX, &request->sample);
         if (option == SAMPLES) ups_arguments_integer(arguments, 1, MAXIMUM_SAMPLES, &request->samples);
-        if (option == SPLIT) ups_arguments_choice(arguments, splits, &split);
+        if (option == SPLIT) ups_arguments_choice(arguments, &split);
         if (option == STEPS) ups_arguments_integer(arguments, 1, MAXIMUM_STEPS, &request->steps);
         if (option == RESOLUTION) resolution = arguments->value;
         if (option == OUTPUT) request->output = arguments->value;
@@ -309,9 +306,13 @@ int ups_cmd_rollout(int argc, char **argv) {
         ups_session session;
         ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
                                              false, &session, &error);
-        if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
-        if (status == UPS_OK) status = rollout(&session, &request, &error);
-        if (status != UPS_OK && !session.config) {
+        const ups_task *task = NULL;
+        bool misnamed = status == UPS_OK && ups_task_named(session.tasks, request.task, &task, &error) != UPS_OK;
+        if (status == UPS_OK && !misnamed) status = ups_session_settle_precision(&session, &error);
+        if (status == UPS_OK && !misnamed) status = rollout(&session, &request, &error);
+        if (misnamed) {
+            exit_code = ups_command_usage_error(&arguments, "%s", error.message);
+        } else if (status != UPS_OK && !session.config) {
             exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
         } else if (status != UPS_OK) {
             exit_code = ups_command_fail(&arguments, &error);

@@ -4,6 +4,8 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/commands/refused_run.h"
+#include "tools/commands/sweep.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include "train/session.h"
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, PLAN, OPTION_COUNT };
+enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, OPTION_COUNT };
 static const char details[] =
     "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
     "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
@@ -28,20 +30,28 @@ static const char details[] =
     "  --restart    begins anew with the configuration that is given\n"
     "What is extended or restarted is made in RUN/next. The run stays as it was until all of that has finished,\n"
     "then it is replaced at once; --resume goes on with what was stopped, and removing RUN/next gives it up.\n"
+    "\n--sweep KEY=VALUE,VALUE trains a run with each value, one after another, in directories of their own below\n"
+    "`output` (OUTPUT/learning_rate=0.001); several --sweep are a grid. All values are checked before the first run\n"
+    "begins. Stages on which no swept key has an influence are trained once, and taken along by the later runs (where\n"
+    "cache.directory is set, each run builds a cache of its own below it). A table at the end has each run's last\n"
+    "validation, seconds of training and directory. Ctrl-C ends the sweep; the same command with --resume goes on "
+    "with\n"
+    "what is left of it. A run whose numbers are no longer finite, or whose memory does not suffice, is told of, and\n"
+    "the next one begins.\n"
     "\nups train RUN alone says how far the run has come.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
     "  ups train configs/reference_2task.yaml --plan\n"
     "  ups train runs/quickstart --resume\n"
     "  ups train runs/quickstart --extend --set operator.steps=2400\n"
-    "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n";
+    "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
+    "  ups train configs/quickstart.yaml --sweep operator.optimizer.learning_rate=1e-3,3e-3\n";
 
-/* "autoencoder, cache, operator", with `last` for the last comma. */
-static void list_stages(const char *last, char *text, size_t bytes) {
+/* "autoencoder, cache, operator", with `between` for the commas. */
+static void list_stages(const char *between, char *text, size_t bytes) {
     size_t used = 0;
     for (int s = 0; s < UPS_STAGE_COUNT && used < bytes; s++) {
-        const char *between = s == 0 ? "" : s + 1 < UPS_STAGE_COUNT ? ", " : last;
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", between, ups_stage_name((ups_stage)s));
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", s ? between : "", ups_stage_name((ups_stage)s));
     }
 }
 
@@ -149,45 +159,10 @@ static ups_status print_state(const ups_run_config *config, ups_error *error) {
     return UPS_OK;
 }
 
-/* {"error": {"code", "message", "differences": [{"key", "run", "now"}, …]}} */
-static void print_refused_json(const ups_run_differences *refused, const ups_error *error) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < refused->count; i++) {
-        const ups_run_difference *row = &refused->list[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "key", row->key, "run", row->run, "now", row->now));
-    }
-    json_t *document = json_pack("{s:{s:s, s:s, s:o}}", "error", "code", ups_status_name(error->code), "message",
-                                 error->message, "differences", list);
-    ups_print_json(document, JSON_INDENT(2));
-    json_decref(document);
-}
-
-static void print_refused(const ups_run_differences *refused) {
-    int key = 3, run = 3;
-    for (size_t i = 0; i < refused->count; i++) {
-        const ups_run_difference *row = &refused->list[i];
-        if ((int)strlen(row->key) > key) key = (int)strlen(row->key);
-        if ((int)strlen(row->run) > run) run = (int)strlen(row->run);
-    }
-    fprintf(stderr, "  %-*s   %-*s   %s\n", key, "key", run, "run", "now");
-    for (size_t i = 0; i < refused->count; i++) {
-        const ups_run_difference *row = &refused->list[i];
-        fprintf(stderr, "  %-*s   %-*s   %s\n", key, row->key, run, row->run, row->now);
-    }
-}
-
 static int fail(const ups_arguments *arguments, const ups_train_report *report, const ups_error *error) {
-    if (report->refused.count == 0) {
-        return report->config ? ups_command_fail(arguments, error)
-                              : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
-    }
-    ups_arguments plain = *arguments;
-    if (arguments->json)
-        print_refused_json(&report->refused, error);
-    else
-        print_refused(&report->refused);
-    plain.json = false;
-    return ups_command_fail(&plain, error);
+    if (report->refused.count > 0) return ups_command_fail_refused(arguments, &report->refused, error);
+    return report->config ? ups_command_fail(arguments, error)
+                          : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
 }
 
 /* "finished, 60 steps"; whether anything is left to do for it. */
@@ -229,17 +204,20 @@ static void print_progress(const ups_train_report *report) {
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, const char *const *stages, ups_train_request *request, bool *plan,
+static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_sweep_request *sweep, bool *plan,
                       int *exit_code) {
+    const char **keys = calloc((size_t)arguments->argc, sizeof *keys); /* live as long as the process */
     *request = (ups_train_request){.stage = -1};
+    *sweep = (ups_sweep_request){.keys = keys};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
-        if (option == STAGE) ups_arguments_choice(arguments, stages, &request->stage);
+        if (option == STAGE) ups_arguments_choice(arguments, &request->stage);
         if (option == RESUME) request->resume = true;
         if (option == EXTEND) request->extend = true;
         if (option == FORK) request->fork = arguments->value;
         if (option == RESTART) request->restart = true;
         if (option == PLAN) *plan = true;
         if (option == SET) ups_arguments_override(arguments);
+        if (option == SWEEP && keys) keys[sweep->key_count++] = arguments->value;
     }
     if (arguments->stop) {
         *exit_code = ups_arguments_end(arguments);
@@ -252,9 +230,16 @@ static bool read_line(ups_arguments *arguments, const char *const *stages, ups_t
         *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
     else if (request->fork && !request->fork[0])
         *exit_code = ups_command_usage_error(arguments, "--fork: the directory of the new run was expected");
+    else if (sweep->key_count > 0 && (ways > request->resume || request->stage >= 0 || *plan))
+        *exit_code = ups_command_usage_error(arguments, "--sweep trains whole runs; of the other ways, --resume alone "
+                                                        "goes with it");
     request->overrides = arguments->overrides;
     request->override_count = arguments->override_count;
     request->operand = arguments->operand_count == 1 ? arguments->operands[0] : NULL;
+    sweep->operand = request->operand;
+    sweep->overrides = request->overrides;
+    sweep->override_count = request->override_count;
+    sweep->resume = request->resume;
     return *exit_code == UPS_EXIT_OK;
 }
 
@@ -286,30 +271,31 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
 }
 
 int ups_cmd_train(int argc, char **argv) {
-    char names[160], summary[200], stage_help[300];
-    const char *stages[UPS_STAGE_COUNT + 1] = {NULL};
-    for (int s = 0; s < UPS_STAGE_COUNT; s++) stages[s] = ups_stage_name((ups_stage)s);
+    char names[160], summary[200];
     list_stages(", ", names, sizeof names);
     snprintf(summary, sizeof summary, "trains a run's stages: %s", names);
-    list_stages(" or ", names, sizeof names);
-    snprintf(stage_help, sizeof stage_help, "runs this stage alone: %s (default: all of the configuration's)", names);
+    list_stages("|", names, sizeof names);
     const ups_option options[] = {
-        [STAGE] = {"stage", 0, "S", stage_help},
-        [RESUME] = {"resume", 'r', NULL, "goes on with what was stopped, by the run's own configuration"},
+        [STAGE] = {"stage", 0, names, "runs this stage alone (default: all of the configuration's)"},
+        [RESUME] = {"resume", 0, NULL, "goes on with what was stopped, by the run's own configuration"},
         [EXTEND] = {"extend", 0, NULL, "gives stages more steps: those that --set or the configuration says now"},
         [FORK] = {"fork", 0, "DIR", "makes a new run in DIR that starts from this one's weights"},
         [RESTART] = {"restart", 0, NULL, "starts over: finished stages, too"},
         [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+        [SWEEP] = {"sweep", 0, "KEY=V,V,...", "trains a run with each value; several --sweep: with each combination"},
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
     };
     const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
     ups_arguments arguments;
     ups_train_request request;
+    ups_sweep_request sweep;
     bool plan = false;
     int exit_code = UPS_EXIT_OK;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, stages, &request, &plan, &exit_code)) {
-        exit_code = plan ? run_plan(&arguments, &request) : run_training(&arguments, &request);
+    if (read_line(&arguments, &request, &sweep, &plan, &exit_code)) {
+        exit_code = plan                  ? run_plan(&arguments, &request)
+                    : sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep)
+                                          : run_training(&arguments, &request);
     }
     return exit_code;
 }

@@ -7,6 +7,7 @@
 #include "pipeline/convert.h"
 #include "pipeline/hdf5/driver.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
 #include "tools/libups/handles.h"
 
 #include <math.h>
@@ -80,16 +81,32 @@ static bool is_directory(const char *path) {
     return stat(path, &entry) == 0 && S_ISDIR(entry.st_mode);
 }
 
-static ups_status open_files(const char *const *paths, int64_t count, ups_data **data, ups_error *error) {
+/* As `layout` says, or by what they hold where that is NULL. */
+static ups_status open_source(const char *const *paths, int64_t count, const char *layout, ups_source **source,
+                              ups_error *error) {
+    if (!layout) return ups_layout_open_many(paths, count, NULL, source, error);
+    ups_mapping mapping;
+    ups_layout_options options = {.mapping = &mapping};
+    ups_arena *arena = ups_arena_create(0);
+    ups_status status = arena ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the layout");
+    if (status == UPS_OK) status = ups_mapping_parse("the layout", layout, arena, &mapping, error);
+    if (status == UPS_OK) status = ups_layout_open_many(paths, count, &options, source, error);
+    ups_arena_destroy(arena);
+    if (status == UPS_ERR_CONFIG) status = error->code = UPS_ERR_ARGUMENT; /* it is the caller's text, of no file */
+    return status;
+}
+
+static ups_status open_files(const char *const *paths, int64_t count, const char *layout, ups_data **data,
+                             ups_error *error) {
     for (int64_t i = 0; i < count; i++) {
         if (!paths[i]) return ups_fail(error, UPS_ERR_ARGUMENT, "path %lld is NULL", (long long)i);
-        if (is_directory(paths[i]))
+        if (!layout && is_directory(paths[i]))
             return ups_fail(error, UPS_ERR_ARGUMENT,
                             "%s is a directory: name simulation files, or open one cache as a data set of its own",
                             paths[i]);
     }
     ups_source *source;
-    UPS_TRY(ups_layout_open_many(paths, count, NULL, &source, error));
+    UPS_TRY(open_source(paths, count, layout, &source, error));
     return adopt(source, paths[0], false, data, error);
 }
 
@@ -98,6 +115,11 @@ ups_data_status ups_data_open(const char *path, ups_data **data, ups_data_error 
 }
 
 ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups_data **data, ups_data_error *error) {
+    return ups_data_open_layout(paths, count, NULL, data, error);
+}
+
+ups_data_status ups_data_open_layout(const char *const *paths, int64_t count, const char *layout, ups_data **data,
+                                     ups_data_error *error) {
     static pthread_once_t settled = PTHREAD_ONCE_INIT;
     pthread_once(&settled, settle_in);
     *data = NULL;
@@ -106,8 +128,8 @@ ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups
         ups_fail(&inner, UPS_ERR_ARGUMENT, "the list of paths is NULL");
         return ups_data_fail(error, &inner);
     }
-    ups_status status = count == 1 && paths[0] && is_directory(paths[0]) ? open_cache(paths[0], data, &inner)
-                                                                         : open_files(paths, count, data, &inner);
+    bool cache = !layout && count == 1 && paths[0] && is_directory(paths[0]);
+    ups_status status = cache ? open_cache(paths[0], data, &inner) : open_files(paths, count, layout, data, &inner);
     return status == UPS_OK ? UPS_DATA_OK : ups_data_fail(error, &inner);
 }
 

@@ -81,6 +81,12 @@ UPS_DATA_API ups_data_status ups_data_open(const char *path, ups_data **data, up
 UPS_DATA_API ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups_data **data,
                                                  ups_data_error *error);
 
+/* The same of files of a layout of their own, HDF5, NetCDF, NumPy or Zarr (a store's directory is a file here):
+ * `layout` is YAML that says what their arrays are, as a task's `layout` does: "{fields: {u: /u}, axes: [sample, time,
+ * x]}". NULL: as ups_data_open_files. */
+UPS_DATA_API ups_data_status ups_data_open_layout(const char *const *paths, int64_t count, const char *layout,
+                                                  ups_data **data, ups_data_error *error);
+
 /* NULL is fine. Loaders keep what they need: a data set may be closed before them. */
 UPS_DATA_API void ups_data_close(ups_data *data);
 

@@ -121,14 +121,43 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
 
 /* ---- fields ---- */
 
-/* The y axis of a field over space and time. */
-static ups_axis frame_axis(const ups_reconstruction *r) {
-    const double half =
-        0.5 * (double)(r->frame[r->frames - 1] - r->frame[0]) / (double)(r->frames > 1 ? r->frames - 1 : 1);
-    return (ups_axis){.low = (double)r->frame[0] - fmax(half, 0.5),
-                      .high = (double)r->frame[r->frames - 1] + fmax(half, 0.5),
-                      .label = "frame",
-                      .whole = true};
+/* Whether numbers are equally far apart; those of a file are rounded. */
+static bool is_even(const double *values, int64_t count) {
+    double step = count > 1 ? (values[count - 1] - values[0]) / (double)(count - 1) : 0;
+    for (int64_t i = 0; i < count && step != 0; i++) {
+        if (!(fabs(values[i] - values[0] - step * (double)i) <= 0.01 * fabs(step))) return false;
+    }
+    return step != 0;
+}
+
+/* From half a step before the first of some numbers to half a step behind the last. */
+static ups_axis axis_between(double first, double last, int64_t count, const char *label) {
+    const double half = 0.5 * (last - first) / (double)(count > 1 ? count - 1 : 1);
+    return (ups_axis){.low = first - half, .high = last + half, .label = label};
+}
+
+/* The y axis of a field over space and time: times where they are evenly spaced, else the frames' numbers. */
+static ups_axis time_axis(const ups_reconstruction *r, char label[UPS_AXIS_LABEL]) {
+    const int64_t first = r->frame[0], last = r->frame[r->frames - 1];
+    if (is_even(r->time + first, last - first + 1))
+        return axis_between(r->time[first], r->time[last], r->frames,
+                            ups_axis_label(label, "time t", r->task->geometry.time_units));
+    ups_axis axis = axis_between((double)first, (double)last, r->frames, "frame");
+    axis.whole = true;
+    ups_plot_part(&axis.low, &axis.high);
+    return axis;
+}
+
+/* An axis of the grid: coordinates where they are evenly spaced, else the points' numbers. */
+static ups_axis grid_axis(const ups_sample *geometry, int a, char label[UPS_AXIS_LABEL]) {
+    static const char *const usual[] = {"x", "y", "z"};
+    const char *name = geometry->axis_names[a] ? geometry->axis_names[a] : usual[a];
+    const double *x = geometry->coordinates[a];
+    const int64_t count = geometry->grid[a];
+    if (x && is_even(x, count))
+        return axis_between(x[0], x[count - 1], count, ups_axis_label(label, name, geometry->axis_units[a]));
+    return (ups_axis){
+        .low = -0.5, .high = (double)count - 0.5, .label = ups_axis_label(label, name, "grid point"), .whole = true};
 }
 
 /* One field read back, as it was, and the error: a row a frame (2D), or over space and time (1D). Of three axes the
@@ -139,30 +168,29 @@ static void write_field(ups_html *html, const ups_reconstruction *r, int64_t cha
     const int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1, offset = channel + depth / 2 * channels;
     const bool line = geometry->dims == 1;
     ups_comparison_row rows[FRAMES_2D];
-    char names[FRAMES_2D][32], title[160];
+    char names[FRAMES_2D][48], title[160], labels[2][UPS_AXIS_LABEL];
     const int count = line ? 1 : (int)r->frames;
     for (int f = 0; f < count; f++) {
         const int64_t at = f * points * channels + offset;
-        snprintf(names[f], sizeof names[f], "frame %lld", (long long)r->frame[f]);
+        const char *units = geometry->time_units;
+        snprintf(names[f], sizeof names[f], "t = %.4g%s%s", r->time[r->frame[f]], units ? " " : "", units ? units : "");
         rows[f] = (ups_comparison_row){.name = !line && geometry->times > 1 ? names[f] : NULL,
                                        .prediction = r->decoded + at,
                                        .truth = r->truth + at};
     }
     snprintf(title, sizeof title, "%.80s of sample %lld", r->channel[channel].name, (long long)r->sample);
-    ups_comparison comparison = {
-        .title = title,
-        .prediction_name = "read back",
-        .truth_name = "field",
-        .rows = rows,
-        .row_count = count,
-        .height = line ? r->frames : geometry->grid[1],
-        .width = geometry->grid[0],
-        .row_stride = line ? points * channels : depth * channels,
-        .column_stride = line ? channels : geometry->grid[1] * depth * channels,
-        .x = {.low = -0.5, .high = (double)geometry->grid[0] - 0.5, .label = "x (grid point)", .whole = true},
-        .y = {.low = -0.5, .high = (double)geometry->grid[1] - 0.5, .label = "y (grid point)", .whole = true},
-        .stretched = line};
-    if (line) comparison.y = frame_axis(r);
+    ups_comparison comparison = {.title = title,
+                                 .prediction_name = "read back",
+                                 .truth_name = "field",
+                                 .rows = rows,
+                                 .row_count = count,
+                                 .height = line ? r->frames : geometry->grid[1],
+                                 .width = geometry->grid[0],
+                                 .row_stride = line ? points * channels : depth * channels,
+                                 .column_stride = line ? channels : geometry->grid[1] * depth * channels,
+                                 .x = grid_axis(geometry, 0, labels[0]),
+                                 .y = line ? time_axis(r, labels[1]) : grid_axis(geometry, 1, labels[1]),
+                                 .stretched = line};
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_SVG, &comparison);
     snprintf(title + strlen(title), sizeof title - strlen(title), ": read back, as it was, and the error");
@@ -238,12 +266,7 @@ static ups_status write_fields(ups_html *html, const ups_cache_group *group, con
         ups_cache_trajectory trajectory;
         ups_reconstruction r;
         UPS_TRY(ups_cache_read(reader, sample[i], &trajectory, error));
-        int64_t frames = FRAMES_2D;
-        if (ups_reconstructor_dims(reconstructor, group) ==
-            1) { /* at equal steps: a longer one would look like a jump */
-            const int64_t steps = group->shape.trajectory.times - 1;
-            frames = steps > 0 ? steps / ((steps + FRAMES_1D - 2) / (FRAMES_1D - 1)) + 1 : 1;
-        }
+        int64_t frames = ups_reconstructor_dims(reconstructor, group) == 1 ? FRAMES_1D : FRAMES_2D;
         UPS_TRY(ups_reconstruct(reconstructor, group, sample[i], trajectory.latents, frames, &r, error));
         write_sample_fields(html, &r, why[i]);
         ups_reconstruction_free(&r);

@@ -1,5 +1,7 @@
 #include "tools/report/pictures.h"
 
+#include "base/even.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -191,7 +193,8 @@ ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_
     const ups_field all = {values, NULL, l->times, frame, frame, 1};
     ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &all, 1);
     if (scale.low < 0 && scale.high > 0) scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &all, 1);
-    const int maps = l->times < MAPS ? (int)l->times : MAPS;
+    int64_t shown[MAPS];
+    const int maps = (int)ups_even_choice(0, l->times - 1, MAPS, false, shown);
     const int across = maps * (SIDE + GAP) - GAP;
     ups_figure_begin(figure, kind, fmax(NARROWEST, UPS_PLOT_LEFT + across + BAR),
                      l->times > 1 ? LATENT_STRIP_TOP + LATENT_STRIP + UPS_PLOT_BOTTOM : TOP + SIDE + UPS_PLOT_BOTTOM);
@@ -202,7 +205,7 @@ ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_
                      .y = {.low = (double)l->tokens - 0.5, .high = -0.5, .label = "token", .whole = true},
                      .title = caption};
     for (int m = 0; m < maps; m++) {
-        const int64_t t = maps > 1 ? m * (l->times - 1) / (maps - 1) : 0;
+        const int64_t t = shown[m];
         snprintf(caption, sizeof caption, "t = %.4g", l->time[t]);
         const ups_field field = {values + t * frame, NULL, l->tokens, l->dim, l->dim, 1};
         plot.area.x = UPS_PLOT_LEFT + m * (SIDE + GAP);

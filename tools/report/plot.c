@@ -74,6 +74,12 @@ static double share_of(const ups_axis *axis, double value) {
     return (value - axis->low) / (axis->high - axis->low);
 }
 
+const char *ups_axis_label(char text[UPS_AXIS_LABEL], const char *name, const char *units) {
+    bool told = units && units[0] && strcmp(units, "1") != 0;
+    snprintf(text, UPS_AXIS_LABEL, told ? "%.40s (%.40s)" : "%.40s", name, units);
+    return text;
+}
+
 double ups_plot_x(const ups_plot *plot, double value) {
     return plot->area.x + share_of(&plot->x, value) * plot->area.width;
 }

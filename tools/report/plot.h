@@ -28,6 +28,10 @@ typedef struct ups_axis {
     bool bare;  /* ticks without numbers or label, for a plot beside one that has them */
 } ups_axis;
 
+/* "x", or "x (m)" where the data tell the unit (else NULL), into `text`, which is returned. */
+enum { UPS_AXIS_LABEL = 96 };
+const char *ups_axis_label(char text[UPS_AXIS_LABEL], const char *name, const char *units);
+
 typedef struct ups_plot {
     ups_rectangle area;
     ups_axis x, y;

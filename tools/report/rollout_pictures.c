@@ -1,11 +1,12 @@
 #include "tools/report/rollout_pictures.h"
 
+#include "base/even.h"
 #include "base/files.h"
 #include "tools/report/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAXIMUM_PROFILES = 6, MAXIMUM_ROWS = 3 };
+enum { MAXIMUM_PROFILES = 6, MAXIMUM_ROWS = 3, NAME_BYTES = 48 };
 
 /* One field of one trajectory, and where it goes. */
 typedef struct subject {
@@ -34,23 +35,33 @@ static ups_status publish(const subject *s, ups_figure *figure, const char *kind
     return ups_figure_publish(figure, path, error);
 }
 
-static ups_axis space_axis(const ups_rollouts *rollouts, int axis, const char *label) {
-    return (ups_axis){.low = rollouts->low[axis], .high = rollouts->high[axis], .label = label};
+static ups_axis space_axis(const ups_rollouts *rollouts, int axis, char label[UPS_AXIS_LABEL]) {
+    static const char *const usual[] = {"x", "y", "z"};
+    const ups_sample *geometry = &rollouts->task->geometry;
+    const char *name = geometry->axis_names[axis] ? geometry->axis_names[axis] : usual[axis];
+    return (ups_axis){.low = rollouts->low[axis],
+                      .high = rollouts->high[axis],
+                      .label = ups_axis_label(label, name, geometry->axis_units[axis])};
 }
 
 /* The first `frames` frames as rows: half an interval beyond the outer ones. */
-static ups_axis time_axis(const subject *s, int64_t frames) {
+static ups_axis time_axis(const subject *s, int64_t frames, char label[UPS_AXIS_LABEL]) {
     const double *time = s->rollout->time;
     double half = frames > 1 ? 0.5 * (time[frames - 1] - time[0]) / (double)(frames - 1) : 0.5;
-    return (ups_axis){.low = time[0] - half, .high = time[frames - 1] + half, .label = "time t"};
+    return (ups_axis){.low = time[0] - half,
+                      .high = time[frames - 1] + half,
+                      .label = ups_axis_label(label, "time t", s->rollouts->task->geometry.time_units)};
 }
 
-/* `count` frames (at most `maximum`) from the first predicted one to the last. */
+/* "t = 0.5", with the unit where the data tell it. */
+static void name_time(const subject *s, int64_t frame, char name[NAME_BYTES]) {
+    const char *units = s->rollouts->task->geometry.time_units;
+    snprintf(name, NAME_BYTES, "t = %.4g%s%s", s->rollout->time[frame], units ? " " : "", units ? units : "");
+}
+
+/* At most `maximum` frames, evenly spaced, from a predicted one to the last. */
 static int choose_frames(int64_t frames, int maximum, int64_t *chosen) {
-    int64_t predicted = frames - 1;
-    int count = predicted < maximum ? (int)predicted : maximum;
-    for (int i = 0; i < count; i++) chosen[i] = count == 1 ? predicted : 1 + i * (predicted - 1) / (count - 1);
-    return count;
+    return frames < 2 ? 0 : (int)ups_even_choice(1, frames - 1, maximum, true, chosen);
 }
 
 /* ---- 1D -------------------------------------------------------------------------------------------------------- */
@@ -58,6 +69,7 @@ static int choose_frames(int64_t frames, int maximum, int64_t *chosen) {
 static ups_status draw_space_time(const subject *s, const char *title, ups_error *error) {
     const ups_rollouts *r = s->rollouts;
     const int64_t channels = r->task->geometry.channels, frames = r->truth_frames > 0 ? r->truth_frames : r->frames;
+    char labels[2][UPS_AXIS_LABEL];
     ups_comparison_row row = {.prediction = frame_of(s, s->rollout->prediction, 0)};
     if (r->truth_frames > 0) {
         row.truth = frame_of(s, s->rollout->truth, 0);
@@ -72,8 +84,8 @@ static ups_status draw_space_time(const subject *s, const char *title, ups_error
                                  .width = r->points,
                                  .row_stride = r->points * channels,
                                  .column_stride = channels,
-                                 .x = space_axis(r, 0, "x"),
-                                 .y = time_axis(s, frames),
+                                 .x = space_axis(r, 0, labels[0]),
+                                 .y = time_axis(s, frames, labels[1]),
                                  .stretched = true};
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
@@ -81,7 +93,7 @@ static ups_status draw_space_time(const subject *s, const char *title, ups_error
 }
 
 static ups_status draw_profiles(const subject *s, const char *title, ups_error *error) {
-    char names[MAXIMUM_PROFILES][48];
+    char names[MAXIMUM_PROFILES][NAME_BYTES], label[UPS_AXIS_LABEL];
     const ups_rollouts *r = s->rollouts;
     int64_t chosen[MAXIMUM_PROFILES];
     ups_profile profiles[MAXIMUM_PROFILES];
@@ -91,7 +103,7 @@ static ups_status draw_profiles(const subject *s, const char *title, ups_error *
     if (!x) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld points", (long long)r->points);
     for (int64_t i = 0; i < r->points; i++) x[i] = ups_rollouts_coordinate(r, 0, i);
     for (int i = 0; i < count; i++) {
-        snprintf(names[i], sizeof names[i], "t = %.4g", s->rollout->time[chosen[i]]);
+        name_time(s, chosen[i], names[i]);
         profiles[i] = (ups_profile){.name = names[i],
                                     .prediction = frame_of(s, s->rollout->prediction, chosen[i]),
                                     .truth = frame_of(s, s->rollout->truth, chosen[i])};
@@ -100,7 +112,7 @@ static ups_status draw_profiles(const subject *s, const char *title, ups_error *
                             .x = x,
                             .points = r->points,
                             .stride = r->task->geometry.channels,
-                            .x_label = "x",
+                            .x_label = space_axis(r, 0, label).label,
                             .y_label = s->field,
                             .profiles = profiles,
                             .count = count};
@@ -121,7 +133,7 @@ static int64_t constant_channel(const ups_rollouts *r) {
 }
 
 static ups_status draw_frames(const subject *s, const char *title, ups_error *error) {
-    char names[MAXIMUM_ROWS][48], given_name[64];
+    char names[MAXIMUM_ROWS][NAME_BYTES], given_name[64], labels[2][UPS_AXIS_LABEL];
     const ups_rollouts *r = s->rollouts;
     const bool truth = r->truth_frames > 0;
     const int64_t channels = r->task->geometry.channels, given = truth ? constant_channel(r) : -1;
@@ -130,7 +142,7 @@ static ups_status draw_frames(const subject *s, const char *title, ups_error *er
     int count = choose_frames(truth ? r->truth_frames : r->frames, MAXIMUM_ROWS, chosen);
     if (count < 1) return UPS_OK;
     for (int i = 0; i < count; i++) {
-        snprintf(names[i], sizeof names[i], "t = %.4g", s->rollout->time[chosen[i]]);
+        name_time(s, chosen[i], names[i]);
         rows[i] = (ups_comparison_row){.name = r->frames > 2 ? names[i] : NULL,
                                        .prediction = frame_of(s, s->rollout->prediction, chosen[i]),
                                        .truth = truth ? frame_of(s, s->rollout->truth, chosen[i]) : NULL};
@@ -147,8 +159,8 @@ static ups_status draw_frames(const subject *s, const char *title, ups_error *er
                                  .width = r->grid[0],
                                  .row_stride = channels,
                                  .column_stride = r->grid[1] * channels,
-                                 .x = space_axis(r, 0, "x"),
-                                 .y = space_axis(r, 1, "y")};
+                                 .x = space_axis(r, 0, labels[0]),
+                                 .y = space_axis(r, 1, labels[1])};
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
     return publish(s, &figure, "", error);

@@ -1,4 +1,5 @@
 /* The table of solvers, and the reading of their parameters. A new solver is a file and a line in `solvers`. */
+#include "base/nearest.h"
 #include "base/random.h"
 #include "tools/solvers/advection1d.h"
 #include "tools/solvers/burgers1d.h"
@@ -60,10 +61,17 @@ static const ups_solver_parameter *find_parameter(const ups_solver *solver, cons
         const ups_solver_parameter *parameter = &solver->parameters[i];
         if (strncmp(parameter->name, assignment, length) == 0 && parameter->name[length] == '\0') return parameter;
     }
-    char names[512];
+    char names[512], *word = strndup(assignment, length);
+    ups_nearest nearest = {.word = word ? word : ""};
+    for (int i = 0; i < solver->parameter_count; i++) ups_nearest_try(&nearest, solver->parameters[i].name);
+    free(word);
     list_names(solver, names, sizeof names);
-    ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; it has %s", solver->name, (int)length, assignment,
-             names);
+    if (nearest.name)
+        ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; did you mean '%s'?", solver->name, (int)length,
+                 assignment, nearest.name);
+    else
+        ups_fail(error, UPS_ERR_ARGUMENT, "%s has no parameter '%.*s'; it has %s", solver->name, (int)length,
+                 assignment, names);
     return NULL;
 }
 

@@ -186,6 +186,36 @@ static bool equally_long(const segments *files, int64_t *odd) {
     return true;
 }
 
+/* Whether those samples of each file that are compared, the first, the middle and the last, begin with the same field
+ * as the first file's. */
+static ups_status begin_alike(const ups_source *source, const segments *files, bool *alike, ups_error *error) {
+    int64_t first = next_shared(files, 0), length = files->list[first].end - files->list[first].first;
+    const int64_t compared[] = {0, length / 2, length - 1};
+    *alike = length > 1;
+    for (int64_t f = next_shared(files, first + 1); f < files->count && *alike; f = next_shared(files, f + 1)) {
+        const segment *file = &files->list[f];
+        for (int i = 0; i < 3 && *alike; i++) {
+            if (compared[i] >= file->end - file->first) continue;
+            UPS_TRY(same_beginning(source, files->list[first].first + compared[i], file->first + compared[i], alike,
+                                   error));
+        }
+    }
+    return UPS_OK;
+}
+
+ups_status ups_files_begin_alike(const ups_source *source, bool *alike, ups_error *error) {
+    ups_data_config data = {0};
+    ups_task_config task = {.name = (char *)"of these files"};
+    segments files = {0};
+    int64_t odd;
+    *alike = false;
+    ups_status status = list_segments(&data, &task, source, source->count, &files, error);
+    if (status == UPS_OK && files.count > 1 && equally_long(&files, &odd))
+        status = begin_alike(source, &files, alike, error);
+    free(files.list);
+    return status;
+}
+
 static ups_status is_by_index(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
                               const segments *files, bool *grouped, ups_error *error) {
     int64_t first = next_shared(files, 0), odd = 0;
@@ -203,16 +233,7 @@ static ups_status is_by_index(const ups_data_config *data, const ups_task_config
                         source->files[files->list[odd].file],
                         (long long)(files->list[odd].end - files->list[odd].first));
     }
-    *grouped = equal && length > 1;
-    const int64_t compared[] = {0, length / 2, length - 1};
-    for (int64_t f = next_shared(files, first + 1); f < files->count && *grouped; f = next_shared(files, f + 1)) {
-        const segment *file = &files->list[f];
-        for (int i = 0; i < 3 && *grouped; i++) {
-            if (compared[i] >= file->end - file->first) continue;
-            UPS_TRY(same_beginning(source, files->list[first].first + compared[i], file->first + compared[i], grouped,
-                                   error));
-        }
-    }
+    if (equal) UPS_TRY(begin_alike(source, files, grouped, error));
     if (*grouped) {
         ups_log(UPS_LOG_INFO,
                 "task %s: its files begin with the same fields; sample i of all of them is in one split (data.split.by "

@@ -27,6 +27,10 @@ ups_status ups_split_samples(const ups_data_config *data, const ups_task_config 
                              ups_sample_splits *splits, ups_error *error);
 void ups_sample_splits_free(ups_sample_splits *splits);
 
+/* Whether sample i of all files of the source begins with the same field, as UPS_SPLIT_BY_AUTO finds out: false for one
+ * file alone. */
+ups_status ups_files_begin_alike(const ups_source *source, bool *alike, ups_error *error);
+
 /* Warns where test samples begin with the same field as samples that are trained on. Of large tasks an even selection
  * of samples is compared. */
 ups_status ups_splits_compare(const ups_task_config *task, const ups_source *source, const ups_sample_splits *splits,

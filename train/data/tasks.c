@@ -55,17 +55,16 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
 }
 
 /* As its mapping says, if there is one. */
-static ups_status open_files(const ups_run_config *config, ups_task *task, const char *const *paths, unsigned count,
-                             ups_error *error) {
+static ups_status open_files(const ups_run_config *config, const ups_task_config *task, const char *const *paths,
+                             unsigned count, ups_source **source, ups_error *error) {
     ups_layout_options options = {.root = config->data.root};
-    if (!ups_mapping_is_given(&task->config->layout))
-        return ups_layout_open_many(paths, count, &options, &task->source, error);
+    if (!ups_mapping_is_given(&task->layout)) return ups_layout_open_many(paths, count, &options, source, error);
     ups_arena *arena = ups_arena_create(0);
     if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for its layout");
     ups_mapping mapping;
     options.mapping = &mapping;
-    ups_status status = ups_mapping_read(&task->config->layout, "layout", arena, &mapping, error);
-    if (status == UPS_OK) status = ups_layout_open_many(paths, count, &options, &task->source, error);
+    ups_status status = ups_mapping_read(&task->layout, "layout", arena, &mapping, error);
+    if (status == UPS_OK) status = ups_layout_open_many(paths, count, &options, source, error);
     ups_arena_destroy(arena);
     return status;
 }
@@ -107,22 +106,19 @@ static ups_status measure_parameters(ups_task *task, ups_error *error) {
     return status;
 }
 
-static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
-                            ups_error *error) {
-    task->config = task_config;
-    task->name = task_config->name;
-    unsigned count = task_config->file_count + task_config->test_file_count;
+ups_status ups_task_open_source(const ups_run_config *config, const ups_task_config *task, ups_source **source,
+                                ups_error *error) {
+    unsigned count = task->file_count + task->test_file_count;
     char **paths = calloc(count, sizeof *paths);
     if (!paths) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     ups_status status = UPS_OK;
     for (unsigned f = 0; f < count; f++) {
-        paths[f] = ups_run_data_path(config, f < task_config->file_count
-                                                 ? task_config->files[f]
-                                                 : task_config->test_files[f - task_config->file_count]);
+        paths[f] =
+            ups_run_data_path(config, f < task->file_count ? task->files[f] : task->test_files[f - task->file_count]);
         if (!paths[f]) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
     if (status == UPS_OK) {
-        status = open_files(config, task, (const char *const *)paths, count, error);
+        status = open_files(config, task, (const char *const *)paths, count, source, error);
         if (status == UPS_ERR_IO) {
             ups_fail_within(error, "task %s (its files are looked for below the key data.root: %s)", task->name,
                             config->data.root);
@@ -132,6 +128,14 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
     }
     for (unsigned f = 0; f < count; f++) free(paths[f]);
     free(paths);
+    return status;
+}
+
+static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
+                            ups_error *error) {
+    task->config = task_config;
+    task->name = task_config->name;
+    ups_status status = ups_task_open_source(config, task_config, &task->source, error);
     if (status == UPS_OK) status = check_geometry(task, error);
     if (status == UPS_OK) status = ups_split_samples(&config->data, task_config, task->source, &task->splits, error);
     if (status == UPS_OK) status = measure_parameters(task, error);

@@ -38,6 +38,10 @@ typedef struct ups_tasks {
     int count;
 } ups_tasks;
 
+/* The files of a task, by its layout, with those kept for tests behind the others. Close with ups_source_close. */
+ups_status ups_task_open_source(const ups_run_config *config, const ups_task_config *task, ups_source **source,
+                                ups_error *error);
+
 /* Opens every task's files and splits their samples (splits.h): adding a task, adding files behind those a task has, or
  * changing the seed leaves splits as they are. Errors name the task and file.
  *

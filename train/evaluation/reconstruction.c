@@ -1,5 +1,6 @@
 #include "train/evaluation/reconstruction.h"
 
+#include "base/even.h"
 #include "pipeline/convert.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
@@ -102,11 +103,6 @@ static ups_status use_task(ups_reconstructor *r, int task, ups_error *error) {
 
 /* ---- one trajectory ---- */
 
-/* `count` frames of `times`, evenly spread with both ends. */
-static void choose_frames(int64_t times, int64_t count, int64_t *frame) {
-    for (int64_t i = 0; i < count; i++) frame[i] = count == 1 ? times - 1 : i * (times - 1) / (count - 1);
-}
-
 /* A frame of the source as float32 in the task's own channel order. */
 static ups_status read_frame(const ups_task *task, int64_t source_sample, int64_t frame, void *raw, float *out,
                              ups_error *error) {
@@ -204,8 +200,8 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
     if (frames > times) frames = times;
     if (frames < 1) frames = 1;
     workspace w = {0};
-    result->frames = frames;
     result->frame = malloc((size_t)frames * sizeof *result->frame);
+    if (result->frame) frames = result->frames = ups_even_choice(0, times - 1, frames, frames == 1, result->frame);
     result->truth = malloc((size_t)(frames * elements) * sizeof(float));
     result->decoded = malloc((size_t)(frames * elements) * sizeof(float));
     result->channel = calloc((size_t)channels, sizeof *result->channel);
@@ -217,7 +213,7 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
     if (status == UPS_OK) {
         result->name = description.name;
         ups_task_coordinates(task, w.coordinates);
-        choose_frames(times, frames, result->frame);
+        result->time = description.time;
     }
     if (status == UPS_OK) status = reconstruct_frames(r, group, latents, &w, result, error);
     double values = (double)frames * (double)(elements / channels);

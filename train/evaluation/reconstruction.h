@@ -25,7 +25,8 @@ typedef struct ups_reconstruction {
     int64_t sample;       /* in the cache */
     const char *name;     /* of the sample in its source; borrowed */
     int64_t frames;
-    int64_t *frame;                     /* (frames): which ones, evenly spread, first and last among them */
+    int64_t *frame;                     /* (frames): which ones, evenly spaced from the first on */
+    const double *time;                 /* of all frames of the sample, by their numbers; borrowed */
     float *truth, *decoded;             /* (frames, points, channels), physical units */
     ups_reconstructed_channel *channel; /* (channels) */
     double latent_distance;             /* largest |cached latent − latent encoded now and rounded| */

@@ -333,10 +333,11 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (again & 1u << s) seed.state.stage[s] = (ups_stage_state){0};
         if (!(d->progress.begun & 1u << s)) continue;
-        if (again & 1u << s && ups_run_training(d->config, (ups_stage)s))
-            seed.weights |= 1u << s;
-        else
+        bool changed = again & 1u << s && ups_run_training(d->config, (ups_stage)s);
+        if (!changed)
             seed.checkpoints |= 1u << s;
+        else if (!d->request->afresh)
+            seed.weights |= 1u << s;
     }
     if (!d->progress.begun) {
         return ups_fail(error, UPS_ERR_ARGUMENT,
@@ -346,6 +347,9 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
     if (seed.weights)
         ups_log(UPS_LOG_INFO, "%s: a new run; %s %s with the weights of %s", d->config->output,
                 name_stages(seed.weights, stages), seed.weights & (seed.weights - 1) ? "start" : "starts", own->output);
+    else if (again)
+        ups_log(UPS_LOG_INFO, "%s: a new run; taken along from %s: %s", d->config->output, own->output,
+                name_stages(d->progress.built & ~again, stages));
     else
         ups_log(UPS_LOG_INFO, "%s: a new run, as %s is", d->config->output, own->output);
     d->resume = true;

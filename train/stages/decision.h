@@ -15,6 +15,7 @@ typedef struct ups_train_request {
     bool restart;     /* begins anew: finished stages, too */
     bool extend;      /* stages get the steps that are given now */
     const char *fork; /* the directory of a new run that starts from this one's weights; NULL: none */
+    bool afresh;      /* of a fork: stages that a change concerns take no weights along, and begin as in any new run */
 } ups_train_request;
 
 typedef struct ups_train_report {

@@ -223,7 +223,7 @@ static const char *const fields_of[3][6] = {
 
 /* Parameters that several kinds have, by their default values. All kinds begin with the first two lines. */
 #define VISCOSITY(value)                                                                                               \
-    {"eta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "shear viscosity"},                                         \
+    {"eta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "shear viscosity"},                                      \
     {"zeta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "bulk viscosity"}
 #define END(value) {"t_end", value, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"}
 #define MACH(value) {"M", value, 1e-3, 10.0, UPS_REAL, "1", "mean speed over the speed of sound"}

@@ -30,9 +30,13 @@ class Sample:
     origin: int  # of a cached sample: its number in the data that was encoded
 
 
-def open(path):
-    """Opens the cache of one task and split (a directory), a simulation file, or a list of files as one data set."""
-    return Data([path] if isinstance(path, (str, os.PathLike)) else list(path))
+def open(path, layout=None):
+    """Opens the cache of one task and split (a directory), a simulation file, or a list of files as one data set.
+
+    `layout` says what the arrays of other files are, HDF5, NetCDF, NumPy or Zarr, as a task's `layout` does: YAML such as
+    "{fields: {u: /u}, axes: [sample, time, x]}".
+    """
+    return Data([path] if isinstance(path, (str, os.PathLike)) else list(path), layout)
 
 
 def _close(library, handle, owner):
@@ -52,11 +56,12 @@ class _Opened:
     """The library's data set, of one process. It is closed when the last reference is dropped: whoever is within a call of
     the library keeps one, so that closing in another thread takes nothing away under it."""
 
-    def __init__(self, paths):
+    def __init__(self, paths, layout):
         self.library, self.owner = c.library(), os.getpid()
         names = (ctypes.c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
         handle = ctypes.c_void_p()
-        self.library.open_files(names, len(paths), ctypes.byref(handle))
+        text = None if layout is None else layout.encode()
+        self.library.open_layout(names, len(paths), text, ctypes.byref(handle))
         self.handle = handle.value
         closing = weakref.finalize(self, _close, self.library, self.handle, self.owner)
         closing.atexit = False  # a daemon thread may be reading until the process ends
@@ -76,13 +81,13 @@ class _Opened:
 class Data:
     """A sequence of trajectories. `data[i]` is one of them, `data[i, 3:10]` some of its frames, in the type they are stored in.
 
-    Threads may share it. A process that was forked opens its files anew; pickled, it is its paths.
+    Threads may share it. A process that was forked opens its files anew; pickled, it is its paths and its layout.
     """
 
-    def __init__(self, paths):
-        self.paths = tuple(os.path.abspath(os.fspath(path)) for path in paths)
+    def __init__(self, paths, layout=None):
+        self.paths, self.layout = tuple(os.path.abspath(os.fspath(path)) for path in paths), layout
         self._parameters = None
-        self._opened = _Opened(self.paths)
+        self._opened = _Opened(self.paths, layout)
         info = self._opened.describe()
         self.kind = info.kind.decode()
         self.channels = info.channels
@@ -98,7 +103,7 @@ class Data:
         if opened is None:
             raise ValueError(f"{self.paths[0]} was closed")
         if opened.owner != os.getpid():
-            self._opened = opened = _Opened(self.paths)  # the parent's is not ours to close
+            self._opened = opened = _Opened(self.paths, self.layout)  # the parent's is not ours to close
         return opened
 
     def close(self):
@@ -112,7 +117,7 @@ class Data:
         self.close()
 
     def __reduce__(self):
-        return (Data, (self.paths,))
+        return (Data, (self.paths, self.layout))
 
     def __repr__(self):
         return f"<ups_reader.Data {self.paths[0]!r}: {len(self)} samples of kind {self.kind}, {self.shape} {self.dtype}>"

@@ -98,7 +98,7 @@ STATUS = object()  # of a function that can fail, and then says so in a last arg
 
 _PROTOTYPES = {
     "version": (c_int32, []),
-    "open_files": (STATUS, [POINTER(c_char_p), c_int64, POINTER(c_void_p)]),
+    "open_layout": (STATUS, [POINTER(c_char_p), c_int64, c_char_p, POINTER(c_void_p)]),
     "close": (None, [c_void_p]),
     "describe": (STATUS, [c_void_p, POINTER(Info)]),
     "describe_sample": (STATUS, [c_void_p, c_int64, POINTER(CSample)]),

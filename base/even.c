@@ -1,0 +1,17 @@
+#include "base/even.h"
+
+int64_t ups_even_choice(int64_t first, int64_t last, int64_t most, bool to_last, int64_t *chosen) {
+    int64_t intervals = last - first, step = 1, count;
+    if (most == 1 || intervals == 0) {
+        chosen[0] = to_last ? last : first;
+        return 1;
+    }
+    if (intervals > most - 1) {
+        step = intervals / (most - 1);
+        if (intervals - step * (most - 1) >= step) step = (intervals + most - 2) / (most - 1);
+    }
+    count = intervals / step + 1;
+    if (to_last) first = last - step * (count - 1);
+    for (int64_t i = 0; i < count; i++) chosen[i] = first + i * step;
+    return count;
+}
