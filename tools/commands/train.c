@@ -225,7 +225,7 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_
     }
     int ways = request->resume + request->extend + request->restart + (request->fork != NULL);
     if (arguments->operand_count != 1)
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
+        *exit_code = ups_command_no_config(arguments);
     else if (ways > 1)
         *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
     else if (request->fork && !request->fork[0])
@@ -233,6 +233,14 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_
     else if (sweep->key_count > 0 && (ways > request->resume || request->stage >= 0 || *plan))
         *exit_code = ups_command_usage_error(arguments, "--sweep trains whole runs; of the other ways, --resume alone "
                                                         "goes with it");
+    for (size_t i = 0; i < sweep->key_count && *exit_code == UPS_EXIT_OK; i++) {
+        const char *equals = strchr(keys[i], '=');
+        if (equals && equals != keys[i] && equals[1]) continue;
+        *exit_code = ups_command_usage_error(arguments,
+                                             "--sweep: '%.200s' is not of the form KEY=VALUE,VALUE, such as "
+                                             "operator.optimizer.learning_rate=1e-3,3e-3",
+                                             keys[i]);
+    }
     request->overrides = arguments->overrides;
     request->override_count = arguments->override_count;
     request->operand = arguments->operand_count == 1 ? arguments->operands[0] : NULL;
