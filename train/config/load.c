@@ -2,6 +2,7 @@
 #include "train/config/load.h"
 
 #include "base/files.h"
+#include "base/nearest.h"
 #include "model/nets/core.h"
 #include "train/config/check.h"
 #include "train/losses.h"
@@ -47,7 +48,13 @@ static const char *object_to_cache(const char *text) {
 }
 
 static const char *object_to_core(const char *text) {
-    return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
+    static _Thread_local char objection[120]; /* read before the next value is */
+    if (ups_core_find(text)) return NULL;
+    ups_nearest nearest = {.word = text};
+    for (int i = 0; ups_cores[i]; i++) ups_nearest_try(&nearest, ups_cores[i]->name);
+    if (!nearest.name) return "is no core of the operator; `ups config keys model.operator.core` tells which there are";
+    snprintf(objection, sizeof objection, "is no core of the operator; did you mean '%s'?", nearest.name);
+    return objection;
 }
 
 /* "0.1", "10%", "first 10%", "last 0.1". */
