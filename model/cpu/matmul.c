@@ -9,7 +9,7 @@
  * detour through a small buffer. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/gelu.h"
-#include "model/cpu/matmul_amx.h"
+#include "model/cpu/amx/matmul.h"
 #include "model/cpu/product.h"
 
 enum {

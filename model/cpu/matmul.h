@@ -2,7 +2,7 @@
  *
  * All products are our own: an element of C is summed in an order that depends on the shape alone, so the bits depend
  * neither on the number of threads nor on a library's version. bf16 and fp16 operands become float32 while they are
- * packed; the variant "avx512_bf16" multiplies bf16 in pairs (product.h), "amx" on tiles (matmul_amx.h). */
+ * packed; the variant "avx512_bf16" multiplies bf16 in pairs (product.h), "amx" on tiles (amx/matmul.h). */
 #ifndef UPS_MODEL_CPU_MATMUL_H
 #define UPS_MODEL_CPU_MATMUL_H
 

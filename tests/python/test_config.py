@@ -246,9 +246,10 @@ def test_keys_of_a_section_are_its_own():
 def test_shown_as_json_a_configuration_has_its_values_by_key():
     values = as_python(TREE / "configs/quickstart.yaml", "seed=18446744073709551615", "operator.batch_size=auto")
     assert values["seed"] == "18446744073709551615"  # JSON's readers would round it
-    assert values["tasks"][1]["field_scale"] == [1, 4]
+    assert values["tasks"][1]["patch"] == [8]
     assert values["operator"]["batch_size"] == "auto"
-    assert values["operator"]["losses"]["rollout"] == {"weight": 1.0, "every": 1, "from": 700}
+    assert values["operator"]["losses"]["rollout_relative"] == {"weight": 1.0, "every": 1, "from": 1800}
+    assert (values["model"]["tokens"], values["model"]["dim"]) == ("grid", "auto")
     assert values["model"]["operator"]["qk_norm"] is True
     assert values["stages"] == ["autoencoder", "cache", "operator"]
 
@@ -314,7 +315,7 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
     }
     must("config", "check", path)
     values = as_python(path)
-    assert values["model"]["tokens"] == 16  # as many as the task with the fewest patches has
+    assert values["model"]["tokens"] == "grid" and values["model"]["operator"]["core"] == "spectral"
     assert values["data"]["root"] == str(data)
     assert values["output"] == "runs/new"
     must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
@@ -328,7 +329,7 @@ def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_sa
     validator.validate(parsed(text))
     keys = {key["key"]: key for key in json.loads(must("config", "keys", "--json").stdout)}
     comments = re.sub(r"\n *# ", " ", text)  # each on one line, however it was broken
-    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout.from"):
+    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout_relative.from"):
         told = keys[key]
         assert f"{told['help']} ({told['expected']}; default {told['default']})" in comments
     assert text.count(keys["tasks[].name"]["help"]) == 1

@@ -149,7 +149,7 @@ def test_rollouts_as_netcdf_beyond_the_data_and_of_other_times_and_parameters(ru
         assert found["u"].shape == found["u_truth"].shape == (3, 12, 32)
         assert numpy.isnan(found["u_truth"][:, 9:]).all() and numpy.array_equal(found["u_truth"][:, :9], other["truth"])
         assert other["truth"].dims == ("trajectory", "t_truth", "x") and numpy.array_equal(found["u"], other["tensor"])
-    runs.generate("advection1d", "swift.h5", 6, "-r", "32", "-s", "9", "--param", "beta=0.7", "--param", "t_end=1")
+    runs.generate("advection1d", "swift.h5", 6, "-r", "32", "--steps", "9", "--param", "beta=0.7", "--param", "t_end=1")
     several = runs.config("mixed", CONFIG.replace("files: [advection.h5]", "files: [advection.h5, swift.h5]"))
     runs.must("train", several, "--set", "autoencoder.steps=2", "--set", "operator.steps=2")
     netcdf(runs, several, "--task", "advection", "--split", "train", "-n", "100", "-o", runs.path("mixed.nc"))

@@ -32,7 +32,7 @@ typedef struct family {
     const char *fields;
     const char *name; /* of the task */
     ups_sample shape; /* of its pointers none is kept */
-    int64_t samples, patch[UPS_MAX_GRID_DIMS], patches;
+    int64_t samples, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
 } family;
@@ -126,12 +126,10 @@ static void make_name_unique(survey *s, family *made) {
 /* Patches that make some tens to hundreds of tokens of a field, each of several points where the grid allows. */
 static void choose_patches(family *f) {
     static const int64_t cells[] = {0, 64, 16, 8}, most[] = {0, 16, 16, 8};
-    f->patches = 1;
     for (int a = 0; a < f->shape.dims; a++) {
         int64_t points = f->shape.grid[a], patch = 4;
         while (2 * patch <= most[f->shape.dims] && 2 * patch * cells[f->shape.dims] <= points) patch *= 2;
         f->patch[a] = patch < points ? patch : points;
-        f->patches *= (points + f->patch[a] - 1) / f->patch[a];
     }
 }
 
@@ -206,16 +204,16 @@ static const char *below_root(const char *path, const char *root) {
 
 /* ---- the configuration ------------------------------------------------------------------------------------------ */
 
-/* Sizes of a model for so much data; the last is the reference. Memory: what training takes, roughly. */
+/* Sizes of an operator for so much data. Memory: what training takes, roughly. */
 typedef struct model_size {
     double bytes, memory; /* of data, at most; of the machine, at least */
-    int64_t tokens, dim, width, decoder_depth, decoder_heads, hidden, depth, heads, autoencoder_steps, operator_steps;
+    int64_t hidden, depth, steps;
 } model_size;
 static const model_size sizes[] = {
-    {64e6, 0, 64, 32, 64, 2, 4, 64, 3, 4, 2000, 4000},
-    {2e9, 2e9, 64, 64, 96, 3, 4, 128, 4, 4, 5000, 10000},
-    {20e9, 4e9, 128, 64, 128, 3, 4, 256, 6, 8, 10000, 40000},
-    {1e300, 8e9, 128, 128, 192, 3, 6, 384, 12, 8, 20000, 100000},
+    {64e6, 0, 48, 4, 4000},
+    {2e9, 2e9, 64, 4, 10000},
+    {20e9, 4e9, 96, 6, 40000},
+    {1e300, 8e9, 128, 8, 100000},
 };
 
 static const model_size *choose_size(double bytes) {
@@ -250,15 +248,6 @@ static ups_yaml *list(ups_arena *arena, ups_yaml *parent, const char *key) {
     return made;
 }
 
-/* 1, 2, 4, … up to what a quarter of the longest axis can hold. */
-static void set_frequencies(ups_arena *arena, ups_yaml *parent, int64_t points) {
-    enum { FINEST = 128 };
-    ups_yaml *frequencies = list(arena, parent, "frequencies");
-    for (int64_t frequency = 1; frequency == 1 || (frequency <= FINEST && 4 * frequency <= points); frequency *= 2) {
-        set_number(arena, frequencies, NULL, frequency);
-    }
-}
-
 static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     ups_yaml *tasks = list(s->arena, root, "tasks");
     for (const family *f = s->families; f < s->families + s->count; f++) {
@@ -273,37 +262,35 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
 }
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
-    ups_arena *arena = s->arena;
-    int64_t tokens = size->tokens, points = 1;
-    for (const family *f = s->families; f < s->families + s->count; f++) {
-        if (f->patches < tokens) tokens = f->patches;
-        for (int a = 0; a < f->shape.dims; a++) points = f->shape.grid[a] > points ? f->shape.grid[a] : points;
-    }
-    ups_yaml *model = section(arena, root, "model");
-    set_number(arena, model, "tokens", tokens);
-    set_number(arena, model, "dim", size->dim);
-    ups_yaml *encoder = section(arena, model, "encoder");
-    set_number(arena, encoder, "width", size->width);
-    set_frequencies(arena, encoder, points);
-    ups_yaml *decoder = section(arena, model, "decoder");
-    set_number(arena, decoder, "hidden", size->width);
-    set_number(arena, decoder, "depth", size->decoder_depth);
-    set_number(arena, decoder, "heads", size->decoder_heads);
-    set_frequencies(arena, decoder, points);
-    ups_yaml *core = section(arena, model, "operator");
-    set_number(arena, core, "hidden", size->hidden);
-    set_number(arena, core, "depth", size->depth);
-    set_number(arena, core, "heads", size->heads);
+    ups_yaml *model = section(s->arena, root, "model");
+    set_plain(s->arena, model, "tokens", "grid");
+    set_plain(s->arena, model, "dim", "auto");
+    ups_yaml *core = section(s->arena, model, "operator");
+    set_plain(s->arena, core, "core", "spectral");
+    set_number(s->arena, core, "hidden", size->hidden);
+    set_number(s->arena, core, "depth", size->depth);
+    set_number(s->arena, core, "mlp_ratio", 2);
+    set_number(s->arena, core, "drop_path", 0);
 }
 
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. */
-static ups_yaml *add_stage(const survey *s, ups_yaml *root, const char *name, int64_t steps) {
-    enum { MOST_BATCHES = 8 };
-    ups_yaml *stage = section(s->arena, root, name);
-    set_number(s->arena, stage, "steps", steps);
-    set_number(s->arena, stage, "batch_size", 16);
-    set_number(s->arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
-    return stage;
+static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
+    enum { MOST_BATCHES = 8, ROLLOUT_STEPS = 8 };
+    ups_arena *arena = s->arena;
+    ups_yaml *stage = section(arena, root, "operator");
+    set_number(arena, stage, "steps", size->steps);
+    set_number(arena, stage, "batch_size", 16);
+    set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
+    set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
+    ups_yaml *optimizer = section(arena, stage, "optimizer"), *losses = section(arena, stage, "losses");
+    set_plain(arena, optimizer, "learning_rate", "0.002");
+    set_plain(arena, optimizer, "weight_decay", "0.0001");
+    set_plain(arena, optimizer, "ema_decay", "0.998");
+    set_number(arena, section(arena, losses, "one_step"), "weight", 0);
+    set_number(arena, section(arena, losses, "relative"), "weight", 1);
+    ups_yaml *rollout = section(arena, losses, "rollout_relative");
+    set_number(arena, rollout, "weight", 1);
+    set_number(arena, rollout, "from", size->steps / 2);
 }
 
 static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
@@ -317,12 +304,8 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
     add_tasks(s, root, data_root);
     add_model(s, root, size);
-    add_stage(s, root, "autoencoder", size->autoencoder_steps);
-    ups_yaml *stage = add_stage(s, root, "operator", size->operator_steps), *losses = section(arena, stage, "losses");
-    set_number(arena, section(arena, losses, "one_step"), "weight", 1);
-    ups_yaml *rollout = section(arena, losses, "rollout");
-    set_number(arena, rollout, "weight", 1);
-    set_number(arena, rollout, "from", size->operator_steps / 2);
+    set_number(arena, section(arena, root, "autoencoder"), "steps", 0);
+    add_operator(s, root, size);
     return root;
 }
 

@@ -6,7 +6,7 @@
  * matrix is ever transposed. rowsum(P dP) is taken from the output: it equals the sum of dO O (FlashAttention, arXiv
  * 2205.14135, appendix B). */
 #include "model/cpu/attention.h"
-#include "model/cpu/tiles.h"
+#include "model/cpu/amx/tiles.h"
 
 enum { QUERIES = 64 /* a block */ };
 

@@ -11,8 +11,8 @@
  * transposed or is not a multiple of the tiles. k is cut so that a panel's part stays in the first-level cache. An
  * element of C is summed in an order that depends on the shape alone, so the bits do not depend on the number of
  * threads. */
-#include "model/cpu/matmul_amx.h"
-#include "model/cpu/tiles.h"
+#include "model/cpu/amx/matmul.h"
+#include "model/cpu/amx/tiles.h"
 
 enum {
     MAX_DEPTH = 512,             /* elements along k of a panel that are kept in the first-level cache: 32 KiB */

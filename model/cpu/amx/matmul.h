@@ -1,6 +1,6 @@
 /* bf16 matrix products on Intel's AMX tiles; see matmul.h. Only where the instruction set is "amx". */
-#ifndef UPS_MODEL_CPU_MATMUL_AMX_H
-#define UPS_MODEL_CPU_MATMUL_AMX_H
+#ifndef UPS_MODEL_CPU_AMX_MATMUL_H
+#define UPS_MODEL_CPU_AMX_MATMUL_H
 
 #include "model/cpu/matmul_shape.h"
 #include <stddef.h>

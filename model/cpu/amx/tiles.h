@@ -4,8 +4,8 @@
  * TDPBF16PS multiplies a tile of A (16 rows of 32 elements along k) by a tile of B (16 rows of 16 column pairs: k and k
  * + 1 of a column side by side) into a tile of C (16 x 16 float32). Tiles come in pairs here: 32 rows of A, or 32
  * columns of B, a step of 32 along k. */
-#ifndef UPS_MODEL_CPU_TILES_H
-#define UPS_MODEL_CPU_TILES_H
+#ifndef UPS_MODEL_CPU_AMX_TILES_H
+#define UPS_MODEL_CPU_AMX_TILES_H
 
 #include "model/cpu/vector.h"
 #include <immintrin.h>
