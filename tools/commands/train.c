@@ -165,6 +165,14 @@ static int fail(const ups_arguments *arguments, const ups_train_report *report, 
                           : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
 }
 
+/* All steps of an autoencoder are done, and its fields are not yet near enough to the truth. */
+static bool is_at_gate(const ups_train_report *report, ups_stage stage) {
+    const ups_run_config *config = report->config;
+    return stage == UPS_STAGE_AUTOENCODER && config->autoencoder.gate > 0 &&
+           !report->progress.state.stage[stage].finished &&
+           report->progress.step[stage] >= config->autoencoder.training.steps;
+}
+
 /* "finished, 60 steps"; whether anything is left to do for it. */
 static bool describe_stage(const ups_train_report *report, ups_stage stage, char *text, size_t bytes) {
     const ups_training_config *training = ups_run_training(report->config, stage);
@@ -174,6 +182,8 @@ static bool describe_stage(const ups_train_report *report, ups_stage stage, char
         snprintf(text, bytes, "finished, %lld steps", (long long)state->steps);
     else if (state->finished)
         snprintf(text, bytes, "finished");
+    else if (is_at_gate(report, stage))
+        snprintf(text, bytes, "has its %lld steps, but has not passed autoencoder.gate", (long long)step);
     else if (step >= 0)
         snprintf(text, bytes, "stopped at step %lld of %lld", (long long)step, (long long)training->steps);
     else
@@ -193,9 +203,10 @@ static void print_progress(const ups_train_report *report) {
         bool goes_on = report->redone ? again : left;
         if (goes_on && !first) first = ups_stage_name(config->stages[i]);
         printf("  %-12s %s%s\n", ups_stage_name(config->stages[i]), text,
-               again     ? "; is being done again in next/"
-               : goes_on ? "; would be trained"
-                         : "; nothing to do");
+               again                                   ? "; is being done again in next/"
+               : is_at_gate(report, config->stages[i]) ? "; would be measured again"
+               : goes_on                               ? "; would be trained"
+                                                       : "; nothing to do");
     }
     if (!first)
         printf("All stages are finished. --extend gives one more steps, --fork DIR begins a new run from here.\n");
