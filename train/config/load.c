@@ -250,8 +250,7 @@ static const ups_config_key model_keys[] = {
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
         KEY(INT64, "modes", model.core.modes, "[32, 12, 8]", 1, 4096,
             "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes; "
-            "the last "
-            "number counts for those after it",
+            "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
