@@ -1,6 +1,7 @@
 /* Subcommands' common ground; see command.h. getopt_long does the parsing; its messages are replaced by sentences that
  * say what would be right. The tables built for it live as long as the process, which is one command. */
 #include "tools/command.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/nearest.h"
 #include "base/printable.h"
@@ -116,6 +117,20 @@ int ups_command_usage_error(const ups_arguments *arguments, const char *format, 
     vsnprintf(message, sizeof(message), format, list);
     va_end(list);
     return usage_failure(arguments->usage->command, arguments->json, message);
+}
+
+/* Other programs take KEY=VALUE as it is, and a configuration as an option's value. */
+int ups_command_no_config(const ups_arguments *arguments) {
+    for (int i = 0; i < arguments->operand_count; i++) {
+        const char *operand = arguments->operands[i];
+        const char *equals = strchr(operand, '=');
+        if (!equals || memchr(operand, '/', (size_t)(equals - operand)) || ups_path_exists(operand)) continue;
+        return ups_command_usage_error(arguments,
+                                       "'%.200s' is not the name of a file; a key of the configuration is overridden "
+                                       "with --set %.200s",
+                                       operand, operand + strspn(operand, "+"));
+    }
+    return ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
 }
 
 static void __attribute__((format(printf, 2, 3))) stop_line(ups_arguments *arguments, const char *format, ...) {

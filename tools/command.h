@@ -99,6 +99,7 @@ int ups_command_fail(const ups_arguments *arguments,
  * has `mistakes` as well, a list that is taken over. */
 int ups_command_fail_each(const ups_arguments *arguments, const ups_error *error, const char *const *sentences,
                           json_t *mistakes);
+int ups_command_no_config(const ups_arguments *arguments); /* not one operand where CONFIG|RUN was expected; 2 */
 int ups_command_usage_error(const ups_arguments *arguments, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* "ups data dump: message", where help is; 2 */
 

@@ -48,7 +48,10 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
     const ups_core_class *core = ups_core_find(o->core);
     if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
     if (core->needs_grid && !o->grid.task) {
-        return ups_fail(error, UPS_ERR_CONFIG, "operator: the core %s works on a grid of tokens", core->name);
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "operator: the core %s works on a grid of tokens; set model.tokens: grid, or model.operator.core: stack",
+            core->name);
     }
     return core->check(o, error);
 }

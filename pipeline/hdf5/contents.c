@@ -30,7 +30,7 @@ static ups_status explain_foreign(const char *path, int fd, uint64_t bytes, ups_
     return ups_fail(
         error, UPS_ERR_FORMAT,
         "%s is not an HDF5 file, nor NetCDF (their signatures are missing): is it the right file, and was its download "
-        "complete?",
+        "complete? NumPy's .npy and .npz and folders of Zarr are read too; other formats have to be converted",
         path);
 }
 

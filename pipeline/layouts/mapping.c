@@ -521,10 +521,11 @@ static ups_status find_layout(const char *name, ups_yaml *root, ups_yaml **layou
         found++;
     }
     if (tasks && found != 1)
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "%s: %d of its tasks have a layout, where one was expected; give the YAML of the one that is meant", name,
-            found);
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: %d of its tasks have a layout, where one was expected; give the YAML of the one that is "
+                        "meant, or inspect "
+                        "the configuration itself, which shows all tasks",
+                        name, found);
     if (!tasks && ups_yaml_child(root, "layout")) *layout = ups_yaml_child(root, "layout");
     return UPS_OK;
 }

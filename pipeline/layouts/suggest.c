@@ -140,7 +140,8 @@ static ups_status write_field(const suggestion *s, const ups_array_outline *outl
     const char *name = field_name(s, outline), *array = array_text(s, outline), *packing;
     const int64_t channels = s->guess.channel_axis >= 0 ? outline->shape[s->guess.channel_axis] : 0;
     UPS_TRY(packing_text(s, outline, &packing, error));
-    fprintf(s->out, "        # %s: %s %s%s\n", quoted(s->arena, outline->name), shape_text(s, outline), outline->type,
+    fprintf(s->out, "        # %s: %s %s%s\n", *outline->name ? quoted(s->arena, outline->name) : "the array",
+            shape_text(s, outline), outline->type,
             outline->unpacked && outline->integer ? ", unpacked as its attributes say" : "");
     if (fixed)
         fprintf(s->out, "        %s: {array: %s, axes: %s%s} # the same in every frame\n", quoted(s->arena, name),
@@ -156,8 +157,44 @@ static ups_status write_field(const suggestion *s, const ups_array_outline *outl
     return UPS_OK;
 }
 
+/* Whether another group has a field of the same name, as files with a group for each trajectory do. */
+static bool is_in_several_groups(const suggestion *s) {
+    const char *part = ups_guess_last_part(s->guess.main->name);
+    for (int64_t i = 0; i < s->guess.outline_count; i++) {
+        const ups_array_outline *other = &s->guess.outlines[i];
+        bool fixed;
+        if (other != s->guess.main && strcmp(ups_guess_last_part(other->name), part) == 0 &&
+            ups_guess_is_field(&s->guess, other, &fixed))
+            return true;
+    }
+    return false;
+}
+
+/* Nothing says that an axis is time but its place, and it may as well count samples of a steady problem. */
+static void write_steady(const suggestion *s) {
+    const char *text = "";
+    if (s->guess.time) return;
+    for (int axis = 0; axis < s->guess.rank; axis++) {
+        const char *name = s->guess.axes[axis];
+        if (strcmp(name, "sample") == 0) return;
+        if (strcmp(name, "time") == 0) {
+            if (strcmp(s->guess.reasons[axis], "by its place") != 0) return;
+            name = "sample";
+        }
+        text = ups_arena_printf(s->arena, "%s%s%s", text, *text ? ", " : "", quoted(s->arena, name));
+    }
+    fprintf(s->out,
+            "      # axes: [%s] # of a steady problem without times; the field that is sought: "
+            "{array: …, solution: true}\n",
+            text);
+}
+
 static ups_status write_fields(const suggestion *s, ups_error *error) {
     const ups_guess *guess = &s->guess;
+    if (is_in_several_groups(s))
+        fprintf(s->out,
+                "      # Arrays of several groups become fields. If each group is a trajectory, save one array with "
+                "the samples first\n      # instead: groups are not read as samples.\n");
     fprintf(s->out, "      fields:%s\n",
             guess->channel_axis >= 0 ? " # a name for each channel: give them their own" : "");
     UPS_TRY(write_field(s, guess->main, false, error));
@@ -172,6 +209,7 @@ static ups_status write_fields(const suggestion *s, ups_error *error) {
         fprintf(s->out, "%s %s (%lld) %s", axis ? "," : "", quoted(s->arena, guess->axes[axis]),
                 (long long)guess->main->shape[axis], escaped(s->arena, guess->reasons[axis]));
     fprintf(s->out, "\n      axes: %s\n", axes_text(s, false));
+    write_steady(s);
     return UPS_OK;
 }
 
@@ -304,7 +342,7 @@ static ups_status suggest(suggestion *s, const char *const *paths, int64_t count
     ups_guess_axes(s->arena, outlines, outline_count, &s->guess);
     if (s->guess.main) return write_all(s, paths, count, error);
     return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s holds no array of numbers with two axes or more; frames over time on a grid have them",
+                    "%s holds no array of real numbers with two axes or more; frames over time on a grid have them",
                     paths[0]);
 }
 

@@ -147,15 +147,24 @@ static ups_status read_header(npy_member *member, ups_error *error) {
     return status;
 }
 
+/* " 'u'" of an archive's arrays; the one array of an .npy has no name. */
+static const char *named(const npy_member *member, char text[80]) {
+    text[0] = '\0';
+    if (member->name[0]) snprintf(text, 80, " '%.70s'", member->name);
+    return text;
+}
+
 static ups_status check_size(const npy_member *member, ups_error *error) {
     const ups_npy_header *header = &member->header;
+    char name[80];
     uint64_t bytes = header->numeric ? header->elements * ups_number_size(header->number) : 0;
     if (header->data <= member->zip.bytes && bytes <= member->zip.bytes - header->data) return UPS_OK;
-    return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s: array '%s' has %llu bytes where its header announces %llu; it was cut short: copy or write it "
-                    "again",
-                    member->file->path, member->name, (unsigned long long)member->zip.bytes,
-                    (unsigned long long)(header->data + bytes));
+    return ups_fail(
+        error, UPS_ERR_FORMAT,
+        "%s: the array%s has %llu bytes where its header announces %llu; it was cut short: copy or write it "
+        "again",
+        member->file->path, named(member, name), (unsigned long long)member->zip.bytes,
+        (unsigned long long)(header->data + bytes));
 }
 
 ups_status ups_numpy_describe(ups_numpy_file *file, int64_t index, const ups_npy_header **header, ups_error *error) {
@@ -213,13 +222,14 @@ static ups_status in_memory(const ups_stored_array *array, const uint8_t **eleme
  */
 
 static ups_status fail_type(const npy_member *member, ups_error *error) {
+    char name[80];
     const char *type = member->header.type;
     const char *remedy = type[0] && (type[1] == 'c') ? "save real and imaginary parts as two real arrays"
                          : type[0] && type[1] == 'O'
                              ? "convert it with numpy.asarray(..., dtype='f4') and save it again"
                              : "save each field as a real array of its own";
-    return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: array '%s' is of type %s, which is no real number; %s",
-                    member->file->path, member->name, type, remedy);
+    return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: the array%s is of type %s, which is no real number; %s",
+                    member->file->path, named(member, name), type, remedy);
 }
 
 ups_status ups_numpy_map(ups_numpy_file *file, int64_t index, uint32_t file_index, ups_arena *arena,

@@ -221,6 +221,9 @@ def test_missing_operands_and_too_many_end_with_2_in_every_command(helps):
         if command not in ANY_NUMBER:
             one_sentence(ups(*command, *output, *["/nonexistent"] * 3), "expected", code=2)
     one_sentence(ups("rollout", "x"), "-o", code=2)
+    for command in ("train", "eval", "config show", "cache build", "rollout"):
+        one_sentence(ups(*command.split(" "), "x.yaml", "++seed=7"), r"'\+\+seed=7' is not the name of a file; .* --set seed=7$", code=2)
+    one_sentence(ups("rollout", "x.yaml", "-o", "out.zarr"), "'out.zarr': rollouts are written as HDF5, or as CF NetCDF-4", code=2)
     one_sentence(ups("cache", "export", "x"), "-o", code=2)
 
 
@@ -247,7 +250,8 @@ def test_every_misspelt_name_is_answered_with_the_one_that_was_meant(scratch):
             ("datagen advection1d -o x.h5 -p bteta=1", "'beta'", 2), ("completion bsh", "'bash'", 2),
             ("config keys evalution", "'evaluation'", 2), ("config keys model.oprator", "'model.operator'", 2),
             (f"rollout {config} -o x.h5 --task advektion", "'advection'", 2), (f"bench encode {config} --task advektion", "'advection'", 2),
-            (f"config show {config} --set sede=7", "'seed'", 1), (f"config show {config} --set data.residency=steam", "'stream'", 1),
+            (f"config show {config} --set sede=7", "'seed'", 1), (f"eval {config} --checkpoint latset", "'latest'", 1),
+            (f"config show {config} --set model.operator.core=spectrl", "'spectral'", 1), (f"config show {config} --set data.residency=steam", "'stream'", 1),
             (f"data inspect {made} --layout '{{feilds: 1}}'", "'fields'", 1)):
         one_sentence(ups(*shlex.split(line), cwd=scratch), "did you mean " + meant, code=code)
     for line in ("frobnicate", "train x --stage frobnicate", "datagen frobnicate -o x.h5", f"rollout {config} -o x.h5 --task frobnicate"):

@@ -314,7 +314,20 @@ def test_files_that_no_layout_knows_are_answered_with_the_command_that_suggests_
     os.mkdir(scratch + "/empty")
     one_sentence(ups("data", "inspect", "--suggest", scratch + "/empty"), "is a directory, but no Zarr store")
     np.save(scratch + "/flat.npy", np.arange(4.0))
-    one_sentence(ups("data", "inspect", "--suggest", scratch + "/flat.npy"), "holds no array of numbers with two axes or more")
+    one_sentence(ups("data", "inspect", "--suggest", scratch + "/flat.npy"), "holds no array of real numbers with two axes or more")
+    Path(scratch, "a.csv").write_text("1, 2\n")
+    one_sentence(ups("data", "inspect", "--suggest", scratch + "/a.csv"), r"is not an HDF5 file, nor NetCDF .* NumPy's \.npy and \.npz and folders of Zarr are read too")
+
+
+def test_a_suggestion_says_what_else_a_file_may_be(scratch):
+    np.savez(scratch + "/pair.npz", a=waves((9, 8, 8)), b=waves((9, 8, 8)))
+    np.savez(scratch + "/timed.npz", a=waves((9, 8, 8)), t=np.arange(9.0))
+    with h5py.File(scratch + "/groups.h5", "w") as f:
+        f["first/u"] = f["second/u"] = waves((9, 8))
+    pair, timed, groups = (must("data", "inspect", "--suggest", f"{scratch}/{name}").stdout for name in ("pair.npz", "timed.npz", "groups.h5"))
+    assert "# axes: [sample, x, y] # of a steady problem" in pair and "several groups" not in pair
+    assert "steady problem" not in timed
+    assert "If each group is a trajectory, save one array with the samples first" in groups
 
 
 # ---- the same data in every form ---------------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_all_values_are_checked_before_the_first_run_begins(runs):
     one_sentence(runs.run("train", config, "--sweep", "operator.optimizer.learning_rate=1e-3,0.001"), "would be the same run")
     one_sentence(runs.run("train", config, "--sweep", "device.threads=1,2"), "would be the same run: no result depends on what differs")
     one_sentence(runs.run("train", config, "--sweep", "seed=1,,2"), "a value is missing")
-    one_sentence(runs.run("train", config, "--sweep", "seed"), "KEY=VALUE,VALUE was expected")
+    one_sentence(runs.run("train", config, "--sweep", "seed"), "of the form KEY=VALUE,VALUE", code=2)
     one_sentence(runs.run("train", config, "--sweep", "seed=1,2", "--sweep", "seed=3"), "seed is given twice")
     one_sentence(runs.run("train", config, "--sweep", "seed=" + ",".join(map(str, range(1001)))), "more than 1000 runs")
     for way in (["--extend"], ["--restart"], ["--fork", "x"], ["--plan"], ["--stage", "operator"]):

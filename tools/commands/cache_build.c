@@ -104,8 +104,7 @@ int ups_cmd_cache_build(int argc, char **argv) {
         if (option == RESTART) restart = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (arguments.operand_count != 1)
-        return ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
+    if (arguments.operand_count != 1) return ups_command_no_config(&arguments);
     ups_session session;
     json_t *list = arguments.json ? json_array() : NULL;
     ups_status status =

@@ -80,7 +80,7 @@ static int run_show(int argc, char **argv) {
     ups_precision precision = UPS_PRECISION_AUTO;
     char *text = NULL;
     if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
+        exit_code = ups_command_no_config(&arguments);
     } else if (ups_run_config_load(arguments.operands[0], arguments.overrides, arguments.override_count, &config,
                                    &error) != UPS_OK) {
         exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);

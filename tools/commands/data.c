@@ -575,13 +575,14 @@ int ups_cmd_data(int argc, char **argv) {
     };
     static const ups_command_group group = {
         .name = "data",
-        .summary = "ups data - looks into HDF5 and NetCDF files of PDE simulations",
+        .summary = "ups data - looks into files of PDE simulations: HDF5, NetCDF, NumPy, Zarr",
         .commands = commands,
         .count = sizeof commands / sizeof *commands,
         .details =
             "Layouts read: PDEBench's `tensor` files (1D advection, Burgers, reaction-diffusion), Darcy files, one\n"
             "group a seed (diffusion-sorption, diffusion-reaction, shallow water), compressible flow in 1D, 2D and\n"
-            "3D, incompressible flow; The Well's; and NetCDF (classic and NetCDF-4) with a time dimension.",
+            "3D, incompressible flow; The Well's; and NetCDF (classic and NetCDF-4) with a time dimension.\n"
+            "Other HDF5, NetCDF, NPY, NPZ and Zarr: by a task's `layout`, which 'inspect --suggest' writes.",
     };
     return ups_command_dispatch(&group, argc, argv);
 }

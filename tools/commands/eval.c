@@ -277,7 +277,7 @@ int ups_cmd_eval(int argc, char **argv) {
     if (arguments.stop) {
         exit_code = ups_arguments_end(&arguments);
     } else if (arguments.operand_count != 1) {
-        exit_code = ups_command_usage_error(&arguments, "one CONFIG, or the directory of a RUN, was expected");
+        exit_code = ups_command_no_config(&arguments);
     } else {
         request.split = (ups_split)split;
         request.json = arguments.json;

@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
@@ -225,8 +227,25 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     return status;
 }
 
+/* So that hours of predictions are not lost for want of a folder. */
+static ups_status check_folder(const char *output, ups_error *error) {
+    const char *slash = strrchr(output, '/');
+    if (!slash || slash == output) return UPS_OK;
+    char *folder = strndup(output, (size_t)(slash - output));
+    if (!folder) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    struct stat status;
+    ups_status result = UPS_OK;
+    if (stat(folder, &status) != 0)
+        result = ups_fail_errno(error, "%s: cannot be created in %s", output, folder);
+    else if (!S_ISDIR(status.st_mode))
+        result = ups_fail(error, UPS_ERR_IO, "%s: cannot be created: %s is no directory", output, folder);
+    free(folder);
+    return result;
+}
+
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
     if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
+    UPS_TRY(check_folder(request->output, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;
@@ -255,6 +274,16 @@ static ups_status rollout(ups_session *session, const rollout_request *request, 
     return status;
 }
 
+/* Whether the name promises a format that a rollout is not written in. */
+static bool promises_another_format(const char *output) {
+    static const char *const others[] = {".zarr", ".npy", ".npz", ".png", ".csv", ".json", ".mat", ".pt", ".grib"};
+    const char *slash = strrchr(output, '/'), *dot = strrchr(slash ? slash : output, '.');
+    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
+        if (strcasecmp(dot, others[i]) == 0) return true;
+    }
+    return false;
+}
+
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
 static bool read_line(ups_arguments *arguments, rollout_request *request, int *exit_code) {
     enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
@@ -281,9 +310,14 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
         return false;
     }
     if (arguments->operand_count != 1) {
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
+        *exit_code = ups_command_no_config(arguments);
     } else if (!request->output) {
         *exit_code = ups_command_usage_error(arguments, "where to? Name the file to write with -o OUT.h5");
+    } else if (promises_another_format(request->output)) {
+        *exit_code = ups_command_usage_error(arguments,
+                                             "--output: '%.200s': rollouts are written as HDF5, or as CF "
+                                             "NetCDF-4 where the name ends in .nc; pictures go to --png DIR",
+                                             request->output);
     } else if (request->sample >= 0 && request->samples > 0) {
         *exit_code = ups_command_usage_error(arguments, "--sample and --samples exclude each other");
     } else if (resolution && !parse_resolution(resolution, request)) {

@@ -165,6 +165,14 @@ static int fail(const ups_arguments *arguments, const ups_train_report *report, 
                           : ups_command_fail_on_config(arguments, UPS_PATHS_ALL, error);
 }
 
+/* All steps of an autoencoder are done, and its fields are not yet near enough to the truth. */
+static bool is_at_gate(const ups_train_report *report, ups_stage stage) {
+    const ups_run_config *config = report->config;
+    return stage == UPS_STAGE_AUTOENCODER && config->autoencoder.gate > 0 &&
+           !report->progress.state.stage[stage].finished &&
+           report->progress.step[stage] >= config->autoencoder.training.steps;
+}
+
 /* "finished, 60 steps"; whether anything is left to do for it. */
 static bool describe_stage(const ups_train_report *report, ups_stage stage, char *text, size_t bytes) {
     const ups_training_config *training = ups_run_training(report->config, stage);
@@ -174,6 +182,8 @@ static bool describe_stage(const ups_train_report *report, ups_stage stage, char
         snprintf(text, bytes, "finished, %lld steps", (long long)state->steps);
     else if (state->finished)
         snprintf(text, bytes, "finished");
+    else if (is_at_gate(report, stage))
+        snprintf(text, bytes, "has its %lld steps, but has not passed autoencoder.gate", (long long)step);
     else if (step >= 0)
         snprintf(text, bytes, "stopped at step %lld of %lld", (long long)step, (long long)training->steps);
     else
@@ -193,9 +203,10 @@ static void print_progress(const ups_train_report *report) {
         bool goes_on = report->redone ? again : left;
         if (goes_on && !first) first = ups_stage_name(config->stages[i]);
         printf("  %-12s %s%s\n", ups_stage_name(config->stages[i]), text,
-               again     ? "; is being done again in next/"
-               : goes_on ? "; would be trained"
-                         : "; nothing to do");
+               again                                   ? "; is being done again in next/"
+               : is_at_gate(report, config->stages[i]) ? "; would be measured again"
+               : goes_on                               ? "; would be trained"
+                                                       : "; nothing to do");
     }
     if (!first)
         printf("All stages are finished. --extend gives one more steps, --fork DIR begins a new run from here.\n");
@@ -225,7 +236,7 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_
     }
     int ways = request->resume + request->extend + request->restart + (request->fork != NULL);
     if (arguments->operand_count != 1)
-        *exit_code = ups_command_usage_error(arguments, "one CONFIG, or the directory of a RUN, was expected");
+        *exit_code = ups_command_no_config(arguments);
     else if (ways > 1)
         *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
     else if (request->fork && !request->fork[0])
@@ -233,6 +244,14 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_
     else if (sweep->key_count > 0 && (ways > request->resume || request->stage >= 0 || *plan))
         *exit_code = ups_command_usage_error(arguments, "--sweep trains whole runs; of the other ways, --resume alone "
                                                         "goes with it");
+    for (size_t i = 0; i < sweep->key_count && *exit_code == UPS_EXIT_OK; i++) {
+        const char *equals = strchr(keys[i], '=');
+        if (equals && equals != keys[i] && equals[1]) continue;
+        *exit_code = ups_command_usage_error(arguments,
+                                             "--sweep: '%.200s' is not of the form KEY=VALUE,VALUE, such as "
+                                             "operator.optimizer.learning_rate=1e-3,3e-3",
+                                             keys[i]);
+    }
     request->overrides = arguments->overrides;
     request->override_count = arguments->override_count;
     request->operand = arguments->operand_count == 1 ? arguments->operands[0] : NULL;

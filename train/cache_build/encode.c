@@ -270,6 +270,7 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
         b.pages = ups_pages_store_create();
         b.progress = ups_progress_begin(title, "trajectories", state.samples, state.done);
         status = build(&b, options.wait, error);
+        ups_progress_update(b.progress, ups_cache_writer_done_count(b.writer), NULL);
         ups_progress_end(b.progress);
         ups_pages_store_destroy(b.pages);
     }
@@ -344,11 +345,17 @@ static ups_status run_pass(const ups_session *session, bool wait, ups_encode_rep
     return UPS_OK;
 }
 
+static const char *size_text(uint64_t bytes, char text[24]) {
+    snprintf(text, 24, bytes < 1000000 ? "%.1f KB" : "%.1f MB", (double)bytes / (bytes < 1000000 ? 1e3 : 1e6));
+    return text;
+}
+
 void ups_encode_describe(const ups_encode_report *report, char *text, size_t bytes) {
     const ups_cache_summary *s = &report->summary;
-    double ratio = s->stored_bytes > 0 ? (double)s->raw_bytes / (double)s->stored_bytes : 0.0;
-    snprintf(text, bytes, "%lld trajectories, %.1f MB of fields, %.1f MB of latents (ratio %.2f)",
-             (long long)s->samples, (double)report->source_bytes / 1e6, (double)s->stored_bytes / 1e6, ratio);
+    char fields[24], stored[24], plain[24];
+    snprintf(text, bytes, "%lld trajectories, %s of fields, %s of latents (%s as plain FP16)", (long long)s->samples,
+             size_text(report->source_bytes, fields), size_text(s->stored_bytes, stored),
+             size_text(s->raw_bytes, plain));
 }
 
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),

@@ -2,6 +2,7 @@
 #include "train/config/load.h"
 
 #include "base/files.h"
+#include "base/nearest.h"
 #include "model/nets/core.h"
 #include "train/config/check.h"
 #include "train/losses.h"
@@ -47,7 +48,13 @@ static const char *object_to_cache(const char *text) {
 }
 
 static const char *object_to_core(const char *text) {
-    return ups_core_find(text) ? NULL : "is no core of the operator; `ups config keys` tells which there are";
+    static _Thread_local char objection[120]; /* read before the next value is */
+    if (ups_core_find(text)) return NULL;
+    ups_nearest nearest = {.word = text};
+    for (int i = 0; ups_cores[i]; i++) ups_nearest_try(&nearest, ups_cores[i]->name);
+    if (!nearest.name) return "is no core of the operator; `ups config keys model.operator.core` tells which there are";
+    snprintf(objection, sizeof objection, "is no core of the operator; did you mean '%s'?", nearest.name);
+    return objection;
 }
 
 /* "0.1", "10%", "first 10%", "last 0.1". */
@@ -242,7 +249,8 @@ static const ups_config_key model_keys[] = {
             "drop-path of the last block, rising linearly from 0"),
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
         KEY(INT64, "modes", model.core.modes, "[32, 12, 8]", 1, 4096,
-            "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes",
+            "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes; "
+            "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,

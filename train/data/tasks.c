@@ -44,8 +44,9 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     for (int a = 0; a < task->geometry.dims; a++) {
         task->patch[a] = config->patch[config->patch_count == 1 ? 0 : a];
         if (task->patch[a] <= task->geometry.grid[a]) continue;
-        return ups_fail(error, UPS_ERR_CONFIG, "task %s: patches of %lld points on a grid axis of %lld", task->name,
-                        (long long)task->patch[a], (long long)task->geometry.grid[a]);
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: patches of %lld points on a grid axis of %lld; choose a patch of that or fewer",
+                        task->name, (long long)task->patch[a], (long long)task->geometry.grid[a]);
     }
     if (config->field_scale_count != 0 && config->field_scale_count != (unsigned)task->source->channels) {
         return ups_fail(error, UPS_ERR_CONFIG, "task %s: field_scale has %u numbers, but there are %lld fields",

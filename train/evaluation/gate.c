@@ -5,6 +5,7 @@
 #include "train/data/trajectories.h"
 #include "train/evaluation/surrogate.h"
 #include "train/networks.h"
+#include "train/run/replace.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
@@ -114,6 +115,14 @@ static ups_status measure(const ups_session *session, int index, const ups_surro
     return status;
 }
 
+/* Whether it is RUN/next, where stages of RUN are done again: RUN is what can be extended. */
+static bool is_done_again(const char *output) {
+    unsigned stages;
+    const char *slash = strrchr(output, '/');
+    return slash && slash != output && strcmp(slash, "/next") == 0 &&
+           ups_run_redo_read(output, &stages, NULL) == UPS_OK && stages != 0;
+}
+
 ups_status ups_gate_autoencoder(const ups_session *session, ups_error *error) {
     const ups_run_config *config = session->config;
     double gate = config->autoencoder.gate, worst = 0;
@@ -132,11 +141,14 @@ ups_status ups_gate_autoencoder(const ups_session *session, ups_error *error) {
     }
     free(files.autoencoder);
     if (status != UPS_OK || worst <= gate || gate <= 0) return status;
+    const bool is_next = is_done_again(config->output);
+    const int run = (int)(is_next ? strrchr(config->output, '/') - config->output : (long)strlen(config->output));
     return ups_fail(
         error, UPS_ERR_NUMERIC,
         "autoencoder: held-out fields of task %s are read back with an nRMSE of %.3g, above autoencoder.gate "
-        "(%g), and no operator on these latents can be better. Try more steps (ups train %s --extend --set "
-        "autoencoder.steps=%lld), a smaller patch of the task, more model.tokens or a larger model.dim; "
+        "(%g), and no operator on these latents can be better. Try more steps (%s%s%sups train %.*s --extend "
+        "--set autoencoder.steps=%lld), a smaller patch of the task, more model.tokens or a larger model.dim; "
         "--resume --set autoencoder.gate=0 goes on all the same",
-        of, worst, gate, config->output, (long long)config->autoencoder.training.steps * 2);
+        of, worst, gate, is_next ? "rm -r " : "", is_next ? config->output : "", is_next ? " && " : "", run,
+        config->output, (long long)config->autoencoder.training.steps * 2);
 }

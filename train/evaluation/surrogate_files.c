@@ -1,5 +1,6 @@
 /* Where a surrogate's models lie: the run's own, or what --checkpoint names. A file's tensors say what it holds. */
 #include "base/files.h"
+#include "base/nearest.h"
 #include "model/parameters/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/data/latents.h"
@@ -113,7 +114,12 @@ ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoi
     } else if (checkpoint) {
         struct stat entry;
         if (stat(checkpoint, &entry) != 0) {
-            return ups_fail_errno(error, "%s: the checkpoint cannot be opened", checkpoint);
+            ups_nearest nearest = {.word = checkpoint};
+            ups_nearest_try(&nearest, "best");
+            ups_nearest_try(&nearest, "latest");
+            return nearest.name ? ups_fail(error, UPS_ERR_IO, "%s: there is no such checkpoint; did you mean '%s'?",
+                                           checkpoint, nearest.name)
+                                : ups_fail_errno(error, "%s: the checkpoint cannot be opened", checkpoint);
         }
         status =
             S_ISDIR(entry.st_mode) ? take_directory(checkpoint, files, error) : take_file(checkpoint, files, error);
