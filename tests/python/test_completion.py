@@ -43,7 +43,7 @@ def test_every_option_of_every_command_is_offered():
         options = re.findall(r"^  (?:-., |    )(--[a-z-]+)", must(*command, "--help").stdout.partition("Options:\n")[2].partition("\n\n")[0], re.M)
         assert list(answers(*command, "--")) == options, command
     assert list(answers("cache", "inspect", "somewhere", "--ht")) == ["--html"]
-    assert answers("cache", "inspect", "--", "--ht") == {":/": ""}  # behind --, no option
+    assert answers("cache", "inspect", "--", "--ht") == {":*.yaml": ""}  # behind --, no option
 
 
 def test_every_choice_that_help_shows_is_offered():
@@ -93,8 +93,8 @@ def test_solvers_and_the_parameters_of_one_are_offered():
 
 
 def test_files_are_offered_with_the_suffix_that_fits():
-    for line, pattern in (("train ", ":*.yaml"), ("cache inspect ", ":/"), ("cache inspect x --png ", ":*.png"), ("cache inspect x --html=", ":*.html"),
-                          ("data inspect a b ", ":*"), ("cache diff a ", ":/"), ("config check a b ", ":*.yaml"), ("rollout x -o ", ":*.h5"),
+    for line, pattern in (("train ", ":*.yaml"), ("cache inspect ", ":*.yaml"), ("cache inspect x --png ", ":*.png"), ("cache inspect x --html=", ":*.html"),
+                          ("data inspect a b ", ":*"), ("cache diff a ", ":*.yaml"), ("config check a b ", ":*.yaml"), ("rollout x -o ", ":*"),
                           ("bench codec ", ":*.npy"), ("data dump x -o ", ":*.npy"), ("data dump x -oy", ":*.npy"), ("cache prune --config ", ":*.yaml")):
         assert list(answers(*line.split(" "))) == [pattern], line
     for line in ("cache diff a b ", "datagen burgers1d -n ", "cache export x --samples ", "config schema "):
@@ -137,7 +137,7 @@ def test_bash_completes_words_values_and_files(folder):
     assert sorted(in_bash("train", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]
     assert sorted(in_bash("train", "ru", cwd=folder)) == ["run.yaml", "runs"]
     assert sorted(in_bash("cache", "inspect", "x", "--png=p", cwd=folder)) == ["picture.png"]
-    assert in_bash("cache", "inspect", "", cwd=folder) == ["runs"]
+    assert sorted(in_bash("cache", "inspect", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]
     assert sorted(in_bash("data", "inspect", "", cwd=folder)) == ["data.h5", "other.yaml", "picture.png", "run.yaml", "runs"]
 
 

@@ -87,7 +87,7 @@ def test_a_signal_ends_the_whole_sweep_and_resume_goes_on_with_it(runs, number):
         time.sleep(0.002)
     process.send_signal(number)
     out, said = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 130 and out == "", said
+    assert process.returncode == 128 + number and out == "", said
     assert not os.path.exists(runs.path(name, "learning_rate=3e-3"))
 
     before = tree(runs.path(name))

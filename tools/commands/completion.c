@@ -217,8 +217,8 @@ static const struct {
     {"PATH", NULL, "*"},
     {"DIR", NULL, "/"},
     {"RUN", NULL, "/"},
-    {"A", NULL, "/"},
-    {"B", NULL, "/"},
+    {"A", NULL, "*.yaml"},
+    {"B", NULL, "*.yaml"},
 };
 
 /* `argument` is an option's, or the word for an operand: "CONFIG|RUN", "[DIR]...", "FILE.png", "npy|hdf5|zarr". */
