@@ -413,6 +413,7 @@ def test_a_fork_of_all_stages_keeps_the_normalisation_of_its_weights_and_resumes
 def test_weights_that_do_not_fit_are_not_started_from(runs, trained):
     done = runs.run("train", trained, "--fork", runs.path("unfit"), "--set", "model.operator.hidden=8")
     one_sentence(done, "the operator was to begin with weights that do not fit", "shape")
+    assert not os.path.exists(runs.path("unfit"))
 
 
 def test_there_has_to_be_a_run_to_extend_or_fork(runs):

@@ -319,6 +319,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
             again |= difference->of_stage ? from_on(difference->stage) : from_on((ups_stage)0);
     }
     bool same_cache = strcmp(d->config->cache.directory, own->cache.directory) == 0;
+    d->redo = again;
     keep_batches(d, ~again);
     if (same_cache) d->config->cache.directory = (char *)"";
     d->config->output = (char *)d->request->fork;

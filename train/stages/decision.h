@@ -36,7 +36,8 @@ typedef struct ups_train_decision {
     ups_run_differences differences; /* of `given` from `own` */
     char *run_before;                /* config.yaml, when all this was decided; NULL: absent */
     bool resume, staged, fresh;      /* fresh: what is staged has to be seeded first */
-    unsigned redo, go_on;            /* stages that are staged; of these, those that go on from their checkpoints */
+    unsigned redo, go_on; /* stages that are staged, or that a fork does again; of these, those that go on from their
+                             checkpoints */
 } ups_train_decision;
 
 /* `decision` comes with the request and the report. What it holds is the caller's to free, whatever the outcome:

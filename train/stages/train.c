@@ -32,6 +32,21 @@ static bool moves_data(const ups_train_decision *d) {
     return false;
 }
 
+/* A beginning that failed at once, at what will be no better the next time, leaves nothing that could be gone on with.
+ */
+static bool came_to_nothing(const ups_train_decision *d, const ups_run_config *made, ups_status status) {
+    ups_run_progress progress;
+    ups_error error;
+    bool fresh = d->fresh || (d->request->fork && d->redo);
+    if (!fresh || status == UPS_OK || status == UPS_ERR_CANCELLED || status == UPS_ERR_IO) return false;
+    if (ups_run_look(made, &progress, &error) != UPS_OK) return false;
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        int64_t before = d->go_on & 1u << s ? d->progress.step[s] : -1;
+        if (d->redo & 1u << s && (progress.state.stage[s].finished || progress.step[s] > before)) return false;
+    }
+    return true;
+}
+
 /* The loaded configuration is the session's; what the report says of it is read again. */
 static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     ups_session session;
@@ -50,6 +65,9 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     if (status == UPS_OK && !d->request->fork) status = check_unchanged(d, wanted.output, error);
     if (status == UPS_OK && moves_data(d)) status = ups_tasks_check_data(session.config, session.tasks, error);
     if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
+    ups_error after;
+    bool unfit = d->request->fork && status == UPS_ERR_FORMAT; /* the weights that it was to begin with */
+    if (unfit && came_to_nothing(d, session.config, status)) ups_remove_tree_at_once(wanted.output, &after);
     ups_run_lock_release(lock);
     d->report->config = session.config;
     session.config = NULL;
@@ -63,20 +81,6 @@ static int single(unsigned stages) {
         if (stages == 1u << s) return s;
     }
     return -1;
-}
-
-/* A beginning that failed at once, at what will be no better the next time, leaves nothing that could be gone on with.
- */
-static bool came_to_nothing(const ups_train_decision *d, const ups_run_config *staged, ups_status status) {
-    ups_run_progress progress;
-    ups_error error;
-    if (!d->fresh || status == UPS_OK || status == UPS_ERR_CANCELLED || status == UPS_ERR_IO) return false;
-    if (ups_run_look(staged, &progress, &error) != UPS_OK) return false;
-    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
-        int64_t before = d->go_on & 1u << s ? d->progress.step[s] : -1;
-        if (d->redo & 1u << s && (progress.state.stage[s].finished || progress.step[s] > before)) return false;
-    }
-    return true;
 }
 
 static ups_status train_staged(ups_train_decision *d, ups_error *error) {

@@ -457,8 +457,8 @@ static ups_status begin_with_given_weights(training *t, ups_error *error) {
         if (status != UPS_OK) {
             ups_fail_within(error,
                             "the %s was to begin with weights that do not fit this configuration (a run of its "
-                            "own, without --fork, begins with random ones; %s may be removed)",
-                            ups_stage_name(t->stage->stage), t->config->output);
+                            "own, without --fork, begins with random ones)",
+                            ups_stage_name(t->stage->stage));
         } else {
             t->given = true;
         }
