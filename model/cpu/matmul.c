@@ -8,8 +8,8 @@
  * element along k below is a pair of them. What is written in an unusual way (16 bits, incomplete vectors) takes a
  * detour through a small buffer. */
 #include "model/cpu/matmul.h"
-#include "model/cpu/gelu.h"
 #include "model/cpu/amx/matmul.h"
+#include "model/cpu/gelu.h"
 #include "model/cpu/product.h"
 
 enum {

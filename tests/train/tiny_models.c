@@ -233,7 +233,8 @@ void tiny_encode(tiny_models *m, const float *field, float *latents) {
 void tiny_advance(tiny_models *m, float *latents, double dt, const double *parameters) {
     float seconds = (float)dt, known[8] = {0};
     int width = ups_tasks_parameter_count(m->run->tasks);
-    for (int p = 0; p < m->task->source->parameter_count; p++) known[p] = (float)((parameters[p] - m->task->scale[p].mean) / m->task->scale[p].spread);
+    for (int p = 0; p < m->task->source->parameter_count; p++)
+        known[p] = (float)((parameters[p] - m->task->scale[p].mean) / m->task->scale[p].spread);
     put(m->advance_step, m->state, latents, 4 * 8);
     put(m->advance_step, m->dt, &seconds, 1);
     put(m->advance_step, m->parameters, known, width);
