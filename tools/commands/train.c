@@ -214,10 +214,9 @@ static void print_progress(const ups_train_report *report) {
 
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
-/* Reads the options; a line that is wrong is answered and *exit_code set. */
-static bool read_line(ups_arguments *arguments, ups_train_request *request, ups_sweep_request *sweep, bool *plan,
-                      int *exit_code) {
-    const char **keys = calloc((size_t)arguments->argc, sizeof *keys); /* live as long as the process */
+/* Reads the options; a line that is wrong is answered and *exit_code set. `keys` has room for one an argument. */
+static bool read_line(ups_arguments *arguments, ups_train_request *request, const char **keys, ups_sweep_request *sweep,
+                      bool *plan, int *exit_code) {
     *request = (ups_train_request){.stage = -1};
     *sweep = (ups_sweep_request){.keys = keys};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
@@ -310,11 +309,13 @@ int ups_cmd_train(int argc, char **argv) {
     ups_sweep_request sweep;
     bool plan = false;
     int exit_code = UPS_EXIT_OK;
+    const char **keys = calloc((size_t)argc + 1, sizeof *keys);
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, &request, &sweep, &plan, &exit_code)) {
+    if (read_line(&arguments, &request, keys, &sweep, &plan, &exit_code)) {
         exit_code = plan                  ? run_plan(&arguments, &request)
                     : sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep)
                                           : run_training(&arguments, &request);
     }
+    free(keys);
     return exit_code;
 }
