@@ -283,7 +283,7 @@ static void damage_has_the_same_status_whether_or_not_a_message_is_wanted(void *
                               .chunk_shape = {2},
                               .chunk_grid = {1},
                               .chunks = &chunk,
-                              .filters = {UPS_COMPRESSOR_NONE, -1, -1, 0, 0}};
+                              .filters = {UPS_COMPRESSOR_NONE, -1, -1, 0, 0, -1}};
     ups_piece piece = {stored, sizeof stored};
     ups_region all = {{0}, {2}};
     float out[2];
