@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_trainable(const ups_value_info *info, const char *const *prefixes, int prefix_count) {
+static bool is_trainable(const ups_graph *graph, const ups_value_info *info, const char *const *prefixes,
+                         int prefix_count) {
     if (info->kind != UPS_VALUE_PARAMETER) return false;
+    if (ups_parameters_get(graph->parameters, info->parameter)->init.fixed) return false;
     for (int i = 0; i < prefix_count; i++) {
         if (strncmp(info->name, prefixes[i], strlen(prefixes[i])) == 0) return true;
     }
@@ -50,7 +52,7 @@ void ups_graph_differentiate_only(ups_graph *graph, ups_value loss, const char *
     ups_value_info *values = graph->values;
 
     for (ups_value v = 0; v < graph->value_count; v++) {
-        values[v].needs_gradient = is_trainable(&values[v], prefixes, prefix_count);
+        values[v].needs_gradient = is_trainable(graph, &values[v], prefixes, prefix_count);
     }
     for (int32_t n = 0; n < graph->node_count; n++) {
         const ups_node *node = &graph->nodes[n];

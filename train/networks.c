@@ -95,6 +95,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.drop_path = (float)core->drop_path;
     options.qk_norm = core->qk_norm;
     options.update_norm = core->update_norm;
+    options.conserve = core->conserve;
     return options;
 }
 
@@ -264,6 +265,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         json_t *modes = json_array();
         for (int d = 0; d < 3; d++) json_array_append_new(modes, json_integer(options.modes[d]));
         json_object_set_new(op, "modes", modes);
+        json_object_set_new(op, "conserve", json_boolean(options.conserve));
         json_object_del(op, "update_norm"); /* there is none */
     }
     /* Models from before there was a choice do not name theirs. */

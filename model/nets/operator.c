@@ -129,6 +129,14 @@ static ups_value add_position(ups_graph *g, const ups_operator_options *o, ups_v
     return ups_add(g, x, ups_position(g, prefix, name, places, position_frequencies, POSITION_FREQUENCIES, o->hidden));
 }
 
+/* An update without that part of its mean over all tokens which never changes in the data: `kept` (dim, dim) is less
+ * the projection onto those directions, zero where there are none. */
+static ups_value keep_what_stays(ups_graph *g, ups_value update, int64_t dim) {
+    const ups_init measured = {.kind = UPS_INIT_ZEROS, .no_decay = true, .fixed = true};
+    ups_value kept = ups_graph_parameter(g, "kept", UPS_SHAPE(dim, dim), measured);
+    return ups_add(g, update, ups_linear(g, ups_pool_tokens(g, update, 1), kept, UPS_NO_VALUE, true));
+}
+
 static ups_value advance_on_grid(ups_graph *g, const ups_operator_options *o, ups_value z, const condition *c,
                                  uint32_t first_layer) {
     const ups_dense_options wide = {.output_f32 = true}, zero = {.output_f32 = true, .zero = true};
@@ -142,7 +150,9 @@ static ups_value advance_on_grid(ups_graph *g, const ups_operator_options *o, up
     ups_graph_scope(g, "%s", own);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
     ups_value scale = ups_graph_parameter(g, "change", UPS_SHAPE(o->dim), one);
-    return ups_add(g, z, ups_scale(g, update, 1, scale));
+    update = ups_scale(g, update, 1, scale);
+    if (o->conserve) update = keep_what_stays(g, update, o->dim);
+    return ups_add(g, z, update);
 }
 
 void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,

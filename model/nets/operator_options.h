@@ -33,6 +33,7 @@ typedef struct ups_operator_options {
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
+    bool conserve; /* on a grid: what was measured to stay the same on average over all tokens stays so */
 } ups_operator_options;
 
 /* Of block `block`: rises linearly from 0 at the first to options->drop_path at the last. */

@@ -20,6 +20,7 @@ typedef struct ups_init {
     ups_init_kind kind;
     float scale;
     bool no_decay; /* gains, biases and embeddings are not decayed */
+    bool fixed;    /* measured before training (ups_parameters_set), and left as it is: no gradient flows to it */
 } ups_init;
 
 typedef struct ups_parameter {

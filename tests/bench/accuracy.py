@@ -104,12 +104,15 @@ def ours(arguments, name, files, seconds):
             output=run, precision=arguments.precision, threads=arguments.threads, folder=arguments.folder, train=", ".join(files[0]), test=", ".join(files[1]),
             patch=sizes["patch"], dim="auto", hidden=sizes["hidden"], modes=sizes["modes"], steps=steps, every=max(1, steps // 6), rollout=8, rate=arguments.rate, start=start)))
         began = time.perf_counter()
-        subprocess.run([arguments.ups, "train", config, "-q"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([arguments.ups, "train", config, "-q", *(f"--set={pair}" for pair in arguments.set)], check=True, stderr=subprocess.DEVNULL)
         return time.perf_counter() - began
 
+    def step_time(few, many, start):  # what starts and ends a run is the same in both
+        return max(1e-4, (train(many, min(start, many)) - train(few, min(start, few))) / (many - few))
+
     base = train(0, 0)  # encoder and cache
-    one = max(1e-4, (train(60, 60) - base) / 60)
-    eight = one if steady else max(1e-4, (train(30, 0) - base) / 30)
+    one = step_time(30, 150, 150)
+    eight = one if steady else step_time(10, 40, 0)
     share = 0.65  # of the steps before rollouts
     steps = int((seconds - base) / (share * one + (1 - share) * eight))
     took = train(steps, steps if steady else int(share * steps))
@@ -144,6 +147,7 @@ def main():
     parser.add_argument("--share", type=float, default=1)
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
+    parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
     arguments = parser.parse_args()
     if arguments.model and not arguments.peers:
         parser.error("where accuracy_peers.py lies is not known; give --peers DIR or set UPS_PEERS, or --model without names")
@@ -153,7 +157,7 @@ def main():
     for name in arguments.task:
         files = make_data(arguments, name)
         seconds = arguments.seconds * (2 if TASKS[name][4]["resolution"] == 64 else 1)
-        for model in ["ups", *arguments.model]:
+        for model in [*(["ups"] if arguments.ups else []), *arguments.model]:
             row = ours(arguments, name, files, seconds) if model == "ups" else baseline(arguments, model, files, seconds)
             errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
             print(f"{name:10s} {row['model']:13s} {errors}  {row['seconds']:6.0f} s  {row['steps']:7d} steps", flush=True)

@@ -53,6 +53,7 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "modes") == 0) return o->modes[0] = (int64_t)value, true;
     if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, o->grid.dims = 1, true;
     if (strcmp(key, "periodic") == 0) return o->grid.periodic = value != 0, true;
+    if (strcmp(key, "conserve") == 0) return o->conserve = value != 0, true;
     if (strcmp(key, "batch") == 0) return s->batch = (int64_t)value, true;
     if (strcmp(key, "steps") == 0) return s->steps = (int)value, true;
     if (strcmp(key, "bf16") == 0) return s->bf16 = value != 0, true;

@@ -104,7 +104,7 @@ typedef struct ups_core_config {
     char *name; /* in the table of cores (model/nets/core.h) */
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
-    bool qk_norm, condition;
+    bool qk_norm, condition, conserve;
     int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
     unsigned mode_count;
     ups_update_norm update_norm;

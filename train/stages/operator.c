@@ -12,6 +12,7 @@
 #include "train/data/latents.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
+#include "train/stages/conserved.h"
 #include "train/stages/training.h"
 #include <math.h>
 #include <stdio.h>
@@ -201,6 +202,27 @@ static ups_status measure_change(const operator_stage *o, int index, float *chan
     return status;
 }
 
+/* What stays the same on average over the domain, which predictions then keep (model.operator.conserve). */
+static ups_status set_conserved(const operator_stage *o, int index, ups_parameters *parameters, ups_error *error) {
+    const ups_task *task = &o->tasks->task[index];
+    const ups_latent_shape shape = ups_task_latents(o->config, task);
+    char name[128];
+    snprintf(name, sizeof name, "operator.%s.kept", task->name);
+    ups_conserved found = {.kept = malloc((size_t)(shape.dim * shape.dim) * sizeof *found.kept)};
+    if (!found.kept) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    ups_status status = ups_conserved_find(o->sources[UPS_SPLIT_TRAIN][index], task->geometry.times, shape.tokens,
+                                           shape.dim, &found, error);
+    if (status != UPS_OK) ups_fail_within(error, "task %s", task->name);
+    if (status == UPS_OK) status = ups_parameters_set(parameters, name, found.kept, error);
+    if (status == UPS_OK && found.directions > 0) {
+        ups_log(UPS_LOG_INFO,
+                "operator: %s: the mean over the domain is constant in %d of a token's %lld numbers, and is kept so",
+                task->name, found.directions, (long long)shape.dim);
+    }
+    free(found.kept);
+    return status;
+}
+
 static ups_status initialise(void *context, ups_parameters *parameters, ups_error *error) {
     const operator_stage *o = context;
     for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
@@ -213,6 +235,7 @@ static ups_status initialise(void *context, ups_parameters *parameters, ups_erro
         if (status == UPS_OK) status = ups_parameters_set(parameters, name, change, error);
         free(change);
         UPS_TRY(status);
+        if (o->config->model.core.conserve) UPS_TRY(set_conserved(o, t, parameters, error));
     }
     return UPS_OK;
 }
