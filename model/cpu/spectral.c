@@ -3,12 +3,15 @@
  *
  * A transform is a product with a table (2 modes, cells): for the numbers of tokens along an axis that operators have,
  * a dense product in registers is faster than an FFT, which would have to go through D interleaved series. Mixing is a
- * product too. Of P = 2^dims parts of a mode, part p of the result is
+ * product too. The P = 2^dims parts of a mode are numbers with an imaginary unit for each axis, which multiply as such:
  *
  *   y_p = sum over q of s(p, q) x_(p^q) W_q,    s(p, q) = (-1)^(number of bits in (p^q) & q)
  *
- * so with the parts x_(p^q), signed, beside each other, it is one product with the W_q below each other, as they lie in
- * memory. Samples are transformed in parallel, then modes mixed in parallel: nothing is summed across threads. */
+ * These numbers are P / 2 complex ones side by side, a wave for each choice of signs of the wavenumbers: where ij = 1,
+ * j is -i, and where ij = -1, j is i. In these terms (split and join, below) two axes take half of the multiplications,
+ * three a quarter. Of the two parts of a wave, with x_(p^q), signed, beside each other, part p is one product with W_0
+ * and W_1 below each other. Samples are transformed in parallel, then modes mixed in parallel: nothing is summed across
+ * threads. */
 #include "model/cpu/product.h"
 
 enum { ALIGNMENT = 64, MAX_PARTS = 8 };
@@ -67,14 +70,14 @@ static size_t sample_floats(const spectral *s) {
 
 typedef struct scratch {
     float *modes[2]; /* (batch, rows, padded): of the output or its gradient, of the gradient to the input */
-    float *threads;  /* each: two samples between axes, signed parts, matrices, their gradient */
+    float *threads;  /* each: two samples between axes; or signed parts, matrices, their gradient */
     size_t sample, parts, matrices, thread;
 } scratch;
 
 static scratch scratch_of(const spectral *s, float *memory, bool backward, size_t *floats, int threads) {
     size_t modes = aligned((size_t)(s->batch * s->row_count * s->padded));
     scratch c = {.sample = sample_floats(s),
-                 .parts = aligned((size_t)(s->batch * s->parts * s->padded)),
+                 .parts = aligned((size_t)(s->batch * 2 * s->padded)),
                  .matrices = aligned((size_t)(s->parts * s->padded * s->padded))};
     c.thread = 2 * c.sample > c.parts + 2 * c.matrices ? 2 * c.sample : c.parts + 2 * c.matrices;
     *floats = (backward ? 2 : 1) * modes + (size_t)threads * c.thread;
@@ -190,12 +193,95 @@ static inline bool negative(int p, int q) {
     return __builtin_popcount((unsigned)((p ^ q) & q)) & 1;
 }
 
-/* (B, P · padded): beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x` are `width` long;
- * what is missing of `padded` is zero. */
-static void sign_parts(const spectral *s, const mode *m, int p, bool back, const float *x, int64_t width, float *to) {
+/* Four parts of `count` numbers each, a + i a' + j c + ij c': by two units, of which each wave has one. */
+static void split_four(float *a, float *ai, float *c, float *ci, int64_t count, float scale) {
+    for (int64_t d = 0; d < count; d++) {
+        float one = scale * a[d], i = scale * ai[d], j = scale * c[d], ij = scale * ci[d];
+        a[d] = one + ij; /* where ij = 1 */
+        ai[d] = i - j;
+        c[d] = one - ij; /* where ij = -1 */
+        ci[d] = i + j;
+    }
+}
+
+/* The transpose, which is twice the inverse. */
+static void join_four(float *a, float *ai, float *c, float *ci, int64_t count) {
+    for (int64_t d = 0; d < count; d++) {
+        float plus = a[d], plus_i = ai[d], minus = c[d], minus_i = ci[d];
+        a[d] = plus + minus;
+        ai[d] = plus_i + minus_i;
+        c[d] = minus_i - plus_i;
+        ci[d] = plus - minus;
+    }
+}
+
+/* Which parts are split, in this order: of a plane the first, of a volume all. */
+static const uint8_t fours[][4] = {{0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 4, 5}, {2, 3, 6, 7}};
+static const int four_counts[] = {0, 0, 1, 4};
+
+/* Parts at part[p] become waves, in place: wave w is in parts 2 w and 2 w + 1. */
+static void split(const spectral *s, float *const part[MAX_PARTS], int64_t count, float scale) {
+    for (int n = 0; n < four_counts[s->dims]; n++) {
+        const uint8_t *of = fours[n];
+        split_four(part[of[0]], part[of[1]], part[of[2]], part[of[3]], count, n < s->parts / 4 ? scale : 1.0f);
+    }
+}
+
+/* Waves become parts, each P / 2 times as large. */
+static void join(const spectral *s, float *const part[MAX_PARTS], int64_t count) {
+    for (int n = four_counts[s->dims] - 1; n >= 0; n--) {
+        const uint8_t *of = fours[n];
+        join_four(part[of[0]], part[of[1]], part[of[2]], part[of[3]], count);
+    }
+}
+
+static void find_parts(const spectral *s, const mode *m, float *rows, float *part[MAX_PARTS]) {
+    for (int p = 0; p < s->parts; p++) part[p] = rows + (m->row + m->part[p]) * s->padded;
+}
+
+/* A sample's modes (rows, padded). */
+static void split_modes(const spectral *s, float *rows) {
+    float *part[MAX_PARTS];
+    for (int64_t g = 0; g < s->mode_count && s->dims > 1; g++) {
+        mode m = mode_of(s, g);
+        find_parts(s, &m, rows, part);
+        split(s, part, s->padded, 1);
+    }
+}
+
+static void join_modes(const spectral *s, float *rows) {
+    float *part[MAX_PARTS];
+    for (int64_t g = 0; g < s->mode_count && s->dims > 1; g++) {
+        mode m = mode_of(s, g);
+        find_parts(s, &m, rows, part);
+        join(s, part, s->padded);
+    }
+}
+
+/* A mode's matrices, packed: (P, padded, padded). */
+static void find_matrices(const spectral *s, float *packed, float *part[MAX_PARTS]) {
+    for (int p = 0; p < s->parts; p++) part[p] = packed + p * s->padded * s->padded;
+}
+
+static void split_matrices(const spectral *s, float *packed) {
+    float *part[MAX_PARTS];
+    find_matrices(s, packed, part);
+    split(s, part, s->padded * s->padded, 2.0f / (float)s->parts); /* what joining makes of it */
+}
+
+static void join_matrices(const spectral *s, float *packed) {
+    float *part[MAX_PARTS];
+    find_matrices(s, packed, part);
+    join(s, part, s->padded * s->padded);
+}
+
+/* (B, 2 padded): of a wave, beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x` are
+ * `width` long; what is missing of `padded` is zero. */
+static void sign_parts(const spectral *s, const mode *m, int wave, int p, bool back, const float *x, int64_t width,
+                       float *to) {
     for (int64_t b = 0; b < s->batch; b++) {
-        for (int q = 0; q < s->parts; q++, to += s->padded) {
-            const float *from = x + (b * s->row_count + m->row + m->part[p ^ q]) * width;
+        for (int q = 0; q < 2; q++, to += s->padded) {
+            const float *from = x + (b * s->row_count + m->row + m->part[2 * wave + (p ^ q)]) * width;
             float sign = negative(back ? p ^ q : p, q) ? -1.0f : 1.0f;
             for (int64_t d = 0; d < s->width; d++) to[d] = sign * from[d];
             for (int64_t d = s->width; d < s->padded; d++) to[d] = 0.0f;
@@ -203,56 +289,60 @@ static void sign_parts(const spectral *s, const mode *m, int p, bool back, const
     }
 }
 
-/* The mode's matrices (P · padded, padded), below each other: as they lie in the weight where they need no padding. */
+/* A mode's matrices, wave by wave: (P · padded, padded), W_0 and W_1 of each below each other. They lie so in the
+ * weight where there is one wave and no padding. */
 static const float *matrices_of(const spectral *s, const mode *m, const float *weight, float *packed) {
     const float *from = weight + m->weight * s->parts * s->width * s->width;
-    if (s->width == s->padded) return from;
+    if (s->width == s->padded && s->dims == 1) return from;
     memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
     for (int64_t row = 0; row < s->parts * s->width; row++) {
         int64_t to = row / s->width * s->padded + row % s->width;
         memcpy(packed + to * s->padded, from + row * s->width, (size_t)s->width * sizeof(float));
     }
+    split_matrices(s, packed);
     return packed;
 }
 
 /* The same, each transposed. */
 static void transpose_matrices(const spectral *s, const mode *m, const float *weight, float *packed) {
     const float *from = weight + m->weight * s->parts * s->width * s->width;
+    float *to = packed;
     memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
-    for (int q = 0; q < s->parts; q++, from += s->width * s->width, packed += s->padded * s->padded) {
+    for (int q = 0; q < s->parts; q++, from += s->width * s->width, to += s->padded * s->padded) {
         int64_t whole = s->width / 4 * 4;
         for (int64_t i = 0; i < whole; i += 4) {
             for (int64_t j = 0; j < whole; j += 4)
-                ups_transpose_4x4(from + i * s->width + j, s->width, packed + j * s->padded + i, s->padded);
+                ups_transpose_4x4(from + i * s->width + j, s->width, to + j * s->padded + i, s->padded);
         }
         for (int64_t i = 0; i < s->width; i++) {
-            for (int64_t j = i < whole ? whole : 0; j < s->width; j++)
-                packed[j * s->padded + i] = from[i * s->width + j];
+            for (int64_t j = i < whole ? whole : 0; j < s->width; j++) to[j * s->padded + i] = from[i * s->width + j];
         }
     }
+    split_matrices(s, packed);
 }
 
-/* C (B, padded) of part p, in rows of (B, rows, padded), = signed parts times matrices. */
-static void multiply_part(const spectral *s, const mode *m, int p, const float *parts, const float *matrices,
+/* Part p of a wave (B, padded), in rows of (B, rows, padded), = signed parts times its matrices. */
+static void multiply_part(const spectral *s, const mode *m, int wave, int p, const float *parts, const float *matrices,
                           float *modes) {
-    int64_t k = s->parts * s->padded;
-    ups_product(s->batch, s->padded, k, parts, k, 1, matrices, s->padded, UPS_TILE_COLUMNS,
-                modes + (m->row + m->part[p]) * s->padded, s->row_count * s->padded, false);
+    int64_t k = 2 * s->padded;
+    ups_product(s->batch, s->padded, k, parts, k, 1, matrices + wave * k * s->padded, s->padded, UPS_TILE_COLUMNS,
+                modes + (m->row + m->part[2 * wave + p]) * s->padded, s->row_count * s->padded, false);
 }
 
-/* dW (P · padded, padded) (+)= signed parts^T times the gradient of part p. */
-static void add_to_matrices(const spectral *s, const mode *m, int p, const float *parts, const float *gradient,
-                            float *made) {
-    int64_t rows = s->parts * s->padded;
-    ups_product(rows, s->padded, s->batch, parts, 1, rows, gradient + (m->row + m->part[p]) * s->padded,
-                s->row_count * s->padded, UPS_TILE_COLUMNS, made, s->padded, p > 0);
+/* dW of a wave (2 padded, padded) (+)= signed parts^T times the gradient of part p. */
+static void add_to_matrices(const spectral *s, const mode *m, int wave, int p, const float *parts,
+                            const float *gradient, float *made) {
+    int64_t rows = 2 * s->padded;
+    ups_product(rows, s->padded, s->batch, parts, 1, rows, gradient + (m->row + m->part[2 * wave + p]) * s->padded,
+                s->row_count * s->padded, UPS_TILE_COLUMNS, made + wave * rows * s->padded, s->padded, p > 0);
 }
 
-static void write_matrices(const spectral *s, const mode *m, const float *made, float *weight, bool accumulate) {
-    float *to = weight + m->weight * s->parts * s->width * s->width;
+static void write_matrices(const spectral *s, const mode *m, float *made, float *weight, bool accumulate) {
+    float *to = weight + m->weight * s->parts * s->width * s->width, scale = 2.0f / (float)s->parts;
+    join_matrices(s, made);
     for (int64_t row = 0; row < s->parts * s->width; row++, to += s->width) {
         const float *from = made + (row / s->width * s->padded + row % s->width) * s->padded;
-        for (int64_t d = 0; d < s->width; d++) to[d] = accumulate ? to[d] + from[d] : from[d];
+        for (int64_t d = 0; d < s->width; d++) to[d] = accumulate ? to[d] + scale * from[d] : scale * from[d];
     }
 }
 
@@ -271,7 +361,8 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < s.batch; b++) {
             read_sample(&s, &call->inputs[0], b, own);
-            const float *modes = to_modes(&s, own, own + c.sample);
+            float *modes = to_modes(&s, own, own + c.sample);
+            split_modes(&s, modes);
             copy_rows(&s, modes, s.padded, made + b * s.row_count * s.width, s.width);
         }
 #pragma omp for schedule(static)
@@ -279,13 +370,15 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
             mode m = mode_of(&s, g);
             const float *matrices = matrices_of(&s, &m, weight, own + c.parts);
             for (int p = 0; p < s.parts; p++) {
-                sign_parts(&s, &m, p, false, made, s.width, own);
-                multiply_part(&s, &m, p, own, matrices, c.modes[0]);
+                sign_parts(&s, &m, p / 2, p % 2, false, made, s.width, own);
+                multiply_part(&s, &m, p / 2, p % 2, own, matrices, c.modes[0]);
             }
         }
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < s.batch; b++) {
-            const float *tokens = to_tokens(&s, c.modes[0] + b * s.row_count * s.padded, own, own + c.sample);
+            float *modes = c.modes[0] + b * s.row_count * s.padded;
+            join_modes(&s, modes);
+            const float *tokens = to_tokens(&s, modes, own, own + c.sample);
             write_sample(&s, &call->output, b, tokens, false);
         }
     }
@@ -299,16 +392,16 @@ static void mode_backward(const spectral *s, const ups_op_call *call, const scra
     float *const matrices = own + c->parts, *const made = matrices + c->matrices;
     if (ups_present(gradient)) {
         for (int p = 0; p < s->parts; p++) {
-            sign_parts(s, &m, p, false, call->saved[0].data, s->width, own);
-            add_to_matrices(s, &m, p, own, c->modes[0], made);
+            sign_parts(s, &m, p / 2, p % 2, false, call->saved[0].data, s->width, own);
+            add_to_matrices(s, &m, p / 2, p % 2, own, c->modes[0], made);
         }
         write_matrices(s, &m, made, gradient->data, call->accumulate[1]);
     }
     if (!ups_present(&call->input_gradients[0])) return;
     transpose_matrices(s, &m, weight, matrices);
     for (int p = 0; p < s->parts; p++) {
-        sign_parts(s, &m, p, true, c->modes[0], s->padded, own);
-        multiply_part(s, &m, p, own, matrices, c->modes[1]);
+        sign_parts(s, &m, p / 2, p % 2, true, c->modes[0], s->padded, own);
+        multiply_part(s, &m, p / 2, p % 2, own, matrices, c->modes[1]);
     }
 }
 
@@ -328,7 +421,8 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < s.batch; b++) {
             read_sample(&s, &call->output_gradient, b, own);
-            const float *modes = to_modes(&s, own, own + c.sample);
+            float *modes = to_modes(&s, own, own + c.sample);
+            split_modes(&s, modes);
             copy_rows(&s, modes, s.padded, c.modes[0] + b * s.row_count * s.padded, s.padded);
         }
 #pragma omp for schedule(static)
@@ -336,7 +430,9 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
         if (ups_present(dx)) {
 #pragma omp for schedule(static)
             for (int64_t b = 0; b < s.batch; b++) {
-                const float *tokens = to_tokens(&s, c.modes[1] + b * s.row_count * s.padded, own, own + c.sample);
+                float *modes = c.modes[1] + b * s.row_count * s.padded;
+                join_modes(&s, modes);
+                const float *tokens = to_tokens(&s, modes, own, own + c.sample);
                 write_sample(&s, dx, b, tokens, call->accumulate[0]);
             }
         }

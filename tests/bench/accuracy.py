@@ -33,6 +33,7 @@ TASKS = {
     "water": ("swe2d", None, (None,), {}, PLANE),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
 }
+ROLLING = 0.35  # of the time, at the end: losses of rollouts
 CONFIG = """\
 output: {output}
 precision: {precision}
@@ -113,9 +114,9 @@ def ours(arguments, name, files, seconds):
     base = train(0, 0)  # encoder and cache
     one = step_time(30, 150, 150)
     eight = one if steady else step_time(10, 40, 0)
-    share = 0.65  # of the steps before rollouts
-    steps = int((seconds - base) / (share * one + (1 - share) * eight))
-    took = train(steps, steps if steady else int(share * steps))
+    rolling = 0 if steady else int(ROLLING * (seconds - base) / eight)
+    steps = rolling + int((seconds - base - rolling * eight) / one)
+    took = train(steps, steps - rolling if rolling else steps)
     subprocess.run([arguments.ups, "eval", run, "-q"], check=True, stdout=subprocess.DEVNULL)
     horizons = json.loads((run / "evaluation.json").read_text())["tasks"][0]["horizons"]
     errors = [h["model"]["nrmse"] if h["windows"] else None for h in horizons]
@@ -152,7 +153,7 @@ def main():
     if arguments.model and not arguments.peers:
         parser.error("where accuracy_peers.py lies is not known; give --peers DIR or set UPS_PEERS, or --model without names")
     arguments.folder = arguments.folder.absolute()
-    arguments.ups = os.path.abspath(arguments.ups)
+    arguments.ups = arguments.ups and os.path.abspath(arguments.ups)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.task:
         files = make_data(arguments, name)
