@@ -48,8 +48,8 @@ static void advance(trained *t, int64_t steps) {
             write_device(device, ups_parameters_gradients(t->parameters) + p->offset, gradients,
                          (size_t)p->elements * sizeof *gradients);
         }
-        ups_update_input input = {.step = t->state.step, .share = 1};
-        ok(ups_optimizer_begin(t->optimizer, &input, 1000, &failure));
+        ups_update_input input = {.step = t->state.step, .share = 1, .learning_rate = 0.1f};
+        ok(ups_optimizer_begin(t->optimizer, &input, &failure));
         ok(ups_optimizer_step(t->optimizer, &failure));
         ok(ups_optimizer_result(t->optimizer, &result, &failure));
         t->state.running_loss = 1.0 / (double)(3 + t->state.step);
@@ -188,7 +188,7 @@ CLAIM(the_best_weights_lie_beside_the_latest_checkpoint_unless_that_is_better) {
     t.state.best = (ups_best_score){.step = 1, .score = 0.5};
     ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
     assert_best("best.safetensors");
-    ups_parameter_buffer weights = {"", ups_parameters_values(other.parameters)};
+    ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(other.parameters)};
     ok(ups_parameters_load_buffers(other.parameters, NULL, &weights, 1, scratch("run/best.safetensors"), false,
                                    &failure));
     size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);

@@ -15,42 +15,42 @@ static void close_to(double found, double expected) {
 
 CLAIM(the_warm_up_rises_evenly_and_ends_at_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 5);
-    for (int64_t step = 0; step < 5; step++) close_to(ups_schedule_rate(&c, step, 100), 0.1 * (double)(step + 1));
-    close_to(ups_schedule_rate(&c, 5, 100), 0.5);
+    for (int64_t step = 0; step < 5; step++) close_to(ups_schedule_rate(&c, step, 100, 0), 0.1 * (double)(step + 1));
+    close_to(ups_schedule_rate(&c, 5, 100, 0), 0.5);
 }
 
 CLAIM(a_constant_schedule_stays_at_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_CONSTANT, 5);
-    close_to(ups_schedule_rate(&c, 5, 100), 0.5);
-    close_to(ups_schedule_rate(&c, 99, 100), 0.5);
+    close_to(ups_schedule_rate(&c, 5, 100, 0), 0.5);
+    close_to(ups_schedule_rate(&c, 99, 100, 0), 0.5);
 }
 
 CLAIM(the_cosine_is_half_way_down_in_the_middle_and_ends_at_its_share) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 10);
-    close_to(ups_schedule_rate(&c, 10, 111), 0.5);
-    close_to(ups_schedule_rate(&c, 60, 111), 0.5 * (0.1 + 0.9 * 0.5));
-    close_to(ups_schedule_rate(&c, 110, 111), 0.05);
+    close_to(ups_schedule_rate(&c, 10, 111, 0), 0.5);
+    close_to(ups_schedule_rate(&c, 60, 111, 0), 0.5 * (0.1 + 0.9 * 0.5));
+    close_to(ups_schedule_rate(&c, 110, 111, 0), 0.05);
     for (int64_t step = 10; step < 110; step++) {
-        assert_true(ups_schedule_rate(&c, step + 1, 111) < ups_schedule_rate(&c, step, 111));
+        assert_true(ups_schedule_rate(&c, step + 1, 111, 0) < ups_schedule_rate(&c, step, 111, 0));
     }
 }
 
 CLAIM(beyond_the_last_step_the_rate_stays_where_the_cosine_ended) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 10);
-    close_to(ups_schedule_rate(&c, 500, 111), 0.05);
+    close_to(ups_schedule_rate(&c, 500, 111, 0), 0.05);
 }
 
 CLAIM(runs_shorter_than_the_warm_up_still_rise_to_the_peak) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 100);
-    close_to(ups_schedule_rate(&c, 0, 4), 0.125);
-    close_to(ups_schedule_rate(&c, 3, 4), 0.5);
-    close_to(ups_schedule_rate(&c, 0, 1), 0.5);
+    close_to(ups_schedule_rate(&c, 0, 4, 0), 0.125);
+    close_to(ups_schedule_rate(&c, 3, 4, 0), 0.5);
+    close_to(ups_schedule_rate(&c, 0, 1, 0), 0.5);
 }
 
 CLAIM(without_a_warm_up_the_first_step_has_the_peak_rate) {
     ups_optimizer_config c = config(UPS_SCHEDULE_COSINE, 0);
-    close_to(ups_schedule_rate(&c, 0, 10), 0.5);
-    close_to(ups_schedule_rate(&c, 0, 1), 0.5);
+    close_to(ups_schedule_rate(&c, 0, 10, 0), 0.5);
+    close_to(ups_schedule_rate(&c, 0, 1, 0), 0.5);
 }
 
 int main(void) {
