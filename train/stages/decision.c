@@ -266,10 +266,11 @@ static ups_status tell_extension(ups_train_decision *d, ups_stage stage, ups_err
                 "to %lld",
                 name, has, (long long)stable, steps);
     } else {
-        ups_log(UPS_LOG_WARNING,
-                "%s: has %lld steps, goes on to %lld from weights whose learning rate has decayed: no checkpoint of "
-                "before the decay is there (stable.json), and the rate rises again",
-                name, has, steps);
+        ups_log(
+            UPS_LOG_WARNING,
+            "%s: has %lld steps, goes on to %lld from weights whose learning rate has decayed, since no checkpoint of "
+            "before the decay is there (stable.json); the learning rate is that of a schedule of %lld steps",
+            name, has, steps, steps);
     }
     return UPS_OK;
 }
