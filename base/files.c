@@ -414,6 +414,37 @@ ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t le
     return there ? UPS_OK : ups_publish_bytes(path, bytes, length, error);
 }
 
+static ups_status append_all(int fd, const char *path, ups_publication *publication, ups_error *error) {
+    enum { COPY_BYTES = 1 << 20 };
+    char *buffer = malloc(COPY_BYTES);
+    ups_status status = buffer ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    while (status == UPS_OK) {
+        ssize_t got = read(fd, buffer, COPY_BYTES);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) status = ups_fail_errno(error, "%s: read failed", path);
+        if (got <= 0) break;
+        status = ups_publish_append(publication, buffer, (size_t)got, error);
+    }
+    free(buffer);
+    return status;
+}
+
+ups_status ups_publish_copy(const char *from, const char *to, ups_error *error) {
+    int fd;
+    ups_publication *publication = NULL;
+    UPS_TRY(ups_open_regular(from, O_RDONLY, &fd, error));
+    ups_status status = ups_publish_begin(to, &publication, error);
+    if (status == UPS_OK) {
+        status = append_all(fd, from, publication, error);
+        if (status == UPS_OK)
+            status = ups_publish_commit(publication, error);
+        else
+            ups_publish_abandon(publication);
+    }
+    close(fd);
+    return status;
+}
+
 /* ---- directories ---- */
 
 struct ups_directory_publication {

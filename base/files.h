@@ -51,6 +51,8 @@ ups_status ups_sync_directory(const char *path, ups_error *error);
 ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length, ups_error *error);
 /* The same, unless a file of exactly these bytes is there: then nothing is written. */
 ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t length, ups_error *error);
+/* A regular file's bytes under another name. */
+ups_status ups_publish_copy(const char *from, const char *to, ups_error *error);
 
 /* The same for a directory: a fresh one under a temporary name beside `path`, which the caller fills with files that
  * are synced themselves. Refused (UPS_ERR_ARGUMENT) when `path` is there already: what stands there may be dear. */

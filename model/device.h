@@ -59,18 +59,29 @@ typedef struct ups_kernel {
 /* How an optimizer moves a value; each has its own use of the call's numbers. */
 typedef enum ups_update_rule {
     UPS_RULE_ADAMW, /* Loshchilov & Hutter, arXiv 1711.05101: two moments, beta1, beta2, epsilon */
+    UPS_RULE_MUON,  /* model/cpu/muon.c: whole matrices by one moment, beta1; the learning rate is AdamW's */
 } ups_update_rule;
 
 /* One pass of an optimizer over a parameter group, EMA and the compute copy included. Learning rate, bias corrections,
  * the gradients' scale and whether to skip are the update's. */
 typedef struct ups_range {
     int64_t offset, count; /* elements of the flat buffers */
+    int64_t second;        /* where its second moment begins in moments[1], which may hold less than all parameters */
 } ups_range;
+
+/* Matrices one after the other in the flat buffers, each row-major. */
+typedef struct ups_matrices {
+    int64_t offset, count, rows, columns;
+} ups_matrices;
 
 typedef struct ups_optimizer_call {
     ups_update_rule rule;
     const ups_range *ranges; /* device memory */
     int32_t range_count;
+    const ups_matrices *matrices; /* Muon: all that the ranges hold, but for padding. Host memory, which must live until
+                                     the work is done: shapes are known when it is issued */
+    int32_t matrices_count;
+    void *workspace;                        /* Muon: as large as `matrices_workspace` says; contents undefined */
     float *values, *gradients, *moments[2]; /* flat buffers; moments that the rule has not are NULL */
     float *ema;                             /* NULL: none */
     uint16_t *compute;                      /* the copy in `compute_dtype` (weights.h); NULL: none */
@@ -148,6 +159,9 @@ typedef struct ups_device_class {
     /* Whether the step is taken, with which scale of gradients, and the loss scale of the next one. */
     ups_status (*decide)(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);
     ups_status (*optimize)(ups_device *device, const ups_optimizer_call *call, ups_error *error);
+    /* Bytes of workspace in which `optimize` moves such matrices by Muon; products have operands of `compute` where
+     * that is bf16. */
+    size_t (*matrices_workspace)(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute);
 } ups_device_class;
 
 struct ups_device {

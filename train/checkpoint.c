@@ -5,6 +5,7 @@
 #include "train/data/origin.h"
 #include "train/precision.h"
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,23 +17,30 @@ enum { MOST_BUFFERS = 1 + UPS_OPTIMIZER_MAX_BUFFERS, FORMAT = 1, FILE_NAME = 64 
 #define STEP_KEY "checkpoint.step" /* in the tensors' metadata */
 #define SCORE_KEY "checkpoint.score"
 #define BEST_FILE "best.safetensors"
+#define STABLE_BEST_FILE "stable-best.safetensors"
+static const char latest_name[] = "latest.json", stable_name[] = "stable.json";
 
 /* The flat buffers that a run has, each a family of tensors with its prefix. */
 static int find_buffers(ups_parameters *parameters, ups_optimizer *optimizer, ups_parameter_buffer out[MOST_BUFFERS]) {
-    out[0] = (ups_parameter_buffer){"", ups_parameters_values(parameters)};
+    out[0] = (ups_parameter_buffer){.prefix = "", .values = ups_parameters_values(parameters)};
     return 1 + ups_optimizer_buffers(optimizer, out + 1);
 }
 
-static char *latest_path(const char *directory) {
+/* DIRECTORY/NAME; free with free(). */
+static char *path_in(const char *directory, const char *name) {
     char *path = NULL;
-    return asprintf(&path, "%s/latest.json", directory) < 0 ? NULL : path;
+    return asprintf(&path, "%s/%s", directory, name) < 0 ? NULL : path;
 }
 
-bool ups_checkpoint_exists(const char *directory) {
-    char *path = latest_path(directory);
+static bool is_in(const char *directory, const char *name) {
+    char *path = path_in(directory, name);
     bool exists = path && ups_path_exists(path);
     free(path);
     return exists;
+}
+
+bool ups_checkpoint_exists(const char *directory) {
+    return is_in(directory, latest_name);
 }
 
 /* ---- latest.json ------------------------------------------------------------------------------------------------ */
@@ -113,8 +121,8 @@ static void close_record(record *r) {
 }
 
 /* To be closed, whatever the outcome. */
-static ups_status open_record(const char *directory, record *r, ups_error *error) {
-    *r = (record){.path = latest_path(directory)};
+static ups_status open_record_of(const char *directory, const char *name, record *r, ups_error *error) {
+    *r = (record){.path = path_in(directory, name)};
     if (!r->path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = ups_json_read(r->path, &r->json, error);
     if (status == UPS_OK) status = read_record(r->path, r, error);
@@ -122,6 +130,10 @@ static ups_status open_record(const char *directory, record *r, ups_error *error
         ups_fail_within(error, "%s", damaged);
     }
     return status;
+}
+
+static ups_status open_record(const char *directory, record *r, ups_error *error) {
+    return open_record_of(directory, latest_name, r, error);
 }
 
 /* {task: {"sum": …, "windows": …}} of the tasks that were drawn, to the last bit. */
@@ -225,6 +237,30 @@ static ups_status read_best(const record *r, ups_training_state *state, ups_erro
     return UPS_OK;
 }
 
+static json_t *write_plateau(const ups_plateau *plateau) {
+    return json_pack("{s:f, s:I, s:I}", "best", plateau->best, "stale", (json_int_t)plateau->stale, "cuts",
+                     (json_int_t)plateau->cuts);
+}
+
+static ups_status read_plateau(const record *r, ups_plateau *plateau, ups_error *error) {
+    json_t *json = json_object_get(r->json, "plateau");
+    *plateau = (ups_plateau){0};
+    if (!json) return UPS_OK; /* of another schedule, or of before its first validation */
+    UPS_TRY(ups_json_object(r->json, "plateau", r->path, &json, error));
+    UPS_TRY(ups_json_real(json, "best", r->path, &plateau->best, error));
+    UPS_TRY(ups_json_integer(json, "stale", r->path, &plateau->stale, error));
+    UPS_TRY(ups_json_integer(json, "cuts", r->path, &plateau->cuts, error));
+    plateau->begun = true;
+    if (plateau->best >= 0 && plateau->stale >= 0 && plateau->stale <= r->step && plateau->cuts >= 0 &&
+        plateau->cuts <= r->step) {
+        return UPS_OK;
+    }
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: 'plateau' is a best score of %g, %lld validations before, and a rate cut %lld times, which no "
+                    "run can have left",
+                    r->path, plateau->best, (long long)plateau->stale, (long long)plateau->cuts);
+}
+
 /* What the record has for a run of this state. */
 static ups_status take_state(const record *r, ups_training_state *state, ups_error *error) {
     if ((uint64_t)r->seed != state->seed) {
@@ -246,6 +282,7 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
     }
     if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
     UPS_TRY(read_best(r, state, error));
+    UPS_TRY(read_plateau(r, &state->plateau, error));
     state->step = r->step;
     state->running_loss = r->running_loss;
     state->score = r->score;
@@ -267,11 +304,14 @@ static int newest_first(const void *a, const void *b) {
     return left < right ? 1 : left > right ? -1 : 0;
 }
 
-/* Keeps the latest and the newest before it; those after it are of a run that was killed and is done again. */
+/* Keeps the latest and the newest before it, and that of stable.json; those after it are of a run that was killed and
+ * is done again. */
 static void remove_older(const char *directory, const ups_training_state *state) {
     DIR *listing = opendir(directory);
     if (!listing) return;
-    int64_t *steps = NULL;
+    int64_t *steps = NULL, stable = -1;
+    ups_error ignored; /* what is damaged keeps nothing */
+    if (ups_checkpoint_stable_step(directory, &stable, &ignored) != UPS_OK) stable = -1;
     size_t count = 0, keep = state->keep > 1 ? (size_t)state->keep : 1, kept = 0;
     for (struct dirent *entry; (entry = readdir(listing));) {
         int64_t step = step_of(entry->d_name), *longer = step >= 0 ? realloc(steps, (count + 1) * sizeof *steps) : NULL;
@@ -283,7 +323,7 @@ static void remove_older(const char *directory, const ups_training_state *state)
     for (size_t i = 0; i < count; i++) {
         char file[FILE_NAME];
         name_file(steps[i], file);
-        if (steps[i] <= state->step && kept++ < keep) continue;
+        if (steps[i] <= state->step && (kept++ < keep || steps[i] == stable)) continue;
         unlinkat(dirfd(listing), file, 0);
     }
     free(steps);
@@ -338,13 +378,14 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     }
     if (isfinite(state->score)) json_object_set_new(json, "score", json_real(state->score));
     if (state->best.step > 0) json_object_set_new(json, "best", write_best(state));
+    if (state->plateau.begun) json_object_set_new(json, "plateau", write_plateau(&state->plateau));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
     if (ups_optimizer_scales_losses(optimizer)) {
         ups_update_state scaling = ups_optimizer_state(optimizer);
         json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));
     }
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
-    char *latest = latest_path(directory);
+    char *latest = path_in(directory, latest_name);
     ups_status status =
         latest ? ups_json_publish(latest, json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_decref(json);
@@ -360,8 +401,8 @@ ups_status ups_checkpoint_save_best(const char *directory, const ups_training_st
     snprintf(path, sizeof path, "%s/" BEST_FILE, directory);
     snprintf(step, sizeof step, "%lld", (long long)state->best.step);
     snprintf(score, sizeof score, "%.17g", state->best.score);
-    ups_parameter_buffer buffers[2] = {{"", ups_parameters_values(parameters)},
-                                       {"ema.", ups_optimizer_average(optimizer)}};
+    ups_parameter_buffer buffers[2] = {{.prefix = "", .values = ups_parameters_values(parameters)},
+                                       {.prefix = "ema.", .values = ups_optimizer_average(optimizer)}};
     json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
     bool had = metadata && json_object_set_new(metadata, STEP_KEY, json_string(step)) == 0 &&
                json_object_set_new(metadata, SCORE_KEY, json_string(score)) == 0;
@@ -451,12 +492,63 @@ ups_status ups_checkpoint_best_file(const char *directory, char **path, ups_erro
     return status;
 }
 
-ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error) {
+static ups_status step_told(const char *directory, const char *name, int64_t *step, ups_error *error) {
     *step = -1;
-    if (!ups_checkpoint_exists(directory)) return UPS_OK;
+    if (!is_in(directory, name)) return UPS_OK;
+    record r;
+    ups_status status = open_record_of(directory, name, &r, error);
+    if (status == UPS_OK) *step = r.step;
+    close_record(&r);
+    return status;
+}
+
+ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error) {
+    return step_told(directory, latest_name, step, error);
+}
+
+ups_status ups_checkpoint_stable_step(const char *directory, int64_t *step, ups_error *error) {
+    return step_told(directory, stable_name, step, error);
+}
+
+/* ---- the stable part -------------------------------------------------------------------------------------------- */
+
+/* `to` becomes what `from` is, or is removed where there is none. */
+static ups_status replace_file(const char *directory, const char *from, const char *to, ups_error *error) {
+    char *source = path_in(directory, from), *target = path_in(directory, to);
+    ups_status status = source && target ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(source))
+        status = ups_publish_copy(source, target, error);
+    else if (status == UPS_OK && unlink(target) != 0 && !ups_errno_is_absent(errno))
+        status = ups_fail_errno(error, "%s: cannot be removed", target);
+    free(source);
+    free(target);
+    return status;
+}
+
+static ups_status publish_record(const char *directory, const record *r, const char *name, ups_error *error) {
+    char *path = path_in(directory, name);
+    ups_status status =
+        path ? ups_json_publish(path, r->json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(path);
+    return status;
+}
+
+ups_status ups_checkpoint_keep_stable(const char *directory, ups_error *error) {
     record r;
     ups_status status = open_record(directory, &r, error);
-    if (status == UPS_OK) *step = r.step;
+    if (status == UPS_OK) status = replace_file(directory, BEST_FILE, STABLE_BEST_FILE, error);
+    if (status == UPS_OK) status = publish_record(directory, &r, stable_name, error);
+    close_record(&r);
+    return status;
+}
+
+ups_status ups_checkpoint_go_back(const char *directory, ups_error *error) {
+    record r;
+    ups_status status = open_record_of(directory, stable_name, &r, error);
+    if (status == UPS_OK && !is_in(directory, r.file))
+        status = ups_fail(error, UPS_ERR_IO, "%s/%s, which %s names, is gone", directory, r.file, stable_name);
+    if (status == UPS_OK) status = replace_file(directory, STABLE_BEST_FILE, BEST_FILE, error);
+    if (status == UPS_OK) status = publish_record(directory, &r, latest_name, error);
     close_record(&r);
     return status;
 }
@@ -484,6 +576,6 @@ ups_status ups_checkpoint_precision(const char *directory, ups_precision *precis
 ups_status ups_model_export(const char *path, ups_parameters *parameters, ups_optimizer *optimizer,
                             const json_t *origin, ups_error *error) {
     float *average = optimizer ? ups_optimizer_average(optimizer) : NULL;
-    ups_parameter_buffer weights = {"", average ? average : ups_parameters_values(parameters)};
+    ups_parameter_buffer weights = {.prefix = "", .values = average ? average : ups_parameters_values(parameters)};
     return ups_parameters_save_buffers(parameters, NULL, &weights, 1, origin, path, error);
 }

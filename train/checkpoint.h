@@ -2,9 +2,10 @@
  *
  *   DIR/step-00001000.safetensors   weights by name; what the optimizer keeps (optimizer.h) beside them
  *   DIR/latest.json                 step, seed, batch size, precision, loss scale, sampling, the losses since the last
- * line of the metrics, the best validation so far, and which file: published after the file, so that it always names a
- * whole one
- *   DIR/best.safetensors            weights and average at the best validation, for use; the run does not go on from it
+ * line of the metrics, the best validation so far, the plateau's state, and which file: published after the file, so
+ * that it always names a whole one DIR/best.safetensors            weights and average at the best validation, for use;
+ * the run does not go on from it DIR/stable.json                 of the schedule `wsd`: what latest.json was before the
+ * decay began, from where more steps go on; its tensors are kept, and stable-best.safetensors, the best until then
  *
  * The random streams are functions of (seed, step), the order of samples of the seed and the phases of sampling:
  * nothing else has to be kept. Of the files before the latest as many are kept as the state says, the newest. */
@@ -13,6 +14,7 @@
 
 #include "base/json.h"
 #include "train/data/task_sampling.h"
+#include "train/learning_rate.h"
 #include "train/optimizer.h"
 
 /* Sums a stage adds its micro-batches' losses to, by task. */
@@ -38,6 +40,7 @@ typedef struct ups_training_state {
     double running_loss; /* for the loss-spike report */
     double score;        /* of the last validation; NaN before the first */
     ups_best_score best;
+    ups_plateau plateau;         /* of that schedule */
     int64_t keep;                /* checkpoints that are kept, the latest among them; 0 is 1 */
     int64_t batch_size;          /* windows a micro-batch: samples come in another order with another one */
     ups_loss_sums interval;      /* of the steps since the last line of the metrics; without names it is not kept */
@@ -65,6 +68,13 @@ ups_status ups_checkpoint_best_file(const char *directory, char **path, ups_erro
 
 /* Path of the latest checkpoint's tensors. */
 ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error); /* free with free() */
+
+/* Keeps the latest checkpoint as the one from which more steps go on, until another one is kept. */
+ups_status ups_checkpoint_keep_stable(const char *directory, ups_error *error);
+/* Its step; −1 where there is none. */
+ups_status ups_checkpoint_stable_step(const char *directory, int64_t *step, ups_error *error);
+/* Makes it the latest one again, with the best weights that there were then. UPS_ERR_IO where there is none. */
+ups_status ups_checkpoint_go_back(const char *directory, ups_error *error);
 
 /* The step of the latest checkpoint; −1 where there is none. */
 ups_status ups_checkpoint_step(const char *directory, int64_t *step, ups_error *error);

@@ -31,7 +31,7 @@ typedef struct loop {
     ups_metrics *metrics;
     ups_progress *progress;
     char *checkpoints; /* directory */
-    double last_gradient_norm;
+    double last_gradient_norm, last_rate;
     loss_history history[UPS_MAX_LOSS_SETS];
     int64_t bad_reported; /* samples that the loader skipped, by now in the log */
     double began;         /* clock when this process began; validations and checkpoints do not count */
@@ -96,7 +96,6 @@ static void begin_clock(loop *l) {
 
 /* One line of metrics.jsonl for the steps since the last one that was due. `due`: not only because the run ends. */
 static ups_status write_line(loop *l, bool due, ups_error *error) {
-    const ups_training_config *training = l->options->training;
     double seconds = ups_now() - l->line_began;
     json_t *tasks = json_object();
     for (int t = 0; t < l->state.interval.tasks; t++) {
@@ -111,8 +110,7 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
         line, "loss",
         ups_json_number(mean_loss(l->state.interval.sum, l->state.interval.count, l->state.interval.tasks)));
     json_object_set_new(line, "task_loss", tasks);
-    json_object_set_new(line, "learning_rate",
-                        ups_json_number(ups_schedule_rate(&training->optimizer, l->state.step - 1, training->steps)));
+    json_object_set_new(line, "learning_rate", ups_json_number(l->last_rate));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
     if (ups_optimizer_scales_losses(l->options->optimizer)) {
         ups_update_state scaling = ups_optimizer_state(l->options->optimizer);
@@ -164,6 +162,17 @@ static ups_status note_score(loop *l, ups_error *error) {
     memcpy(best->task, l->validated, sizeof best->task);
     const ups_loop_options *options = l->options;
     return ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+}
+
+/* Where the schedule looks at validations. */
+static void note_plateau(loop *l) {
+    const ups_training_config *training = l->options->training;
+    ups_plateau *plateau = &l->state.plateau;
+    if (!ups_plateau_note(plateau, &training->optimizer, training->min_delta, l->state.step, l->state.score)) return;
+    ups_log(UPS_LOG_INFO,
+            "%s, step %lld: %lld validations in a row were no better than %.4g; the learning rate is %.3g now",
+            l->stage->name, (long long)l->state.step, (long long)training->optimizer.plateau_patience, plateau->best,
+            ups_schedule_rate(&training->optimizer, l->state.step, training->steps, plateau->cuts));
 }
 
 static bool has_ended_early(const loop *l) {
@@ -249,6 +258,7 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
     ups_status status = due ? note_score(l, error) : UPS_OK;
+    if (due) note_plateau(l);
     if (l->state.best.step > 0) {
         json_object_set_new(report, "best", ups_json_number(l->state.best.score));
         json_object_set_new(report, "best_step", json_integer((json_int_t)l->state.best.step));
@@ -305,13 +315,15 @@ static ups_status issue_step(loop *l, ups_error *error) {
         UPS_TRY(
             options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
     }
+    l->last_rate = ups_schedule_rate(&training->optimizer, l->issued, training->steps, l->state.plateau.cuts);
     for (int64_t m = 0; m < training->accumulation; m++) {
         ups_update_input input = {.seed = options->seed,
                                   .item = (uint64_t)(l->issued * training->accumulation + m),
                                   .step = l->issued,
                                   .micro_batch = m,
-                                  .share = 1.0f / (float)training->accumulation};
-        UPS_TRY(ups_optimizer_begin(options->optimizer, &input, training->steps, error));
+                                  .share = 1.0f / (float)training->accumulation,
+                                  .learning_rate = (float)l->last_rate};
+        UPS_TRY(ups_optimizer_begin(options->optimizer, &input, error));
         ups_micro_batch micro = {.step = l->issued,
                                  .index = m,
                                  .accumulate = zeroed || m > 0,
@@ -359,6 +371,16 @@ static ups_status settle(loop *l, int64_t step, ups_error *error) {
     return UPS_OK;
 }
 
+/* With `wsd` the point from which more steps go on (checkpoint.h), before the first step of the decay is issued. */
+static ups_status keep_stable(loop *l, ups_error *error) {
+    const ups_training_config *training = l->options->training;
+    const int64_t start = ups_schedule_decay_start(&training->optimizer, training->steps);
+    if (start == 0 || l->issued != start || start == training->steps) return UPS_OK;
+    UPS_TRY(settle(l, l->issued, error));
+    UPS_TRY(save(l, error));
+    return ups_checkpoint_keep_stable(l->checkpoints, error);
+}
+
 static bool falls_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
@@ -376,6 +398,7 @@ static ups_status run(loop *l, ups_error *error) {
             return ups_fail(error, UPS_ERR_CANCELLED, "%s: stopped at step %lld of %lld; --resume goes on from there",
                             l->stage->name, (long long)l->state.step, (long long)training->steps);
         }
+        UPS_TRY(keep_stable(l, error));
         UPS_TRY(issue_step(l, error));
         if (l->stage->loader) l->bad_reported = ups_loader_report_bad(l->stage->loader, l->bad_reported);
         bool last = l->issued == training->steps;

@@ -1,61 +1,128 @@
 #include "train/optimizer.h"
 
 #include "model/update_channel.h"
-#include "train/learning_rate.h"
 #include <stdlib.h>
 
 enum { MOMENTS = 2 };
-static const char *const moment_names[MOMENTS] = {"adamw.first_moment.", "adamw.second_moment."};
 
-typedef enum group_kind { DECAYED, UNDECAYED, GROUPS } group_kind;
+/* Those of matrices are empty but for Muon. */
+typedef enum group_kind { DECAYED, UNDECAYED, DECAYED_MATRICES, UNDECAYED_MATRICES, GROUPS } group_kind;
 
 typedef struct group {
     ups_range *ranges; /* device memory */
     int32_t count;
+    ups_matrices *matrices; /* of its parameters; NULL: moved element by element */
+    int32_t matrices_count;
     float weight_decay;
 } group;
+
+/* Where moments lie, by parameter; −1: it has none of these. */
+typedef struct places {
+    int64_t *first, *momentum, *second; /* of AdamW, of Muon, of AdamW again */
+    int64_t seconds;                    /* elements of all second moments */
+} places;
 
 struct ups_optimizer {
     ups_optimizer_config config;
     ups_device *device;
     ups_parameters *parameters;
-    float *moments[MOMENTS], *average;
+    float *moments[MOMENTS], *average; /* the second moment only of what AdamW moves */
+    void *workspace;                   /* Muon's; NULL: none */
+    places places;
     group groups[GROUPS];
     int64_t growth_steps; /* 0: the loss scale is fixed */
     ups_update_channel *channel;
     ups_update_state state;
 };
 
-/* Parameters lie in the flat buffers in the reverse order of their indices; ranges run to the next parameter, padding
- * included, and neighbours of a group are one. */
-static int32_t find_ranges(const ups_parameters *parameters, group_kind kind, ups_range *ranges) {
+static bool is_by_matrix(const ups_optimizer_config *config, const ups_parameter *parameter) {
+    return config->kind == UPS_OPTIMIZER_MUON && parameter->init.matrices > 0;
+}
+
+static group_kind kind_of(const ups_optimizer_config *config, const ups_parameter *parameter) {
+    if (is_by_matrix(config, parameter)) return parameter->init.no_decay ? UNDECAYED_MATRICES : DECAYED_MATRICES;
+    return parameter->init.no_decay ? UNDECAYED : DECAYED;
+}
+
+/* Where it lies once all are placed. */
+static ups_matrices matrices_of(const ups_parameter *parameter) {
+    const int64_t count = parameter->init.matrices, columns = parameter->size[parameter->rank - 1];
+    return (ups_matrices){parameter->offset, count, parameter->elements / (count * columns), columns};
+}
+
+/* Parameters lie in the flat buffers in the reverse order of their indices, each up to the next one, padding included.
+ * Second moments are in the same order, one behind the other. */
+static ups_status place_moments(ups_optimizer *optimizer, ups_error *error) {
+    const ups_parameters *parameters = optimizer->parameters;
+    const int32_t count = ups_parameters_count(parameters);
+    places *at = &optimizer->places;
+    int64_t **const lists[] = {&at->first, &at->momentum, &at->second};
+    for (int i = 0; i < 3; i++) {
+        *lists[i] = calloc((size_t)count + 1, sizeof **lists[i]);
+        if (!*lists[i]) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+    }
+    for (int32_t i = count - 1; i >= 0; i--) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        const bool by_matrix = is_by_matrix(&optimizer->config, parameter);
+        at->first[i] = by_matrix ? -1 : parameter->offset;
+        at->momentum[i] = by_matrix ? parameter->offset : -1;
+        at->second[i] = by_matrix ? -1 : at->seconds;
+        if (!by_matrix) at->seconds += ups_parameter_extent(parameter);
+    }
+    return UPS_OK;
+}
+
+/* From the end of the buffers to their start; neighbours of a group are one range. */
+static int32_t find_ranges(const ups_optimizer *optimizer, group_kind kind, ups_range *ranges) {
+    const ups_parameters *parameters = optimizer->parameters;
     int32_t count = 0;
     int64_t end = ups_parameters_elements(parameters);
-    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) { /* from the end of the buffers to their start */
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
         ups_range *last = count ? &ranges[count - 1] : NULL;
-        bool ours = (parameter->init.no_decay ? UNDECAYED : DECAYED) == kind;
+        const bool ours = kind_of(&optimizer->config, parameter) == kind;
+        const int64_t second = optimizer->places.second[i] < 0 ? 0 : optimizer->places.second[i];
         if (ours && last && end == last->offset) {
             last->count += last->offset - parameter->offset;
             last->offset = parameter->offset;
+            last->second = second;
         } else if (ours) {
-            ranges[count++] = (ups_range){parameter->offset, end - parameter->offset};
+            ranges[count++] = (ups_range){parameter->offset, end - parameter->offset, second};
         }
         end = parameter->offset;
     }
     return count;
 }
 
+static int32_t find_matrices(const ups_optimizer_config *config, const ups_parameters *parameters, int kind,
+                             ups_matrices *matrices) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        if (is_by_matrix(config, parameter) && (kind == GROUPS || kind_of(config, parameter) == (group_kind)kind))
+            matrices[count++] = matrices_of(parameter);
+    }
+    return count;
+}
+
 static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
     ups_device *device = optimizer->device;
-    ups_range *ranges = calloc((size_t)ups_parameters_count(optimizer->parameters) + 1, sizeof *ranges);
+    const size_t most = (size_t)ups_parameters_count(optimizer->parameters) + 1;
+    ups_range *ranges = calloc(most, sizeof *ranges);
     ups_status status = ranges ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
     for (int kind = 0; kind < GROUPS && status == UPS_OK; kind++) {
         group *made = &optimizer->groups[kind];
-        made->weight_decay = kind == DECAYED ? (float)optimizer->config.weight_decay : 0;
-        made->count = find_ranges(optimizer->parameters, (group_kind)kind, ranges);
+        bool decays = kind == DECAYED || kind == DECAYED_MATRICES;
+        made->weight_decay = decays ? (float)optimizer->config.weight_decay : 0;
+        made->count = find_ranges(optimizer, (group_kind)kind, ranges);
         size_t bytes = (size_t)made->count * sizeof *ranges;
         if (bytes == 0) continue;
+        if (kind == DECAYED_MATRICES || kind == UNDECAYED_MATRICES) {
+            made->matrices = calloc(most, sizeof *made->matrices);
+            if (!made->matrices) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+            if (status != UPS_OK) break;
+            made->matrices_count = find_matrices(&optimizer->config, optimizer->parameters, kind, made->matrices);
+        }
         status = device->class->allocate(device, bytes, (void **)&made->ranges, error);
         if (status == UPS_OK) status = device->class->upload(device, made->ranges, ranges, bytes, error);
         if (status == UPS_OK) status = device->class->synchronize(device, error); /* `ranges` is used again */
@@ -64,9 +131,30 @@ static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
     return status;
 }
 
-size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters) {
-    size_t buffer = (size_t)ups_parameters_elements(parameters) * sizeof(float);
-    return buffer * (MOMENTS + (config->ema_decay > 0));
+/* Of all matrices, which are moved one after the other. */
+static ups_status measure_workspace(const ups_optimizer_config *config, ups_device *device,
+                                    const ups_parameters *parameters, ups_dtype compute, size_t *bytes,
+                                    ups_error *error) {
+    *bytes = 0;
+    if (config->kind != UPS_OPTIMIZER_MUON) return UPS_OK;
+    ups_matrices *all = calloc((size_t)ups_parameters_count(parameters) + 1, sizeof *all);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+    int32_t count = find_matrices(config, parameters, GROUPS, all);
+    if (count > 0) *bytes = device->class->matrices_workspace(device, all, count, compute);
+    free(all);
+    return UPS_OK;
+}
+
+ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
+                                 const ups_parameters *parameters, ups_dtype compute, size_t *bytes, ups_error *error) {
+    UPS_TRY(measure_workspace(config, device, parameters, compute, bytes, error));
+    int64_t all = ups_parameters_elements(parameters), seconds = all;
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        if (is_by_matrix(config, parameter)) seconds -= ups_parameter_extent(parameter);
+    }
+    *bytes += (size_t)(all + seconds + (config->ema_decay > 0 ? all : 0)) * sizeof(float);
+    return UPS_OK;
 }
 
 ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
@@ -76,16 +164,20 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     made->config = *config;
     made->device = device;
     made->parameters = parameters;
-    size_t bytes = (size_t)ups_parameters_elements(parameters) * sizeof(float);
-    ups_status status = make_groups(made, error);
+    size_t bytes = (size_t)ups_parameters_elements(parameters) * sizeof(float), workspace = 0;
+    const ups_dtype compute = ups_parameters_weights(parameters)->compute_dtype;
+    ups_status status = place_moments(made, error);
+    if (status == UPS_OK) status = make_groups(made, error);
+    if (status == UPS_OK) status = measure_workspace(config, device, parameters, compute, &workspace, error);
+    if (status == UPS_OK && workspace > 0) status = device->class->allocate(device, workspace, &made->workspace, error);
     if (status == UPS_OK) status = ups_update_open(device, &made->channel, error);
     made->state.loss_scale = 1;
-    bool scales = ups_parameters_weights(parameters)->compute_dtype == UPS_F16;
-    if (status == UPS_OK && scales) {
+    if (status == UPS_OK && compute == UPS_F16) {
         status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
     }
+    const size_t sizes[MOMENTS] = {bytes, (size_t)made->places.seconds * sizeof(float)};
     for (int i = 0; i < MOMENTS && status == UPS_OK; i++)
-        status = device->class->allocate(device, bytes, (void **)&made->moments[i], error);
+        status = device->class->allocate(device, sizes[i], (void **)&made->moments[i], error);
     if (status == UPS_OK && config->ema_decay > 0) {
         status = device->class->allocate(device, bytes, (void **)&made->average, error);
         const float *values = ups_parameters_values(parameters); /* where the average begins */
@@ -106,9 +198,15 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
         if (optimizer->moments[i]) device->class->release(device, optimizer->moments[i]);
     }
     if (optimizer->average) device->class->release(device, optimizer->average);
+    if (optimizer->workspace)
+        device->class->release(device, optimizer->workspace); /* waits for what reads `matrices` */
     for (int i = 0; i < GROUPS; i++) {
         if (optimizer->groups[i].ranges) device->class->release(device, optimizer->groups[i].ranges);
+        free(optimizer->groups[i].matrices);
     }
+    free(optimizer->places.first);
+    free(optimizer->places.momentum);
+    free(optimizer->places.second);
     ups_update_close(optimizer->channel);
     free(optimizer);
 }
@@ -135,8 +233,7 @@ ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_stat
     return ups_update_restore(optimizer->channel, &optimizer->state, error);
 }
 
-ups_status ups_optimizer_begin(ups_optimizer *optimizer, ups_update_input *micro, int64_t steps, ups_error *error) {
-    micro->learning_rate = (float)ups_schedule_rate(&optimizer->config, micro->step, steps);
+ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error) {
     return ups_update_give(optimizer->channel, micro, error);
 }
 
@@ -150,14 +247,13 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
                               .growth_steps = optimizer->growth_steps};
     const ups_weights *weights = ups_parameters_weights(optimizer->parameters);
     ups_optimizer_call call = {
-        .rule = UPS_RULE_ADAMW,
         .values = weights->values,
         .gradients = weights->gradients,
         .moments = {optimizer->moments[0], optimizer->moments[1]},
         .ema = optimizer->average,
         .compute = weights->compute,
         .compute_dtype = weights->compute_dtype,
-        .beta1 = rules.beta1,
+        .workspace = optimizer->workspace,
         .beta2 = rules.beta2,
         .epsilon = (float)config->epsilon,
         .ema_decay = (float)config->ema_decay,
@@ -170,6 +266,10 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
         if (of->count == 0) continue;
         call.ranges = of->ranges;
         call.range_count = of->count;
+        call.rule = of->matrices ? UPS_RULE_MUON : UPS_RULE_ADAMW;
+        call.matrices = of->matrices;
+        call.matrices_count = of->matrices_count;
+        call.beta1 = of->matrices ? (float)config->momentum : rules.beta1;
         call.weight_decay = of->weight_decay;
         UPS_TRY(device->class->optimize(device, &call, error));
     }
@@ -183,9 +283,13 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
 }
 
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]) {
+    const places *at = &optimizer->places;
+    float *const first = optimizer->moments[0], *const second = optimizer->moments[1];
     int count = 0;
-    for (int i = 0; i < MOMENTS; i++) buffers[count++] = (ups_parameter_buffer){moment_names[i], optimizer->moments[i]};
-    if (optimizer->average) buffers[count++] = (ups_parameter_buffer){"ema.", optimizer->average};
+    buffers[count++] = (ups_parameter_buffer){"adamw.first_moment.", first, at->first};
+    buffers[count++] = (ups_parameter_buffer){"adamw.second_moment.", second, at->second};
+    if (optimizer->workspace) buffers[count++] = (ups_parameter_buffer){"muon.momentum.", first, at->momentum};
+    if (optimizer->average) buffers[count++] = (ups_parameter_buffer){.prefix = "ema.", .values = optimizer->average};
     return count;
 }
 

@@ -1,8 +1,9 @@
-/* The optimizer: a rule (model/device.h) over the parameters' flat buffers, with gradient clipping and a moving average
+/* The optimizer: rules (model/device.h) over the parameters' flat buffers, with gradient clipping and a moving average
  * of the weights, in one pass over memory.
  *
- * Parameters fall into groups: matrices are decayed; gains, biases and embeddings (init.no_decay) are not. A group is a
- * list of ranges of the flat buffers in device memory, and updated in one call. Nothing here waits for the device but
+ * Parameters fall into groups: matrices are decayed; gains, biases and embeddings (init.no_decay) are not. With Muon
+ * hidden matrices (init.matrices) are groups of their own, and AdamW moves the rest. A group is a list of ranges of the
+ * flat buffers in device memory, and updated in one call. Nothing here waits for the device but
  * ups_optimizer_result: a step is begun before its micro-batches, issued after them, and its result read later. */
 #ifndef UPS_TRAIN_OPTIMIZER_H
 #define UPS_TRAIN_OPTIMIZER_H
@@ -20,8 +21,10 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
                                 ups_optimizer **optimizer, ups_error *error);
 void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 
-/* What `create` would allocate, in bytes. */
-size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_parameters *parameters);
+/* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace.
+ */
+ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
+                                 const ups_parameters *parameters, ups_dtype compute, size_t *bytes, ups_error *error);
 
 /* Dynamic loss scaling (model/update.h), on where the weights' compute copy is fp16: the scale doubles after so many
  * good steps and halves at an overflow, whose step is skipped. Without it the scale is 1, and gradients that are not
@@ -31,9 +34,8 @@ size_t ups_optimizer_bytes(const ups_optimizer_config *config, const ups_paramet
 ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float first, int64_t good_steps, ups_error *error);
 bool ups_optimizer_scales_losses(const ups_optimizer *optimizer);
 
-/* Before a micro-batch: what its kernels read from the update. `micro->learning_rate` is set here, for optimizer step
- * micro->step of `steps`. */
-ups_status ups_optimizer_begin(ups_optimizer *optimizer, ups_update_input *micro, int64_t steps, ups_error *error);
+/* Before a micro-batch: what its kernels read from the update. */
+ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error);
 ups_update *ups_optimizer_update(const ups_optimizer *optimizer); /* device memory */
 /* Issues the update with the gradients as they stand; its result is to be read. At most UPS_UPDATE_TAKEN wait for
  * that. */
@@ -45,9 +47,9 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
 ups_update_state ups_optimizer_state(const ups_optimizer *optimizer);
 ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_state *state, ups_error *error);
 
-/* Its flat buffers, on the device, with their names in checkpoints: the rule's moments, and with EMA "ema."; how many.
- */
-#define UPS_OPTIMIZER_MAX_BUFFERS 3
+/* Its flat buffers, on the device, with their names in checkpoints: AdamW's moments, with Muon the momentum of its
+ * matrices, and with EMA "ema."; how many. Their `offsets` are the optimizer's. */
+#define UPS_OPTIMIZER_MAX_BUFFERS 4
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]);
 float *ups_optimizer_average(const ups_optimizer *optimizer); /* NULL without EMA */
 

@@ -139,6 +139,10 @@ static ups_status optimize(ups_device *device, const ups_optimizer_call *call, u
     return UPS_OK;
 }
 
+static size_t matrices_workspace(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
+    return variant_here()->muon_workspace(ups_cpu_threads(device), matrices, count, compute);
+}
+
 static ups_status norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
                        ups_error *error) {
     variant_here()->sum_of_squares(ups_cpu_threads(device), gradients, count, &update->result.squared_norm,
@@ -184,6 +188,7 @@ static const ups_device_class cpu_class = {
     .norm = norm,
     .decide = ups_cpu_decide,
     .optimize = optimize,
+    .matrices_workspace = matrices_workspace,
 };
 
 ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *error) {

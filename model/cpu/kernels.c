@@ -10,6 +10,7 @@ const ups_cpu_variant UPS_CPU_TABLE = {
 #undef UPS_OP_KERNEL
         },
     .optimize = UPS_CPU(optimize),
+    .muon_workspace = UPS_CPU(muon_workspace),
     .sum_of_squares = UPS_CPU(sum_of_squares),
     .convert = UPS_CPU(convert),
 };

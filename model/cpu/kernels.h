@@ -29,6 +29,7 @@ typedef struct ups_cpu_variant {
     const char *name;
     const ups_cpu_kernel *kernels[UPS_OP_COUNT];
     void (*optimize)(int threads, const ups_optimizer_call *call);
+    size_t (*muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute);
     void (*sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
     void (*convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 } ups_cpu_variant;
@@ -43,6 +44,8 @@ extern const ups_cpu_variant ups_cpu_baseline, ups_cpu_avx2, ups_cpu_avx512, ups
 UPS_OPS(UPS_OP_KERNEL)
 #undef UPS_OP_KERNEL
 void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call);
+void UPS_CPU(muon)(int threads, const ups_optimizer_call *call); /* the values; what follows them is optimize's */
+size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute);
 void UPS_CPU(sum_of_squares)(int threads, const float *x, int64_t count, double *sum, int64_t *non_finite);
 void UPS_CPU(convert)(int threads, const float *from, ups_dtype dtype, uint16_t *to, int64_t count);
 #endif

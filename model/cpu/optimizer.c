@@ -1,12 +1,12 @@
 /* Optimizers in one pass over memory: values, moments, EMA and the compute copy of a block are read and written
- * together, since this pass is bound by memory alone. A rule of ups_update_rule is a function here. */
+ * together, since this pass is bound by memory alone. Muon moves whole matrices first (muon.c). */
 #include "model/cpu/vector.h"
 
 enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
 
-static void adamw(const ups_optimizer_call *call, int64_t start, int64_t n) {
+static void adamw(const ups_optimizer_call *call, int64_t start, int64_t second_start, int64_t n) {
     float *restrict w = call->values + start, *restrict m = call->moments[0] + start;
-    float *restrict v = call->moments[1] + start;
+    float *restrict v = call->moments[1] + second_start;
     const float *restrict g = call->gradients + start;
     const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon;
     const float scale = call->update->result.gradient_scale, rate = call->update->result.rate;
@@ -38,15 +38,16 @@ static void follow(const ups_optimizer_call *call, int64_t start, int64_t n) {
 
 void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call) {
     enum { PIECE = 1024 }; /* what the second pass over w, for EMA and the copy, finds in the first-level cache */
-    static void (*const rules[])(const ups_optimizer_call *call, int64_t start, int64_t n) = {[UPS_RULE_ADAMW] = adamw};
     if (call->update->result.skipped) return;
+    const bool by_matrix = call->rule == UPS_RULE_MUON;
+    if (by_matrix) UPS_CPU(muon)(threads, call);
 #pragma omp parallel num_threads(threads)
     for (int32_t r = 0; r < call->range_count; r++) {
         const ups_range range = call->ranges[r];
 #pragma omp for schedule(static) nowait
         for (int64_t piece = 0; piece < ups_div_up(range.count, PIECE); piece++) {
             int64_t start = range.offset + piece * PIECE, n = ups_min(PIECE, range.count - piece * PIECE);
-            rules[call->rule](call, start, n);
+            if (!by_matrix) adamw(call, start, range.second + piece * PIECE, n);
             follow(call, start, n);
         }
     }

@@ -10,10 +10,11 @@ ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_
     int64_t inputs = ups_shape_last(ups_graph_info(graph, x)->shape);
     ups_init init = {.kind = options.zero ? UPS_INIT_ZEROS : UPS_INIT_UNIFORM,
                      .scale = 1 / sqrtf((float)inputs),
-                     .no_decay = options.no_decay};
+                     .no_decay = options.no_decay,
+                     .matrices = options.matrices};
     ups_graph_scope(graph, "%s.%s", prefix, name);
     ups_value weight = ups_graph_parameter(graph, "weight", UPS_SHAPE(outputs, inputs), init);
-    init.no_decay = true;
+    init = (ups_init){.kind = init.kind, .scale = init.scale, .no_decay = true};
     ups_value bias = options.no_bias ? UPS_NO_VALUE : ups_graph_parameter(graph, "bias", UPS_SHAPE(outputs), init);
     return ups_linear(graph, x, weight, bias, options.output_f32);
 }
@@ -39,14 +40,14 @@ static ups_value heads(ups_graph *graph, const char *prefix, const ups_block_opt
         gain_k = ups_graph_parameter(graph, "key_norm.weight", UPS_SHAPE(width / options->heads), ones);
     }
     ups_value attended = ups_attention(graph, q, kv, gain_q, gain_k, options->heads);
-    return ups_dense(graph, prefix, "attention.output", attended, width, (ups_dense_options){0});
+    return ups_dense(graph, prefix, "attention.output", attended, width, (ups_dense_options){.matrices = 1});
 }
 
 static ups_value mlp(ups_graph *graph, const char *prefix, const ups_block_options *options, ups_value x) {
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
     int64_t hidden = (int64_t)lrintf(options->mlp_ratio * (float)width);
-    ups_value up = ups_dense(graph, prefix, "mlp.up", x, hidden, (ups_dense_options){0});
-    return ups_dense(graph, prefix, "mlp.down", ups_gelu(graph, up), width, (ups_dense_options){0});
+    ups_value up = ups_dense(graph, prefix, "mlp.up", x, hidden, (ups_dense_options){.matrices = 1});
+    return ups_dense(graph, prefix, "mlp.down", ups_gelu(graph, up), width, (ups_dense_options){.matrices = 1});
 }
 
 static ups_value residual(ups_graph *graph, const ups_block_options *options, ups_value x, ups_value branch,
@@ -75,7 +76,7 @@ ups_value ups_block_self(ups_graph *graph, const char *prefix, const ups_block_o
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
     ups_graph_begin_block(graph);
     ups_value normed = ups_conditioned_norm(graph, prefix, "attention.norm", x, options->condition);
-    ups_value qkv = ups_dense(graph, prefix, "attention.qkv", normed, 3 * width, (ups_dense_options){0});
+    ups_value qkv = ups_dense(graph, prefix, "attention.qkv", normed, 3 * width, (ups_dense_options){.matrices = 3});
     x = residual(graph, options, x, heads(graph, prefix, options, qkv, UPS_NO_VALUE, width), 0);
     x = ups_block_mlp(graph, prefix, options, x);
     ups_graph_end_block(graph);
@@ -86,8 +87,9 @@ ups_value ups_block_cross(ups_graph *graph, const char *prefix, const ups_block_
                           ups_value context) {
     int64_t width = ups_shape_last(ups_graph_info(graph, x)->shape);
     ups_graph_begin_block(graph);
-    ups_value q = ups_dense(graph, prefix, "attention.query", x, width, (ups_dense_options){0});
-    ups_value kv = ups_dense(graph, prefix, "attention.key_value", context, 2 * width, (ups_dense_options){0});
+    ups_value q = ups_dense(graph, prefix, "attention.query", x, width, (ups_dense_options){.matrices = 1});
+    ups_value kv =
+        ups_dense(graph, prefix, "attention.key_value", context, 2 * width, (ups_dense_options){.matrices = 2});
     x = residual(graph, options, x, heads(graph, prefix, options, q, kv, width), 0);
     x = ups_norm(graph, prefix, "attention.norm", x, true);
     x = residual(graph, options, x, mlp(graph, prefix, options, x), 1);

@@ -15,6 +15,7 @@ typedef struct ups_dense_options {
     bool output_f32;
     bool zero;     /* starts at zero: the last layer of a branch that should begin as nothing */
     bool no_decay; /* the weight too: embeddings */
+    int matrices;  /* of a hidden weight: how many lie in it, one below the other (ups_init); 0: it is none */
 } ups_dense_options;
 
 /* y (…, outputs) = x (…, K) Wᵀ + b; parameters PREFIX.NAME.weight (outputs, K) and PREFIX.NAME.bias (outputs). */

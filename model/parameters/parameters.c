@@ -104,6 +104,10 @@ int64_t ups_parameters_elements(const ups_parameters *parameters) {
     return parameters->elements;
 }
 
+int64_t ups_parameter_extent(const ups_parameter *parameter) {
+    return padded(parameter->elements);
+}
+
 int64_t ups_parameters_trainable(const ups_parameters *parameters) {
     int64_t sum = 0;
     for (int32_t i = 0; i < parameters->count; i++) sum += parameters->list[i].elements;
@@ -190,6 +194,16 @@ static bool is_chosen(const ups_parameter *parameter, const char *only) {
     return !only || strncmp(parameter->name, only, strlen(only)) == 0;
 }
 
+/* Where the parameter lies in the buffer; −1: it has none of it. */
+static int64_t place(const ups_parameters *parameters, const ups_parameter_buffer *buffer, int32_t index) {
+    return buffer->offsets ? buffer->offsets[index] : parameters->list[index].offset;
+}
+
+static bool holds(const ups_parameters *parameters, const ups_parameter_buffer *buffer, int32_t index,
+                  const char *only) {
+    return is_chosen(&parameters->list[index], only) && place(parameters, buffer, index) >= 0;
+}
+
 static int64_t largest(const ups_parameters *parameters) {
     int64_t elements = 0;
     for (int32_t i = 0; i < parameters->count; i++) {
@@ -223,7 +237,7 @@ ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const c
     for (int b = 0; b < buffer_count; b++) {
         for (int32_t i = 0; i < parameters->count; i++) {
             const ups_parameter *parameter = &parameters->list[i];
-            if (!is_chosen(parameter, only)) continue;
+            if (!holds(parameters, &buffers[b], i, only)) continue;
             ups_safetensors_writer_declare(writer, file_name(names, &buffers[b], parameter), UPS_F32, parameter->rank,
                                            parameter->size);
         }
@@ -232,9 +246,10 @@ ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const c
     for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
         for (int32_t i = 0; i < parameters->count && status == UPS_OK; i++) {
             const ups_parameter *parameter = &parameters->list[i];
-            if (!is_chosen(parameter, only)) continue;
+            if (!holds(parameters, &buffers[b], i, only)) continue;
             size_t bytes = sizeof *host * (size_t)parameter->elements;
-            status = device->class->download(device, host, buffers[b].values + parameter->offset, bytes, error);
+            status = device->class->download(device, host, buffers[b].values + place(parameters, &buffers[b], i), bytes,
+                                             error);
             if (status == UPS_OK) status = ups_safetensors_writer_append(writer, host, bytes, error);
         }
     }
@@ -284,7 +299,7 @@ static ups_status match_tensors(const ups_parameters *parameters, const char *on
     for (int b = 0; b < buffer_count; b++) {
         for (int32_t i = 0; i < parameters->count; i++) {
             const ups_parameter *parameter = &parameters->list[i];
-            if (!is_chosen(parameter, only)) continue;
+            if (!holds(parameters, &buffers[b], i, only)) continue;
             const char *name = file_name(arena, &buffers[b], parameter);
             const ups_safetensor *tensor = ups_safetensors_find(file, name);
             if (!tensor && strict) {
@@ -352,8 +367,8 @@ ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *o
             if (!tensor) continue;
             status = ups_safetensors_read(file, tensor, host, error);
             if (status != UPS_OK) break;
-            status = device->class->upload(device, buffers[b].values + parameters->list[i].offset, host, tensor->bytes,
-                                           error);
+            status = device->class->upload(device, buffers[b].values + place(parameters, &buffers[b], i), host,
+                                           tensor->bytes, error);
             if (status == UPS_OK) status = device->class->synchronize(device, error); /* `host` is used again */
         }
     }
@@ -367,11 +382,11 @@ cleanup:
 }
 
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error) {
-    ups_parameter_buffer values = {"", parameters->weights.values};
+    ups_parameter_buffer values = {.prefix = "", .values = parameters->weights.values};
     return ups_parameters_save_buffers(parameters, NULL, &values, 1, NULL, path, error);
 }
 
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error) {
-    ups_parameter_buffer values = {"", parameters->weights.values};
+    ups_parameter_buffer values = {.prefix = "", .values = parameters->weights.values};
     return ups_parameters_load_buffers(parameters, NULL, &values, 1, path, strict, error);
 }

@@ -19,8 +19,10 @@ typedef enum ups_init_kind {
 typedef struct ups_init {
     ups_init_kind kind;
     float scale;
-    bool no_decay; /* gains, biases and embeddings are not decayed */
-    bool fixed;    /* measured before training (ups_parameters_set), and left as it is: no gradient flows to it */
+    bool no_decay;    /* gains, biases and embeddings are not decayed */
+    bool fixed;       /* measured before training (ups_parameters_set), and left as it is: no gradient flows to it */
+    int64_t matrices; /* hidden weights, which Muon may move: how many matrices lie in it, one after the other, each of
+                         as many columns as its last axis has elements; 0: none (inputs, outputs, norms, embeddings) */
 } ups_init;
 
 typedef struct ups_parameter {
@@ -52,6 +54,7 @@ const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_
 int32_t ups_parameters_find(const ups_parameters *parameters, const char *name); /* −1 when absent */
 int64_t ups_parameters_elements(
     const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included; grows until allocate */
+int64_t ups_parameter_extent(const ups_parameter *parameter);       /* what it takes of these: with its padding */
 int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without padding: what a paper would state */
 
 float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
@@ -72,8 +75,10 @@ ups_status ups_parameters_load(ups_parameters *parameters, const char *path, boo
 /* Flat device buffers laid out as the parameters are (values, moments, EMA): one file holds several, its tensors named
  * `prefix` + name, float32. Of the parameters only those whose names start with `only` go in (NULL: all). */
 typedef struct ups_parameter_buffer {
-    const char *prefix; /* "", "ema." */
-    float *values;      /* device memory of ups_parameters_elements */
+    const char *prefix;     /* "", "ema." */
+    float *values;          /* device memory of ups_parameters_elements; with `offsets`, of what these need */
+    const int64_t *offsets; /* where each parameter lies in it, by index; −1: it has none of this one. NULL: all, where
+                               they lie in the values */
 } ups_parameter_buffer;
 
 /* `metadata`: an object of texts for the file's header, or NULL. */

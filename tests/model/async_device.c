@@ -513,10 +513,16 @@ static ups_status optimize(ups_device *device, const ups_optimizer_call *call, u
     c.optimizer.values = real(d, call->values);
     c.optimizer.gradients = real(d, call->gradients);
     for (int i = 0; i < 2; i++) c.optimizer.moments[i] = real(d, call->moments[i]);
+    c.optimizer.workspace = real(d, call->workspace);
     c.optimizer.ema = real(d, call->ema);
     c.optimizer.compute = real(d, call->compute);
     c.optimizer.update = real(d, call->update);
     return issue(d, UPS_STREAM_COMPUTE, &c, error);
+}
+
+static size_t matrices_workspace(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
+    ups_device *cpu = of(device)->cpu;
+    return cpu->class->matrices_workspace(cpu, matrices, count, compute);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
@@ -571,6 +577,7 @@ static const ups_device_class async_class = {
     .norm = norm,
     .decide = decide,
     .optimize = optimize,
+    .matrices_workspace = matrices_workspace,
 };
 
 static int64_t setting(const char *name, int64_t otherwise) {

@@ -431,7 +431,7 @@ static void check_adamw(ups_dtype compute) {
     for (int i = 0; i < COUNT; i++) w[i] = ema[i] = (double)host[i];
     device->class->upload(device, buffers[0], host, sizeof host, &failure);
     device->class->upload(device, buffers[4], host, sizeof host, &failure);
-    const ups_range halves[] = {{0, COUNT / 2}, {COUNT / 2, COUNT - COUNT / 2}};
+    const ups_range halves[] = {{0, COUNT / 2, 0}, {COUNT / 2, COUNT - COUNT / 2, COUNT / 2}};
     ups_range *ranges = device_memory(sizeof halves);
     device->class->upload(device, ranges, halves, sizeof halves, &failure);
     /* Gradients that carry a loss scale of 2 are halved. */
@@ -563,7 +563,7 @@ static void measure(const op_case *c, ups_dtype compute) {
 
 static void measure_adamw(void) {
     enum { COUNT = 21400000 };
-    const ups_range all = {0, COUNT};
+    const ups_range all = {0, COUNT, 0};
     ups_range *ranges = device_memory(sizeof all);
     device->class->upload(device, ranges, &all, sizeof all, &failure);
     ups_optimizer_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};

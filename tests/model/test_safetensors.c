@@ -324,7 +324,8 @@ CLAIM(one_file_holds_several_buffers_and_a_part_of_the_names) {
     float numbers[256], zeros[256] = {0};
     for (int i = 0; i < 256; i++) numbers[i] = (float)i;
     ok(device->class->upload(device, moment, numbers, bytes, &failure));
-    const ups_parameter_buffer buffers[] = {{"", ups_parameters_values(p)}, {"moment.", moment}, {"ema.", average}};
+    const ups_parameter_buffer buffers[] = {
+        {"", ups_parameters_values(p), NULL}, {"moment.", moment, NULL}, {"ema.", average, NULL}};
     json_t *metadata = json_pack("{s:s}", "step", "41");
     ok(ups_parameters_save_buffers(p, "operator.", buffers, 3, metadata, path, &failure));
     json_decref(metadata);

@@ -214,6 +214,33 @@ def test_more_steps_of_the_last_stage_are_as_if_it_had_had_them(runs):
     runs.must("train", runs.path("short"), "--resume")
 
 
+WSD = CONFIG.replace("warmup_steps: 4", "warmup_steps: 4, schedule: wsd, decay_fraction: 0.3")
+
+
+def test_more_steps_of_wsd_go_on_from_before_the_decay_as_if_the_stage_had_had_them(runs):
+    config, whole = runs.config("decayed", WSD), runs.config("longer", WSD)
+    runs.must("train", config)
+    kept = json.loads(Path(runs.path("decayed", "checkpoints", "operator", "stable.json")).read_text())
+    assert kept["step"] == 42
+    runs.must("train", whole, "--set", "operator.steps=80")
+    said = runs.must("train", config, "--extend", "--set", "operator.steps=80").stderr
+    assert "operator: has 60 steps, goes back to step 42, before the decay of its learning rate, and from there on to 80" in said
+    assert models(runs.path("decayed")) == models(runs.path("longer"))
+    assert metrics(runs.path("decayed"), clock=False) == metrics(runs.path("longer"), clock=False)
+    checkpoints = [tree(runs.path(name, "checkpoints", "operator")) for name in ("decayed", "longer")]
+    assert checkpoints[0] == checkpoints[1]
+
+
+def test_without_the_checkpoint_before_the_decay_more_steps_go_on_from_its_end_and_say_so(runs):
+    config = runs.config("forgotten", WSD)
+    runs.must("train", config)
+    os.unlink(runs.path("forgotten", "checkpoints", "operator", "stable.json"))
+    said = runs.must("train", config, "--extend", "--set", "operator.steps=100").stderr
+    assert "goes on to 100 from weights whose learning rate has decayed" in said and "stable.json" in said
+    rates = {line["step"]: line["learning_rate"] for line in metrics(runs.path("forgotten")) if line["stage"] == "operator" and "loss" in line}
+    assert rates[60] < 0.001 and rates[70] == pytest.approx(0.005) and rates[100] < 0.001
+
+
 def test_more_steps_of_an_earlier_stage_name_what_is_done_again_and_do_it(runs):
     runs.must("train", runs.config("sooner", CONSTANT))
     runs.must("train", runs.config("later", CONSTANT), "--set", "autoencoder.steps=75")

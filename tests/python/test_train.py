@@ -57,6 +57,25 @@ def test_losses_fall_for_every_task_in_both_stages_and_all_precisions(runs, prec
     assert np.mean(losses[-5:]) < share * np.mean(losses[first])
 
 
+def test_muon_lowers_the_losses_goes_on_to_the_same_bytes_and_does_not_depend_on_threads(runs):
+    text = CONFIG.replace("warmup_steps: 4", "warmup_steps: 4, schedule: constant, kind: muon")
+    whole, stopped = runs.config("muon", text), runs.config("muonstopped", text)
+    runs.must("train", whole)
+    runs.must("train", stopped, "--set", "operator.steps=30", "--set", "device.threads=2")
+    runs.must("train", stopped, "--extend", "--set", "device.threads=2")
+    for stage in ("autoencoder", "operator"):
+        logged = [line for line in metrics(runs.path("muon")) if line["stage"] == stage and "loss" in line]
+        assert np.mean([line["loss"] for line in logged[-2:]]) < 0.8 * logged[0 if stage == "autoencoder" else 1]["loss"]
+        assert Path(runs.path("muon", stage + ".safetensors")).read_bytes() == Path(runs.path("muonstopped", stage + ".safetensors")).read_bytes()
+    kept = set(load_file(runs.path("muon", "checkpoints", "operator", "step-00000060.safetensors")))
+    moved = {name[len("muon.momentum."):] for name in kept if name.startswith("muon.momentum.")}
+    blocks = {f"operator.blocks.{i}.{matrix}.weight" for i in range(2) for matrix in ("attention.qkv", "attention.output", "mlp.up", "mlp.down")}
+    assert moved == blocks
+    adamw, muon = (runs.told("train", whole, "--plan", "--set", f"operator.optimizer.kind={kind}", "--set", f"output={runs.path('unbuilt')}")["operator"]
+                   for kind in ("adamw", "muon"))
+    assert muon["optimizer"] != adamw["optimizer"] and muon["total"] - adamw["total"] == muon["optimizer"] - adamw["optimizer"]
+
+
 def test_bf16_and_fp16_train_to_about_the_loss_of_float32(runs):
     for stage in ("autoencoder", "operator"):
         ends = {precision: np.mean([line["loss"] for line in lines(runs, precision, stage, "loss")[-5:]]) for precision in PRECISIONS}

@@ -23,17 +23,22 @@ static ups_device *device;
 static const char *const names[] = {"one"};
 
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
-static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
+static trained make_with(ups_optimizer_kind kind, int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
     trained t = {.parameters = ups_parameters_create(),
                  .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
-    ups_optimizer_config config = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
+    ups_optimizer_config config = {
+        .kind = kind, .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .momentum = 0.95};
     if (average) config.ema_decay = 0.5;
     ups_parameters_add(t.parameters, "layer.weight", 2, (int64_t[]){rows, 5},
-                       (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
+                       (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .matrices = 1});
     ups_parameters_add(t.parameters, "layer.bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ONES});
     ok(ups_parameters_allocate(t.parameters, device, true, compute, seed, &failure));
     ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &failure));
     return t;
+}
+
+static trained make(int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
+    return make_with(UPS_OPTIMIZER_ADAMW, rows, average, compute, seed);
 }
 
 /* Some optimizer steps, so that no buffer is what it was at the start. */
@@ -48,8 +53,8 @@ static void advance(trained *t, int64_t steps) {
             write_device(device, ups_parameters_gradients(t->parameters) + p->offset, gradients,
                          (size_t)p->elements * sizeof *gradients);
         }
-        ups_update_input input = {.step = t->state.step, .share = 1};
-        ok(ups_optimizer_begin(t->optimizer, &input, 1000, &failure));
+        ups_update_input input = {.step = t->state.step, .share = 1, .learning_rate = 0.1f};
+        ok(ups_optimizer_begin(t->optimizer, &input, &failure));
         ok(ups_optimizer_step(t->optimizer, &failure));
         ok(ups_optimizer_result(t->optimizer, &result, &failure));
         t->state.running_loss = 1.0 / (double)(3 + t->state.step);
@@ -84,7 +89,12 @@ static void assert_same(trained *a, trained *b) {
     assert_int_equal(ups_optimizer_buffers(b->optimizer, kept[1]), count);
     for (int i = 0; i < count; i++) {
         assert_string_equal(kept[0][i].prefix, kept[1][i].prefix);
-        assert_same_memory(kept[0][i].values, kept[1][i].values, bytes);
+        for (int32_t k = 0; k < ups_parameters_count(a->parameters); k++) {
+            const ups_parameter *p = ups_parameters_get(a->parameters, k);
+            const int64_t *offsets = kept[0][i].offsets, at = offsets ? offsets[k] : p->offset;
+            if (at < 0) continue;
+            assert_same_memory(kept[0][i].values + at, kept[1][i].values + at, (size_t)p->elements * sizeof(float));
+        }
     }
     const ups_weights *left = ups_parameters_weights(a->parameters), *right = ups_parameters_weights(b->parameters);
     if (left->compute) assert_same_memory(left->compute, right->compute, bytes / 2);
@@ -96,6 +106,10 @@ static void assert_same(trained *a, trained *b) {
     assert_int_equal(a->state.best.step, b->state.best.step);
     if (a->state.best.step > 0) assert_memory_equal(&a->state.best, &b->state.best, 3 * sizeof(double));
     assert_int_equal(a->state.best.stale, b->state.best.stale);
+    assert_int_equal(a->state.plateau.begun, b->state.plateau.begun);
+    assert_true(a->state.plateau.best == b->state.plateau.best);
+    assert_int_equal(a->state.plateau.stale, b->state.plateau.stale);
+    assert_int_equal(a->state.plateau.cuts, b->state.plateau.cuts);
     assert_true(a->state.score == b->state.score || (isnan(a->state.score) && isnan(b->state.score)));
 }
 
@@ -117,14 +131,17 @@ static int close_device(void **state) {
 
 CLAIM(a_checkpoint_comes_back_bit_for_bit) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
-    for (int kind = 0; kind < 6; kind++) {
-        trained saved = make(4, kind & 1, computes[kind / 2], 1), loaded = make(4, kind & 1, computes[kind / 2], 2);
+    for (int kind = 0; kind < 12; kind++) {
+        const ups_optimizer_kind by = kind < 6 ? UPS_OPTIMIZER_ADAMW : UPS_OPTIMIZER_MUON;
+        const ups_dtype compute = computes[kind / 2 % 3];
+        trained saved = make_with(by, 4, kind & 1, compute, 1), loaded = make_with(by, 4, kind & 1, compute, 2);
         advance(&saved, 3);
-        assert_int_equal(ups_optimizer_scales_losses(saved.optimizer), computes[kind / 2] == UPS_F16);
+        assert_int_equal(ups_optimizer_scales_losses(saved.optimizer), compute == UPS_F16);
         ups_update_state scale = {.loss_scale = 512, .good_steps = 17, .skipped = 1};
-        if (computes[kind / 2] == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &failure));
+        if (compute == UPS_F16) ok(ups_optimizer_restore(saved.optimizer, &scale, &failure));
         if (kind & 1) saved.state.score = 0.1;
         if (kind & 1) saved.state.best = (ups_best_score){.step = 2, .score = 0.1, .task = {1.0 / 3}, .stale = 1};
+        if (kind & 1) saved.state.plateau = (ups_plateau){.begun = true, .best = 1.0 / 7, .stale = 2, .cuts = 1};
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
         assert_false(ups_checkpoint_exists(scratch("run")));
@@ -188,7 +205,7 @@ CLAIM(the_best_weights_lie_beside_the_latest_checkpoint_unless_that_is_better) {
     t.state.best = (ups_best_score){.step = 1, .score = 0.5};
     ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
     assert_best("best.safetensors");
-    ups_parameter_buffer weights = {"", ups_parameters_values(other.parameters)};
+    ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(other.parameters)};
     ok(ups_parameters_load_buffers(other.parameters, NULL, &weights, 1, scratch("run/best.safetensors"), false,
                                    &failure));
     size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
@@ -277,6 +294,98 @@ CLAIM(a_checkpoint_of_another_model_is_refused) {
     end(&averaged);
 }
 
+CLAIM(a_checkpoint_of_another_optimizer_is_refused) {
+    trained muon = make_with(UPS_OPTIMIZER_MUON, 4, false, UPS_F32, 1), adamw = make(4, false, UPS_F32, 2);
+    advance(&muon, 1);
+    ok(save(&muon, &failure));
+    refuses(&adamw, UPS_ERR_FORMAT, "'adamw.first_moment.layer.weight'");
+    ok(save(&adamw, &failure));
+    refuses(&muon, UPS_ERR_FORMAT, "'muon.momentum.layer.weight'");
+    end(&muon);
+    end(&adamw);
+}
+
+CLAIM(what_muon_keeps_is_refused_where_it_is_cut_or_not_finite) {
+    trained saved = make_with(UPS_OPTIMIZER_MUON, 4, true, UPS_F32, 1);
+    trained t = make_with(UPS_OPTIMIZER_MUON, 4, true, UPS_F32, 2);
+    ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+    advance(&saved, 1);
+    ok(save(&saved, &failure));
+    char *whole;
+    size_t length;
+    ok(ups_read_file(scratch("run/step-00000001.safetensors"), 1 << 20, &whole, &length, &failure));
+    for (size_t cut = 0; cut < length; cut += 1 + length / 41) {
+        FILE *file = fopen(scratch("run/step-00000001.safetensors"), "wb");
+        assert_int_equal(fwrite(whole, 1, cut, file), cut);
+        fclose(file);
+        refuses(&t, UPS_ERR_FORMAT, "--restart");
+    }
+    free(whole);
+    assert_int_equal(ups_optimizer_buffers(saved.optimizer, kept), 4);
+    assert_string_equal(kept[2].prefix, "muon.momentum.");
+    const int32_t weight = ups_parameters_find(saved.parameters, "layer.weight");
+    write_device(device, kept[2].values + kept[2].offsets[weight] + 3, &(float){NAN}, sizeof(float));
+    ok(save(&saved, &failure));
+    refuses(&t, UPS_ERR_NUMERIC, "'muon.momentum.layer.weight' holds 1 values that are NaN");
+    end(&saved);
+    end(&t);
+}
+
+/* Steps, the stable part's checkpoint among them, then more; and back. */
+CLAIM(the_checkpoint_before_the_decay_is_kept_and_can_be_gone_back_to) {
+    int64_t stable;
+    char *path;
+    trained t = make(4, false, UPS_F32, 1), back = make(4, false, UPS_F32, 2), reference = make(4, false, UPS_F32, 1);
+    refused(ups_checkpoint_keep_stable(scratch("run"), &failure), UPS_ERR_IO, "latest.json");
+    ok(ups_checkpoint_stable_step(scratch("run"), &stable, &failure));
+    assert_int_equal(stable, -1);
+    advance(&t, 2), advance(&reference, 2);
+    t.state.score = reference.state.score = 0.5;
+    t.state.best = reference.state.best = (ups_best_score){.step = 2, .score = 0.5, .task = {0.5}};
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    ok(save(&t, &failure));
+    refused(ups_checkpoint_go_back(scratch("run"), &failure), UPS_ERR_IO, "stable.json");
+    ok(ups_checkpoint_keep_stable(scratch("run"), &failure));
+    advance(&t, 3);
+    t.state.score = 0.1;
+    t.state.best = (ups_best_score){.step = 5, .score = 0.1, .task = {0.1}};
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    ok(save(&t, &failure));
+    ok(ups_checkpoint_stable_step(scratch("run"), &stable, &failure));
+    assert_int_equal(stable, 2);
+    assert_true(ups_path_exists(scratch("run/step-00000002.safetensors")));
+    ok(ups_checkpoint_go_back(scratch("run"), &failure));
+    ok(load(&back, &failure));
+    assert_same(&back, &reference);
+    assert_false(ups_path_exists(scratch("run/step-00000005.safetensors")));
+    ok(ups_checkpoint_best_file(scratch("run"), &path, &failure));
+    ups_parameter_buffer best = {.prefix = "", .values = ups_parameters_values(t.parameters)};
+    ok(ups_parameters_load_buffers(t.parameters, NULL, &best, 1, path, true, &failure)); /* of step 2 */
+    assert_same_memory(ups_parameters_values(t.parameters), ups_parameters_values(reference.parameters),
+                       (size_t)ups_parameters_elements(t.parameters) * sizeof(float));
+    free(path);
+    end(&t), end(&back), end(&reference);
+}
+
+CLAIM(a_damaged_record_of_the_stable_part_is_refused) {
+    static const char *const texts[] = {"", "{\"step\": 1", "[1]", "{\"format\": 1, \"step\": -3}"};
+    int64_t stable;
+    trained t = make(4, false, UPS_F32, 1);
+    advance(&t, 1);
+    ok(save(&t, &failure));
+    ok(ups_checkpoint_keep_stable(scratch("run"), &failure));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        write_text(scratch("run/stable.json"), texts[i]);
+        refused(ups_checkpoint_stable_step(scratch("run"), &stable, &failure), UPS_ERR_FORMAT, "run/stable.json");
+        refused(ups_checkpoint_go_back(scratch("run"), &failure), UPS_ERR_FORMAT, "run/stable.json");
+        ok(load(&t, &failure)); /* the run itself goes on */
+    }
+    ok(ups_checkpoint_keep_stable(scratch("run"), &failure));
+    unlink(scratch("run/step-00000001.safetensors"));
+    refused(ups_checkpoint_go_back(scratch("run"), &failure), UPS_ERR_IO, "step-00000001.safetensors", "is gone");
+    end(&t);
+}
+
 CLAIM(a_checkpoint_of_another_seed_is_refused) {
     trained saved = make(4, false, UPS_F32, 1), other = make(4, false, UPS_F32, 2);
     ok(save(&saved, &failure));
@@ -350,6 +459,13 @@ CLAIM(a_state_that_no_run_can_have_left_is_refused) {
          "'two', which is no task of this run"},
         {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0, \"tasks\": {\"one\": \"low\"}}",
          "not an object of numbers"},
+        {"plateau", "3", "'plateau' is an integer"},
+        {"plateau", "{\"stale\": 0, \"cuts\": 0}", "key 'best'"},
+        {"plateau", "{\"best\": -1.0, \"stale\": 0, \"cuts\": 0}", "a best score of -1"},
+        {"plateau", "{\"best\": 1.0, \"stale\": -1, \"cuts\": 0}", "-1 validations before"},
+        {"plateau", "{\"best\": 1.0, \"stale\": 4, \"cuts\": 0}", "4 validations before"},
+        {"plateau", "{\"best\": 1.0, \"stale\": 0, \"cuts\": 4}", "cut 4 times"},
+        {"plateau", "{\"best\": 1.0, \"stale\": 0.5, \"cuts\": 0}", "'stale' is a number"},
         {"file", NULL, "'file' is missing"},
         {"file", "\"../step-00000003.safetensors\"", "beside it"},
         {"file", "\"step-00000002.safetensors\"", "'step-00000003.safetensors' was expected"},

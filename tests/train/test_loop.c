@@ -393,10 +393,13 @@ CLAIM(a_loss_that_spikes_is_reported_with_its_samples) {
     end(p);
 }
 
+typedef void change(pull *p);
+
 /* Cancelled in the middle of step `at`, loaded into a model of other weights, run to the end. */
-static void check_resuming(void **state, float scale) {
+static void check_resuming(void **state, float scale, change *prepare) {
     pull *whole = begin(40);
     whole->training.validate_every = 7;
+    if (prepare) prepare(whole);
     scale_losses(whole, scale);
     ok(run(whole, &failure));
     json_t *expected = logged();
@@ -404,6 +407,7 @@ static void check_resuming(void **state, float scale) {
     for (int64_t at = 0; at < 39; at += 13) { /* in the middle of lines, too */
         pull *stopped = begin(40), *resumed = begin(40);
         stopped->training.validate_every = resumed->training.validate_every = 7;
+        if (prepare) prepare(stopped), prepare(resumed);
         scale_losses(stopped, scale), scale_losses(resumed, scale);
         stopped->cancel_at = at;
         refused(run(stopped, &failure), UPS_ERR_CANCELLED, "--resume");
@@ -413,6 +417,7 @@ static void check_resuming(void **state, float scale) {
         ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &resumed->state, resumed->parameters,
                                resumed->optimizer, &failure));
         assert_int_equal(resumed->state.step, at + 1);
+        resumed->validations = stopped->validations; /* their scores depend on how many there were */
         ok(run(resumed, &failure));
         assert_int_equal(resumed->calls[0].step, at + 1);
         assert_same(ups_parameters_values(resumed->parameters), ups_parameters_values(whole->parameters));
@@ -429,8 +434,80 @@ static void check_resuming(void **state, float scale) {
 }
 
 CLAIM(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_same_lines) {
-    check_resuming(state, 0);
-    check_resuming(state, 0x1p20f); /* fp16, that skips its first steps */
+    check_resuming(state, 0, NULL);
+    check_resuming(state, 0x1p20f, NULL); /* fp16, that skips its first steps */
+}
+
+/* The optimizer with the training's options as they are now. */
+static void make_optimizer(pull *p) {
+    ups_optimizer_destroy(p->optimizer);
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
+}
+
+static void decay_late(pull *p) {
+    p->training.optimizer.schedule = UPS_SCHEDULE_WSD;
+    p->training.optimizer.decay_fraction = 0.65; /* of 40: from step 14 on, which is where one is stopped */
+    make_optimizer(p);
+}
+
+static void cut_at_plateaus(pull *p) {
+    p->training.optimizer.schedule = UPS_SCHEDULE_PLATEAU;
+    p->training.optimizer.plateau_factor = 0.5;
+    p->training.optimizer.plateau_patience = 1;
+    p->falling = 0; /* every validation after the first is a cut */
+    make_optimizer(p);
+}
+
+CLAIM(every_schedule_is_resumed_to_the_same_bits_and_the_same_rates) {
+    check_resuming(state, 0, decay_late);
+    check_resuming(state, 0, cut_at_plateaus);
+    check_resuming(state, 0x1p20f, cut_at_plateaus);
+}
+
+/* The learning rate of the line at this step. */
+static double logged_rate(int64_t step) {
+    json_t *lines = logged(), *line;
+    size_t i;
+    double rate = NAN;
+    json_array_foreach(lines, i, line) {
+        json_t *told = json_object_get(line, "learning_rate");
+        if (told && json_integer_value(json_object_get(line, "step")) == step) rate = json_real_value(told);
+    }
+    json_decref(lines);
+    return rate;
+}
+
+CLAIM(validations_that_get_no_better_cut_the_rate_after_the_lines_before_them) {
+    pull *p = begin(40);
+    cut_at_plateaus(p);
+    p->training.validate_every = 10;
+    ok(run(p, &failure));
+    const double expected[] = {0.05, 0.05, 0.025, 0.0125}; /* the cut at step 20 is of the steps after it */
+    for (int i = 0; i < 4; i++) assert_true(logged_rate(10 * (i + 1)) == expected[i]);
+    assert_int_equal(p->state.plateau.begun, false); /* the caller's state is where the run began */
+    end(p);
+}
+
+/* A run of 20 steps whose decay is undone ends as one that had 40 from the beginning. */
+CLAIM(more_steps_of_wsd_go_on_from_before_the_decay_as_if_they_had_always_been_there) {
+    pull *whole = begin(40), *first = begin(20), *more = begin(40);
+    decay_late(whole), decay_late(first), decay_late(more);
+    whole->training.validate_every = first->training.validate_every = more->training.validate_every = 5;
+    ok(run(whole, &failure));
+    json_t *expected = logged(), *found;
+    forget(state);
+    ok(run(first, &failure));
+    ok(ups_checkpoint_go_back(scratch("run/checkpoints/pull"), &failure));
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &more->state, more->parameters, more->optimizer, &failure));
+    assert_int_equal(more->state.step, 7);
+    ok(run(more, &failure));
+    found = logged();
+    assert_true(json_equal(found, expected));
+    assert_same(ups_parameters_values(more->parameters), ups_parameters_values(whole->parameters));
+    assert_same(ups_optimizer_average(more->optimizer), ups_optimizer_average(whole->optimizer));
+    json_decref(found);
+    json_decref(expected);
+    end(whole), end(first), end(more);
 }
 
 /* The run ends between two lines that fall due, and is given more steps: those lines are as if it had had them. */

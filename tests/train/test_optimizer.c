@@ -16,13 +16,14 @@ static const int64_t sizes[TENSORS] = {130, 64, 7, 1, 333};
 static const bool undecayed[TENSORS] = {false, true, true, false, false};
 
 typedef struct trained {
+    const ups_optimizer_config *config;
     ups_device *device;
     ups_parameters *parameters;
     ups_optimizer *optimizer;
 } trained;
 
 static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
-    trained t = {.parameters = ups_parameters_create()};
+    trained t = {.config = config, .parameters = ups_parameters_create()};
     ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
     for (int i = 0; i < TENSORS; i++) {
         char name[] = "tensor0";
@@ -79,8 +80,9 @@ static float *flat(const trained *t, const float *buffer) {
 /* One step, read at once. */
 static ups_update step_now(const trained *t, int64_t step) {
     ups_update update;
-    ups_update_input input = {.step = step, .share = 1};
-    ok(ups_optimizer_begin(t->optimizer, &input, STEPS, &failure));
+    ups_update_input input = {
+        .step = step, .share = 1, .learning_rate = (float)ups_schedule_rate(t->config, step, STEPS, 0)};
+    ok(ups_optimizer_begin(t->optimizer, &input, &failure));
     ok(ups_optimizer_step(t->optimizer, &failure));
     ok(ups_optimizer_result(t->optimizer, &update, &failure));
     return update;
@@ -108,7 +110,7 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
             squares += g * g;
         }
         double norm = sqrt(squares), scale = config.clip > 0 && norm > config.clip ? config.clip / norm : 1;
-        double rate = ups_schedule_rate(&config, step, STEPS);
+        double rate = ups_schedule_rate(&config, step, STEPS, 0);
         for (int64_t i = 0; i < count; i++) {
             const ups_parameter *p = owner(&t, i);
             if (!p) continue;
@@ -194,7 +196,7 @@ CLAIM(gains_and_biases_are_not_decayed_and_matrices_are) {
     put_gradients(&t, 0, 0);
     step_now(&t, 0);
     float *values = flat(&t, ups_parameters_values(t.parameters));
-    double rate = ups_schedule_rate(&config, 0, STEPS);
+    double rate = ups_schedule_rate(&config, 0, STEPS, 0);
     for (int64_t i = 0; i < elements(&t); i++) {
         const ups_parameter *p = owner(&t, i);
         if (p && !p->init.no_decay)
@@ -294,13 +296,150 @@ CLAIM(a_loss_scale_that_cannot_shrink_makes_an_overflow_a_failure) {
     end(&t);
 }
 
+/* Some of the tensors are matrices that Muon moves. */
+static trained begin_muon(const ups_optimizer_config *config, ups_dtype compute) {
+    static const int64_t shapes[][3] = {{3, 24, 24}, {4, 17, 1}, {40, 30, 1}};
+    trained t = {.config = config, .parameters = ups_parameters_create()};
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 2}, &t.device, &failure));
+    for (int i = 0; i < 3; i++) {
+        char name[] = "tensor0";
+        name[6] += (char)i;
+        ups_parameters_add(
+            t.parameters, name, i == 0 ? 3 : 2, shapes[i],
+            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = i == 0, .matrices = i == 0 ? 3 : i == 2});
+    }
+    ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    return t;
+}
+
+static float *first_moment(const trained *t) {
+    ups_parameter_buffer kept[UPS_OPTIMIZER_MAX_BUFFERS];
+    ups_optimizer_buffers(t->optimizer, kept);
+    return flat(t, kept[0].values);
+}
+
+static void fill_gradients(const trained *t, int64_t step, float size) {
+    for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(t->parameters, i);
+        for (int64_t k = 0; k < p->elements; k++) put_gradient(t, i, k, gradient_of(p->offset + k, step, size));
+    }
+}
+
+static ups_optimizer_config muon(void) {
+    ups_optimizer_config config = usual;
+    config.kind = UPS_OPTIMIZER_MUON;
+    config.momentum = 0.95;
+    config.warmup_steps = 0;
+    return config;
+}
+
+CLAIM(muon_skips_the_steps_that_adamw_skips) {
+    ups_optimizer_config config = muon();
+    trained t = begin_muon(&config, UPS_F32), plain = begin_muon(&config, UPS_F32);
+    size_t bytes = (size_t)elements(&t) * sizeof(float);
+    ok(ups_optimizer_scale_losses(t.optimizer, 8, 100, &failure));
+    fill_gradients(&t, 0, 0.8f), fill_gradients(&plain, 0, 0.1f);
+    assert_false(step_now(&t, 0).result.skipped);
+    step_now(&plain, 0);
+    put_gradient(&t, 2, 5, INFINITY);
+    assert_true(step_now(&t, 1).result.skipped);
+    fill_gradients(&t, 2, 0.4f), fill_gradients(&plain, 2, 0.1f); /* the scale is 4 now */
+    ok(ups_optimizer_restore(plain.optimizer, &(ups_update_state){.loss_scale = 1, .skipped = 1}, &failure));
+    step_now(&t, 2), step_now(&plain, 2);
+    float *found = flat(&t, ups_parameters_values(t.parameters)), *moments = first_moment(&t);
+    float *expected = flat(&plain, ups_parameters_values(plain.parameters)), *others = first_moment(&plain);
+    for (int64_t i = 0; i < elements(&t); i++) assert_true(isfinite(found[i]) && isfinite(moments[i]));
+    assert_memory_equal(moments, others, bytes); /* powers of 2 change no bit */
+    assert_memory_equal(found, expected, bytes);
+    free(found), free(moments), free(expected), free(others);
+    end(&t), end(&plain);
+}
+
+CLAIM(after_a_gradient_that_is_not_finite_muon_changes_nothing_any_more) {
+    ups_optimizer_config config = muon();
+    trained t = begin_muon(&config, UPS_BF16);
+    float *before = flat(&t, ups_parameters_values(t.parameters));
+    fill_gradients(&t, 0, 1);
+    put_gradient(&t, 0, 7, NAN);
+    assert_true(step_now(&t, 0).result.failed);
+    assert_untouched(&t, before);
+    fill_gradients(&t, 1, 1);
+    assert_true(step_now(&t, 1).result.failed);
+    assert_untouched(&t, before);
+    free(before);
+    end(&t);
+}
+
+CLAIM(without_gradients_muon_decays_and_moves_nothing_else) {
+    ups_optimizer_config config = muon();
+    trained t = begin_muon(&config, UPS_F32);
+    float *before = flat(&t, ups_parameters_values(t.parameters));
+    for (int32_t i = 0; i < 3; i++) {
+        for (int64_t k = 0; k < ups_parameters_get(t.parameters, i)->elements; k++) put_gradient(&t, i, k, 0);
+    }
+    assert_false(step_now(&t, 0).result.skipped);
+    float *after = flat(&t, ups_parameters_values(t.parameters));
+    const ups_parameter *modes = ups_parameters_get(t.parameters, 0), *matrix = ups_parameters_get(t.parameters, 2);
+    const double keep = 1 - ups_schedule_rate(&config, 0, STEPS, 0) * config.weight_decay;
+    for (int64_t k = 0; k < modes->elements; k++) assert_true(after[modes->offset + k] == before[modes->offset + k]);
+    for (int64_t k = 0; k < matrix->elements; k++)
+        near("the value", k, (double)after[matrix->offset + k], keep * (double)before[matrix->offset + k]);
+    free(before), free(after);
+    end(&t);
+}
+
+CLAIM(the_copy_and_the_average_follow_what_muon_moves) {
+    ups_optimizer_config config = muon();
+    trained t = begin_muon(&config, UPS_BF16);
+    fill_gradients(&t, 0, 1);
+    float *before = flat(&t, ups_parameters_values(t.parameters));
+    step_now(&t, 0);
+    float *values = flat(&t, ups_parameters_values(t.parameters)),
+          *average = flat(&t, ups_optimizer_average(t.optimizer));
+    size_t count = (size_t)elements(&t);
+    const ups_weights *weights = ups_parameters_weights(t.parameters);
+    uint16_t *copy = read_device(t.device, weights->compute, count * sizeof *copy);
+    uint16_t *expected = calloc(count, sizeof *expected);
+    ups_f32_to_bf16(values, expected, count);
+    assert_memory_equal(copy, expected, count * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        near("the average", (int64_t)i, (double)average[i], 0.1 * (double)before[i] + 0.9 * (double)values[i]);
+    free(before), free(values), free(average), free(copy), free(expected);
+    end(&t);
+}
+
+/* A matrix has one moment; products take a workspace. */
+CLAIM(muon_keeps_less_than_adamw) {
+    ups_optimizer_config config = muon();
+    trained t = begin_muon(&config, UPS_F32);
+    size_t all = (size_t)elements(&t) * sizeof(float), matrices = 0, bytes, adamw;
+    for (int32_t i = 0; i < 3; i++) {
+        const ups_parameter *p = ups_parameters_get(t.parameters, i);
+        if (p->init.matrices > 0) matrices += (size_t)ups_parameter_extent(p) * sizeof(float);
+    }
+    const ups_matrices largest = {.count = 1, .rows = 40, .columns = 30};
+    const ups_matrices modes = {.count = 3, .rows = 24, .columns = 24};
+    size_t workspace = t.device->class->matrices_workspace(t.device, &largest, 1, UPS_F32);
+    assert_true(workspace > t.device->class->matrices_workspace(t.device, &modes, 1, UPS_F32));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
+    assert_int_equal(bytes, 3 * all - matrices + workspace);
+    config.kind = UPS_OPTIMIZER_ADAMW;
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &adamw, &failure));
+    assert_int_equal(adamw, 3 * all);
+    end(&t);
+}
+
 CLAIM(its_memory_is_known_before_it_is_created) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
-    assert_int_equal(ups_optimizer_bytes(&config, t.parameters), 3 * buffer);
+    size_t bytes;
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
+    assert_int_equal(bytes, 3 * buffer);
     config.ema_decay = 0;
-    assert_int_equal(ups_optimizer_bytes(&config, t.parameters), 2 * buffer);
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
+    assert_int_equal(bytes, 2 * buffer);
     end(&t);
 }
 

@@ -228,6 +228,16 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
         {"operator.losses.one_step.every=2", {"operator.losses", "no loss", "every: 1"}},
         {"autoencoder.losses.inverse_decoding.weight=0", {"autoencoder.losses", "no loss"}},
         {"autoencoder.losses.inverse_decoding={every: 3, from: 3}", {"autoencoder.losses", "no loss"}},
+        {"operator: {steps: 100, optimizer: {schedule: wsd, warmup_steps: 90}}\n",
+         {"run.yaml:6: operator.optimizer.schedule", "of 100 steps, 90 of warm-up and 20 of decay", "overlap"}},
+        {"operator: {patience: 3, optimizer: {schedule: wsd}}\n",
+         {"run.yaml:6: operator.optimizer.schedule", "operator.patience: 3", "patience: 0"}},
+        {"operator: {validate_every: 0, optimizer: {schedule: plateau}}\n",
+         {"run.yaml:6: operator.optimizer.schedule", "operator.validate_every: 0", "give it a number"}},
+        {"data: {split: {train: 0.9, validation: 0, test: 0.1}}\nautoencoder: {optimizer: {schedule: plateau}}\n",
+         {"run.yaml:7: autoencoder.optimizer.schedule", "data.split.validation is 0"}},
+        {"operator: {patience: 3, optimizer: {schedule: plateau, plateau_patience: 3}}\n",
+         {"run.yaml:6: operator.optimizer.schedule", "after 3 validations", "more than plateau_patience"}},
     };
     ALL_TOLD(list);
 }

@@ -285,6 +285,10 @@ CLAIM(without_a_cache_the_operator_takes_the_memory_that_was_planned_encoders_in
     run_watched("f32", "data.residency=encode", UPS_STAGE_OPERATOR);
 }
 
+CLAIM(with_muon_the_operator_takes_the_memory_that_was_planned) {
+    run_watched("f32", "operator.optimizer.kind=muon", UPS_STAGE_OPERATOR);
+}
+
 CLAIM(in_bf16_stages_take_the_memory_that_was_planned_and_no_more_after_the_first_step) {
     check_all("bf16");
 }

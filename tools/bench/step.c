@@ -92,7 +92,7 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
     for (int i = 0; i < 2; i++) UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->moments[i], error));
-    const ups_range all = {0, ups_parameters_elements(b->parameters)};
+    const ups_range all = {0, ups_parameters_elements(b->parameters), 0};
     UPS_TRY(b->device->class->allocate(b->device, sizeof all, (void **)&b->all, error));
     UPS_TRY(b->device->class->upload(b->device, b->all, &all, sizeof all, error));
     UPS_TRY(ups_update_open(b->device, &b->channel, error)); /* waits: `all` was read */

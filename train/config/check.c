@@ -1,6 +1,7 @@
 #include "train/config/check.h"
 
 #include "train/data/task_sampling.h"
+#include "train/learning_rate.h"
 #include "train/losses.h"
 #include "train/networks.h"
 #include <ctype.h>
@@ -143,6 +144,50 @@ static void check_losses(const char *stage, const ups_training_config *training,
     }
 }
 
+/* A schedule that looks at validations must have some, and one that ends in a decay must reach it. */
+static void check_schedule(const ups_run_config *config, const char *stage, const ups_training_config *training,
+                           ups_config_mistakes *mistakes) {
+    const ups_optimizer_config *optimizer = &training->optimizer;
+    char schedule[NAME_BYTES], other[NAME_BYTES], third[NAME_BYTES];
+    name_key(schedule, stage, "optimizer.schedule");
+    if (training->steps == 0) return;
+    if (optimizer->schedule == UPS_SCHEDULE_WSD) {
+        const int64_t stable = ups_schedule_decay_start(optimizer, training->steps);
+        name_key(other, stage, "optimizer.decay_fraction");
+        if (optimizer->warmup_steps > stable) {
+            disagree(mistakes, schedule, WITH(name_key(third, stage, "optimizer.warmup_steps"), other),
+                     "wsd: of %lld steps, %lld of warm-up and %lld of decay (decay_fraction: %g) overlap; give fewer "
+                     "of either, or more steps",
+                     (long long)training->steps, (long long)optimizer->warmup_steps,
+                     (long long)(training->steps - stable), optimizer->decay_fraction);
+        }
+        if (training->patience > 0) {
+            disagree(mistakes, schedule, WITH(name_key(other, stage, "patience")),
+                     "wsd gets its best scores in the decay at the end, before which %s.patience: %lld may end the "
+                     "stage; take patience: 0, or schedule: plateau",
+                     stage, (long long)training->patience);
+        }
+    }
+    if (optimizer->schedule != UPS_SCHEDULE_PLATEAU) return;
+    if (training->validate_every == 0) {
+        disagree(mistakes, schedule, WITH(name_key(other, stage, "validate_every")),
+                 "plateau looks at validations, and %s.validate_every: 0 has none before the end; give it a number of "
+                 "steps",
+                 stage);
+    }
+    if (config->data.split.validation <= 0) {
+        disagree(mistakes, schedule, WITH("data.split.validation"),
+                 "plateau looks at validations, and data.split.validation is 0");
+    }
+    if (training->patience > 0 && training->patience <= optimizer->plateau_patience) {
+        disagree(mistakes, schedule,
+                 WITH(name_key(other, stage, "patience"), name_key(third, stage, "optimizer.plateau_patience")),
+                 "plateau lowers the rate after %lld validations, but %s.patience: %lld ends the stage before; give "
+                 "patience more than plateau_patience",
+                 (long long)optimizer->plateau_patience, stage, (long long)training->patience);
+    }
+}
+
 /* In an order in which each finds what it needs, and none twice: the enumeration's. */
 static void check_stages(const ups_run_config *config, ups_config_mistakes *mistakes) {
     for (unsigned i = 1; i < config->stage_count; i++) {
@@ -214,6 +259,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         if (!training) continue;
         check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
         check_losses(ups_stage_name((ups_stage)s), training, mistakes);
+        check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_model(config, mistakes);
 }

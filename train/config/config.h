@@ -19,7 +19,14 @@ typedef enum ups_precision {
     UPS_PRECISION_F16,
 } ups_precision;
 typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_cache_codec;
-typedef enum ups_schedule_kind { UPS_SCHEDULE_CONSTANT, UPS_SCHEDULE_COSINE } ups_schedule_kind;
+typedef enum ups_optimizer_kind { UPS_OPTIMIZER_ADAMW, UPS_OPTIMIZER_MUON } ups_optimizer_kind;
+typedef enum ups_schedule_kind {
+    UPS_SCHEDULE_CONSTANT,
+    UPS_SCHEDULE_COSINE,
+    UPS_SCHEDULE_WSD, /* warm-up, stable, decay */
+    UPS_SCHEDULE_PLATEAU,
+} ups_schedule_kind;
+typedef enum ups_decay_shape { UPS_DECAY_LINEAR, UPS_DECAY_SQRT } ups_decay_shape;
 typedef enum ups_stage { UPS_STAGE_AUTOENCODER, UPS_STAGE_CACHE, UPS_STAGE_OPERATOR, UPS_STAGE_COUNT } ups_stage;
 
 extern const char *const ups_stage_names[UPS_STAGE_COUNT + 1]; /* by value; NULL ends them */
@@ -118,12 +125,18 @@ typedef struct ups_model_config {
 } ups_model_config;
 
 typedef struct ups_optimizer_config {
+    ups_optimizer_kind kind;
     double learning_rate, weight_decay, beta1, beta2, epsilon;
+    double momentum;  /* of Muon */
     double clip;      /* largest gradient norm; 0: no clipping */
     double ema_decay; /* 0: no EMA */
     ups_schedule_kind schedule;
     int64_t warmup_steps;
-    double final_fraction; /* the cosine ends at this share of the learning rate */
+    double final_fraction; /* of the learning rate: where cosine and wsd end, and plateau does not go below */
+    double decay_fraction; /* of the steps, in which wsd's rate falls */
+    ups_decay_shape decay_shape;
+    double plateau_factor;    /* that the rate is multiplied by at a plateau: */
+    int64_t plateau_patience; /* so many validations in a row without a better score */
 } ups_optimizer_config;
 
 #define UPS_MAX_LOSSES 4 /* of a stage */

@@ -23,7 +23,9 @@ static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
-static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const optimizers[] = {"adamw", "muon", NULL};
+static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", NULL};
+static const char *const decay_shapes[] = {"linear", "sqrt", NULL};
 static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
@@ -95,17 +97,34 @@ static const char *object_to_share(const char *text) {
 
 #define OPTIMIZER(at, rate)                                                                                            \
     SUBSECTION(                                                                                                        \
-        "optimizer", KEY(DOUBLE, "learning_rate", at.learning_rate, rate, 0, 10, "peak learning rate"),                \
+        "optimizer",                                                                                                   \
+        KEY(CHOICE, "kind", at.kind, "adamw", 0, 0,                                                                    \
+            "adamw, or muon: hidden matrices move along their momentum made orthogonal, all else by AdamW",            \
+            .choices = optimizers),                                                                                    \
+        KEY(DOUBLE, "learning_rate", at.learning_rate, rate, 0, 10, "peak learning rate"),                             \
         KEY(DOUBLE, "weight_decay", at.weight_decay, "0.01", 0, 10, "decoupled weight decay of matrices"),             \
         KEY(DOUBLE, "beta1", at.beta1, "0.9", 0, 0.999999, "AdamW's decay of the first moment"),                       \
         KEY(DOUBLE, "beta2", at.beta2, "0.99", 0, 0.999999, "AdamW's decay of the second moment"),                     \
         KEY(DOUBLE, "epsilon", at.epsilon, "1e-8", 0, 1, "AdamW's guard against division by zero"),                    \
+        KEY(DOUBLE, "momentum", at.momentum, "0.95", 0, 0.999999, "Muon's decay of the momentum"),                     \
         KEY(DOUBLE, "clip", at.clip, "1.0", 0, 1e9, "largest gradient norm; 0: no clipping"),                          \
         KEY(DOUBLE, "ema_decay", at.ema_decay, "0.0", 0, 0.999999,                                                     \
             "decay of the weights' moving average, less in the first steps; 0: none"),                                 \
-        KEY(CHOICE, "schedule", at.schedule, "cosine", 0, 0, "learning rate after the warm-up", .choices = schedules), \
+        KEY(CHOICE, "schedule", at.schedule, "cosine", 0, 0,                                                           \
+            "learning rate after the warm-up: constant; cosine, down to the last step; wsd, constant and down in the " \
+            "last steps; plateau, lower each time that validations no longer get better",                              \
+            .choices = schedules),                                                                                     \
         KEY(INT64, "warmup_steps", at.warmup_steps, "100", 0, MANY, "steps of linear warm-up"),                        \
-        KEY(DOUBLE, "final_fraction", at.final_fraction, "0.01", 0, 1, "share of the peak at which the cosine ends"))
+        KEY(DOUBLE, "final_fraction", at.final_fraction, "0.01", 0, 1,                                                 \
+            "share of the peak at which cosine and wsd end, and below which plateau does not go"),                     \
+        KEY(DOUBLE, "decay_fraction", at.decay_fraction, "0.2", 0.001, 1,                                              \
+            "share of the steps, the last ones, in which the rate of wsd falls"),                                      \
+        KEY(CHOICE, "decay_shape", at.decay_shape, "sqrt", 0, 0,                                                       \
+            "how it falls: linear, or sqrt (by 1 - sqrt of the share of the decay that is done)",                      \
+            .choices = decay_shapes),                                                                                  \
+        KEY(DOUBLE, "plateau_factor", at.plateau_factor, "0.5", 0.001, 0.999, "what plateau multiplies the rate by"),  \
+        KEY(INT64, "plateau_patience", at.plateau_patience, "3", 1, MANY,                                              \
+            "validations in a row without a better score (min_delta) after which plateau lowers the rate"))
 
 #define TRAINING(at, step_count, batch, rate)                                                                          \
     KEY(INT64, "steps", at.steps, step_count, 0, MANY, "optimizer steps; 0: the model stays what it begins as"),       \

@@ -14,44 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COPY_BYTES (1 << 20)
-
 /* ---- files ------------------------------------------------------------------------------------------------------- */
-
-static ups_status append_all(int fd, const char *path, ups_publication *publication, ups_error *error) {
-    char *buffer = malloc(COPY_BYTES);
-    ups_status status = buffer ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
-    while (status == UPS_OK) {
-        ssize_t got = read(fd, buffer, COPY_BYTES);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) status = ups_fail_errno(error, "%s: read failed", path);
-        if (got <= 0) break;
-        status = ups_publish_append(publication, buffer, (size_t)got, error);
-    }
-    free(buffer);
-    return status;
-}
-
-static ups_status copy_file(const char *from, const char *to, ups_error *error) {
-    int fd;
-    ups_publication *publication = NULL;
-    UPS_TRY(ups_open_regular(from, O_RDONLY, &fd, error));
-    ups_status status = ups_publish_begin(to, &publication, error);
-    if (status == UPS_OK) {
-        status = append_all(fd, from, publication, error);
-        if (status == UPS_OK)
-            status = ups_publish_commit(publication, error);
-        else
-            ups_publish_abandon(publication);
-    }
-    close(fd);
-    return status;
-}
 
 static ups_status share_file(const char *from, const char *to, ups_error *error) {
     if (link(from, to) == 0) return UPS_OK;
     bool impossible = errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS;
-    return impossible ? copy_file(from, to, error) : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
+    return impossible ? ups_publish_copy(from, to, error)
+                      : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
 }
 
 /* Every file below a directory, but for what is unfinished (temporary names, records of builders). */
@@ -118,7 +87,14 @@ static ups_status take_stage(const making *m, ups_stage stage, ups_error *error)
     }
     if (!finished && !(seed->checkpoints & 1u << stage)) return UPS_OK;
     snprintf(name, sizeof name, "checkpoints/%s", ups_stage_name(stage));
-    return take(m, share_tree, name, error);
+    UPS_TRY(take(m, share_tree, name, error));
+    if (!(seed->back & 1u << stage)) return UPS_OK;
+    char *checkpoints = NULL;
+    if (asprintf(&checkpoints, "%s/%s", m->directory, name) < 0)
+        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_checkpoint_go_back(checkpoints, error);
+    free(checkpoints);
+    return status;
 }
 
 /* The finished model, or what its training has got so far. */
@@ -175,8 +151,8 @@ static ups_status fill(const making *m, ups_error *error) {
     const ups_run_seed *seed = m->seed;
     ups_run_config there = *seed->config;
     there.output = (char *)m->directory;
-    UPS_TRY(take(m, copy_file, "normalisation.json", error));
-    UPS_TRY(take(m, copy_file, "metrics.jsonl", error)); /* lines are added to it */
+    UPS_TRY(take(m, ups_publish_copy, "normalisation.json", error));
+    UPS_TRY(take(m, ups_publish_copy, "metrics.jsonl", error)); /* lines are added to it */
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         UPS_TRY(take_stage(m, (ups_stage)s, error));
         if (seed->weights & 1u << s) UPS_TRY(take_weights(m, (ups_stage)s, error));

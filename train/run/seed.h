@@ -14,6 +14,7 @@ typedef struct ups_run_seed {
     const char *cache_directory;  /* the same; "": output/cache */
     ups_run_state state;          /* of the stages that it has finished: their models and checkpoints come along */
     unsigned checkpoints;         /* stages whose checkpoints come along (a mask): they are gone on with */
+    unsigned back;                /* of these, stages that go back to before their decay (ups_checkpoint_go_back) */
     unsigned weights;             /* stages that begin with the weights of `from`, in initial/ (a mask) */
     bool cache;                   /* the cache comes along, of the tasks of `config` */
     unsigned redo;                /* of RUN/next: what it does again */

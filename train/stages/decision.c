@@ -2,7 +2,9 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "train/checkpoint.h"
 #include "train/config/load.h"
+#include "train/learning_rate.h"
 #include "train/run/replace.h"
 #include "train/run/seed.h"
 #include "train/stages/stage.h"
@@ -240,6 +242,39 @@ static ups_status fail_not_longer(const ups_train_decision *d, ups_error *error)
     return ups_fail(error, UPS_ERR_ARGUMENT, "--extend: the run has no stage with steps");
 }
 
+/* Where the stage goes on from: with the schedule `wsd` from before its decay. */
+static ups_status tell_extension(ups_train_decision *d, ups_stage stage, ups_error *error) {
+    const char *name = ups_stage_name(stage);
+    const ups_training_config *own = ups_run_training(d->own, stage);
+    const long long steps = (long long)ups_run_training(d->config, stage)->steps, has = d->progress.step[stage];
+    if (has <= ups_schedule_decay_start(&own->optimizer, own->steps)) {
+        ups_log(UPS_LOG_INFO,
+                "%s: has %lld steps, goes on to %lld; the learning rate is that of a schedule of %lld steps", name, has,
+                steps, steps);
+        return UPS_OK;
+    }
+    int64_t stable = -1;
+    char *checkpoints = ups_run_path(d->own, "checkpoints/%s", name);
+    ups_status status = checkpoints ? ups_checkpoint_stable_step(checkpoints, &stable, error)
+                                    : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(checkpoints);
+    UPS_TRY(status);
+    if (stable >= 0) {
+        d->back |= bit(stage);
+        ups_log(UPS_LOG_INFO,
+                "%s: has %lld steps, goes back to step %lld, before the decay of its learning rate, and from there on "
+                "to %lld",
+                name, has, (long long)stable, steps);
+    } else {
+        ups_log(
+            UPS_LOG_WARNING,
+            "%s: has %lld steps, goes on to %lld from weights whose learning rate has decayed, since no checkpoint of "
+            "before the decay is there (stable.json); the learning rate is that of a schedule of %lld steps",
+            name, has, steps, steps);
+    }
+    return UPS_OK;
+}
+
 static ups_status extend_run(ups_train_decision *d, ups_error *error) {
     char stages[LIST_BYTES], others[LIST_BYTES];
     d->config = d->given;
@@ -265,10 +300,7 @@ static ups_status extend_run(ups_train_decision *d, ups_error *error) {
                             d->given->output, ups_stage_name((ups_stage)s), ups_stage_name((ups_stage)s),
                             (long long)d->progress.state.stage[s].steps);
         }
-        long long steps = (long long)ups_run_training(d->config, (ups_stage)s)->steps;
-        ups_log(UPS_LOG_INFO,
-                "%s: has %lld steps, goes on to %lld; the learning rate is that of a schedule of %lld steps",
-                ups_stage_name((ups_stage)s), (long long)d->progress.step[s], steps, steps);
+        UPS_TRY(tell_extension(d, (ups_stage)s, error));
     }
     unsigned again = d->redo & ~d->go_on;
     keep_batches(d, ~again);
@@ -296,6 +328,7 @@ ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, co
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
                          .checkpoints = d->go_on,
+                         .back = d->back,
                          .redo = d->redo};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (d->redo & 1u << s) seed.state.stage[s] = (ups_stage_state){0};

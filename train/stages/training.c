@@ -243,8 +243,9 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->workspace = memory.workspace;
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
-        plan->optimizer = ups_optimizer_bytes(&wanted->stage->training->optimizer, t.parameters);
-        status = plan_residency(&t, plan, error);
+        status = ups_optimizer_measure(&wanted->stage->training->optimizer, wanted->request->session->device,
+                                       t.parameters, ups_run_compute(t.config), &plan->optimizer, error);
+        if (status == UPS_OK) status = plan_residency(&t, plan, error);
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
             status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
@@ -452,7 +453,7 @@ static ups_status begin_with_given_weights(training *t, ups_error *error) {
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = UPS_OK;
     if (ups_path_exists(path)) {
-        ups_parameter_buffer weights = {"", ups_parameters_values(t->parameters)};
+        ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(t->parameters)};
         status = ups_parameters_load_buffers(t->parameters, NULL, &weights, 1, path, false, error);
         if (status != UPS_OK) {
             ups_fail_within(error,

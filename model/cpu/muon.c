@@ -1,0 +1,197 @@
+/* Muon (Jordan et al., https://kellerjordan.github.io/posts/muon, 2024): the momentum of each matrix, looked ahead by
+ * Nesterov's rule, is made nearly orthogonal, and the matrix moves along that.
+ *
+ * Five Newton-Schulz steps of order 5, X ← a X + (b G + c G²) X with G = X Xᵀ, from X of Frobenius norm 1, take every
+ * singular value to about 0.7 to 1.2, unless it is below some thousandths of the norm; they need products alone. A step
+ * here is G, P = b I + c G, Q = a I + G P, X ← Q X; of a matrix taller than wide with G = Xᵀ X and X ← X Q. Products
+ * are float32, or have bf16 operands in a run that computes in bf16.
+ *
+ * The result is scaled by 0.2 √max(rows, columns) (Liu et al., arXiv 2502.16982): its elements are then 0.2 in the
+ * root mean square, as large as AdamW's, whose learning rate and decay fit as they are.
+ *
+ * Small matrices are shared out among the threads, large ones are worked on by all threads together. A product's bits
+ * do not depend on its threads, so neither do Muon's. */
+#include "model/cpu/matmul.h"
+#include "model/cpu/vector.h"
+
+#include <math.h>
+
+enum {
+    STEPS = 5,
+    ALIGNMENT = 64,           /* bytes */
+    SMALL_MATRIX = 1 << 22,   /* multiplications a product below which threads take a matrix each */
+    CHUNK_ELEMENTS = 1 << 14, /* of element-by-element work that a thread takes */
+};
+static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
+#define SMALLEST_NORM 1e-30 /* a smaller momentum is none: its reciprocal would leave float32 */
+
+/* How a matrix is worked on, and where things lie in its workspace, in bytes. */
+typedef struct muon_layout {
+    int64_t rows, columns, side; /* side: the shorter one */
+    bool wide;
+    ups_dtype operands;
+    ups_matmul_shape gram, square, step, last;
+    size_t x[2], squares[3], scratch, bytes;
+} muon_layout;
+
+static size_t aligned(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static bool is_small(const ups_matrices *m) {
+    int64_t side = ups_min(m->rows, m->columns);
+    return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX;
+}
+
+static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threads) {
+    const bool wide = m->columns > m->rows;
+    const int64_t side = wide ? m->rows : m->columns;
+    const ups_dtype operands = compute == UPS_BF16 ? UPS_BF16 : UPS_F32;
+    muon_layout l = {.rows = m->rows, .columns = m->columns, .side = side, .wide = wide, .operands = operands};
+    l.gram = (ups_matmul_shape){.m = side,
+                                .n = side,
+                                .k = wide ? m->columns : m->rows,
+                                .transpose_a = !wide,
+                                .transpose_b = wide,
+                                .operands = operands,
+                                .result = UPS_F32};
+    l.square = (ups_matmul_shape){.m = side, .n = side, .k = side, .operands = operands, .result = UPS_F32};
+    l.last = (ups_matmul_shape){.m = m->rows, .n = m->columns, .k = side, .operands = operands, .result = UPS_F32};
+    l.step = l.last;
+    l.step.result = operands;
+    const ups_matmul_shape *products[] = {&l.gram, &l.square, &l.step, &l.last};
+    size_t scratch = 0;
+    for (int i = 0; i < 4; i++) {
+        size_t bytes = UPS_CPU(matmul_scratch)(products[i], threads);
+        if (bytes > scratch) scratch = bytes;
+    }
+    size_t whole = aligned((size_t)(m->rows * m->columns) * sizeof(float));
+    size_t square = aligned((size_t)(side * side) * sizeof(float));
+    l.x[0] = aligned(scratch);
+    l.x[1] = l.x[0] + whole;
+    for (int i = 0; i < 3; i++) l.squares[i] = l.x[1] + whole + (size_t)i * square;
+    /* With bf16 operands x[1] holds both of a step's; a matrix of odd size wants them aligned. */
+    if (operands != UPS_F32) {
+        size_t half = aligned((size_t)(m->rows * m->columns) * sizeof(uint16_t));
+        for (int i = 0; i < 3; i++) l.squares[i] = l.x[1] + 2 * half + (size_t)i * square;
+    }
+    l.bytes = l.squares[2] + square;
+    return l;
+}
+
+size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
+    size_t most = 0;
+    for (int32_t i = 0; i < count; i++) {
+        bool small = is_small(&matrices[i]);
+        size_t bytes = layout_of(&matrices[i], compute, small ? 1 : threads).bytes * (size_t)(small ? threads : 1);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* The moment moves on, and x becomes what it would be a step later. */
+static void look_ahead(const ups_optimizer_call *call, int threads, int64_t offset, int64_t count, float *x) {
+    const float scale = call->update->result.gradient_scale, beta = call->beta1;
+    const float *gradients = call->gradients + offset;
+    float *moment = call->moments[0] + offset;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
+        int64_t start = chunk * CHUNK_ELEMENTS, end = ups_min(start + CHUNK_ELEMENTS, count);
+        for (int64_t i = start; i < end; i++) {
+            float gradient = (1.0f - beta) * gradients[i] * scale;
+            float kept = beta * moment[i] + gradient;
+            moment[i] = kept;
+            x[i] = beta * kept + gradient;
+        }
+    }
+}
+
+/* y = factor x + diagonal I, square. */
+static void scale_and_shift(int threads, int64_t side, float factor, float diagonal, const float *x, float *y) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t row = 0; row < side; row++) {
+        for (int64_t i = row * side; i < (row + 1) * side; i++) y[i] = factor * x[i];
+        y[row * side + row] += diagonal;
+    }
+}
+
+/* Where the operands of a product lie: `x` itself, or rounded in `rounded`. */
+static const void *as_operand(int threads, ups_dtype operands, const float *x, int64_t count, void *rounded) {
+    if (operands == UPS_F32) return x;
+    UPS_CPU(convert)(threads, x, operands, rounded, count);
+    return rounded;
+}
+
+/* x[0], of a norm above 0, to nearly orthogonal; returns where that is. */
+static const float *orthogonalise(const muon_layout *l, int threads, char *workspace, double norm) {
+    const int64_t count = l->rows * l->columns, square = l->side * l->side;
+    const bool rounds = l->operands != UPS_F32;
+    float *x = (float *)(void *)(workspace + l->x[0]), *gram = (float *)(void *)(workspace + l->squares[0]);
+    /* Rounded, squares are made in one place and multiplied in two others. */
+    float *first = (float *)(void *)(workspace + l->squares[1]), *second = (float *)(void *)(workspace + l->squares[2]);
+    float *poly = rounds ? gram : first, *made = rounds ? gram : second;
+    const float inverse = (float)(1.0 / norm);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
+        int64_t start = chunk * CHUNK_ELEMENTS, end = ups_min(start + CHUNK_ELEMENTS, count);
+        for (int64_t i = start; i < end; i++) x[i] *= inverse;
+    }
+    char *const other = workspace + l->x[1];
+    char *const ends[2] = {rounds ? other : workspace + l->x[0],
+                           rounds ? other + aligned((size_t)count * sizeof(uint16_t)) : other};
+    const void *from = as_operand(threads, l->operands, x, count, ends[0]);
+    for (int step = 0; step < STEPS; step++) {
+        const bool last = step == STEPS - 1;
+        UPS_CPU(matmul)(&l->gram, threads, from, from, NULL, gram, NULL, workspace);
+        const void *left = as_operand(threads, l->operands, gram, square, first);
+        scale_and_shift(threads, l->side, c_factor, b_factor, gram, poly);
+        const void *right = as_operand(threads, l->operands, poly, square, second);
+        UPS_CPU(matmul)(&l->square, threads, left, right, NULL, made, NULL, workspace);
+        scale_and_shift(threads, l->side, 1.0f, a_factor, made, made);
+        const void *factor = as_operand(threads, l->operands, made, square, second);
+        void *to = last && rounds ? (void *)x : ends[(step + 1) % 2];
+        UPS_CPU(matmul)
+        (last ? &l->last : &l->step, threads, l->wide ? factor : from, l->wide ? from : factor, NULL, to, NULL,
+         workspace);
+        from = to;
+    }
+    return from;
+}
+
+static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t index, int threads, char *workspace) {
+    const muon_layout l = layout_of(m, call->compute_dtype, threads);
+    const int64_t count = m->rows * m->columns, offset = m->offset + index * count;
+    const float rate = call->update->input.learning_rate, keep = 1.0f - rate * call->weight_decay;
+    float *values = call->values + offset, *x = (float *)(void *)(workspace + l.x[0]);
+    double squares;
+    int64_t bad;
+    look_ahead(call, threads, offset, count, x);
+    UPS_CPU(sum_of_squares)(threads, x, count, &squares, &bad);
+    const double norm = sqrt(squares);
+    const bool moves = norm > SMALLEST_NORM && bad == 0;
+    const float *direction = moves ? orthogonalise(&l, threads, workspace, norm) : x;
+    const float step = moves ? rate * 0.2f * sqrtf((float)(l.wide ? m->columns : m->rows)) : 0.0f;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
+        int64_t start = chunk * CHUNK_ELEMENTS, end = ups_min(start + CHUNK_ELEMENTS, count);
+        for (int64_t i = start; i < end; i++) values[i] = values[i] * keep - step * direction[i];
+    }
+}
+
+void UPS_CPU(muon)(int threads, const ups_optimizer_call *call) {
+    char *const workspace = call->workspace;
+    for (int32_t i = 0; i < call->matrices_count; i++) {
+        const ups_matrices *m = &call->matrices[i];
+        if (!is_small(m)) {
+            for (int64_t index = 0; index < m->count; index++) move(call, m, index, threads, workspace);
+            continue;
+        }
+        const size_t bytes = layout_of(m, call->compute_dtype, 1).bytes;
+#pragma omp parallel num_threads(threads)
+        {
+            char *const own = workspace + (size_t)omp_get_thread_num() * bytes;
+#pragma omp for schedule(dynamic)
+            for (int64_t index = 0; index < m->count; index++) move(call, m, index, 1, own);
+        }
+    }
+}
