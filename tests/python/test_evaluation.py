@@ -22,6 +22,11 @@ def nrmse(prediction, truth):
     return float(numpy.mean(error / numpy.sqrt(numpy.mean(truth**2, axis=2))))
 
 
+def vrmse(prediction, truth):
+    """The Well's, the same way."""
+    return float(numpy.mean(numpy.sqrt(numpy.mean((prediction - truth) ** 2, axis=2) / (numpy.var(truth, axis=2, ddof=1) + 1e-7))))
+
+
 SAMPLES = 15
 
 
@@ -53,7 +58,9 @@ def test_the_whole_rollouts_error_is_that_of_the_files_that_rollout_writes(runs,
     whole = last_horizon(evaluation, 0)
     assert len(prediction) == evaluation["tasks"][0]["trajectories"]
     assert whole["model"]["nrmse"] / nrmse(prediction[:, 1:], truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
+    assert whole["model"]["vrmse"] / vrmse(prediction[:, 1:], truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
     still = numpy.broadcast_to(truth[:, :1], truth[:, 1:].shape)
+    assert whole["persistence"]["vrmse"] / vrmse(still, truth[:, 1:]) == pytest.approx(1, abs=0.5e-6)
     assert whole["persistence"]["nrmse"] / nrmse(still, truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
     worst = numpy.abs(prediction - truth)[:, 1:].max(axis=(0, 2)).mean()
     assert whole["model"]["max"] / worst == pytest.approx(1, abs=0.5e-4)
@@ -78,6 +85,7 @@ def test_a_steady_problem_has_its_solution_field_scored_alone(runs, evaluation):
         truth = numpy.stack([file[seed]["truth"][1:, :, :, 1].reshape(1, -1) for seed in file])
     model = last_horizon(evaluation, 1)["model"]
     assert model["nrmse"] / nrmse(prediction.astype(float), truth.astype(float)) == pytest.approx(1, abs=0.5e-4)
+    assert model["vrmse"] / vrmse(prediction.astype(float), truth.astype(float)) == pytest.approx(1, abs=0.5e-4)
     assert model == last_horizon(evaluation, 1)["fields"]["u"]["model"]
     assert last_horizon(evaluation, 1)["persistence"]["nrmse"] == pytest.approx(1, abs=0.5e-5)
 

@@ -24,12 +24,13 @@ static const ups_option options[OPTION_COUNT] = {
 static const ups_usage usage = {
     "eval",
     "CONFIG|RUN",
-    "measures the trained operator on held-out trajectories, by PDEBench's metrics",
+    "measures the trained operator on held-out trajectories, by the metrics of PDEBench and The Well",
     options,
     OPTION_COUNT,
     "For every task and horizon (evaluation.horizons, in steps; 0: the whole trajectory), errors of decoded fields in\n"
     "physical units on the full grid, mean over the fields that change in time:\n"
     "  nRMSE  root mean square error over the field's own root mean square, mean over trajectories and frames\n"
+    "  VRMSE  the same over the field's standard deviation in space, as The Well has it: 1 is what its mean scores\n"
     "  RMSE   root mean square error\n"
     "  cRMSE  error of the field's mean: what should be conserved\n"
     "  max    largest error\n"
@@ -59,6 +60,7 @@ typedef struct eval_request {
 static void print_metrics(const char *name, const ups_pde_metrics_values *v,
                           const ups_pde_metrics_values *persistence) {
     const double columns[] = {v->nrmse,
+                              v->vrmse,
                               v->rmse,
                               v->crmse,
                               v->max_error,
@@ -115,8 +117,8 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
     printf(" points, %lld %s trajector%s of %lld step%s (%.1f s)\n", (long long)evaluation->trajectories,
            ups_split_name(evaluation->split), evaluation->trajectories == 1 ? "y" : "ies", (long long)evaluation->steps,
            plural(evaluation->steps), evaluation->seconds);
-    printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "RMSE", "cRMSE", "max", "bRMSE", "fRMSE low",
-           "middle", "high");
+    printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "VRMSE", "RMSE", "cRMSE", "max", "bRMSE",
+           "fRMSE low", "middle", "high");
     bool one_step_shown = false;
     for (int i = 0; i < evaluation->horizon_count; i++) {
         const ups_horizon_evaluation *h = &evaluation->horizons[i];

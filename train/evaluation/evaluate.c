@@ -346,6 +346,7 @@ static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, 
         count++;
         with_nrmse += !zero;
         mean.rmse += v->rmse;
+        mean.vrmse += v->vrmse;
         mean.nrmse += zero ? 0 : v->nrmse;
         mean.crmse += v->crmse;
         mean.max_error += v->max_error;
@@ -356,6 +357,7 @@ static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, 
     }
     double n = (double)count;
     mean.rmse /= n;
+    mean.vrmse /= n;
     mean.nrmse /= (double)with_nrmse;
     mean.crmse /= n;
     mean.max_error /= n;

@@ -7,6 +7,7 @@ static json_t *metrics_json(const ups_pde_metrics_values *v) {
     json_t *json = json_object();
     json_object_set_new(json, "rmse", ups_json_number(v->rmse));
     json_object_set_new(json, "nrmse", ups_json_number(v->nrmse));
+    json_object_set_new(json, "vrmse", ups_json_number(v->vrmse));
     json_object_set_new(json, "crmse", ups_json_number(v->crmse));
     json_object_set_new(json, "max", ups_json_number(v->max_error));
     json_object_set_new(json, "brmse", ups_json_number(v->brmse));
