@@ -38,6 +38,8 @@ static const ups_usage usage = {
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "With evaluation.given=10 the first ten frames are given and not scored, as in PDEBench's published figures; the\n"
+    "rollout starts from the last of them, and horizons count from there.\n"
     "RUN, the directory of a run, stands for its own configuration.\n"
     "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
     "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
@@ -47,6 +49,7 @@ static const ups_usage usage = {
     "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
+    "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
 
 typedef struct eval_request {
@@ -114,9 +117,11 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
     print_fields(evaluation);
     printf(" on %lld", (long long)geometry->grid[0]);
     for (int a = 1; a < geometry->dims; a++) printf(" x %lld", (long long)geometry->grid[a]);
-    printf(" points, %lld %s trajector%s of %lld step%s (%.1f s)\n", (long long)evaluation->trajectories,
+    printf(" points, %lld %s trajector%s of %lld step%s", (long long)evaluation->trajectories,
            ups_split_name(evaluation->split), evaluation->trajectories == 1 ? "y" : "ies", (long long)evaluation->steps,
-           plural(evaluation->steps), evaluation->seconds);
+           plural(evaluation->steps));
+    if (evaluation->given > 1) printf(" behind %lld given frames", (long long)evaluation->given);
+    printf(" (%.1f s)\n", evaluation->seconds);
     printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "VRMSE", "RMSE", "cRMSE", "max", "bRMSE",
            "fRMSE low", "middle", "high");
     bool one_step_shown = false;
@@ -240,7 +245,8 @@ static ups_status add_provenance(const ups_session *session, const ups_surrogate
 static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
-    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    ups_status status = ups_evaluation_check(session->config, session->tasks, error);
+    if (status == UPS_OK) status = ups_session_normalise(session, files.autoencoder, error);
     if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status != UPS_OK) {
         ups_surrogate_files_free(&files);

@@ -35,7 +35,8 @@ typedef struct evaluator {
     const ups_run_config *config;
     const ups_task *task;
     ups_surrogate *surrogate;
-    int64_t steps, frames;             /* of a trajectory: frames = steps + 1, every stride-th stored one */
+    int64_t given;                     /* frames of a trajectory; the first start is the last of them */
+    int64_t steps, frames;             /* of a trajectory, every stride-th stored one: frames = given + steps */
     int64_t elements, latent_elements; /* of a frame */
     int64_t points, channels;
     int64_t capacity, count;        /* trajectories of a group */
@@ -61,8 +62,40 @@ typedef struct evaluator {
 
 /* ---- what there is to do --------------------------------------------------------------------------------------- */
 
+static int64_t frames_of(const ups_task *task) {
+    return (task->geometry.times - 1) / task->config->stride + 1;
+}
+
+static int64_t given_of(const ups_run_config *config, const ups_task *task) {
+    return frames_of(task) == 2 ? 1 : config->evaluation.given;
+}
+
+static ups_status check_frames(const ups_run_config *config, const ups_task *task, ups_error *error) {
+    const int64_t frames = frames_of(task), given = given_of(config, task);
+    if (frames < 2) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                        (long long)task->config->stride, (long long)task->geometry.times);
+    }
+    if (given < frames) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "task %s: evaluation.given is %lld, which leaves none of the %lld frames of its trajectories to be "
+                    "scored; at most %lld can be given",
+                    task->name, (long long)given, (long long)frames, (long long)(frames - 1));
+}
+
+ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    for (int t = 0; t < tasks->count; t++) UPS_TRY(check_frames(config, &tasks->task[t], error));
+    return UPS_OK;
+}
+
 static bool is_whole(const horizon *h) {
     return h->steps == 0;
+}
+
+/* The frame at which a window begins that is `start` steps behind the first. */
+static int64_t start_frame(const evaluator *e, int64_t start) {
+    return e->given - 1 + start;
 }
 
 /* Windows of one trajectory that a horizon scores. */
@@ -90,7 +123,7 @@ static ups_status plan_horizons(evaluator *e, ups_error *error) {
         h->steps = config->horizons[i];
         h->frames = is_whole(h) ? e->steps : 1;
         for (int64_t w = 0; w < windows_each(e, h); w++) {
-            int64_t first = w * config->start_every + (is_whole(h) ? 1 : h->steps);
+            int64_t first = start_frame(e, w * config->start_every) + (is_whole(h) ? 1 : h->steps);
             for (int64_t f = 0; f < h->frames; f++) e->target[first + f] = true;
         }
         UPS_TRY(create_metrics(e, h, error));
@@ -247,7 +280,7 @@ static void list_windows(evaluator *e) {
             if (steps == 0) continue;
             window *w = &e->windows[e->window_count];
             *w = (window){g, start, steps, e->window_latents + e->window_count * e->latent_elements};
-            memcpy(w->latents, e->latents + (g * e->frames + start) * e->latent_elements,
+            memcpy(w->latents, e->latents + (g * e->frames + start_frame(e, start)) * e->latent_elements,
                    (size_t)e->latent_elements * sizeof(float));
             e->window_count++;
         }
@@ -281,7 +314,8 @@ static ups_status roll_out(evaluator *e, ups_error *error) {
             const window *w = &e->windows[i];
             if (w->steps < k) continue;
             const ups_sample *sample = &e->samples[w->trajectory];
-            double dt = sample->time[(w->start + k) * stride] - sample->time[(w->start + k - 1) * stride];
+            int64_t now = start_frame(e, w->start) + k - 1;
+            double dt = sample->time[(now + 1) * stride] - sample->time[now * stride];
             e->states[active++] = (ups_surrogate_state){w->latents, sample->parameters, dt};
         }
         if (active == 0) break;
@@ -301,7 +335,7 @@ static void score(evaluator *e, horizon *h) {
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
     const int64_t each = windows_each(e, h);
     for (int64_t i = 0; i < h->count; i++) {
-        int64_t start = i % each * e->config->evaluation.start_every;
+        int64_t start = start_frame(e, i % each * e->config->evaluation.start_every);
         int64_t first = i / each * e->frames + start, target = first + (is_whole(h) ? 1 : h->steps);
         const float *truth = e->fields + target * e->elements, *given = e->fields + first * e->elements;
         const float *persistence = given;
@@ -397,6 +431,7 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     for (int64_t c = 0; c < e->channels && !any; c++) e->solution[c] = true;
     out->solution = e->solution;
     e->solution = NULL;
+    out->given = e->given;
     out->steps = e->steps;
     out->horizons = calloc((size_t)e->horizon_count, sizeof *out->horizons);
     if (!out->horizons) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
@@ -413,6 +448,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     double began = ups_now();
     if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
     *out = (ups_task_evaluation){.task = task, .split = split};
+    UPS_TRY(check_frames(config, task, error));
     int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
     if (wanted == 0) {
@@ -420,16 +456,12 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
                         ups_split_name(split));
     }
     evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
-    e.steps = (task->geometry.times - 1) / task->config->stride;
-    e.frames = e.steps + 1;
+    e.frames = frames_of(task);
+    e.given = given_of(config, task);
+    e.steps = e.frames - e.given;
     e.elements = ups_sample_frame_elements(&task->geometry);
     e.latent_elements = ups_surrogate_latent_elements(surrogate);
     e.points = ups_task_points(task);
-    if (e.steps < 1) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
-                        (long long)task->config->stride, (long long)task->geometry.times);
-    }
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);

@@ -61,9 +61,9 @@ json_t *ups_task_evaluation_json(const ups_task_evaluation *evaluation) {
     for (int i = 0; i < evaluation->horizon_count; i++) {
         json_array_append_new(horizons, horizon_json(evaluation, &evaluation->horizons[i]));
     }
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:f}", "task", task->name, "split",
-                     ups_split_name(evaluation->split), "trajectories", (json_int_t)evaluation->trajectories, "steps",
-                     (json_int_t)evaluation->steps, "stride", (json_int_t)task->config->stride, "grid", grid,
-                     "solution_fields", solution, "constant_fields", constant, "horizons", horizons, "seconds",
-                     evaluation->seconds);
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:f}", "task", task->name, "split",
+                     ups_split_name(evaluation->split), "trajectories", (json_int_t)evaluation->trajectories, "given",
+                     (json_int_t)evaluation->given, "steps", (json_int_t)evaluation->steps, "stride",
+                     (json_int_t)task->config->stride, "grid", grid, "solution_fields", solution, "constant_fields",
+                     constant, "horizons", horizons, "seconds", evaluation->seconds);
 }
