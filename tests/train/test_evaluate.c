@@ -198,7 +198,8 @@ CLAIM(a_horizon_beyond_the_data_has_no_windows) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.horizons[2].steps, 50);
     assert_int_equal(evaluation.horizons[2].windows, 0);
-    json_t *json = ups_task_evaluation_json(&evaluation);
+    json_t *json;
+    ok(ups_task_evaluation_json(&evaluation, &json, &failure));
     const json_t *horizon = json_array_get(json_object_get(json, "horizons"), 2);
     assert_null(json_object_get(horizon, "model"));
     assert_non_null(json_object_get(json_array_get(json_object_get(json, "horizons"), 3), "nrmse_by_frame"));

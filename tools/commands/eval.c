@@ -38,6 +38,12 @@ static const ups_usage usage = {
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "Of the whole rollout follow the step from which on the correlation with the truth, mean over trajectories, is "
+    "below\n"
+    "evaluation.correlation, and how far the fields' means over space move: none where they are conserved.\n"
+    "evaluation.json also has these step by step, quantiles of nRMSE over trajectories, energy by wave number, and "
+    "each\n"
+    "trajectory's own error.\n"
     "With evaluation.given=10 the first ten frames are given and not scored, as in PDEBench's published figures; the\n"
     "rollout starts from the last of them, and horizons count from there.\n"
     "RUN, the directory of a run, stands for its own configuration.\n"
@@ -111,6 +117,31 @@ static void print_constant_fields(const ups_task_evaluation *evaluation) {
     }
 }
 
+/* When the correlation with the truth is lost, and how far the fields' means move to the last step. */
+static void print_over_time(const ups_task_evaluation *evaluation) {
+    const ups_rollout_scores *rollout = evaluation->rollout;
+    const double threshold = evaluation->correlation;
+    printf("correlation with the truth:");
+    for (int f = 0; f < UPS_FORECAST_RECONSTRUCTION; f++) {
+        const ups_correlation_time lost = ups_rollout_correlation_time(rollout, f, evaluation->solution, threshold);
+        if (f > 0) printf("; %s", ups_forecast_names[f]);
+        if (isfinite(lost.steps))
+            printf(" below %g from step %.0f on (time %.4g)", threshold, lost.steps, lost.time);
+        else
+            printf(" never below %g", threshold);
+    }
+    printf("\nmean over space, moved by the last step:");
+    const char *separator = "";
+    for (int64_t c = 0; c < evaluation->task->geometry.channels; c++) {
+        if (!evaluation->solution[c]) continue;
+        const ups_mean_change change = ups_rollout_mean_change(rollout, c, evaluation->steps - 1);
+        printf("%s %s %.2g of its RMS (truth %.2g)", separator, evaluation->task->source->channel_names[c],
+               change.model, change.truth);
+        separator = ",";
+    }
+    putchar('\n');
+}
+
 static void print_evaluation(const ups_task_evaluation *evaluation) {
     const ups_sample *geometry = &evaluation->task->geometry;
     printf("\n%s: ", evaluation->task->name);
@@ -147,6 +178,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
             print_metrics(ups_forecast_names[f], &h->summary[f], f == UPS_FORECAST_MODEL ? persistence : NULL);
         }
     }
+    if (evaluation->rollout && evaluation->steps > 1) print_over_time(evaluation);
     print_constant_fields(evaluation);
 }
 
@@ -201,10 +233,14 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
     UPS_TRY(status);
     if (!request->json) print_evaluation(&evaluation);
     fflush(stdout);
-    json_array_append_new(tasks, ups_task_evaluation_json(&evaluation));
-    find_worse(&evaluation, worse);
+    json_t *told = NULL;
+    status = ups_task_evaluation_json(&evaluation, &told, error);
+    if (status == UPS_OK) {
+        json_array_append_new(tasks, told);
+        find_worse(&evaluation, worse);
+    }
     ups_task_evaluation_free(&evaluation);
-    return UPS_OK;
+    return status;
 }
 
 static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *result,

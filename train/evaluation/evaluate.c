@@ -2,6 +2,7 @@
  * operator's batches: load → encode → reconstruct the targets → roll out → decode → score. */
 #include "train/evaluation/evaluate.h"
 
+#include "base/hash.h"
 #include "base/progress.h"
 #include "base/system/threads.h"
 #include "train/data/trajectories.h"
@@ -51,6 +52,10 @@ typedef struct evaluator {
     float *gathered, *decoded;      /* FRAMES_DECODED_AT_ONCE latents and their fields */
     horizon *horizons;
     int horizon_count;
+    ups_rollout_scores *rollout; /* of the first horizon that is whole; NULL: there is none */
+    const int64_t *chosen;       /* samples that are read */
+    int64_t *scored;             /* (trajectories): those that were, and the hash of each one's truth */
+    uint64_t *truth_hash;
     window *windows; /* (capacity × starts) */
     int64_t starts, window_count;
     float *window_latents;
@@ -112,6 +117,13 @@ static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *erro
     return UPS_OK;
 }
 
+static ups_status create_rollout(evaluator *e, ups_error *error) {
+    const ups_sample *geometry = &e->task->geometry;
+    ups_rollout_shape shape = {.dims = geometry->dims, .channels = e->channels, .frames = e->steps};
+    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    return ups_rollout_scores_create(&shape, &e->rollout, error);
+}
+
 static ups_status plan_horizons(evaluator *e, ups_error *error) {
     const ups_evaluation_config *config = &e->config->evaluation;
     e->horizons = calloc(config->horizon_count, sizeof *e->horizons);
@@ -127,6 +139,7 @@ static ups_status plan_horizons(evaluator *e, ups_error *error) {
             for (int64_t f = 0; f < h->frames; f++) e->target[first + f] = true;
         }
         UPS_TRY(create_metrics(e, h, error));
+        if (is_whole(h) && !e->rollout) UPS_TRY(create_rollout(e, error));
     }
     e->starts = (e->steps - 1) / config->start_every + 1;
     return UPS_OK;
@@ -171,9 +184,11 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
     e->window_latents = rows(windows, e->latent_elements);
     e->states = calloc((size_t)windows, sizeof *e->states);
     e->solution = calloc((size_t)e->channels, sizeof *e->solution);
+    e->scored = calloc((size_t)trajectories, sizeof *e->scored);
+    e->truth_hash = calloc((size_t)trajectories, sizeof *e->truth_hash);
     bool had = e->samples && e->stored && e->fields && e->latents && e->reconstructed && e->start_repeated &&
                e->coordinates && e->gathered && e->decoded && e->windows && e->window_latents && e->states &&
-               e->solution;
+               e->solution && e->scored && e->truth_hash;
     for (int i = 0; i < e->horizon_count && had; i++) {
         horizon *h = &e->horizons[i];
         int64_t count = e->capacity * windows_each(e, h) * h->frames;
@@ -210,6 +225,9 @@ static void release(evaluator *e) {
     free(e->window_latents);
     free(e->states);
     free(e->solution);
+    free(e->scored);
+    free(e->truth_hash);
+    ups_rollout_scores_destroy(e->rollout);
 }
 
 /* ---- a group --------------------------------------------------------------------------------------------------- */
@@ -231,6 +249,10 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     }
     ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
     e->samples[e->count++] = *sample;
+    e->scored[e->seen] = e->chosen[position];
+    e->truth_hash[e->seen] = ups_hash_bytes(fields + start_frame(e, 0) * e->elements,
+                                            (size_t)((e->steps + 1) * e->elements) * sizeof *fields)
+                                 .low;
     e->seen++;
     return e->count == e->capacity ? finish_group(e, error) : UPS_OK;
 }
@@ -327,8 +349,20 @@ static ups_status roll_out(evaluator *e, ups_error *error) {
     return UPS_OK;
 }
 
+/* The rollout of the group's i-th trajectory over time. `forecasts` are of all its frames. */
+static ups_status score_over_time(evaluator *e, int64_t i, const float *const forecasts[UPS_FORECASTS],
+                                  const float *given, ups_error *error) {
+    const int64_t stride = e->task->config->stride;
+    double *time = malloc((size_t)(e->steps + 1) * sizeof *time);
+    if (!time) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
+    for (int64_t f = 0; f <= e->steps; f++) time[f] = e->samples[i].time[(start_frame(e, 0) + f) * stride];
+    ups_status status = ups_rollout_scores_add(e->rollout, forecasts, given, time, error);
+    free(time);
+    return status;
+}
+
 /* The predictions of one horizon against the truth, beside persistence and reconstruction. */
-static void score(evaluator *e, horizon *h) {
+static ups_status score(evaluator *e, horizon *h, bool over_time, ups_error *error) {
     const ups_sample *geometry = &e->task->geometry;
     ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
@@ -345,21 +379,27 @@ static void score(evaluator *e, horizon *h) {
             }
             persistence = e->start_repeated;
         }
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_MODEL], h->fields + i * h->frames * e->elements, truth, &strides);
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_PERSISTENCE], persistence, truth, &strides);
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_RECONSTRUCTION], e->reconstructed + target * e->elements, truth,
-                            &strides);
+        const float *const forecasts[UPS_FORECASTS] = {[UPS_FORECAST_MODEL] = h->fields + i * h->frames * e->elements,
+                                                       [UPS_FORECAST_PERSISTENCE] = persistence,
+                                                       [UPS_FORECAST_RECONSTRUCTION] =
+                                                           e->reconstructed + target * e->elements};
+        for (int f = 0; f < UPS_FORECASTS; f++) ups_pde_metrics_add(h->metrics[f], forecasts[f], truth, &strides);
+        if (over_time) UPS_TRY(score_over_time(e, i, forecasts, given, error));
     }
+    return UPS_OK;
 }
 
 static ups_status finish_group(evaluator *e, ups_error *error) {
     UPS_TRY(ups_surrogate_encode(e->surrogate, e->stored, e->count * e->frames, e->latents, error));
     UPS_TRY(reconstruct(e, error));
     UPS_TRY(roll_out(e, error));
+    bool over_time = false;
     for (int i = 0; i < e->horizon_count; i++) {
         horizon *h = &e->horizons[i];
+        const bool first_whole = is_whole(h) && !over_time;
+        over_time = over_time || first_whole;
         UPS_TRY(decode(e, h->latents, h->count * h->frames, h->fields, error));
-        score(e, h);
+        UPS_TRY(score(e, h, first_whole, error));
     }
     e->count = 0;
     return UPS_OK;
@@ -430,7 +470,14 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     for (int64_t c = 0; c < e->channels; c++) any = any || e->solution[c];
     for (int64_t c = 0; c < e->channels && !any; c++) e->solution[c] = true;
     out->solution = e->solution;
+    out->rollout = e->rollout;
+    out->samples = e->scored;
+    out->truth_hash = e->truth_hash;
     e->solution = NULL;
+    e->rollout = NULL;
+    e->scored = NULL;
+    e->truth_hash = NULL;
+    out->correlation = e->config->evaluation.correlation;
     out->given = e->given;
     out->steps = e->steps;
     out->horizons = calloc((size_t)e->horizon_count, sizeof *out->horizons);
@@ -465,6 +512,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);
+    e.chosen = chosen;
     if (status == UPS_OK) {
         for (int64_t i = 0; i < wanted; i++) chosen[i] = task->splits.samples[split][i * have / wanted];
         char title[128];
@@ -496,5 +544,8 @@ void ups_task_evaluation_free(ups_task_evaluation *evaluation) {
     }
     free(evaluation->horizons);
     free(evaluation->solution);
+    free(evaluation->samples);
+    free(evaluation->truth_hash);
+    ups_rollout_scores_destroy(evaluation->rollout);
     *evaluation = (ups_task_evaluation){0};
 }

@@ -16,11 +16,10 @@
 #define UPS_TRAIN_EVALUATION_EVALUATE_H
 
 #include "base/json.h"
+#include "train/evaluation/forecast.h"
 #include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/rollout_scores.h"
 #include "train/evaluation/surrogate.h"
-
-enum { UPS_FORECAST_MODEL, UPS_FORECAST_PERSISTENCE, UPS_FORECAST_RECONSTRUCTION, UPS_FORECASTS };
-extern const char *const ups_forecast_names[UPS_FORECASTS]; /* "model", "persistence", "reconstruction" */
 
 typedef struct ups_horizon_evaluation {
     int64_t steps;   /* ahead; 0: the whole trajectory */
@@ -40,7 +39,12 @@ typedef struct ups_task_evaluation {
     bool *solution;       /* (channels): changes in time */
     ups_horizon_evaluation *horizons;
     int horizon_count;
-    double seconds; /* of all the work, reading included */
+    ups_rollout_scores *rollout; /* the whole rollout over time; NULL where no horizon is 0 */
+    int64_t *samples;            /* (trajectories) of the task's source */
+    uint64_t
+        *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
+    double correlation; /* evaluation.correlation: below it a rollout is lost */
+    double seconds;     /* of all the work, reading included */
 } ups_task_evaluation;
 
 /* Whether every task has frames left to be scored, before the first one is evaluated: UPS_ERR_CONFIG names the task. */
@@ -53,7 +57,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
                              ups_surrogate *surrogate, ups_task_evaluation *evaluation, ups_error *error);
 void ups_task_evaluation_free(ups_task_evaluation *evaluation);
 
-/* All of it; numbers that are not finite are null. A new reference. */
-json_t *ups_task_evaluation_json(const ups_task_evaluation *evaluation);
+/* All of it; numbers that are not finite are null. *json: a new reference. UPS_ERR_MEMORY. */
+ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_t **json, ups_error *error);
 
 #endif
