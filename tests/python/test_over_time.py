@@ -1,17 +1,14 @@
 """What `ups eval` says of whole rollouts over time, recomputed with NumPy from what `ups rollout` writes; and its page."""
 
-import json
 import os
 import re
-from html.parser import HTMLParser
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 from commands import one_sentence
-from tiny_run import CONFIG
+from pages import Page
 
 SAMPLES = 25
 THRESHOLD = 0.97  # of the correlation, which a run as small as this one's keeps high
@@ -127,3 +124,26 @@ def test_spectra_are_numpys_in_1d_and_2d(runs, told, fields):
 def test_without_the_whole_rollout_nothing_is_said_of_it(runs, trained):
     found = runs.told("eval", trained, "--set", "evaluation.horizons=[1,2]", "-o", runs.path("short.json"))["tasks"][0]
     assert "over_time" not in found and "by_trajectory" not in found
+
+
+def test_the_page_shows_each_task_and_needs_nothing_from_outside(runs, trained, scratch):
+    path = os.path.join(scratch, "page.html")
+    told = runs.told("eval", trained, "--html", path, "-o", runs.path("e.json"))
+    page, text = Page(path), ""
+    assert (page.problems, page.outside) == ([], [])
+    assert set(page.anchors) <= page.ids and page.tables == page.captions == 2
+    charts = [svg["aria-label"] for svg in page.svgs]
+    assert len(set(charts)) == len(charts)
+    assert charts == ["advection: nRMSE over time, with quantiles over trajectories", "advection: correlation with the truth over time",
+                      "advection: change of the mean of u over time", *(f"advection: energy of u by wave number at step {step}" for step in (1, 4, 8)),
+                      "advection: nRMSE of each trajectory's whole rollout",
+                      "darcy: energy of u by wave number at step 1", "darcy: nRMSE of each trajectory's whole rollout"]
+    text = page.text()
+    for task in told["tasks"]:
+        for horizon in task["horizons"]:
+            if horizon["windows"]:
+                assert f"{horizon['model']['vrmse']:.3g}" in text
+    runs.must("eval", trained, "--html", path, "-o", runs.path("e.json"), "--set", "evaluation.horizons=[1]")
+    page = Page(path)
+    assert (page.problems, page.svgs) == ([], []) and "no horizon of evaluation.horizons is 0" in page.text()
+    one_sentence(runs.run("eval", trained, "--html", os.path.join(scratch, "no/such/page.html"), "-o", runs.path("e.json")), "no/such")

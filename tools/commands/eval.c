@@ -4,6 +4,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/report/evaluation_report.h"
 #include "train/config/load.h"
 #include "train/evaluation/evaluate.h"
 #include "train/run/provenance.h"
@@ -12,13 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
+enum { CHECKPOINT, SPLIT, OUTPUT, HTML, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SPLIT] = {"split", 0, "train|validation|test",
                "trajectories to take (default test; validation where that is empty)"},
     [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
+    [HTML] = {"html", 0, "FILE", "writes a page with charts: errors over time, spectra, trajectories"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -53,13 +55,14 @@ static const ups_usage usage = {
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
     "  ups eval runs/quickstart --checkpoint best\n"
+    "  ups eval runs/quickstart --html evaluation.html\n"
     "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
 
 typedef struct eval_request {
-    const char *checkpoint, *output;
+    const char *checkpoint, *output, *html;
     ups_split split;
     bool json;
 } eval_request;
@@ -297,6 +300,8 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
         status = evaluate_task(session, t, &files, request, tasks, worse, error);
     }
     if (status == UPS_OK) status = publish(session->config, request, result, error);
+    if (status == UPS_OK && request->html)
+        status = ups_evaluation_report(result, session->config->output, request->html, error);
     if (status == UPS_OK && !request->json) print_worse(worse);
     if (status == UPS_OK && request->json) {
         ups_print_json(result, JSON_INDENT(2));
@@ -316,6 +321,7 @@ int ups_cmd_eval(int argc, char **argv) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
         if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
+        if (option == HTML) request.html = arguments.value;
         if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {
