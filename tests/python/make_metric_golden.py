@@ -1,4 +1,5 @@
-"""Prints the numbers in tests/train/test_pde_metrics.c, from PDEBench's own metric_func.
+"""Prints the numbers in tests/train/test_pde_metrics.c, from PDEBench's own metric_func, and The Well's VRMSE by its definition
+(the_well/benchmark/metrics/spatial.py: NRMSE with norm_mode "std", whose torch.std divides by N - 1).
 
     python make_metric_golden.py PDEBENCH_CHECKOUT      (needs torch and numpy)
 
@@ -32,6 +33,13 @@ def uniform(item, count):
     return (((c[1] << np.uint64(32)) | c[0]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def vrmse(prediction, target):
+    """The mean of (batch, x..., time, channel), the initial time left out."""
+    error, target = (prediction - target)[..., 1:, :], target[..., 1:, :]
+    space = tuple(range(1, target.ndim - 2))
+    return float((error.square().mean(space) / (target.std(space) ** 2 + 1e-7)).sqrt().mean())
+
+
 CASES = [  # batch, grid, times, channels, lengths
     ("1D", 3, (32,), 4, 2, (1.0, 1.0, 1.0)),
     ("1D, odd", 2, (27,), 3, 1, (2.5, 1.0, 1.0)),
@@ -51,4 +59,6 @@ for case, (name, batch, grid, times, channels, lengths) in enumerate(CASES):
     apart = metric_func(prediction, target, False, *lengths, initial_step=1)  # (channel, time) each
     last = [float(apart[i][channels - 1, 0]) if apart[i].shape[0] == channels else float("nan") for i in range(4)]
     print(f"    /* {name} */ {{{', '.join(f'{v:.9g}' for v in values)}}},")
+    print(f"    /* VRMSE, and that of the last channel's first frame */ {vrmse(prediction, target):.9g}, "
+          f"{vrmse(prediction[..., :2, -1:], target[..., :2, -1:]):.9g},")
     print(f"    /* last channel, first frame: rmse, nrmse, crmse, max_error */ {{{', '.join(f'{v:.9g}' for v in last)}}},")

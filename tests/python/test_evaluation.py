@@ -22,6 +22,11 @@ def nrmse(prediction, truth):
     return float(numpy.mean(error / numpy.sqrt(numpy.mean(truth**2, axis=2))))
 
 
+def vrmse(prediction, truth):
+    """The Well's, the same way."""
+    return float(numpy.mean(numpy.sqrt(numpy.mean((prediction - truth) ** 2, axis=2) / (numpy.var(truth, axis=2, ddof=1) + 1e-7))))
+
+
 SAMPLES = 15
 
 
@@ -53,7 +58,9 @@ def test_the_whole_rollouts_error_is_that_of_the_files_that_rollout_writes(runs,
     whole = last_horizon(evaluation, 0)
     assert len(prediction) == evaluation["tasks"][0]["trajectories"]
     assert whole["model"]["nrmse"] / nrmse(prediction[:, 1:], truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
+    assert whole["model"]["vrmse"] / vrmse(prediction[:, 1:], truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
     still = numpy.broadcast_to(truth[:, :1], truth[:, 1:].shape)
+    assert whole["persistence"]["vrmse"] / vrmse(still, truth[:, 1:]) == pytest.approx(1, abs=0.5e-6)
     assert whole["persistence"]["nrmse"] / nrmse(still, truth[:, 1:]) == pytest.approx(1, abs=0.5e-4)
     worst = numpy.abs(prediction - truth)[:, 1:].max(axis=(0, 2)).mean()
     assert whole["model"]["max"] / worst == pytest.approx(1, abs=0.5e-4)
@@ -78,8 +85,43 @@ def test_a_steady_problem_has_its_solution_field_scored_alone(runs, evaluation):
         truth = numpy.stack([file[seed]["truth"][1:, :, :, 1].reshape(1, -1) for seed in file])
     model = last_horizon(evaluation, 1)["model"]
     assert model["nrmse"] / nrmse(prediction.astype(float), truth.astype(float)) == pytest.approx(1, abs=0.5e-4)
+    assert model["vrmse"] / vrmse(prediction.astype(float), truth.astype(float)) == pytest.approx(1, abs=0.5e-4)
     assert model == last_horizon(evaluation, 1)["fields"]["u"]["model"]
     assert last_horizon(evaluation, 1)["persistence"]["nrmse"] == pytest.approx(1, abs=0.5e-5)
+
+
+def persistence_by_horizon(truth, given, start_every, horizons):
+    """nRMSE as published for PDEBench's initial_step: from every start, the last of `given` frames held against the frame `horizon` steps
+    behind it; horizon 0: all frames behind the first `given`."""
+    found, frames = {}, truth.shape[1] - given
+    for horizon in horizons:
+        starts = [0] if horizon == 0 else [start for start in range(0, frames, start_every) if horizon <= frames - start]
+        pairs = [(truth[:, start + given - 1, None], truth[:, given:] if horizon == 0 else truth[:, start + given + horizon - 1, None])
+                 for start in starts]
+        found[horizon] = numpy.mean([nrmse(numpy.broadcast_to(still, ahead.shape), ahead) for still, ahead in pairs])
+    return found
+
+
+def test_given_frames_are_left_out_as_pdebench_leaves_out_its_initial_steps(runs, config, evaluation):
+    assert [task["given"] for task in evaluation["tasks"]] == [1, 1]
+    sets = ["--set", "evaluation.start_every=2", "--set", "evaluation.horizons=[1,3,0]"]
+    told = runs.told("eval", config, *sets, "--set", "evaluation.given=4", "-o", runs.path("given.json"))
+    advection, darcy = told["tasks"]
+    assert (advection["given"], advection["steps"], darcy["given"], darcy["steps"]) == (4, 5, 1, 1)
+    assert [h["windows"] for h in advection["horizons"]] == [9, 6, 3]
+    with h5py.File(runs.path("out-advection.h5")) as file:
+        expected = persistence_by_horizon(file["truth"][:].astype(float), 4, 2, [1, 3, 0])
+    assert [h["persistence"]["nrmse"] for h in advection["horizons"]] == pytest.approx(list(expected.values()), rel=1e-6)
+    with h5py.File(os.path.join(runs.data, "advection.h5")) as whole, h5py.File(os.path.join(runs.data, "later.h5"), "w") as later:
+        for name in whole:
+            later[name] = whole[name][:, 3:] if name == "tensor" else whole[name][3:] if name == "t-coordinate" else whole[name][:]
+        later.attrs.update(whole.attrs)
+    from_there = runs.told("eval", config, *sets, "--set", "tasks[0].files=[later.h5]", "-o", runs.path("later.json"))["tasks"][0]
+    assert from_there["given"] == 1 and from_there["horizons"] == advection["horizons"]
+    text = runs.must("eval", config, "--set", "evaluation.given=4", "-o", runs.path("given.json")).stdout
+    assert "3 test trajectories of 5 steps behind 4 given frames" in text
+    one_sentence(runs.run("eval", config, "--set", "evaluation.given=9"),
+                 "task advection: evaluation.given is 9, which leaves none of the 9 frames of its trajectories to be scored; at most 8 can be given")
 
 
 def test_rollouts_are_read_again_as_data(runs):

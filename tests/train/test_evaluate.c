@@ -116,8 +116,9 @@ static void compare_horizon(const ups_task_evaluation *evaluation, int index, in
         ok(ups_source_describe(t->source, t->splits.samples[UPS_SPLIT_TEST][i], &sample, &failure));
         float *truth = tiny_truth(&run, task, t->splits.samples[UPS_SPLIT_TEST][i]);
         int64_t steps = h->steps ? h->steps : evaluation->steps;
-        for (int64_t start = 0; start + steps <= evaluation->steps; start += start_every) {
-            if (h->steps == 0 && start > 0) break;
+        for (int64_t ahead = 0; ahead + steps <= evaluation->steps; ahead += start_every) {
+            const int64_t start = evaluation->given - 1 + ahead;
+            if (h->steps == 0 && ahead > 0) break;
             predict(models, &sample, t->config->stride, truth, elements, start, steps, predicted);
             for (int64_t k = h->steps ? steps : 1; k <= steps; k++) {
                 int64_t frame = h->steps ? 0 : k - 1;
@@ -151,6 +152,29 @@ CLAIM(errors_of_model_persistence_and_reconstruction_equal_direct_computation) {
     ups_task_evaluation_free(&evaluation);
 }
 
+CLAIM(given_frames_are_not_scored_and_horizons_count_from_the_last_of_them) {
+    run.config->evaluation.given = 2;
+    ups_task_evaluation evaluation = evaluate(WAVE), darcy = evaluate(DARCY);
+    assert_int_equal(evaluation.given, 2);
+    assert_int_equal(evaluation.steps, 3);
+    assert_int_equal(evaluation.horizons[0].windows, 6); /* starts at frames 1 and 3 */
+    assert_int_equal(evaluation.horizons[3].frames, 3);
+    compare_horizon(&evaluation, 0, WAVE, 0);
+    compare_horizon(&evaluation, 1, WAVE, 0);
+    compare_horizon(&evaluation, 3, WAVE, 0);
+    assert_int_equal(darcy.given, 1); /* what is given of a steady problem is one frame */
+    assert_int_equal(darcy.steps, 1);
+    compare_horizon(&darcy, 3, DARCY, 1);
+    ups_task_evaluation_free(&evaluation);
+    ups_task_evaluation_free(&darcy);
+    ok(ups_evaluation_check(run.config, run.tasks, &failure));
+    run.config->evaluation.given = 5;
+    refused(ups_evaluation_check(run.config, run.tasks, &failure), UPS_ERR_CONFIG,
+            "task wave: evaluation.given is 5, which leaves none of the 5 frames of its trajectories to be scored; at "
+            "most 4 can be given");
+    run.config->evaluation.given = 1;
+}
+
 CLAIM(fields_stored_channels_first_are_scored_field_by_field) {
     ups_task_evaluation evaluation = evaluate(DARCY);
     compare_horizon(&evaluation, 0, DARCY, 0);
@@ -174,7 +198,8 @@ CLAIM(a_horizon_beyond_the_data_has_no_windows) {
     ups_task_evaluation evaluation = evaluate(WAVE);
     assert_int_equal(evaluation.horizons[2].steps, 50);
     assert_int_equal(evaluation.horizons[2].windows, 0);
-    json_t *json = ups_task_evaluation_json(&evaluation);
+    json_t *json;
+    ok(ups_task_evaluation_json(&evaluation, &json, &failure));
     const json_t *horizon = json_array_get(json_object_get(json, "horizons"), 2);
     assert_null(json_object_get(horizon, "model"));
     assert_non_null(json_object_get(json_array_get(json_object_get(json, "horizons"), 3), "nrmse_by_frame"));

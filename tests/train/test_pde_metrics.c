@@ -1,5 +1,5 @@
-/* The six metrics against PDEBench's own code. Expected numbers: tests/python/make_metric_golden.py, which runs
- * PDEBench's metric_func on the same arrays (float64). */
+/* The six metrics against PDEBench's own code, and The Well's VRMSE against its definition. Expected numbers:
+ * tests/python/make_metric_golden.py, which runs PDEBench's metric_func on the same arrays (float64). */
 #include "base/random.h"
 #include "tests/model/claims.h"
 #include "train/evaluation/pde_metrics.h"
@@ -12,29 +12,35 @@ typedef struct golden {
     ups_pde_metrics_shape shape; /* times: all of them, the initial one included */
     double whole[8];             /* rmse, nrmse, crmse, max_error, brmse, frmse low, middle, high */
     double last_channel[4];      /* rmse, nrmse, crmse, max_error of the last channel's first scored frame */
+    double vrmse[2];             /* of both */
 } golden;
 
 static const golden cases[] = {
     {3, /* 1D */
      {1, {32}, 2, 4, {1.0}},
      {0.871368438, 1.42764708, 0.30244147, 2.03552357, 0.798535541, 0.182488874, 0.144185036, 0.136462584},
-     {0.858469628, 1.48475864, 0.18725652, 2.08576512}},
+     {0.858469628, 1.48475864, 0.18725652, 2.08576512},
+     {1.56670795, 1.64121407}},
     {2, /* 1D, odd */
      {1, {27}, 1, 3, {2.5}},
      {0.838161476, 1.27649846, 0.216112423, 1.89785457, 0.878240077, 0.437765181, 0.37965396, 0.394245058},
-     {0.842089228, 1.21451841, 0.221064706, 2.04070067}},
+     {0.842089228, 1.21451841, 0.221064706, 2.04070067},
+     {1.45040922, 1.48234319}},
     {2, /* 2D */
      {2, {28, 32}, 2, 3, {1.0, 1.0}},
      {0.849184558, 1.36139951, 0.253476858, 2.19582714, 0.835223019, 0.106660746, 0.0987833291, 0.127135843},
-     {0.837543575, 1.32939443, 0.233416253, 2.22926062}},
+     {0.837543575, 1.32939443, 0.233416253, 2.22926062},
+     {1.48311743, 1.4642358}},
     {2, /* 2D, oblong */
      {2, {30, 26}, 1, 2, {2.0, 0.75}},
      {0.850655588, 1.33974517, 0.26733168, 2.22900432, 0.849257426, 0.164166853, 0.147724658, 0.189748898},
-     {0.850655588, 1.33974517, 0.26733168, 2.22900432}},
+     {0.850655588, 1.33974517, 0.26733168, 2.22900432},
+     {1.44508006, 1.44508006}},
     {2, /* 3D */
      {3, {26, 28, 30}, 3, 2, {1.0, 1.0, 1.0}},
      {0.854797692, 1.35953983, 0.252336741, 2.23315728, 1.49070049, 0.0795131251, 0.0595422536, 0.0915344954},
-     {0.852993187, 1.35823004, 0.251628044, 2.23110551}},
+     {0.852993187, 1.35823004, 0.251628044, 2.23110551},
+     {1.47840366, 1.47525789}},
 };
 
 static void assert_near(double found, double expected, double relative) {
@@ -89,6 +95,7 @@ CLAIM(all_six_metrics_equal_pdebench_in_1d_2d_and_3d) {
         ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, scored.times);
         const double found[8] = {v.rmse, v.nrmse, v.crmse, v.max_error, v.brmse, v.frmse[0], v.frmse[1], v.frmse[2]};
         for (int m = 0; m < 8; m++) assert_near(found[m], g->whole[m], 2e-6);
+        assert_near(v.vrmse, g->vrmse[0], 1e-8);
         assert_int_equal(v.trajectories, g->batch);
 
         v = ups_pde_metrics_read(metrics, g->shape.channels - 1, 0, 1);
@@ -96,6 +103,7 @@ CLAIM(all_six_metrics_equal_pdebench_in_1d_2d_and_3d) {
         assert_near(v.nrmse, g->last_channel[1], 1e-7);
         assert_near(v.crmse, g->last_channel[2], 1e-7);
         assert_near(v.max_error, g->last_channel[3], 1e-7);
+        assert_near(v.vrmse, g->vrmse[1], 1e-8);
         ups_pde_metrics_destroy(metrics);
         free(prediction);
         free(target);
@@ -145,6 +153,7 @@ CLAIM(a_perfect_prediction_scores_zero_everywhere) {
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 5);
     const double found[8] = {v.rmse, v.nrmse, v.crmse, v.max_error, v.brmse, v.frmse[0], v.frmse[1], v.frmse[2]};
     for (int m = 0; m < 8; m++) assert_true(found[m] == 0.0);
+    assert_true(v.vrmse == 0.0);
     ups_pde_metrics_destroy(metrics);
     free(target);
 }
@@ -191,6 +200,21 @@ CLAIM(a_window_of_frames_is_the_mean_of_its_frames) {
     free(target);
 }
 
+/* The Well's eps is in the root: a target without variance is divided by it, and no digit is lost to a large mean. */
+CLAIM(vrmse_of_a_target_that_hardly_varies_is_finite_and_exact) {
+    enum { N = 4 };
+    const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 2};
+    const float target[2 * N] = {1000, 1000, 1000, 1000, 4096, 4096, 4096, 4096.5f};
+    float prediction[2 * N];
+    for (int i = 0; i < 2 * N; i++) prediction[i] = target[i] + 0.5f;
+    ups_pde_metrics *metrics = create(&shape);
+    const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
+    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    assert_near(ups_pde_metrics_read(metrics, 0, 0, 1).vrmse, 0.5 / sqrt(1e-7), 1e-12);
+    assert_near(ups_pde_metrics_read(metrics, 0, 1, 2).vrmse, 0.5 / sqrt(0.0625 + 1e-7), 1e-12);
+    ups_pde_metrics_destroy(metrics);
+}
+
 CLAIM(targets_of_zero_are_left_out_of_nrmse_and_counted) {
     enum { N = 16 };
     const ups_pde_metrics_shape shape = {.dims = 1, .grid = {N}, .channels = 1, .times = 2};
@@ -219,7 +243,8 @@ CLAIM(a_prediction_that_blew_up_is_not_scored_as_finite) {
     ups_pde_metrics_add(metrics, prediction, target, &strides);
     ups_pde_metrics_add(metrics, target, target, &strides); /* a good one afterwards does not hide it */
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 1);
-    assert_true(isnan(v.rmse) && isnan(v.nrmse) && isnan(v.crmse) && isnan(v.max_error) && isnan(v.frmse[0]));
+    assert_true(isnan(v.rmse) && isnan(v.nrmse) && isnan(v.vrmse) && isnan(v.crmse) && isnan(v.max_error) &&
+                isnan(v.frmse[0]));
     assert_false(isnan(v.brmse)); /* the point is not on the boundary */
     ups_pde_metrics_destroy(metrics);
     free(target);

@@ -4,6 +4,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/report/evaluation_report.h"
 #include "train/config/load.h"
 #include "train/evaluation/evaluate.h"
 #include "train/run/provenance.h"
@@ -12,24 +13,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHECKPOINT, SPLIT, OUTPUT, SET, OPTION_COUNT };
+enum { CHECKPOINT, SPLIT, OUTPUT, HTML, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SPLIT] = {"split", 0, "train|validation|test",
                "trajectories to take (default test; validation where that is empty)"},
     [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
+    [HTML] = {"html", 0, "FILE", "writes a page with charts: errors over time, spectra, trajectories"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
     "eval",
     "CONFIG|RUN",
-    "measures the trained operator on held-out trajectories, by PDEBench's metrics",
+    "measures the trained operator on held-out trajectories, by the metrics of PDEBench and The Well",
     options,
     OPTION_COUNT,
     "For every task and horizon (evaluation.horizons, in steps; 0: the whole trajectory), errors of decoded fields in\n"
     "physical units on the full grid, mean over the fields that change in time:\n"
     "  nRMSE  root mean square error over the field's own root mean square, mean over trajectories and frames\n"
+    "  VRMSE  the same over the field's standard deviation in space, as The Well has it: 1 is what its mean scores\n"
     "  RMSE   root mean square error\n"
     "  cRMSE  error of the field's mean: what should be conserved\n"
     "  max    largest error\n"
@@ -37,6 +40,14 @@ static const ups_usage usage = {
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "Of the whole rollout follow the step from which on the correlation with the truth, mean over trajectories, is "
+    "below\n"
+    "evaluation.correlation, and how far the fields' means over space move: none where they are conserved.\n"
+    "evaluation.json also has these step by step, quantiles of nRMSE over trajectories, energy by wave number, and "
+    "each\n"
+    "trajectory's own error.\n"
+    "With evaluation.given=10 the first ten frames are given and not scored, as in PDEBench's published figures; the\n"
+    "rollout starts from the last of them, and horizons count from there.\n"
     "RUN, the directory of a run, stands for its own configuration.\n"
     "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
     "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
@@ -44,12 +55,14 @@ static const ups_usage usage = {
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
     "  ups eval runs/quickstart --checkpoint best\n"
+    "  ups eval runs/quickstart --html evaluation.html\n"
     "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
+    "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
 
 typedef struct eval_request {
-    const char *checkpoint, *output;
+    const char *checkpoint, *output, *html;
     ups_split split;
     bool json;
 } eval_request;
@@ -59,6 +72,7 @@ typedef struct eval_request {
 static void print_metrics(const char *name, const ups_pde_metrics_values *v,
                           const ups_pde_metrics_values *persistence) {
     const double columns[] = {v->nrmse,
+                              v->vrmse,
                               v->rmse,
                               v->crmse,
                               v->max_error,
@@ -106,17 +120,44 @@ static void print_constant_fields(const ups_task_evaluation *evaluation) {
     }
 }
 
+/* When the correlation with the truth is lost, and how far the fields' means move to the last step. */
+static void print_over_time(const ups_task_evaluation *evaluation) {
+    const ups_rollout_scores *rollout = evaluation->rollout;
+    const double threshold = evaluation->correlation;
+    printf("correlation with the truth:");
+    for (int f = 0; f < UPS_FORECAST_RECONSTRUCTION; f++) {
+        const ups_correlation_time lost = ups_rollout_correlation_time(rollout, f, evaluation->solution, threshold);
+        if (f > 0) printf("; %s", ups_forecast_names[f]);
+        if (isfinite(lost.steps))
+            printf(" below %g from step %.0f on (time %.4g)", threshold, lost.steps, lost.time);
+        else
+            printf(" never below %g", threshold);
+    }
+    printf("\nmean over space, moved by the last step:");
+    const char *separator = "";
+    for (int64_t c = 0; c < evaluation->task->geometry.channels; c++) {
+        if (!evaluation->solution[c]) continue;
+        const ups_mean_change change = ups_rollout_mean_change(rollout, c, evaluation->steps - 1);
+        printf("%s %s %.2g of its RMS (truth %.2g)", separator, evaluation->task->source->channel_names[c],
+               change.model, change.truth);
+        separator = ",";
+    }
+    putchar('\n');
+}
+
 static void print_evaluation(const ups_task_evaluation *evaluation) {
     const ups_sample *geometry = &evaluation->task->geometry;
     printf("\n%s: ", evaluation->task->name);
     print_fields(evaluation);
     printf(" on %lld", (long long)geometry->grid[0]);
     for (int a = 1; a < geometry->dims; a++) printf(" x %lld", (long long)geometry->grid[a]);
-    printf(" points, %lld %s trajector%s of %lld step%s (%.1f s)\n", (long long)evaluation->trajectories,
+    printf(" points, %lld %s trajector%s of %lld step%s", (long long)evaluation->trajectories,
            ups_split_name(evaluation->split), evaluation->trajectories == 1 ? "y" : "ies", (long long)evaluation->steps,
-           plural(evaluation->steps), evaluation->seconds);
-    printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "RMSE", "cRMSE", "max", "bRMSE", "fRMSE low",
-           "middle", "high");
+           plural(evaluation->steps));
+    if (evaluation->given > 1) printf(" behind %lld given frames", (long long)evaluation->given);
+    printf(" (%.1f s)\n", evaluation->seconds);
+    printf("  %-15s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "nRMSE", "VRMSE", "RMSE", "cRMSE", "max", "bRMSE",
+           "fRMSE low", "middle", "high");
     bool one_step_shown = false;
     for (int i = 0; i < evaluation->horizon_count; i++) {
         const ups_horizon_evaluation *h = &evaluation->horizons[i];
@@ -140,6 +181,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
             print_metrics(ups_forecast_names[f], &h->summary[f], f == UPS_FORECAST_MODEL ? persistence : NULL);
         }
     }
+    if (evaluation->rollout && evaluation->steps > 1) print_over_time(evaluation);
     print_constant_fields(evaluation);
 }
 
@@ -194,10 +236,14 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
     UPS_TRY(status);
     if (!request->json) print_evaluation(&evaluation);
     fflush(stdout);
-    json_array_append_new(tasks, ups_task_evaluation_json(&evaluation));
-    find_worse(&evaluation, worse);
+    json_t *told = NULL;
+    status = ups_task_evaluation_json(&evaluation, &told, error);
+    if (status == UPS_OK) {
+        json_array_append_new(tasks, told);
+        find_worse(&evaluation, worse);
+    }
     ups_task_evaluation_free(&evaluation);
-    return UPS_OK;
+    return status;
 }
 
 static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *result,
@@ -238,7 +284,8 @@ static ups_status add_provenance(const ups_session *session, const ups_surrogate
 static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
-    ups_status status = ups_session_normalise(session, files.autoencoder, error);
+    ups_status status = ups_evaluation_check(session->config, session->tasks, error);
+    if (status == UPS_OK) status = ups_session_normalise(session, files.autoencoder, error);
     if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
     if (status != UPS_OK) {
         ups_surrogate_files_free(&files);
@@ -253,6 +300,8 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
         status = evaluate_task(session, t, &files, request, tasks, worse, error);
     }
     if (status == UPS_OK) status = publish(session->config, request, result, error);
+    if (status == UPS_OK && request->html)
+        status = ups_evaluation_report(result, session->config->output, request->html, error);
     if (status == UPS_OK && !request->json) print_worse(worse);
     if (status == UPS_OK && request->json) {
         ups_print_json(result, JSON_INDENT(2));
@@ -272,6 +321,7 @@ int ups_cmd_eval(int argc, char **argv) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
         if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
+        if (option == HTML) request.html = arguments.value;
         if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {

@@ -23,7 +23,7 @@ void ups_html_textf(ups_html *html, const char *format, ...) __attribute__((form
 /* "%.*g" of a finite number, else an en dash. */
 void ups_html_number(ups_html *html, int digits, double value);
 /* A whole SVG document as cairo writes it, inlined: its names are made the page's own, where those of two figures would
- * be taken for each other. `class` is that of the <svg> (cache_report.c has the style), `description` its text for
+ * be taken for each other. `class` is that of the <svg> (page.c has the style), `description` its text for
  * those who cannot see it. */
 void ups_html_svg(ups_html *html, const char *svg, const char *class, const char *description);
 

@@ -201,6 +201,8 @@ typedef struct ups_evaluation_config {
     unsigned horizon_count;
     int64_t max_samples;
     int64_t start_every;
+    double correlation; /* below it a rollout has lost the truth */
+    int64_t given;      /* true frames that a rollout has before the first that is scored */
 } ups_evaluation_config;
 
 typedef struct ups_device_config {

@@ -359,7 +359,11 @@ static const ups_config_key run_keys[] = {
                KEY(INT64, "max_samples", evaluation.max_samples, "64", 0, MANY,
                    "trajectories evaluated a task; 0: all of the split", .neutral = true),
                KEY(INT64, "start_every", evaluation.start_every, "10", 1, MANY,
-                   "steps between the start frames of one trajectory", .neutral = true)),
+                   "steps between the start frames of one trajectory", .neutral = true),
+               KEY(INT64, "given", evaluation.given, "1", 1, MANY,
+                   "first frames of a trajectory that are given and not scored; PDEBench: 10", .neutral = true),
+               KEY(DOUBLE, "correlation", evaluation.correlation, "0.8", 0, 1,
+                   "correlation with the truth below which a rollout counts as lost", .neutral = true)),
     {.name = NULL}};
 
 const ups_config_schema ups_run_schema = {run_keys, sizeof(ups_run_config)};

@@ -2,6 +2,7 @@
  * operator's batches: load → encode → reconstruct the targets → roll out → decode → score. */
 #include "train/evaluation/evaluate.h"
 
+#include "base/hash.h"
 #include "base/progress.h"
 #include "base/system/threads.h"
 #include "train/data/trajectories.h"
@@ -35,7 +36,8 @@ typedef struct evaluator {
     const ups_run_config *config;
     const ups_task *task;
     ups_surrogate *surrogate;
-    int64_t steps, frames;             /* of a trajectory: frames = steps + 1, every stride-th stored one */
+    int64_t given;                     /* frames of a trajectory; the first start is the last of them */
+    int64_t steps, frames;             /* of a trajectory, every stride-th stored one: frames = given + steps */
     int64_t elements, latent_elements; /* of a frame */
     int64_t points, channels;
     int64_t capacity, count;        /* trajectories of a group */
@@ -50,6 +52,10 @@ typedef struct evaluator {
     float *gathered, *decoded;      /* FRAMES_DECODED_AT_ONCE latents and their fields */
     horizon *horizons;
     int horizon_count;
+    ups_rollout_scores *rollout; /* of the first horizon that is whole; NULL: there is none */
+    const int64_t *chosen;       /* samples that are read */
+    int64_t *scored;             /* (trajectories): those that were, and the hash of each one's truth */
+    uint64_t *truth_hash;
     window *windows; /* (capacity × starts) */
     int64_t starts, window_count;
     float *window_latents;
@@ -61,8 +67,40 @@ typedef struct evaluator {
 
 /* ---- what there is to do --------------------------------------------------------------------------------------- */
 
+static int64_t frames_of(const ups_task *task) {
+    return (task->geometry.times - 1) / task->config->stride + 1;
+}
+
+static int64_t given_of(const ups_run_config *config, const ups_task *task) {
+    return frames_of(task) == 2 ? 1 : config->evaluation.given;
+}
+
+static ups_status check_frames(const ups_run_config *config, const ups_task *task, ups_error *error) {
+    const int64_t frames = frames_of(task), given = given_of(config, task);
+    if (frames < 2) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                        (long long)task->config->stride, (long long)task->geometry.times);
+    }
+    if (given < frames) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "task %s: evaluation.given is %lld, which leaves none of the %lld frames of its trajectories to be "
+                    "scored; at most %lld can be given",
+                    task->name, (long long)given, (long long)frames, (long long)(frames - 1));
+}
+
+ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    for (int t = 0; t < tasks->count; t++) UPS_TRY(check_frames(config, &tasks->task[t], error));
+    return UPS_OK;
+}
+
 static bool is_whole(const horizon *h) {
     return h->steps == 0;
+}
+
+/* The frame at which a window begins that is `start` steps behind the first. */
+static int64_t start_frame(const evaluator *e, int64_t start) {
+    return e->given - 1 + start;
 }
 
 /* Windows of one trajectory that a horizon scores. */
@@ -79,6 +117,13 @@ static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *erro
     return UPS_OK;
 }
 
+static ups_status create_rollout(evaluator *e, ups_error *error) {
+    const ups_sample *geometry = &e->task->geometry;
+    ups_rollout_shape shape = {.dims = geometry->dims, .channels = e->channels, .frames = e->steps};
+    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    return ups_rollout_scores_create(&shape, &e->rollout, error);
+}
+
 static ups_status plan_horizons(evaluator *e, ups_error *error) {
     const ups_evaluation_config *config = &e->config->evaluation;
     e->horizons = calloc(config->horizon_count, sizeof *e->horizons);
@@ -90,10 +135,11 @@ static ups_status plan_horizons(evaluator *e, ups_error *error) {
         h->steps = config->horizons[i];
         h->frames = is_whole(h) ? e->steps : 1;
         for (int64_t w = 0; w < windows_each(e, h); w++) {
-            int64_t first = w * config->start_every + (is_whole(h) ? 1 : h->steps);
+            int64_t first = start_frame(e, w * config->start_every) + (is_whole(h) ? 1 : h->steps);
             for (int64_t f = 0; f < h->frames; f++) e->target[first + f] = true;
         }
         UPS_TRY(create_metrics(e, h, error));
+        if (is_whole(h) && !e->rollout) UPS_TRY(create_rollout(e, error));
     }
     e->starts = (e->steps - 1) / config->start_every + 1;
     return UPS_OK;
@@ -138,9 +184,11 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
     e->window_latents = rows(windows, e->latent_elements);
     e->states = calloc((size_t)windows, sizeof *e->states);
     e->solution = calloc((size_t)e->channels, sizeof *e->solution);
+    e->scored = calloc((size_t)trajectories, sizeof *e->scored);
+    e->truth_hash = calloc((size_t)trajectories, sizeof *e->truth_hash);
     bool had = e->samples && e->stored && e->fields && e->latents && e->reconstructed && e->start_repeated &&
                e->coordinates && e->gathered && e->decoded && e->windows && e->window_latents && e->states &&
-               e->solution;
+               e->solution && e->scored && e->truth_hash;
     for (int i = 0; i < e->horizon_count && had; i++) {
         horizon *h = &e->horizons[i];
         int64_t count = e->capacity * windows_each(e, h) * h->frames;
@@ -177,6 +225,9 @@ static void release(evaluator *e) {
     free(e->window_latents);
     free(e->states);
     free(e->solution);
+    free(e->scored);
+    free(e->truth_hash);
+    ups_rollout_scores_destroy(e->rollout);
 }
 
 /* ---- a group --------------------------------------------------------------------------------------------------- */
@@ -198,6 +249,10 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     }
     ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
     e->samples[e->count++] = *sample;
+    e->scored[e->seen] = e->chosen[position];
+    e->truth_hash[e->seen] = ups_hash_bytes(fields + start_frame(e, 0) * e->elements,
+                                            (size_t)((e->steps + 1) * e->elements) * sizeof *fields)
+                                 .low;
     e->seen++;
     return e->count == e->capacity ? finish_group(e, error) : UPS_OK;
 }
@@ -247,7 +302,7 @@ static void list_windows(evaluator *e) {
             if (steps == 0) continue;
             window *w = &e->windows[e->window_count];
             *w = (window){g, start, steps, e->window_latents + e->window_count * e->latent_elements};
-            memcpy(w->latents, e->latents + (g * e->frames + start) * e->latent_elements,
+            memcpy(w->latents, e->latents + (g * e->frames + start_frame(e, start)) * e->latent_elements,
                    (size_t)e->latent_elements * sizeof(float));
             e->window_count++;
         }
@@ -281,7 +336,8 @@ static ups_status roll_out(evaluator *e, ups_error *error) {
             const window *w = &e->windows[i];
             if (w->steps < k) continue;
             const ups_sample *sample = &e->samples[w->trajectory];
-            double dt = sample->time[(w->start + k) * stride] - sample->time[(w->start + k - 1) * stride];
+            int64_t now = start_frame(e, w->start) + k - 1;
+            double dt = sample->time[(now + 1) * stride] - sample->time[now * stride];
             e->states[active++] = (ups_surrogate_state){w->latents, sample->parameters, dt};
         }
         if (active == 0) break;
@@ -293,15 +349,27 @@ static ups_status roll_out(evaluator *e, ups_error *error) {
     return UPS_OK;
 }
 
+/* The rollout of the group's i-th trajectory over time. `forecasts` are of all its frames. */
+static ups_status score_over_time(evaluator *e, int64_t i, const float *const forecasts[UPS_FORECASTS],
+                                  const float *given, ups_error *error) {
+    const int64_t stride = e->task->config->stride;
+    double *time = malloc((size_t)(e->steps + 1) * sizeof *time);
+    if (!time) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
+    for (int64_t f = 0; f <= e->steps; f++) time[f] = e->samples[i].time[(start_frame(e, 0) + f) * stride];
+    ups_status status = ups_rollout_scores_add(e->rollout, forecasts, given, time, error);
+    free(time);
+    return status;
+}
+
 /* The predictions of one horizon against the truth, beside persistence and reconstruction. */
-static void score(evaluator *e, horizon *h) {
+static ups_status score(evaluator *e, horizon *h, bool over_time, ups_error *error) {
     const ups_sample *geometry = &e->task->geometry;
     ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
     const int64_t each = windows_each(e, h);
     for (int64_t i = 0; i < h->count; i++) {
-        int64_t start = i % each * e->config->evaluation.start_every;
+        int64_t start = start_frame(e, i % each * e->config->evaluation.start_every);
         int64_t first = i / each * e->frames + start, target = first + (is_whole(h) ? 1 : h->steps);
         const float *truth = e->fields + target * e->elements, *given = e->fields + first * e->elements;
         const float *persistence = given;
@@ -311,21 +379,27 @@ static void score(evaluator *e, horizon *h) {
             }
             persistence = e->start_repeated;
         }
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_MODEL], h->fields + i * h->frames * e->elements, truth, &strides);
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_PERSISTENCE], persistence, truth, &strides);
-        ups_pde_metrics_add(h->metrics[UPS_FORECAST_RECONSTRUCTION], e->reconstructed + target * e->elements, truth,
-                            &strides);
+        const float *const forecasts[UPS_FORECASTS] = {[UPS_FORECAST_MODEL] = h->fields + i * h->frames * e->elements,
+                                                       [UPS_FORECAST_PERSISTENCE] = persistence,
+                                                       [UPS_FORECAST_RECONSTRUCTION] =
+                                                           e->reconstructed + target * e->elements};
+        for (int f = 0; f < UPS_FORECASTS; f++) ups_pde_metrics_add(h->metrics[f], forecasts[f], truth, &strides);
+        if (over_time) UPS_TRY(score_over_time(e, i, forecasts, given, error));
     }
+    return UPS_OK;
 }
 
 static ups_status finish_group(evaluator *e, ups_error *error) {
     UPS_TRY(ups_surrogate_encode(e->surrogate, e->stored, e->count * e->frames, e->latents, error));
     UPS_TRY(reconstruct(e, error));
     UPS_TRY(roll_out(e, error));
+    bool over_time = false;
     for (int i = 0; i < e->horizon_count; i++) {
         horizon *h = &e->horizons[i];
+        const bool first_whole = is_whole(h) && !over_time;
+        over_time = over_time || first_whole;
         UPS_TRY(decode(e, h->latents, h->count * h->frames, h->fields, error));
-        score(e, h);
+        UPS_TRY(score(e, h, first_whole, error));
     }
     e->count = 0;
     return UPS_OK;
@@ -346,6 +420,7 @@ static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, 
         count++;
         with_nrmse += !zero;
         mean.rmse += v->rmse;
+        mean.vrmse += v->vrmse;
         mean.nrmse += zero ? 0 : v->nrmse;
         mean.crmse += v->crmse;
         mean.max_error += v->max_error;
@@ -356,6 +431,7 @@ static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, 
     }
     double n = (double)count;
     mean.rmse /= n;
+    mean.vrmse /= n;
     mean.nrmse /= (double)with_nrmse;
     mean.crmse /= n;
     mean.max_error /= n;
@@ -394,7 +470,15 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     for (int64_t c = 0; c < e->channels; c++) any = any || e->solution[c];
     for (int64_t c = 0; c < e->channels && !any; c++) e->solution[c] = true;
     out->solution = e->solution;
+    out->rollout = e->rollout;
+    out->samples = e->scored;
+    out->truth_hash = e->truth_hash;
     e->solution = NULL;
+    e->rollout = NULL;
+    e->scored = NULL;
+    e->truth_hash = NULL;
+    out->correlation = e->config->evaluation.correlation;
+    out->given = e->given;
     out->steps = e->steps;
     out->horizons = calloc((size_t)e->horizon_count, sizeof *out->horizons);
     if (!out->horizons) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
@@ -411,6 +495,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     double began = ups_now();
     if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
     *out = (ups_task_evaluation){.task = task, .split = split};
+    UPS_TRY(check_frames(config, task, error));
     int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
     if (wanted == 0) {
@@ -418,19 +503,16 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
                         ups_split_name(split));
     }
     evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
-    e.steps = (task->geometry.times - 1) / task->config->stride;
-    e.frames = e.steps + 1;
+    e.frames = frames_of(task);
+    e.given = given_of(config, task);
+    e.steps = e.frames - e.given;
     e.elements = ups_sample_frame_elements(&task->geometry);
     e.latent_elements = ups_surrogate_latent_elements(surrogate);
     e.points = ups_task_points(task);
-    if (e.steps < 1) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
-                        (long long)task->config->stride, (long long)task->geometry.times);
-    }
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);
+    e.chosen = chosen;
     if (status == UPS_OK) {
         for (int64_t i = 0; i < wanted; i++) chosen[i] = task->splits.samples[split][i * have / wanted];
         char title[128];
@@ -462,5 +544,8 @@ void ups_task_evaluation_free(ups_task_evaluation *evaluation) {
     }
     free(evaluation->horizons);
     free(evaluation->solution);
+    free(evaluation->samples);
+    free(evaluation->truth_hash);
+    ups_rollout_scores_destroy(evaluation->rollout);
     *evaluation = (ups_task_evaluation){0};
 }

@@ -4,7 +4,11 @@
  *
  * A step is the task's stride of stored frames. A horizon of h steps scores the frame h steps ahead, from a start every
  * evaluation.start_every steps of every trajectory that has h steps left; horizon 0 scores all frames of the rollout
- * from each trajectory's first frame, as PDEBench does. The operator sees the true state only at the start.
+ * from each trajectory's first start. The operator sees the true state only at the start.
+ *
+ * The first evaluation.given frames of a trajectory are given and never scored; the first start is the last of them,
+ * from which horizons count. With 10 the frames that count are those of PDEBench's initial_step = 10. A trajectory of
+ * two frames, as a steady problem has, always has one that is given.
  *
  * A field that never changes in time in the data (Darcy's coefficient) is an input, not a solution: solution fields are
  * the others, and the summary is their mean. Where no field changes all count. */
@@ -12,11 +16,10 @@
 #define UPS_TRAIN_EVALUATION_EVALUATE_H
 
 #include "base/json.h"
+#include "train/evaluation/forecast.h"
 #include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/rollout_scores.h"
 #include "train/evaluation/surrogate.h"
-
-enum { UPS_FORECAST_MODEL, UPS_FORECAST_PERSISTENCE, UPS_FORECAST_RECONSTRUCTION, UPS_FORECASTS };
-extern const char *const ups_forecast_names[UPS_FORECASTS]; /* "model", "persistence", "reconstruction" */
 
 typedef struct ups_horizon_evaluation {
     int64_t steps;   /* ahead; 0: the whole trajectory */
@@ -31,20 +34,30 @@ typedef struct ups_task_evaluation {
     const ups_task *task; /* borrowed */
     ups_split split;
     int64_t trajectories; /* evaluated */
-    int64_t steps;        /* in a whole trajectory */
+    int64_t given;        /* frames of a trajectory that are given */
+    int64_t steps;        /* behind these, to the end of a trajectory */
     bool *solution;       /* (channels): changes in time */
     ups_horizon_evaluation *horizons;
     int horizon_count;
-    double seconds; /* of all the work, reading included */
+    ups_rollout_scores *rollout; /* the whole rollout over time; NULL where no horizon is 0 */
+    int64_t *samples;            /* (trajectories) of the task's source */
+    uint64_t
+        *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
+    double correlation; /* evaluation.correlation: below it a rollout is lost */
+    double seconds;     /* of all the work, reading included */
 } ups_task_evaluation;
 
-/* `split`: UPS_SPLIT_COUNT stands for ups_task_held_out. Errors: UPS_ERR_ARGUMENT (a split without samples), those of
- * reading and of the surrogate, UPS_ERR_CANCELLED. Free with ups_task_evaluation_free. */
+/* Whether every task has frames left to be scored, before the first one is evaluated: UPS_ERR_CONFIG names the task. */
+ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
+
+/* `split`: UPS_SPLIT_COUNT stands for ups_task_held_out. Errors: UPS_ERR_ARGUMENT (a split without samples),
+ * UPS_ERR_CONFIG (no frame to score), those of reading and of the surrogate, UPS_ERR_CANCELLED. Free with
+ * ups_task_evaluation_free. */
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int task, ups_split split,
                              ups_surrogate *surrogate, ups_task_evaluation *evaluation, ups_error *error);
 void ups_task_evaluation_free(ups_task_evaluation *evaluation);
 
-/* All of it; numbers that are not finite are null. A new reference. */
-json_t *ups_task_evaluation_json(const ups_task_evaluation *evaluation);
+/* All of it; numbers that are not finite are null. *json: a new reference. UPS_ERR_MEMORY. */
+ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_t **json, ups_error *error);
 
 #endif

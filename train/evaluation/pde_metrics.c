@@ -11,10 +11,11 @@
 
 enum { LOW_END = 4, MIDDLE_END = 12 }; /* wave numbers where the bands end: iLow, iHigh of PDEBench */
 enum { NO_BIN = -1 };
+static const double least_variance = 1e-7; /* eps of The Well's metrics: what a target without variance is divided by */
 
 /* Sums over trajectories for one (channel, time). */
 typedef struct moment {
-    double rmse, nrmse, boundary;
+    double rmse, nrmse, vrmse, boundary;
     double total_square; /* of the error's sum over the grid */
     double largest;
     int64_t zero_targets;
@@ -155,6 +156,9 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
     const int64_t *n = metrics->shape.grid;
     const int dims = metrics->shape.dims;
     double squares = 0, target_squares = 0, total = 0, boundary = 0, largest = sums->largest;
+    double shifted = 0,
+           shifted_squares = 0; /* of the target about its first value, so that a large mean costs no digits */
+    const double shift = target[0];
     kiss_fft_cpx *field = metrics->error_field;
     for (int64_t i = 0; i < n[0]; i++) {
         const int faces_i = faces(i, n[0]);
@@ -166,6 +170,8 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
                 *field++ = (kiss_fft_cpx){.r = (float)e};
                 squares += e * e;
                 target_squares += wanted * wanted;
+                shifted += wanted - shift;
+                shifted_squares += (wanted - shift) * (wanted - shift);
                 total += e;
                 if (magnitude > largest || isnan(magnitude)) largest = magnitude; /* once NaN, NaN it stays */
                 const int on = faces_ij + (dims > 2 ? faces(k, n[2]) : 0);
@@ -180,6 +186,8 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
     } else {
         sums->zero_targets++;
     }
+    const double variance = fmax(0, shifted_squares - shifted * shifted / points) / (points - 1);
+    sums->vrmse += sqrt(squares / points / (variance + least_variance));
     sums->total_square += total * total;
     sums->largest = largest;
     sums->boundary += sqrt(boundary / (double)metrics->boundary_points);
@@ -234,6 +242,7 @@ ups_pde_metrics_values ups_pde_metrics_read(const ups_pde_metrics *metrics, int6
         for (int64_t t = time_begin; t < time_end; t++) {
             const moment *sums = &metrics->moments[c * shape->times + t];
             values.rmse += sums->rmse / trajectories;
+            values.vrmse += sums->vrmse / trajectories;
             values.nrmse += sums->nrmse;
             nonzero_targets += metrics->trajectories - sums->zero_targets;
             values.zero_targets += sums->zero_targets;
@@ -248,6 +257,7 @@ ups_pde_metrics_values ups_pde_metrics_read(const ups_pde_metrics *metrics, int6
     }
     const double frames = (double)((channel_end - channel_begin) * (time_end - time_begin));
     values.rmse /= frames;
+    values.vrmse /= frames;
     values.nrmse /= (double)nonzero_targets;
     values.crmse /= frames;
     values.max_error /= frames;

@@ -1,11 +1,14 @@
-/* PDEBench's six metrics (Takamoto et al., arXiv 2210.07182, appendix B) on fields, summed up trajectory by trajectory.
+/* PDEBench's six metrics (Takamoto et al., arXiv 2210.07182, appendix B) and The Well's VRMSE (Ohana et al., arXiv
+ * 2412.00568) on fields, summed up trajectory by trajectory.
  *
- * The numbers are those of `metric_func` in PDEBench's own code with all trajectories as one batch;
+ * The numbers of the six are those of `metric_func` in PDEBench's own code with all trajectories as one batch;
  * tests/train/test_pde_metrics.c holds them side by side. e = prediction - target, N grid points, means over what the
  * name in brackets says:
  *
  *   rmse       sqrt(mean[grid] e²), then mean [trajectory, channel, time]
  *   nrmse      rmse of each (trajectory, channel, time) over the root mean square of its target, then mean
+ *   vrmse      sqrt(mean[grid] e² / (variance[grid] of the target + 1e-7)), then mean [trajectory, channel, time]; 1 is
+ *              what the target's mean scores. The variance divides by N - 1, as The Well's code does
  *   crmse      |mean[grid] e| : error of the conserved total, root mean square over trajectories, then mean [channel,
  * time] max_error  largest |e| over grid and trajectories, then mean [channel, time] brmse      as rmse on the points
  * of the domain's faces alone frmse      |FFT(e)|/N by wave number (2D, 3D: shells of the positive octant, summed),
@@ -37,7 +40,7 @@ typedef struct ups_pde_metrics_strides {
 } ups_pde_metrics_strides;
 
 typedef struct ups_pde_metrics_values {
-    double rmse, nrmse, crmse, max_error, brmse;
+    double rmse, nrmse, vrmse, crmse, max_error, brmse;
     double frmse[UPS_FREQUENCY_BANDS];
     int64_t trajectories; /* that were added */
     int64_t zero_targets; /* (trajectory, channel, time)s left out of nrmse */
