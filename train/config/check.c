@@ -132,9 +132,16 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
 
 /* A step without any loss would train nothing. */
 static void check_losses(const char *stage, const ups_training_config *training, ups_config_mistakes *mistakes) {
-    unsigned masks[1 << UPS_MAX_LOSSES];
+    unsigned masks[UPS_MAX_LOSS_SETS];
     char key[NAME_BYTES];
     int found = ups_losses_masks(training->losses, training->steps, masks);
+    if (found > UPS_MAX_LOSS_SETS) {
+        disagree(mistakes, name_key(key, stage, "losses"), NULL,
+                 "more than %d sets of losses fall due together, each of which takes a graph; give losses the same "
+                 "every and from",
+                 UPS_MAX_LOSS_SETS);
+        return;
+    }
     for (int m = 0; m < found; m++) {
         if (masks[m] != 0) continue;
         disagree(mistakes, name_key(key, stage, "losses"), NULL,

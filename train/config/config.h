@@ -126,7 +126,8 @@ typedef struct ups_optimizer_config {
     double final_fraction; /* the cosine ends at this share of the learning rate */
 } ups_optimizer_config;
 
-#define UPS_MAX_LOSSES 4 /* of a stage */
+#define UPS_MAX_LOSSES 24    /* of a stage; UPS_UPDATE_MAX_LOSSES is as many */
+#define UPS_MAX_LOSS_SETS 16 /* sets of losses that fall due together in a run: a graph each */
 
 /* A loss: its weight (0: never taken), every how many steps it is taken, and from which step on. */
 typedef struct ups_loss_config {
@@ -224,6 +225,9 @@ static inline bool ups_run_on_grid(const ups_run_config *config) {
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);
+/* Names of its losses, by its enumeration: UPS_MAX_LOSSES of them, NULL where there is none of a number. NULL for a
+ * stage that trains nothing. */
+const char *const *ups_run_loss_names(ups_stage stage);
 
 /* The run that a directory of its cache lies in, by its config.yaml: the directory itself or one up to three above,
  * from a task's split to the run. Free with free(); NULL when there is none. */

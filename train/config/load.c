@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
-#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS / 2) /* each step has two terms at most: squared and relative */
+#define MAX_ROLLOUT_STEPS 32 /* each step has a term or two of every loss: see UPS_MAX_TERMS */
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
