@@ -53,13 +53,13 @@ typedef enum ups_op_kind {
 #define UPS_MAX_FREQUENCIES 16
 
 typedef struct ups_op_attributes {
-    float epsilon;             /* norms, relative and grouped loss */
+    float epsilon;             /* norms, relative loss */
     bool output_f32;           /* linear, norms */
     int heads;                 /* attention */
     float drop_path;           /* residual: probability of dropping a sample's branch */
     uint32_t layer;            /* residual, noise: separates random streams */
     int64_t batch;             /* broadcast */
-    float factor;              /* scale; noise: deviation; grouped loss: floor */
+    float factor;              /* scale; noise: deviation; grouped loss: least norm of a target */
     int64_t offset, length;    /* slice */
     int64_t frame;             /* select_frame */
     ups_dtype dtype;           /* cast */

@@ -389,18 +389,19 @@ ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target
 }
 
 ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target, ups_value group, ups_value table,
-                           float floor) {
+                           float least) {
     const ups_op_kind kind = UPS_OP_LOSS_GROUPED;
     require_float(g, kind, "the prediction", prediction);
     require_float(g, kind, "the target", target);
     require_same_shape(g, kind, prediction, target);
     ups_shape shape = shape_of(g, prediction);
+    if (!(least > 0)) ups_graph_abort(g, ups_op_name(kind), "the least norm of a target is %g", (double)least);
     if (dtype_of(g, group) != UPS_I32) ups_graph_abort(g, ups_op_name(kind), "the groups are not int32");
     require_size(g, kind, "the number of groups' numbers", ups_shape_elements(shape_of(g, group)),
                  ups_shape_elements(shape) / shape.size[0]);
     require_rank(g, kind, "the table", table, 2);
     require_vector(g, kind, "the number of the table's columns", table, 2 * shape_of(g, table).size[0]);
-    ups_op_attributes attributes = {.epsilon = relative_loss_epsilon, .factor = floor};
+    ups_op_attributes attributes = {.factor = least};
     return ups_graph_append(g, kind, &attributes, 4, (ups_value[]){prediction, target, group, table}, UPS_F32,
                             UPS_SHAPE(shape.size[0]), 0, NULL);
 }

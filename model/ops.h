@@ -79,11 +79,11 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
 ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target);
 /* y (B) = ‖prediction − target‖ / (‖target‖ + ε) of a sample: nRMSE; gradient to the prediction */
 ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target);
-/* y (B) = Σ_g w_g ‖prediction − target‖_g / (‖target + o_g‖_g + floor · ‖target‖ + ε): the relative error by groups of
- * a sample's numbers, such as channels or bands of wavenumbers, each norm over the numbers of group g. group (numbers
- * of a sample) int32: of each number; table (groups, 2) float32: [w_g, o_g]. float32; gradient to the prediction */
+/* y (B) = Σ_g w_g ‖prediction − target‖_g / max(‖target + o_g‖_g, least): the relative error by groups of a sample's
+ * numbers, such as channels or bands of wavenumbers, each norm over the numbers of group g. group (numbers of a sample)
+ * int32: of each number; table (groups, 2) float32: [w_g, o_g]. float32; gradient to the prediction */
 ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target, ups_value group, ups_value table,
-                           float floor);
+                           float least);
 /* y (B) = mean over a sample of min(x, 0)² */
 ups_value ups_loss_negative(ups_graph *g, ups_value x);
 /* y = x + deviation · gain? · n in training, else x; n: a standard normal number for each element, Philox (seed, item,

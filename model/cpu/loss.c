@@ -99,7 +99,7 @@ static ups_status relative_backward(ups_device *device, const ups_op_call *call,
 
 /* ---- by groups -------------------------------------------------------------------------------------------------- */
 
-/* Of a group: groups of squares, then what the gradient is multiplied by. */
+/* Of a group: sums of squares, then what the gradient is multiplied by. */
 typedef struct group_sums {
     double difference, target;
 } group_sums;
@@ -112,11 +112,10 @@ static size_t grouped_workspace(const ups_device *device, const ups_op_call *cal
     return (size_t)(call->inputs[0].shape.size[0] * group_count(call)) * sizeof(group_sums);
 }
 
-/* Σ of squares of a sample's groups; of all of the target: returned. */
-static double sum_groups(const ups_op_call *call, int64_t sample, int64_t size, group_sums *groups) {
+/* Σ of squares of a sample's groups. */
+static void sum_groups(const ups_op_call *call, int64_t sample, int64_t size, group_sums *groups) {
     const int32_t *group = call->inputs[2].data;
     const float *table = call->inputs[3].data;
-    double whole = 0.0;
     memset(groups, 0, (size_t)group_count(call) * sizeof *groups);
     for (int64_t start = 0; start < size; start += UPS_CHUNK) {
         float a[UPS_CHUNK], b[UPS_CHUNK];
@@ -126,17 +125,14 @@ static double sum_groups(const ups_op_call *call, int64_t sample, int64_t size, 
             int32_t g = group[start + i];
             double difference = (double)p[i] - (double)t[i], target = (double)t[i];
             groups[g].difference += difference * difference;
-            whole += target * target;
             target += (double)table[2 * g + 1];
             groups[g].target += target * target;
         }
     }
-    return whole;
 }
 
-static double group_scale(const ups_op_call *call, const group_sums *groups, double whole) {
-    const ups_op_attributes *a = call->attributes;
-    return sqrt(groups->target) + (double)a->factor * sqrt(whole) + (double)a->epsilon;
+static double group_scale(const ups_op_call *call, const group_sums *of) {
+    return fmax(sqrt(of->target), (double)call->attributes->factor);
 }
 
 static ups_status grouped_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
@@ -146,9 +142,10 @@ static ups_status grouped_forward(ups_device *device, const ups_op_call *call, u
 #pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
     for (int64_t sample = 0; sample < samples; sample++) {
         group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
-        double whole = sum_groups(call, sample, size, groups), loss = 0.0;
+        double loss = 0.0;
+        sum_groups(call, sample, size, groups);
         for (int64_t g = 0; g < group_count(call); g++) {
-            loss += (double)table[2 * g] * sqrt(groups[g].difference) / group_scale(call, &groups[g], whole);
+            loss += (double)table[2 * g] * sqrt(groups[g].difference) / group_scale(call, &groups[g]);
         }
         y[sample] = (float)loss;
     }
@@ -165,9 +162,9 @@ static ups_status grouped_backward(ups_device *device, const ups_op_call *call, 
 #pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
     for (int64_t sample = 0; sample < samples; sample++) {
         group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
-        double whole = sum_groups(call, sample, size, groups);
+        sum_groups(call, sample, size, groups);
         for (int64_t g = 0; g < group_count(call); g++) {
-            double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g], whole);
+            double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g]);
             groups[g].difference = norm > 0.0 ? (double)dy[sample] * (double)table[2 * g] / norm : 0.0;
         }
         for (int64_t start = 0; start < size; start += UPS_CHUNK) {

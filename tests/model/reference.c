@@ -586,16 +586,14 @@ static void loss_grouped(const ups_reference *r, bool backward) {
     const double *group = r->inputs[2], *table = r->inputs[3];
     for (int64_t b = 0; b < batch; b++) {
         const double *p = r->inputs[0] + b * size, *t = r->inputs[1] + b * size;
-        double squares[MOST] = {0.0}, target[MOST] = {0.0}, whole = 0.0;
+        double squares[MOST] = {0.0}, target[MOST] = {0.0};
         for (int64_t i = 0; i < size; i++) {
             int g = (int)group[i];
             squares[g] += pow(p[i] - t[i], 2);
             target[g] += pow(t[i] + table[2 * g + 1], 2);
-            whole += t[i] * t[i];
         }
         for (int64_t g = 0; g < groups; g++) {
-            double scale =
-                sqrt(target[g]) + (double)r->attributes->factor * sqrt(whole) + (double)r->attributes->epsilon;
+            double scale = fmax(sqrt(target[g]), (double)r->attributes->factor);
             if (!backward) {
                 r->output[b] = (g == 0 ? 0.0 : r->output[b]) + table[2 * g] * sqrt(squares[g]) / scale;
                 continue;

@@ -168,10 +168,28 @@ enum {
     UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
     UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps */
     UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
+    /* Of decoded fields (train/objectives/field_losses.h). */
+    UPS_OPERATOR_DECODED,
+    UPS_OPERATOR_ROLLOUT_DECODED,
+    UPS_OPERATOR_SPECTRAL,
+    UPS_OPERATOR_CONSERVATION,
+    UPS_OPERATOR_POSITIVITY,
+    UPS_OPERATOR_DIVERGENCE,
+    UPS_OPERATOR_BOUNDARY,
 };
+/* Fields that a loss is of, by name. */
+typedef struct ups_field_names {
+    char **names;
+    unsigned count; /* 0: all */
+} ups_field_names;
+/* What training changes windows by. */
+typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;
+    double noise; /* deviation of what is added to the first state, over what a step changes; 0: none */
+    ups_augment augment;
+    ups_field_names conservation, positivity, divergence, boundary;
 } ups_operator_stage_config;
 
 typedef struct ups_cache_config {
