@@ -207,3 +207,84 @@ def test_what_a_loss_weighs_nothing_costs_nothing(runs):
         models.append(Path(runs.path(name, "operator.safetensors")).read_bytes())
     assert models[0] == models[1] != models[2]
     assert plans[0] == plans[1] != plans[2]
+
+
+RANDOM = "    decoded: {weight: 1}\n    spectral: {weight: 0.2, every: 2}\n"
+CHANGED = ("--set", "operator.noise=0.3", "--set", "operator.augment=shift", "--set", "operator.accumulation=2")
+
+
+def test_a_run_with_noise_and_shifts_goes_on_to_the_same_bytes_and_lines_on_any_number_of_threads(runs):
+    whole = config(runs, "whole", "flow", RANDOM, steps=60, log_every=15)
+    runs.must("train", whole, *CHANGED, "--set", "device.threads=2")
+    stopped = config(runs, "stopped", "flow", RANDOM, steps=60, log_every=15)
+    with subprocess.Popen([program("ups"), "train", stopped, "-q", *CHANGED, "--set", "operator.validate_every=10"], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "operator, step 20" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.returncode != 0
+    runs.must("train", runs.path("stopped"), "--resume")
+    models = [load_file(runs.path(run, "operator.safetensors")) for run in ("whole", "stopped")]
+    assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
+    lines = [[(line["step"], line["losses"]) for line in lines_of(runs, run)] for run in ("whole", "stopped")]
+    assert lines[0] == lines[1] and len(lines[0]) == 4
+
+
+def test_noise_and_shifts_change_training_and_leave_validation_as_it_is(runs):
+    """An untrained operator is persistence: with noise its loss against the next frame is larger by what was added."""
+    values = {}
+    for name, options in (("still", ()), ("noisy", ("--set", "operator.noise=1")), ("shifted", ("--set", "operator.augment=shift"))):
+        path = config(runs, name, "line", "    decoded: {weight: 1}\n", rollout_steps=2)
+        runs.must("train", path, "--set", "operator.optimizer.learning_rate=0", "--set", "operator.batch_size=64", *options)
+        validation = [line["validation"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "validation" in line]
+        values[name] = lines_of(runs, name)[0]["losses"]["relative"], validation
+    assert values["noisy"][0] == pytest.approx(np.sqrt(2) * values["still"][0], rel=0.1)
+    assert values["shifted"][0] == pytest.approx(values["still"][0], rel=1e-5)  # another window would be another loss
+    assert values["noisy"][1] == values["still"][1] == values["shifted"][1]
+
+
+@pytest.mark.parametrize("task, loss, heavy, options", [
+    ("line", "decoded", 30, ""), ("line", "rollout_decoded", 0.3, ""), ("flow", "spectral", 0.1, ""), ("flow", "conservation", 30, ""),
+    ("diffreact", "positivity", 30, ", fields: [activator, inhibitor]"), ("flow", "divergence", 30, ", fields: [Vx, Vy]"),
+    ("diffreact", "boundary", 30, "")])
+def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
+    """Beside the same run in which it is measured and weighs next to nothing."""
+    last = []
+    for weight in (1e-9, heavy):
+        name = f"{loss}{weight}"
+        steps = 300 if loss == "spectral" else 150
+        path = config(runs, name, task, f"    {loss}: {{weight: {weight}{options}}}\n", steps=steps, log_every=25, rollout_steps=2 if loss != "rollout_decoded" else 4)
+        if loss == "decoded":  # against the error of squares, not the relative one
+            text = Path(path).read_text().replace("one_step: {weight: 0}", "one_step: {weight: 1}").replace("    relative: {weight: 1}\n", "")
+            Path(path).write_text(text)
+        runs.must("train", path)
+        lines = lines_of(runs, name)
+        last.append(lines[-1]["losses"][loss])
+    assert last[1] < (0.97 if loss == "spectral" else 0.9) * last[0] and last[1] < lines[0]["losses"][loss]
+
+
+@pytest.mark.parametrize("task, options, words", [
+    ("line", ["operator.losses.decoded.weight=1", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.losses.decoded", "tokens: grid"]),
+    ("line", ["operator.noise=0.1", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.noise", "tokens: grid"]),
+    ("line", ["operator.augment=shift", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
+    ("diffreact", ["operator.augment=shift"], ["operator.augment", "diffreact", "not periodic"]),
+    ("line", ["operator.augment=turn"], ["operator.augment", "shift"]),
+    ("line", ["operator.losses.positivity.weight=1"], ["operator.losses.positivity", "fields"]),
+    ("flow", ["operator.losses.positivity.weight=1", "operator.losses.positivity.fields=[presure]"], ["presure", "did you mean 'pressure'"]),
+    ("flow", ["operator.losses.divergence.weight=1", "operator.losses.divergence.fields=[Vx]"], ["divergence", "grid axes"]),
+    ("line", ["operator.losses.boundary.weight=1"], ["boundary", "periodic"]),
+    ("line", ["operator.losses.relative.weight=0", "operator.losses.conservation.weight=1"], ["operator.losses", "against the data"]),
+    ("line", [f"operator.losses.{loss}.{key}" for every, loss in ((2, "rollout"), (3, "decoded"), (5, "rollout_decoded"), (7, "spectral"), (11, "conservation"))
+              for key in ("weight=1", f"every={every}")], ["operator.losses", "16 sets"]),
+])
+def test_what_cannot_be_is_refused_before_anything_runs(runs, task, options, words):
+    path = config(runs, runs.fresh(), task, "", steps=1000)
+    one_sentence(runs.run("train", path, "--stage", "operator", *(word for option in options for word in ("--set", option))), *words)
+
+
+def test_tasks_whose_windows_cannot_be_shifted_are_told_of(runs):
+    text = CONFIG.replace("tasks:\n", "tasks:\n  - {{name: diffreact, files: [diffreact.h5], patch: [4]}}\n")
+    path = runs.config("mixed", text, task="line", patch=4, losses="", steps=2, log_every=1, rollout_steps=2)
+    told = runs.must("train", path, "--set", "operator.augment=shift", "--set", "operator.accumulation=2").stderr
+    assert "windows of diffreact are not shifted: its domain is not periodic" in told and "windows of line" not in told
