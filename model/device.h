@@ -90,13 +90,14 @@ typedef struct ups_optimizer_call {
     const ups_update *update;
 } ups_optimizer_call;
 
-#define UPS_MAX_TERMS 64
+#define UPS_MAX_TERMS 512
 
 /* Adds a micro-batch's losses to the update's sums by task: of each window Σ weight · term. */
 typedef struct ups_losses_call {
     int term_count;
     const float *terms[UPS_MAX_TERMS]; /* (windows) each */
     float weights[UPS_MAX_TERMS];
+    int loss_of[UPS_MAX_TERMS]; /* below UPS_UPDATE_MAX_LOSSES: which of the stage's losses a term is of */
     int64_t windows;
     const int32_t *tasks; /* (windows), below UPS_UPDATE_MAX_TASKS; device memory */
     ups_update *update;

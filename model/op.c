@@ -27,6 +27,10 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_SPECTRAL]      = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {0, BIT_0, ANY, ANY, ANY}, .backward_saved = true, .product = true},
     [UPS_OP_LOSS_MSE]      = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {ANY, ANY}},
     [UPS_OP_LOSS_RELATIVE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0}, .backward_output = true},
+    [UPS_OP_LOSS_GROUPED]  = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0, BIT_0, BIT_0}},
+    [UPS_OP_LOSS_NEGATIVE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0}},
+    [UPS_OP_NOISE]         = {.gradient_inputs = BIT_0, .passes_gradient = BIT_0},
+    [UPS_OP_SHIFT]         = {.gradient_inputs = BIT_0},
     [UPS_OP_WEIGHTED_SUM]  = {.gradient_inputs = ANY},
     [UPS_OP_CAST]          = {.gradient_inputs = BIT_0},
 };

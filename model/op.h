@@ -36,6 +36,10 @@
     X(SPECTRAL, spectral)                                                                                              \
     X(LOSS_MSE, loss_mse)                                                                                              \
     X(LOSS_RELATIVE, loss_relative)                                                                                    \
+    X(LOSS_GROUPED, loss_grouped)                                                                                      \
+    X(LOSS_NEGATIVE, loss_negative)                                                                                    \
+    X(NOISE, noise)                                                                                                    \
+    X(SHIFT, shift)                                                                                                    \
     X(WEIGHTED_SUM, weighted_sum)                                                                                      \
     X(CAST, cast)
 
@@ -53,17 +57,17 @@ typedef struct ups_op_attributes {
     bool output_f32;           /* linear, norms */
     int heads;                 /* attention */
     float drop_path;           /* residual: probability of dropping a sample's branch */
-    uint32_t layer;            /* residual: separates random streams */
+    uint32_t layer;            /* residual, noise: separates random streams */
     int64_t batch;             /* broadcast */
-    float factor;              /* scale */
+    float factor;              /* scale; noise: deviation; grouped loss: least norm of a target */
     int64_t offset, length;    /* slice */
     int64_t frame;             /* select_frame */
     ups_dtype dtype;           /* cast */
     bool channels_first;       /* patchify, gather_points */
     bool periodic;             /* neighborhood, read_patches */
-    int dims;                  /* patchify, read_patches, neighborhood, spectral: grid axes */
-    int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood: grid
-                                  = cells. Slowest axis first; only `dims` used */
+    int dims;                  /* patchify, read_patches, neighborhood, spectral, shift: grid axes */
+    int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood,
+                                  shift: grid = cells. Slowest axis first; only `dims` used */
     int64_t modes[3];          /* spectral: of the weight along each grid axis */
     int64_t channels;          /* patchify, read_patches, gather_points: C */
     int frequency_count;

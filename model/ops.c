@@ -70,8 +70,9 @@ ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias
     ups_shape w = shape_of(g, weight);
     require_size(g, kind, "the last axis of x", ups_shape_last(shape_of(g, x)), w.size[1]);
     require_vector(g, kind, "the bias", bias, w.size[0]);
-    bool is_parameter = ups_graph_info(g, ups_graph_root(g, weight))->kind == UPS_VALUE_PARAMETER;
-    if (!is_parameter && dtype_of(g, weight) != g->compute) {
+    ups_value_kind weight_kind = ups_graph_info(g, ups_graph_root(g, weight))->kind;
+    bool exact = weight_kind == UPS_VALUE_CONSTANT && dtype_of(g, weight) == UPS_F32 && output_f32;
+    if (weight_kind != UPS_VALUE_PARAMETER && !exact && dtype_of(g, weight) != g->compute) {
         ups_graph_abort(g, ups_op_name(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
     }
     ups_op_attributes attributes = {.output_f32 = output_f32};
@@ -385,6 +386,51 @@ ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target) {
 ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target) {
     return sample_loss(g, UPS_OP_LOSS_RELATIVE, &(ups_op_attributes){.epsilon = relative_loss_epsilon}, prediction,
                        target);
+}
+
+ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target, ups_value group, ups_value table,
+                           float least) {
+    const ups_op_kind kind = UPS_OP_LOSS_GROUPED;
+    require_float(g, kind, "the prediction", prediction);
+    require_float(g, kind, "the target", target);
+    require_same_shape(g, kind, prediction, target);
+    ups_shape shape = shape_of(g, prediction);
+    if (!(least > 0)) ups_graph_abort(g, ups_op_name(kind), "the least norm of a target is %g", (double)least);
+    if (dtype_of(g, group) != UPS_I32) ups_graph_abort(g, ups_op_name(kind), "the groups are not int32");
+    require_size(g, kind, "the number of groups' numbers", ups_shape_elements(shape_of(g, group)),
+                 ups_shape_elements(shape) / shape.size[0]);
+    require_rank(g, kind, "the table", table, 2);
+    require_vector(g, kind, "the number of the table's columns", table, 2 * shape_of(g, table).size[0]);
+    ups_op_attributes attributes = {.factor = least};
+    return ups_graph_append(g, kind, &attributes, 4, (ups_value[]){prediction, target, group, table}, UPS_F32,
+                            UPS_SHAPE(shape.size[0]), 0, NULL);
+}
+
+ups_value ups_loss_negative(ups_graph *g, ups_value x) {
+    const ups_op_kind kind = UPS_OP_LOSS_NEGATIVE;
+    require_float(g, kind, "x", x);
+    return ups_graph_append(g, kind, NULL, 1, &x, UPS_F32, UPS_SHAPE(shape_of(g, x).size[0]), 0, NULL);
+}
+
+ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer) {
+    const ups_op_kind kind = UPS_OP_NOISE;
+    require_float(g, kind, "x", x);
+    require_vector(g, kind, "the gain", gain, ups_shape_last(shape_of(g, x)));
+    ups_op_attributes attributes = {.factor = deviation, .layer = layer};
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, gain}, dtype_of(g, x), shape_of(g, x), 0, NULL);
+}
+
+ups_value ups_shift(ups_graph *g, ups_value x, int dims, const int64_t *cells) {
+    const ups_op_kind kind = UPS_OP_SHIFT;
+    require_float(g, kind, "x", x);
+    ups_shape shape = shape_of(g, x);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    if (shape.rank < 3) ups_graph_abort(g, ups_op_name(kind), "x has rank %d; 3 or more was expected", shape.rank);
+    ups_op_attributes attributes = {.dims = dims};
+    int64_t count = 1;
+    for (int i = 0; i < dims; i++) count *= attributes.grid[i] = cells[i];
+    require_size(g, kind, "the number of cells", shape.size[shape.rank - 2], count);
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), shape, 0, NULL);
 }
 
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count) {

@@ -11,7 +11,7 @@
 #include "model/graph.h"
 
 /* y (…, M) = x (…, K) Wᵀ + b?; W (M, K), b (M). y: compute, or float32 when attributes.output_f32. x is cast to compute
- * when it is not */
+ * when it is not. With a constant W in float32 the product is one of float32, whatever compute is */
 ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32);
 /* linear_gelu has no constructor: fuse.h makes it of linear and gelu. y = GELU(x Wᵀ + b?); saves x Wᵀ + b. */
 /* y = (x − mean) / √(var + ε) · gain? + bias? over the last axis; saves mean and 1/√ (N, 2). y: compute, or as
@@ -79,6 +79,20 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
 ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target);
 /* y (B) = ‖prediction − target‖ / (‖target‖ + ε) of a sample: nRMSE; gradient to the prediction */
 ups_value ups_loss_relative(ups_graph *g, ups_value prediction, ups_value target);
+/* y (B) = Σ_g w_g ‖prediction − target‖_g / max(‖target + o_g‖_g, least): the relative error by groups of a sample's
+ * numbers, such as channels or bands of wavenumbers, each norm over the numbers of group g. group (numbers of a sample)
+ * int32: of each number; table (groups, 2) float32: [w_g, o_g]. float32; gradient to the prediction */
+ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target, ups_value group, ups_value table,
+                           float least);
+/* y (B) = mean over a sample of min(x, 0)² */
+ups_value ups_loss_negative(ups_graph *g, ups_value x);
+/* y = x + deviation · gain? · n in training, else x; n: a standard normal number for each element, Philox (seed, item,
+ * layer) (model/augment.h). gain (D), which gets no gradient. y: dtype of x */
+ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer);
+/* y (B, …, D) = x in training moved by whole cells along each axis of a periodic grid, which the axes of x before the
+ * last one end in: x (B, …, cells of all axes, D). How far is drawn for each sample, Philox (seed, item)
+ * (model/augment.h). y: dtype of x */
+ups_value ups_shift(ups_graph *g, ups_value x, int dims, const int64_t *cells);
 /* y (1) = Σ_k weight_k · mean(x_k), x_k (B): the total loss */
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count);
 /* y = x in attributes.dtype */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define UPS_UPDATE_MAX_TASKS 256
+#define UPS_UPDATE_MAX_LOSSES 24
 
 /* Written by the host before a micro-batch. */
 typedef struct ups_update_input {
@@ -27,14 +28,16 @@ typedef struct ups_update_input {
 typedef struct ups_update_result {
     double loss[UPS_UPDATE_MAX_TASKS];     /* sums over windows by task */
     int64_t windows[UPS_UPDATE_MAX_TASKS]; /* how many these were */
-    int64_t bad_micro_batch;               /* 1 + the first one whose loss is NaN or Inf; 0: none */
-    double squared_norm;                   /* of the gradients, which carry the loss scale */
-    int64_t non_finite;                    /* gradients that are NaN or Inf */
-    double gradient_norm;                  /* without the loss scale, before clipping */
-    bool skipped;                          /* the weights are what they were */
-    bool failed;                           /* skipped, and so is every later step: no loss scale would help */
-    float gradient_scale;                  /* clipping and loss scale: what the optimizer multiplies gradients by */
-    float rate, second_correction;         /* AdamW's, bias correction included */
+    double part[UPS_UPDATE_MAX_LOSSES];    /* the same sums by loss, weights included */
+    int64_t part_windows[UPS_UPDATE_MAX_LOSSES];
+    int64_t bad_micro_batch;       /* 1 + the first one whose loss is NaN or Inf; 0: none */
+    double squared_norm;           /* of the gradients, which carry the loss scale */
+    int64_t non_finite;            /* gradients that are NaN or Inf */
+    double gradient_norm;          /* without the loss scale, before clipping */
+    bool skipped;                  /* the weights are what they were */
+    bool failed;                   /* skipped, and so is every later step: no loss scale would help */
+    float gradient_scale;          /* clipping and loss scale: what the optimizer multiplies gradients by */
+    float rate, second_correction; /* AdamW's, bias correction included */
 } ups_update_result;
 
 /* Lives on from step to step. */

@@ -148,6 +148,42 @@ static json_t *write_interval(const ups_loss_sums *interval) {
     return json;
 }
 
+/* The same of each loss by itself. */
+static json_t *write_parts(const ups_loss_sums *interval) {
+    json_t *json = json_object();
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        if (interval->part_count[i] == 0) continue;
+        json_object_set_new(
+            json, interval->loss_names[i],
+            json_pack("{s:f, s:I}", "sum", interval->part[i], "windows", (json_int_t)interval->part_count[i]));
+    }
+    return json;
+}
+
+static ups_status read_parts(const record *r, ups_loss_sums *interval, ups_error *error) {
+    json_t *json = json_object_get(r->json, "interval_losses"), *entry;
+    const char *name;
+    memset(interval->part, 0, sizeof interval->part);
+    memset(interval->part_count, 0, sizeof interval->part_count);
+    if (!json) return UPS_OK; /* likewise */
+    UPS_TRY(ups_json_object(r->json, "interval_losses", r->path, &json, error));
+    json_object_foreach(json, name, entry) {
+        int i = 0;
+        while (i < UPS_MAX_LOSSES && !(interval->loss_names[i] && strcmp(interval->loss_names[i], name) == 0)) i++;
+        if (i == UPS_MAX_LOSSES) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval_losses' names '%s', which is no loss of this stage",
+                            r->path, name);
+        }
+        UPS_TRY(ups_json_real(entry, "sum", r->path, &interval->part[i], error));
+        UPS_TRY(ups_json_integer(entry, "windows", r->path, &interval->part_count[i], error));
+        if (interval->part[i] < 0 || interval->part_count[i] < 1) {
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'interval_losses' has %g over %lld windows for %s", r->path,
+                            interval->part[i], (long long)interval->part_count[i], name);
+        }
+    }
+    return UPS_OK;
+}
+
 static ups_status read_interval(const record *r, ups_loss_sums *interval, ups_error *error) {
     json_t *json = json_object_get(r->json, "interval"), *entry;
     const char *name;
@@ -281,6 +317,7 @@ static ups_status take_state(const record *r, ups_training_state *state, ups_err
         UPS_TRY(ups_task_sampling_from_json(state->sampling, sampling, r->path, error));
     }
     if (state->interval.tasks > 0) UPS_TRY(read_interval(r, &state->interval, error));
+    if (state->interval.loss_names) UPS_TRY(read_parts(r, &state->interval, error));
     UPS_TRY(read_best(r, state, error));
     UPS_TRY(read_plateau(r, &state->plateau, error));
     state->step = r->step;
@@ -380,6 +417,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     if (state->best.step > 0) json_object_set_new(json, "best", write_best(state));
     if (state->plateau.begun) json_object_set_new(json, "plateau", write_plateau(&state->plateau));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
+    if (state->interval.loss_names) json_object_set_new(json, "interval_losses", write_parts(&state->interval));
     if (ups_optimizer_scales_losses(optimizer)) {
         ups_update_state scaling = ups_optimizer_state(optimizer);
         json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));

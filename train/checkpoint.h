@@ -23,7 +23,10 @@ typedef struct ups_loss_sums {
     const char *const *task_names;
     double sum[UPS_SAMPLER_MAX_TASKS]; /* of the total loss, over windows */
     int64_t count[UPS_SAMPLER_MAX_TASKS];
-    int64_t windows; /* all of them */
+    int64_t windows;               /* all of them */
+    const char *const *loss_names; /* of the stage's losses; NULL: they are not told apart */
+    double part[UPS_MAX_LOSSES];   /* of each loss, weight included */
+    int64_t part_count[UPS_MAX_LOSSES];
 } ups_loss_sums;
 
 /* The best of the validations that fell due: what `best` is, and when a stage has stopped getting better. */

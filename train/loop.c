@@ -94,6 +94,20 @@ static void begin_clock(loop *l) {
     l->loaded = loaded(l);
 }
 
+/* {loss: its mean over the windows of steps that took it, without its weight}; NULL where they are not told apart. */
+static json_t *list_losses(const loop *l) {
+    const ups_loss_sums *interval = &l->state.interval;
+    if (!interval->loss_names) return NULL;
+    json_t *losses = json_object();
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        double weight = l->options->training->losses[i].weight;
+        if (interval->part_count[i] == 0 || weight <= 0) continue;
+        json_object_set_new(losses, interval->loss_names[i],
+                            ups_json_number(interval->part[i] / (weight * (double)interval->part_count[i])));
+    }
+    return losses;
+}
+
 /* One line of metrics.jsonl for the steps since the last one that was due. `due`: not only because the run ends. */
 static ups_status write_line(loop *l, bool due, ups_error *error) {
     double seconds = ups_now() - l->line_began;
@@ -103,13 +117,14 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
         json_object_set_new(tasks, l->state.interval.task_names[t],
                             ups_json_number(l->state.interval.sum[t] / (double)l->state.interval.count[t]));
     }
-    json_t *line = json_object();
+    json_t *line = json_object(), *losses = list_losses(l);
     json_object_set_new(line, "stage", json_string(l->stage->name));
     json_object_set_new(line, "step", json_integer(l->state.step));
     json_object_set_new(
         line, "loss",
         ups_json_number(mean_loss(l->state.interval.sum, l->state.interval.count, l->state.interval.tasks)));
     json_object_set_new(line, "task_loss", tasks);
+    if (losses) json_object_set_new(line, "losses", losses);
     json_object_set_new(line, "learning_rate", ups_json_number(l->last_rate));
     json_object_set_new(line, "gradient_norm", ups_json_number(l->last_gradient_norm));
     if (ups_optimizer_scales_losses(l->options->optimizer)) {
@@ -127,6 +142,8 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     if (due) {
         memset(l->state.interval.sum, 0, sizeof l->state.interval.sum);
         memset(l->state.interval.count, 0, sizeof l->state.interval.count);
+        memset(l->state.interval.part, 0, sizeof l->state.interval.part);
+        memset(l->state.interval.part_count, 0, sizeof l->state.interval.part_count);
     }
     begin_clock(l);
     return status;
@@ -338,7 +355,7 @@ static ups_status issue_step(loop *l, ups_error *error) {
 /* A step's losses' own running mean is what it is held against. */
 static void watch_for_spike(loop *l, int64_t step, double loss) {
     const ups_training_config *training = l->options->training;
-    unsigned set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) % UPS_MAX_LOSS_SETS : 0;
+    int set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) : 0;
     loss_history *history = &l->history[set];
     if (training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean) {
         char batch[BATCH_TEXT];
@@ -362,6 +379,10 @@ static ups_status settle(loop *l, int64_t step, ups_error *error) {
             interval->sum[t] += update.result.loss[t];
             interval->count[t] += update.result.windows[t];
             interval->windows += update.result.windows[t];
+        }
+        for (int i = 0; i < UPS_MAX_LOSSES && interval->loss_names; i++) {
+            interval->part[i] += update.result.part[i];
+            interval->part_count[i] += update.result.part_windows[i];
         }
         l->last_gradient_norm = update.result.gradient_norm;
         watch_for_spike(l, l->state.step, mean_loss(update.result.loss, update.result.windows, interval->tasks));
@@ -431,6 +452,7 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     l->issued = l->state.step;
     l->state.interval.tasks = options->task_count;
     l->state.interval.task_names = options->task_names;
+    l->state.interval.loss_names = options->loss_names;
     status = ups_make_directories(options->output, error);
     if (status == UPS_OK) status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
     if (status == UPS_OK && options->opening && l->state.step == 0) {

@@ -10,8 +10,6 @@
 #include "pipeline/loader/loader.h"
 #include "train/checkpoint.h"
 
-#define UPS_MAX_LOSS_SETS 16
-
 typedef struct ups_micro_batch {
     int64_t step;       /* optimizer step, from 0 */
     int64_t index;      /* micro-batch within it */
@@ -32,9 +30,9 @@ typedef struct ups_loop_stage {
      * without one). May be NULL. */
     ups_status (*advance)(void *context, int64_t step, const ups_loss_sums *validation, json_t *report,
                           ups_error *error);
-    /* Which losses a step takes, as a mask below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
+    /* Which set of losses a step takes, a number below UPS_MAX_LOSS_SETS: spikes are looked for among steps of the same
      * losses. */
-    unsigned (*losses_due)(void *context, int64_t step);
+    int (*losses_due)(void *context, int64_t step);
     /* Names the samples of a micro-batch, for messages about its loss; asked of the last two steps that were issued. */
     void (*describe_batch)(void *context, int64_t step, int64_t index, char *text, size_t bytes);
     ups_loader *loader;    /* for its statistics */
@@ -54,6 +52,7 @@ typedef struct ups_loop_options {
     ups_optimizer *optimizer;
     const char *const *task_names;
     int task_count;
+    const char *const *loss_names; /* by the number of a loss; NULL: lines do not tell losses one by one */
 } ups_loop_options;
 
 /* Runs to the last step, or until `patience` validations in a row were no better. Cancelled: a checkpoint is written,

@@ -1,5 +1,9 @@
 #include "train/losses.h"
 
+#include <string.h>
+
+_Static_assert(UPS_MAX_LOSSES <= UPS_UPDATE_MAX_LOSSES, "an update has a sum for each loss");
+
 unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t step) {
     unsigned mask = 0;
     for (int i = 0; i < UPS_MAX_LOSSES; i++) {
@@ -21,7 +25,7 @@ static int64_t common_multiple(int64_t a, int64_t b, int64_t maximum) {
 
 /* Until another loss begins, masks repeat with the common multiple of `every`: a run of any length is looked through at
  * once. */
-int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned *masks) {
+int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned masks[UPS_MAX_LOSS_SETS]) {
     int64_t period = 1;
     for (int i = 0; i < UPS_MAX_LOSSES; i++) {
         if (losses[i].weight > 0) period = common_multiple(period, losses[i].every, steps);
@@ -37,7 +41,9 @@ int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps
             unsigned mask = ups_losses_due(losses, step);
             bool known = false;
             for (int i = 0; i < found; i++) known = known || masks[i] == mask;
-            if (!known) masks[found++] = mask;
+            if (known) continue;
+            if (found == UPS_MAX_LOSS_SETS) return found + 1;
+            masks[found++] = mask;
         }
     }
     return found;
@@ -47,20 +53,27 @@ void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value ter
     if (objective->count == UPS_MAX_TERMS) ups_graph_abort(graph, "loss", "more than %d terms", UPS_MAX_TERMS);
     ups_graph_keep(graph, term);
     objective->term[objective->count] = term;
+    objective->loss_of[objective->count] = objective->loss;
     objective->weight[objective->count++] = (float)weight;
 }
 
 /* A weighted sum takes few inputs; longer ones are summed in groups, whose results are summed in turn. */
 void ups_objective_close(ups_graph *graph, ups_objective *objective) {
-    ups_value sums[UPS_MAX_TERMS];
-    float ones[UPS_MAX_TERMS];
-    int groups = 0;
-    for (int at = 0; at < objective->count; at += UPS_MAX_INPUTS) {
-        int size = objective->count - at < UPS_MAX_INPUTS ? objective->count - at : UPS_MAX_INPUTS;
-        ones[groups] = 1;
-        sums[groups++] = ups_weighted_sum(graph, &objective->term[at], &objective->weight[at], size);
-    }
-    objective->total = groups == 1 ? sums[0] : ups_weighted_sum(graph, sums, ones, groups);
+    ups_value values[UPS_MAX_TERMS];
+    float weights[UPS_MAX_TERMS];
+    int count = objective->count;
+    memcpy(values, objective->term, (size_t)count * sizeof *values);
+    memcpy(weights, objective->weight, (size_t)count * sizeof *weights);
+    do {
+        int groups = 0;
+        for (int at = 0; at < count; at += UPS_MAX_INPUTS, groups++) {
+            int size = count - at < UPS_MAX_INPUTS ? count - at : UPS_MAX_INPUTS;
+            values[groups] = ups_weighted_sum(graph, &values[at], &weights[at], size);
+            weights[groups] = 1;
+        }
+        count = groups;
+    } while (count > 1);
+    objective->total = values[0];
 }
 
 ups_status ups_objective_add_losses(const ups_objective *objective, const ups_step *step, ups_device *device,
@@ -70,6 +83,7 @@ ups_status ups_objective_add_losses(const ups_objective *objective, const ups_st
     for (int i = 0; i < objective->count; i++) {
         call.terms[i] = ups_step_data(step, objective->term[i]);
         call.weights[i] = objective->weight[i];
+        call.loss_of[i] = objective->loss_of[i];
     }
     return device->class->add_losses(device, &call, error);
 }

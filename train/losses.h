@@ -10,15 +10,17 @@
 
 /* Which losses are taken at a step, as a mask: bit i for losses[i]. */
 unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t step);
-/* The distinct masks that occur in `steps` steps, at most 2^UPS_MAX_LOSSES, in the order in which they first occur;
- * returns how many. */
-int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned *masks);
+/* The distinct masks that occur in `steps` steps, in the order in which they first occur; returns how many, and
+ * UPS_MAX_LOSS_SETS + 1 where there are more than `masks` holds. */
+int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned masks[UPS_MAX_LOSS_SETS]);
 
 /* Σ weight · mean over the batch of terms; each term is a loss op's output (B). */
 typedef struct ups_objective {
     int count;
     ups_value term[UPS_MAX_TERMS];
     float weight[UPS_MAX_TERMS];
+    int loss_of[UPS_MAX_TERMS];
+    int loss;        /* of the stage's own enumeration: what the terms added next belong to */
     ups_value total; /* (1); set by ups_objective_close */
 } ups_objective;
 

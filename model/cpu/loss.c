@@ -97,6 +97,129 @@ static ups_status relative_backward(ups_device *device, const ups_op_call *call,
     return UPS_OK;
 }
 
+/* ---- by groups -------------------------------------------------------------------------------------------------- */
+
+/* Of a group: sums of squares, then what the gradient is multiplied by. */
+typedef struct group_sums {
+    double difference, target;
+} group_sums;
+
+static int64_t group_count(const ups_op_call *call) {
+    return call->inputs[3].shape.size[0];
+}
+
+static size_t grouped_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
+    return (size_t)(call->inputs[0].shape.size[0] * group_count(call)) * sizeof(group_sums);
+}
+
+/* Σ of squares of a sample's groups. */
+static void sum_groups(const ups_op_call *call, int64_t sample, int64_t size, group_sums *groups) {
+    const int32_t *group = call->inputs[2].data;
+    const float *table = call->inputs[3].data;
+    memset(groups, 0, (size_t)group_count(call) * sizeof *groups);
+    for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+        float a[UPS_CHUNK], b[UPS_CHUNK];
+        int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+        const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+        for (int64_t i = 0; i < n; i++) {
+            int32_t g = group[start + i];
+            double difference = (double)p[i] - (double)t[i], target = (double)t[i];
+            groups[g].difference += difference * difference;
+            target += (double)table[2 * g + 1];
+            groups[g].target += target * target;
+        }
+    }
+}
+
+static double group_scale(const ups_op_call *call, const group_sums *of) {
+    return fmax(sqrt(of->target), (double)call->attributes->factor);
+}
+
+static ups_status grouped_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const float *table = call->inputs[3].data;
+    float *y = call->output.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
+        double loss = 0.0;
+        sum_groups(call, sample, size, groups);
+        for (int64_t g = 0; g < group_count(call); g++) {
+            loss += (double)table[2 * g] * sqrt(groups[g].difference) / group_scale(call, &groups[g]);
+        }
+        y[sample] = (float)loss;
+    }
+    return UPS_OK;
+}
+
+/* Of a group without an error the norm has no derivative: 0. */
+static ups_status grouped_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
+    const int32_t *group = call->inputs[2].data;
+    const float *table = call->inputs[3].data, *dy = call->output_gradient.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
+        sum_groups(call, sample, size, groups);
+        for (int64_t g = 0; g < group_count(call); g++) {
+            double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g]);
+            groups[g].difference = norm > 0.0 ? (double)dy[sample] * (double)table[2 * g] / norm : 0.0;
+        }
+        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+            float a[UPS_CHUNK], b[UPS_CHUNK], out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+            const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+            float *to = ups_row_target(gradient, at, out, call->accumulate[0]);
+            for (int64_t i = 0; i < n; i++) to[i] = (float)groups[group[start + i]].difference * (p[i] - t[i]);
+            ups_row_write(gradient, at, n, to, call->accumulate[0]);
+        }
+    }
+    return UPS_OK;
+}
+
+/* ---- below zero ------------------------------------------------------------------------------------------------- */
+
+static ups_status negative_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    float *y = call->output.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        double total = 0.0;
+        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+            float in[UPS_CHUNK], sum = 0.0f;
+            int64_t n = ups_min(UPS_CHUNK, size - start);
+            const float *x = ups_row_read(&call->inputs[0], sample * size + start, n, in);
+#pragma omp simd reduction(+ : sum)
+            for (int64_t i = 0; i < n; i++) sum += x[i] < 0.0f ? x[i] * x[i] : 0.0f;
+            total += (double)sum;
+        }
+        y[sample] = (float)(total / (double)size);
+    }
+    return UPS_OK;
+}
+
+static ups_status negative_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
+    const float *dy = call->output_gradient.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
+    for (int64_t sample = 0; sample < samples; sample++) {
+        float factor = 2.0f * dy[sample] / (float)size;
+        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+            float in[UPS_CHUNK], out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+            const float *x = ups_row_read(&call->inputs[0], at, n, in);
+            float *to = ups_row_target(gradient, at, out, call->accumulate[0]);
+            for (int64_t i = 0; i < n; i++) to[i] = x[i] < 0.0f ? factor * x[i] : 0.0f;
+            ups_row_write(gradient, at, n, to, call->accumulate[0]);
+        }
+    }
+    return UPS_OK;
+}
+
 static ups_status weighted_sum_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     double total = 0.0;
     for (int input = 0; input < call->input_count; input++) {
@@ -126,4 +249,7 @@ const ups_cpu_kernel UPS_CPU(loss_mse) = {
     .workspace = workspace_bytes, .forward = mse_forward, .backward = mse_backward};
 const ups_cpu_kernel UPS_CPU(loss_relative) = {
     .workspace = workspace_bytes, .forward = relative_forward, .backward = relative_backward};
+const ups_cpu_kernel UPS_CPU(loss_grouped) = {
+    .workspace = grouped_workspace, .forward = grouped_forward, .backward = grouped_backward};
+const ups_cpu_kernel UPS_CPU(loss_negative) = {.forward = negative_forward, .backward = negative_backward};
 const ups_cpu_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};

@@ -6,10 +6,16 @@
 
 ups_status ups_cpu_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error) {
     ups_update_result *result = &call->update->result;
-    bool finite = true;
+    bool finite = true, taken[UPS_UPDATE_MAX_LOSSES] = {false};
+    for (int term = 0; term < call->term_count; term++) taken[call->loss_of[term]] = true;
+    for (int loss = 0; loss < UPS_UPDATE_MAX_LOSSES; loss++) result->part_windows[loss] += taken[loss] * call->windows;
     for (int64_t window = 0; window < call->windows; window++) {
         float loss = 0;
-        for (int term = 0; term < call->term_count; term++) loss += call->weights[term] * call->terms[term][window];
+        for (int term = 0; term < call->term_count; term++) {
+            float value = call->weights[term] * call->terms[term][window];
+            loss += value;
+            result->part[call->loss_of[term]] += (double)value;
+        }
         int32_t task = call->tasks[window];
         result->loss[task] += (double)loss;
         result->windows[task]++;

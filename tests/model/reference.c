@@ -1,4 +1,5 @@
 #include "tests/model/reference.h"
+#include "model/augment.h"
 #include "model/drop_path.h"
 #include <math.h>
 #include <stdlib.h>
@@ -577,6 +578,77 @@ static void loss_mse(const ups_reference *r, bool backward) {
 }
 static void loss_relative(const ups_reference *r, bool backward) {
     loss(r, backward, true);
+}
+
+static void loss_grouped(const ups_reference *r, bool backward) {
+    enum { MOST = 16 };
+    int64_t batch = r->shapes[0].size[0], size = size_of(r, 0) / batch, groups = r->shapes[3].size[0];
+    const double *group = r->inputs[2], *table = r->inputs[3];
+    for (int64_t b = 0; b < batch; b++) {
+        const double *p = r->inputs[0] + b * size, *t = r->inputs[1] + b * size;
+        double squares[MOST] = {0.0}, target[MOST] = {0.0};
+        for (int64_t i = 0; i < size; i++) {
+            int g = (int)group[i];
+            squares[g] += pow(p[i] - t[i], 2);
+            target[g] += pow(t[i] + table[2 * g + 1], 2);
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            double scale = fmax(sqrt(target[g]), (double)r->attributes->factor);
+            if (!backward) {
+                r->output[b] = (g == 0 ? 0.0 : r->output[b]) + table[2 * g] * sqrt(squares[g]) / scale;
+                continue;
+            }
+            for (int64_t i = 0; i < size; i++) {
+                if ((int)group[i] != g || squares[g] == 0.0) continue;
+                double slope = table[2 * g] * (p[i] - t[i]) / (sqrt(squares[g]) * scale);
+                add_to(r->input_gradients[0], b * size + i, r->output_gradient[b] * slope);
+            }
+        }
+    }
+}
+
+static void loss_negative(const ups_reference *r, bool backward) {
+    int64_t batch = r->shapes[0].size[0], size = size_of(r, 0) / batch;
+    for (int64_t b = 0; b < batch; b++) {
+        double sum = 0.0;
+        for (int64_t i = b * size; i < (b + 1) * size; i++) {
+            double below = fmin(r->inputs[0][i], 0.0);
+            sum += below * below / (double)size;
+            if (backward) add_to(r->input_gradients[0], i, r->output_gradient[b] * 2.0 * below / (double)size);
+        }
+        if (!backward) r->output[b] = sum;
+    }
+}
+
+static void noise(const ups_reference *r, bool backward) {
+    int64_t width = ups_shape_last(r->shapes[0]);
+    const double *gain = r->inputs[1];
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        if (backward) {
+            add_to(r->input_gradients[0], i, r->output_gradient[i]);
+            continue;
+        }
+        double scale = (double)r->attributes->factor * (gain ? gain[i % width] : 1.0);
+        r->output[i] = r->inputs[0][i];
+        if (r->training) r->output[i] += scale * ups_noise_at(r->attributes, r->seed, r->step, i);
+    }
+}
+
+static void shift(const ups_reference *r, bool backward) {
+    const ups_shape shape = r->shapes[0];
+    int64_t width = ups_shape_last(shape), cells = shape.size[shape.rank - 2], rows = ups_shape_rows(shape);
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t by[3] = {0, 0, 0}, sample = row / (rows / shape.size[0]);
+        for (int axis = 0; axis < r->attributes->dims && r->training; axis++)
+            by[axis] = ups_shift_of(r->attributes, r->seed, r->step, sample, axis);
+        int64_t there = row - row % cells + ups_shift_cell(r->attributes, by, row % cells);
+        for (int64_t d = 0; d < width; d++) {
+            if (backward)
+                add_to(r->input_gradients[0], row * width + d, r->output_gradient[there * width + d]);
+            else
+                r->output[there * width + d] = r->inputs[0][row * width + d];
+        }
+    }
 }
 
 static void weighted_sum(const ups_reference *r, bool backward) {

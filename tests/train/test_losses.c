@@ -33,7 +33,7 @@ static int count_masks(int64_t steps, unsigned *masks) {
 }
 
 CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
-    unsigned found[8], expected[8];
+    unsigned found[UPS_MAX_LOSS_SETS], expected[UPS_MAX_LOSS_SETS];
     for (int64_t every = 1; every <= 4; every++) {
         for (int64_t from = 0; from <= 40; from += 5) {
             for (int64_t steps = 1; steps < 90; steps += 11) {
@@ -48,10 +48,17 @@ CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
 
 CLAIM(a_run_of_nine_quadrillion_steps_is_looked_through_at_once) {
     set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
-    unsigned masks[8];
+    unsigned masks[UPS_MAX_LOSS_SETS];
     assert_int_equal(ups_losses_masks(losses, INT64_C(9000000000000000), masks), 2);
     assert_int_equal(masks[0], 1);
     assert_int_equal(masks[1], 3);
+}
+
+CLAIM(more_sets_of_losses_than_a_run_may_have_are_told_apart_from_those_that_fit) {
+    unsigned masks[UPS_MAX_LOSS_SETS];
+    for (int i = 0; i < 6; i++) losses[i] = (ups_loss_config){1, i + 2, 0};
+    assert_int_equal(ups_losses_masks(losses, 100000, masks), UPS_MAX_LOSS_SETS + 1);
+    memset(losses, 0, sizeof losses);
 }
 
 /* Σ weight · mean over the batch of each term, for a number of terms that needs one sum, and that needs sums of sums.
@@ -65,13 +72,13 @@ static void check_objective(int terms) {
     ups_objective objective = {0};
     float values[UPS_MAX_TERMS][BATCH * WIDTH], zeros[BATCH * WIDTH] = {0};
     ups_value inputs[UPS_MAX_TERMS], target = ups_graph_input(graph, "target", UPS_F32, UPS_SHAPE(BATCH, WIDTH));
-    double expected[BATCH] = {0}, total = 0;
+    double expected[BATCH] = {0}, parts[2] = {0}, total = 0;
     for (int i = 0; i < terms; i++) {
-        char *name = ups_arena_strdup(graph->arena, "term00");
-        name[4] += (char)(i / 10);
-        name[5] += (char)(i % 10);
+        char name[16];
+        snprintf(name, sizeof name, "term%d", i);
         inputs[i] = ups_graph_input(graph, name, UPS_F32, UPS_SHAPE(BATCH, WIDTH));
         double weight = 0.25 * (i + 1);
+        objective.loss = i % 2 ? 3 : 0;
         ups_objective_add(graph, &objective, ups_loss_mse(graph, inputs[i], target), weight);
         for (int b = 0; b < BATCH; b++) {
             double squares = 0;
@@ -80,6 +87,7 @@ static void check_objective(int terms) {
                 squares += (double)values[i][b * WIDTH + k] * (double)values[i][b * WIDTH + k];
             }
             expected[b] += weight * squares / WIDTH;
+            parts[i % 2] += weight * squares / WIDTH;
             total += weight * squares / WIDTH / BATCH;
         }
     }
@@ -109,6 +117,11 @@ static void check_objective(int terms) {
     assert_true(fabs(all.result.loss[7] - expected[0] - expected[2]) <= 1e-5 * (expected[0] + expected[2]));
     assert_true(fabs(all.result.loss[0] - expected[1]) <= 1e-5 * expected[1]);
     assert_int_equal(all.result.windows[7], 2);
+    for (int i = 0; i < 2; i++) {
+        assert_true(fabs(all.result.part[3 * i] - parts[i]) <= 1e-5 * total);
+        assert_int_equal(all.result.part_windows[3 * i], i < terms ? BATCH : 0);
+    }
+    assert_int_equal(all.result.part_windows[1], 0);
     assert_int_equal(all.result.windows[0], 1);
     assert_int_equal(all.result.bad_micro_batch, 0);
     assert_true(fabs((double)sum - total) <= 1e-5 * total);

@@ -131,16 +131,50 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
     }
 }
 
-/* A step without any loss would train nothing. */
-static void check_losses(const char *stage, const ups_training_config *training, ups_config_mistakes *mistakes) {
-    unsigned masks[1 << UPS_MAX_LOSSES];
+/* A step without any loss would train nothing. `of_data`: losses that every task has, at every step they are due. */
+static void check_losses(const char *stage, const ups_training_config *training, unsigned of_data,
+                         ups_config_mistakes *mistakes) {
+    unsigned masks[UPS_MAX_LOSS_SETS];
     char key[NAME_BYTES];
     int found = ups_losses_masks(training->losses, training->steps, masks);
-    for (int m = 0; m < found; m++) {
-        if (masks[m] != 0) continue;
+    if (found > UPS_MAX_LOSS_SETS) {
         disagree(mistakes, name_key(key, stage, "losses"), NULL,
-                 "at some steps no loss is taken; give one of them weight: 1, every: 1 and from: 0");
+                 "more than %d sets of losses fall due together, each of which takes a graph; give losses the same "
+                 "every and from",
+                 UPS_MAX_LOSS_SETS);
         return;
+    }
+    for (int m = 0; m < found; m++) {
+        if (masks[m] & of_data) continue;
+        disagree(mistakes, name_key(key, stage, "losses"), NULL,
+                 "at some steps no loss%s is taken; give one of them weight: 1, every: 1 and from: 0",
+                 masks[m] ? " against the data" : "");
+        return;
+    }
+}
+
+/* What needs the linear decoder of a grid of tokens, and what it needs beside. */
+static void check_grid_training(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    const char *const *names = ups_run_loss_names(UPS_STAGE_OPERATOR);
+    const ups_loss_config *losses = config->op.training.losses;
+    char key[NAME_BYTES];
+    for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
+        if (losses[i].weight <= 0 || ups_run_on_grid(config)) continue;
+        name_key(key, "operator.losses", names[i]);
+        disagree(mistakes, key, WITH("model.tokens"),
+                 "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
+    }
+    if (config->op.noise > 0 && !ups_run_on_grid(config)) {
+        disagree(mistakes, "operator.noise", WITH("model.tokens"),
+                 "noise is measured by what a step changes, which is known with model.tokens: grid");
+    }
+    if (config->op.augment == UPS_AUGMENT_SHIFT && !ups_run_on_grid(config)) {
+        disagree(mistakes, "operator.augment", WITH("model.tokens"),
+                 "shift moves windows by whole tokens, and needs model.tokens: grid");
+    }
+    if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
+        disagree(mistakes, "operator.losses.positivity", NULL,
+                 "it names no fields; fields: [density, pressure] were possible");
     }
 }
 
@@ -258,8 +292,10 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;
         check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
-        check_losses(ups_stage_name((ups_stage)s), training, mistakes);
+        check_losses(ups_stage_name((ups_stage)s), training,
+                     s == UPS_STAGE_OPERATOR ? (2u << UPS_OPERATOR_SPECTRAL) - 1 : ~0u, mistakes);
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
+    check_grid_training(config, mistakes);
     check_model(config, mistakes);
 }

@@ -20,6 +20,26 @@ const ups_training_config *ups_run_training(const ups_run_config *config, ups_st
     return NULL;
 }
 
+static const char *const autoencoder_losses[UPS_MAX_LOSSES] = {
+    [UPS_AUTOENCODER_INVERSE_DECODING] = "inverse_decoding",
+    [UPS_AUTOENCODER_RELATIVE] = "relative",
+    [UPS_AUTOENCODER_INVERSE_ENCODING] = "inverse_encoding",
+};
+static const char *const operator_losses[UPS_MAX_LOSSES] = {
+    [UPS_OPERATOR_ONE_STEP] = "one_step",     [UPS_OPERATOR_RELATIVE] = "relative",
+    [UPS_OPERATOR_ROLLOUT] = "rollout",       [UPS_OPERATOR_ROLLOUT_RELATIVE] = "rollout_relative",
+    [UPS_OPERATOR_DECODED] = "decoded",       [UPS_OPERATOR_ROLLOUT_DECODED] = "rollout_decoded",
+    [UPS_OPERATOR_SPECTRAL] = "spectral",     [UPS_OPERATOR_CONSERVATION] = "conservation",
+    [UPS_OPERATOR_POSITIVITY] = "positivity", [UPS_OPERATOR_DIVERGENCE] = "divergence",
+    [UPS_OPERATOR_BOUNDARY] = "boundary",
+};
+
+const char *const *ups_run_loss_names(ups_stage stage) {
+    if (stage == UPS_STAGE_AUTOENCODER) return autoencoder_losses;
+    if (stage == UPS_STAGE_OPERATOR) return operator_losses;
+    return NULL;
+}
+
 char *ups_run_find(const char *directory) {
     enum { LEVELS = 3 }; /* cache/task/split */
     char at[PATH_MAX];

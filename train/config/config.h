@@ -139,7 +139,8 @@ typedef struct ups_optimizer_config {
     int64_t plateau_patience; /* so many validations in a row without a better score */
 } ups_optimizer_config;
 
-#define UPS_MAX_LOSSES 4 /* of a stage */
+#define UPS_MAX_LOSSES 24    /* of a stage; UPS_UPDATE_MAX_LOSSES is as many */
+#define UPS_MAX_LOSS_SETS 16 /* sets of losses that fall due together in a run: a graph each */
 
 /* A loss: its weight (0: never taken), every how many steps it is taken, and from which step on. */
 typedef struct ups_loss_config {
@@ -180,10 +181,28 @@ enum {
     UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
     UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps */
     UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
+    /* Of decoded fields (train/objectives/field_losses.h). */
+    UPS_OPERATOR_DECODED,
+    UPS_OPERATOR_ROLLOUT_DECODED,
+    UPS_OPERATOR_SPECTRAL,
+    UPS_OPERATOR_CONSERVATION,
+    UPS_OPERATOR_POSITIVITY,
+    UPS_OPERATOR_DIVERGENCE,
+    UPS_OPERATOR_BOUNDARY,
 };
+/* Fields that a loss is of, by name. */
+typedef struct ups_field_names {
+    char **names;
+    unsigned count; /* 0: all */
+} ups_field_names;
+/* What training changes windows by. */
+typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;
+    double noise; /* deviation of what is added to the first state, over what a step changes; 0: none */
+    ups_augment augment;
+    ups_field_names conservation, positivity, divergence, boundary;
 } ups_operator_stage_config;
 
 typedef struct ups_cache_config {
@@ -239,6 +258,9 @@ static inline bool ups_run_on_grid(const ups_run_config *config) {
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */
 const ups_training_config *ups_run_training(const ups_run_config *config, ups_stage stage);
+/* Names of its losses, by its enumeration: UPS_MAX_LOSSES of them, NULL where there is none of a number. NULL for a
+ * stage that trains nothing. */
+const char *const *ups_run_loss_names(ups_stage stage);
 
 /* The run that a directory of its cache lies in, by its config.yaml: the directory itself or one up to three above,
  * from a task's split to the run. Free with free(); NULL when there is none. */

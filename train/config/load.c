@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
-#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS / 2) /* each step has two terms at most: squared and relative */
+#define MAX_ROLLOUT_STEPS 32 /* each step has a term or two of every loss: see UPS_MAX_TERMS */
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
@@ -30,6 +30,7 @@ static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
+static const char *const augments[] = {"none", "shift", NULL};
 static const char *const bad_samples[] = {"stop", "skip", NULL};
 
 /* Whether a directory, existing or not, is the root of the file system. */
@@ -94,6 +95,13 @@ static const char *object_to_share(const char *text) {
     SUBSECTION(key, KEY(DOUBLE, "weight", at.weight, default_weight, 0, 1e6, text),                                    \
                KEY(INT64, "every", at.every, "1", 1, MANY, "taken every so many steps"),                               \
                KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"))
+
+#define LOSS_OF_FIELDS(key, at, names_at, text, fields_text)                                                           \
+    SUBSECTION(key, KEY(DOUBLE, "weight", at.weight, "0", 0, 1e6, text),                                               \
+               KEY(INT64, "every", at.every, "1", 1, MANY, "taken every so many steps"),                               \
+               KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"),                                   \
+               KEY(TEXT, "fields", names_at.names, "[]", 1, 256, fields_text,                                          \
+                   LIST(ups_run_config, names_at.names, names_at.count, 0, 0)))
 
 #define OPTIMIZER(at, rate)                                                                                            \
     SUBSECTION(                                                                                                        \
@@ -319,13 +327,32 @@ static const ups_config_key cache_keys[] = {
 static const ups_config_key operator_keys[] = {
     TRAINING(op.training, "20000", "16", "0.001"),
     KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, MAX_ROLLOUT_STEPS, "steps of the rollout loss"),
+    KEY(DOUBLE, "noise", op.noise, "0", 0, 100,
+        "deviation of the noise added to a window's first state in training, over what a step changes"),
+    KEY(CHOICE, "augment", op.augment, "none", 0, 0,
+        "shift: windows of periodic domains are shifted by whole tokens in training, each by a random number",
+        .choices = augments),
     SUBSECTION("losses",
                LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
                LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),
                LOSS("rollout", op.training.losses[UPS_OPERATOR_ROLLOUT], "0",
                     "latents of every later step of a rollout, mean squared"),
                LOSS("rollout_relative", op.training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE], "0",
-                    "latents of every later step of a rollout, nRMSE")),
+                    "latents of every later step of a rollout, nRMSE"),
+               LOSS("decoded", op.training.losses[UPS_OPERATOR_DECODED], "0", "field after one step, nRMSE"),
+               LOSS("rollout_decoded", op.training.losses[UPS_OPERATOR_ROLLOUT_DECODED], "0",
+                    "fields of every later step of a rollout, nRMSE"),
+               LOSS("spectral", op.training.losses[UPS_OPERATOR_SPECTRAL], "0",
+                    "Fourier modes of the field, relative error of each octave of wavenumbers"),
+               LOSS_OF_FIELDS("conservation", op.training.losses[UPS_OPERATOR_CONSERVATION], op.conservation,
+                              "mean of a field over the grid, squared error", "fields it is of; none: all"),
+               LOSS_OF_FIELDS("positivity", op.training.losses[UPS_OPERATOR_POSITIVITY], op.positivity,
+                              "what of a field is below zero, mean squared", "fields it is of, such as density"),
+               LOSS_OF_FIELDS("divergence", op.training.losses[UPS_OPERATOR_DIVERGENCE], op.divergence,
+                              "divergence of the velocity, mean squared error",
+                              "velocity along each grid axis, in their order"),
+               LOSS_OF_FIELDS("boundary", op.training.losses[UPS_OPERATOR_BOUNDARY], op.boundary,
+                              "field at the domain's border, mean squared error", "fields it is of; none: all")),
     {.name = NULL}};
 
 static const ups_config_key run_keys[] = {

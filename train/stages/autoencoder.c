@@ -47,6 +47,7 @@ static void add_inverse_encoding(const autoencoder *a, const ups_task *task, int
     ups_value decoded = ups_networks_decode(g, a->config, task, latents, everywhere);
     ups_value field = ups_graph_reshape(g, decoded, UPS_SHAPE(batch, points * task->geometry.channels));
     ups_value again = ups_networks_encode_normalised(g, a->config, task, field);
+    made->objective.loss = UPS_AUTOENCODER_INVERSE_ENCODING;
     ups_objective_add(g, &made->objective, ups_loss_mse(g, again, latents),
                       a->config->autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING].weight);
 }
@@ -69,10 +70,12 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
     ups_value latents = ups_networks_encode(g, a->config, task, field);
     ups_value decoded = ups_networks_decode(g, a->config, task, latents, coordinates);
     ups_value target = ups_gather_points(g, field, points, ups_networks_statistics(g, task), channels, channels_first);
+    made->objective.loss = UPS_AUTOENCODER_INVERSE_DECODING;
     if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_DECODING) {
         ups_objective_add(g, &made->objective, ups_loss_mse(g, decoded, target),
                           losses[UPS_AUTOENCODER_INVERSE_DECODING].weight);
     }
+    made->objective.loss = UPS_AUTOENCODER_RELATIVE;
     if (made->losses & 1u << UPS_AUTOENCODER_RELATIVE) {
         ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target),
                           losses[UPS_AUTOENCODER_RELATIVE].weight);

@@ -12,6 +12,8 @@
 #include "train/data/latents.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
+#include "train/objectives/field_losses.h"
+#include "train/objectives/windows.h"
 #include "train/stages/conserved.h"
 #include "train/stages/training.h"
 #include <math.h>
@@ -20,6 +22,7 @@
 
 enum { LATENTS, DT, PARAMETERS, TASK };
 enum { CHANGE_SAMPLES = 64 };
+enum { ROLLOUTS = 1 << UPS_OPERATOR_ROLLOUT | 1 << UPS_OPERATOR_ROLLOUT_RELATIVE | 1 << UPS_OPERATOR_ROLLOUT_DECODED };
 
 typedef struct operator_stage {
     const ups_stage_request *request;
@@ -31,6 +34,7 @@ typedef struct operator_stage {
     ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
     ups_encoder_pool *encoders; /* NULL where all latents are cached */
+    ups_field_maps *fields;     /* NULL where no loss is one of decoded fields, and for a plan */
 } operator_stage;
 
 static int64_t kind(const void *context, int task) {
@@ -41,13 +45,16 @@ static int64_t kind(const void *context, int task) {
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 /* Without a step to roll on to, a task trains on the one-step loss alone; that must not leave it without any. */
-static void build_losses(const operator_stage *o, ups_stage_graph *made, const ups_value *states, int steps) {
+static void build_losses(const operator_stage *o, ups_stage_graph *made, ups_value window, const ups_value *states,
+                         int steps) {
     const ups_loss_config *losses = o->config->op.training.losses;
     ups_graph *g = made->graph;
-    ups_value first = ups_select_frame(g, made->inputs[LATENTS], 1);
+    ups_value first = ups_select_frame(g, window, 1);
+    made->objective.loss = UPS_OPERATOR_ONE_STEP;
     if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
         ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ONE_STEP].weight);
     }
+    made->objective.loss = UPS_OPERATOR_RELATIVE;
     if (made->losses & 1u << UPS_OPERATOR_RELATIVE) {
         ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first),
                           losses[UPS_OPERATOR_RELATIVE].weight);
@@ -57,15 +64,19 @@ static void build_losses(const operator_stage *o, ups_stage_graph *made, const u
     const double squared_weight = losses[UPS_OPERATOR_ROLLOUT].weight;
     const double relative_weight = losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight;
     for (int k = 1; k < steps; k++) {
-        ups_value later = ups_select_frame(g, made->inputs[LATENTS], k + 1);
+        ups_value later = ups_select_frame(g, window, k + 1);
+        made->objective.loss = UPS_OPERATOR_ROLLOUT;
         if (squared)
             ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), squared_weight / (steps - 1));
+        made->objective.loss = UPS_OPERATOR_ROLLOUT_RELATIVE;
         if (relative)
             ups_objective_add(g, &made->objective, ups_loss_relative(g, states[k], later),
                               relative_weight / (steps - 1));
     }
     if (made->objective.count == 0) {
+        made->objective.loss = UPS_OPERATOR_ROLLOUT;
         if (squared) ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), squared_weight);
+        made->objective.loss = UPS_OPERATOR_ROLLOUT_RELATIVE;
         if (relative) ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first), relative_weight);
     }
 }
@@ -90,10 +101,14 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[DT] = dt;
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
-    int steps = made->losses & (1u << UPS_OPERATOR_ROLLOUT | 1u << UPS_OPERATOR_ROLLOUT_RELATIVE) ? (int)window - 1 : 1;
+    latents = ups_windows_shift(g, o->config, first, latents);
+    ups_value begin = ups_windows_noise(g, o->config, first, ups_select_frame(g, latents, 0));
+    int steps = made->losses & ROLLOUTS ? (int)window - 1 : 1;
     ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
-    ups_operator_rollout(g, &options, ups_select_frame(g, latents, 0), dt, parameters, one_hot, steps, states);
-    build_losses(o, made, states, steps);
+    ups_operator_rollout(g, &options, begin, dt, parameters, one_hot, steps, states);
+    build_losses(o, made, latents, states, steps);
+    ups_field_losses_add(o->config, o->tasks, task, o->fields, made->losses, g, &made->objective, latents, states,
+                         steps);
 }
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
@@ -254,7 +269,8 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
     const ups_loss_config *losses = o->config->op.training.losses;
-    bool rolls_out = losses[UPS_OPERATOR_ROLLOUT].weight > 0 || losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0;
+    bool rolls_out = losses[UPS_OPERATOR_ROLLOUT].weight > 0 || losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
+                     losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_task *task = &o->tasks->task[t];
@@ -327,16 +343,24 @@ static void release(operator_stage *o) {
         free(o->sources[s]);
     }
     ups_encoder_pool_close(o->encoders);
+    ups_field_maps_free(o->fields);
     ups_device *device = o->request->session->device;
     if (o->dt) device->class->release_host(device, o->dt);
     if (o->condition) device->class->release_host(device, o->condition);
     if (o->one_hot) device->class->release_host(device, o->one_hot);
 }
 
+/* What can only be held against the tasks. */
+static ups_status check_training(const operator_stage *o, ups_error *error) {
+    UPS_TRY(ups_windows_check(o->config, o->tasks, error));
+    return ups_field_losses_check(o->config, o->tasks, error);
+}
+
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
-    ups_status status = ups_stage_training_plan(&stage, request, made, error);
+    ups_status status = check_training(&o, error);
+    if (status == UPS_OK) status = ups_stage_training_plan(&stage, request, made, error);
     release(&o);
     return status;
 }
@@ -346,7 +370,11 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
     say_encoding(&o);
-    ups_status status = ups_stage_training_run(&stage, request, error);
+    ups_windows_say(o.config, o.tasks);
+    ups_status status = check_training(&o, error);
+    if (status == UPS_OK && ups_field_losses_wanted(o.config))
+        status = ups_field_maps_load(o.config, o.tasks, &o.fields, error);
+    if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
     release(&o);
     return status;
 }

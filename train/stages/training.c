@@ -29,7 +29,7 @@ typedef struct training {
     const ups_run_config *config;
     const ups_tasks *tasks;
     int64_t batch;
-    unsigned masks[1 << UPS_MAX_LOSSES]; /* of losses, in the order in which they first fall due */
+    unsigned masks[UPS_MAX_LOSS_SETS]; /* of losses, in the order in which they first fall due */
     int mask_count;
     ups_parameters *parameters;
     ups_stage_graph *graphs;
@@ -316,9 +316,16 @@ static ups_status next_batch(const training *t, ups_loader *loader, const ups_ba
     return status;
 }
 
-static unsigned losses_due(void *context, int64_t step) {
-    const training *t = context;
+static unsigned losses_due(const training *t, int64_t step) {
     return ups_losses_due(t->stage->training->losses, step);
+}
+
+/* Which of the sets that occur a step takes. */
+static int loss_set_due(void *context, int64_t step) {
+    const training *t = context;
+    int set = 0;
+    while (set < t->mask_count - 1 && t->masks[set] != losses_due(t, step)) set++;
+    return set;
 }
 
 /* Windows of a micro-batch, kept for messages until two steps later. */
@@ -547,14 +554,15 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(allocate(t, error));
     const char *names[UPS_SAMPLER_MAX_TASKS];
     for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
-    ups_training_state state = {.interval = {.tasks = t->tasks->count, .task_names = names},
-                                .seed = t->config->seed,
-                                .score = NAN,
-                                .keep = t->config->checkpoint.keep,
-                                .batch_size = t->batch,
-                                .precision = ups_precision_resolve(t->config->precision),
-                                .origin = t->origin,
-                                .sampling = t->sampling};
+    ups_training_state state = {
+        .interval = {.tasks = t->tasks->count, .task_names = names, .loss_names = ups_run_loss_names(t->stage->stage)},
+        .seed = t->config->seed,
+        .score = NAN,
+        .keep = t->config->checkpoint.keep,
+        .batch_size = t->batch,
+        .precision = ups_precision_resolve(t->config->precision),
+        .origin = t->origin,
+        .sampling = t->sampling};
 
     t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
@@ -571,7 +579,7 @@ static ups_status train(training *t, ups_error *error) {
                             .micro_batch = micro_batch,
                             .validate = validate,
                             .advance = advance,
-                            .losses_due = losses_due,
+                            .losses_due = loss_set_due,
                             .describe_batch = describe_batch,
                             .loader = t->loader,
                             .residency = t->stores.residency,
@@ -585,7 +593,8 @@ static ups_status train(training *t, ups_error *error) {
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,
                              .task_names = names,
-                             .task_count = t->tasks->count};
+                             .task_count = t->tasks->count,
+                             .loss_names = ups_run_loss_names(t->stage->stage)};
     UPS_TRY(ups_loop_run(&loop, &stage, error));
     return export_model(t, error);
 }

@@ -1,0 +1,36 @@
+/* The operator's losses on decoded fields, for tasks whose tokens are the cells of a grid (field.h). All are of
+ * normalised fields, so that fields of different size count alike:
+ *
+ *   decoded       mean over channels of ‖p − t‖ / ‖t‖ of a frame, t in the field's own units: nRMSE
+ *   spectral      mean over octaves of wavenumbers and channels of ‖P − T‖ / ‖T‖, P and T the Fourier modes (cosine
+ *                 modes along axes that are not periodic) of an octave: 0 to 1, 1 to 2, 2 to 4, … waves in the domain.
+ *                 The norm of T is at least a hundredth of the whole field's, so that octaves without anything in them
+ *                 do not count more than a hundred times as much
+ *   conservation  mean over fields of (mean p − mean t)², means over grid points
+ *   positivity    mean over points of min(p, 0)², p in the field's own units over its deviation
+ *   divergence    mean over points of (div p − div t)², by central differences: of the grid's interior where the domain
+ *                 is not periodic; times the finest grid spacing, over the velocities' deviation
+ *   boundary      mean over the grid's outermost points of (p − t)²; nothing where the domain is periodic
+ *
+ * decoded is taken of the first step, rollout_decoded of the later ones; the others are means over all steps that a
+ * window is rolled out. */
+#ifndef UPS_TRAIN_OBJECTIVES_FIELD_LOSSES_H
+#define UPS_TRAIN_OBJECTIVES_FIELD_LOSSES_H
+
+#include "train/losses.h"
+#include "train/objectives/field.h"
+
+/* Whether the run takes any of them. */
+bool ups_field_losses_wanted(const ups_run_config *config);
+
+/* Whether tasks have the fields that they name. A field that no task has is an error, with the name that was meant; a
+ * loss that has nothing to hold on to in any task, too. */
+ups_status ups_field_losses_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
+
+/* Adds those of `losses` (a mask by UPS_OPERATOR_…) that concern the task. window: latents (B, frames, tokens, dim), of
+ * which frame k + 1 is the truth of states[k] (B, tokens, dim). maps NULL: for a plan. */
+void ups_field_losses_add(const ups_run_config *config, const ups_tasks *tasks, int task, const ups_field_maps *maps,
+                          unsigned losses, ups_graph *graph, ups_objective *objective, ups_value window,
+                          const ups_value *states, int steps);
+
+#endif
