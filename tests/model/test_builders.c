@@ -90,8 +90,9 @@ static ups_operator_options tiny_operator(void) {
 static ups_value conditioned(model *m, int steps) {
     ups_operator_options o = tiny_operator();
     ups_value states[4];
-    ups_operator_rollout(m->graph, &o, input(m, "z", UPS_SHAPE(3, 12, 16)), input(m, "dt", UPS_SHAPE(3, 1)),
-                         input(m, "parameters", UPS_SHAPE(3, 3)), input(m, "task", UPS_SHAPE(3, 2)), steps, states);
+    ups_value z = input(m, "z", UPS_SHAPE(3, 12, 16));
+    ups_operator_rollout(m->graph, &o, &z, input(m, "dt", UPS_SHAPE(3, 1)), input(m, "parameters", UPS_SHAPE(3, 3)),
+                         input(m, "task", UPS_SHAPE(3, 2)), steps, states);
     ups_graph_keep(m->graph, states[steps - 1]);
     return states[steps - 1];
 }

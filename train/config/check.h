@@ -5,6 +5,9 @@
 #include "base/config/mistakes.h"
 #include "train/config/config.h"
 
+/* Steps that the rollout losses may look at: each has two terms at most, squared and relative. */
+#define UPS_MAX_ROLLOUT_STEPS (UPS_MAX_TERMS / 2)
+
 /* Adds all that is wrong to `mistakes`, in which those of single keys stand already. */
 void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes);
 

@@ -108,6 +108,7 @@ typedef struct ups_core_config {
     int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
     unsigned mode_count;
     ups_update_norm update_norm;
+    int32_t history, bundle; /* frames that it reads, and that it gives */
 } ups_core_config;
 typedef struct ups_model_config {
     int64_t tokens; /* 0: "grid", one a patch */
@@ -163,14 +164,15 @@ typedef struct ups_autoencoder_config {
 } ups_autoencoder_config;
 
 enum {
-    UPS_OPERATOR_ONE_STEP,         /* latent, mean squared, after one step */
+    UPS_OPERATOR_ONE_STEP,         /* latent, mean squared, after one application: one step, or each of its bundle */
     UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
-    UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps */
+    UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps applications */
     UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
 };
 typedef struct ups_operator_stage_config {
     ups_training_config training;
-    int64_t rollout_steps;
+    int64_t rollout_steps; /* applications */
+    double short_history;  /* share of windows that know fewer frames than the operator reads */
 } ups_operator_stage_config;
 
 typedef struct ups_cache_config {

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
-#define MAX_ROLLOUT_STEPS (UPS_MAX_TERMS / 2) /* each step has two terms at most: squared and relative */
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
@@ -254,7 +253,11 @@ static const ups_config_key model_keys[] = {
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
-            "what normalises the core's output before it is added to z", .choices = update_norms)),
+            "what normalises the core's output before it is added to z", .choices = update_norms),
+        KEY(INT32, "history", model.core.history, "1", 1, UPS_MAX_HISTORY,
+            "frames that the operator reads; more than 1 with tokens: grid"),
+        KEY(INT32, "bundle", model.core.bundle, "1", 1, UPS_MAX_BUNDLE,
+            "frames that an application of the operator gives; more than 1 with tokens: grid")),
     {.name = NULL}};
 
 static const ups_config_key autoencoder_keys[] = {
@@ -297,7 +300,10 @@ static const ups_config_key cache_keys[] = {
 
 static const ups_config_key operator_keys[] = {
     TRAINING(op.training, "20000", "16", "0.001"),
-    KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, MAX_ROLLOUT_STEPS, "steps of the rollout loss"),
+    KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, UPS_MAX_ROLLOUT_STEPS,
+        "applications of the operator in the rollout losses"),
+    KEY(DOUBLE, "short_history", op.short_history, "0.2", 0, 1,
+        "share of windows that know fewer frames than model.operator.history, as rollouts do when they begin"),
     SUBSECTION("losses",
                LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
                LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),
