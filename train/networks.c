@@ -273,8 +273,8 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         json_object_set_new(op, "modes", modes);
         json_object_del(op, "update_norm"); /* there is none */
         const ups_core_config *core = &config->model.core;
-        if (core->history > 1) json_object_set_new(op, "history", json_integer(core->history));
-        if (core->bundle > 1) json_object_set_new(op, "bundle", json_integer(core->bundle));
+        json_object_set_new(op, "history", json_integer(core->history));
+        json_object_set_new(op, "bundle", json_integer(core->bundle));
     }
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;

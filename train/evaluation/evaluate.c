@@ -249,9 +249,10 @@ static void list_windows(evaluator *e) {
             }
             if (steps == 0) continue;
             window *w = &e->windows[e->window_count];
-            *w = (window){g, start, steps, e->window_latents + e->window_count * e->window_elements, 1};
-            memcpy(w->latents, e->latents + (g * e->frames + start) * e->latent_elements,
-                   (size_t)(w->known * e->latent_elements) * sizeof(float));
+            const int64_t known = 1; /* true frames, the start the last of them */
+            *w = (window){g, start, steps, e->window_latents + e->window_count * e->window_elements, known};
+            memcpy(w->latents, e->latents + (g * e->frames + start - known + 1) * e->latent_elements,
+                   (size_t)(known * e->latent_elements) * sizeof(float));
             e->window_count++;
         }
     }
