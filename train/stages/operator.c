@@ -181,6 +181,7 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     entry->sample_count = (*source)->count;
     entry->window = o->window[index];
     entry->stride = task->config->stride;
+    entry->dt_frame = ups_run_operator(o->config, o->tasks, task).history - 1;
     return UPS_OK;
 }
 
