@@ -11,6 +11,10 @@ ups_dtype ups_run_compute(const ups_run_config *config) {
     return ups_precision_dtype(ups_precision_resolve(config->precision));
 }
 
+int64_t ups_task_steps(const ups_task *task) {
+    return (task->geometry.times - 1) / task->config->stride;
+}
+
 int64_t ups_task_points(const ups_task *task) {
     return ups_sample_frame_elements(&task->geometry) / task->geometry.channels;
 }
@@ -96,6 +100,8 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.qk_norm = core->qk_norm;
     options.update_norm = core->update_norm;
     options.conserve = core->conserve;
+    options.history = core->history;
+    options.bundle = core->bundle;
     return options;
 }
 
@@ -109,6 +115,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         options.grid =
             (ups_token_grid){.task = task->name, .dims = task->geometry.dims, .periodic = task->geometry.periodic};
         ups_patch_code_cells(&code, options.grid.cells);
+        if (ups_task_steps(task) < 2) options.history = options.bundle = 1;
     }
     if (config->model.core.condition) {
         options.parameter_count = ups_tasks_parameter_count(tasks);
@@ -267,6 +274,9 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         json_object_set_new(op, "modes", modes);
         json_object_set_new(op, "conserve", json_boolean(options.conserve));
         json_object_del(op, "update_norm"); /* there is none */
+        const ups_core_config *core = &config->model.core;
+        json_object_set_new(op, "history", json_integer(core->history));
+        json_object_set_new(op, "bundle", json_integer(core->bundle));
     }
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;

@@ -16,9 +16,11 @@ ups_dtype ups_run_compute(const ups_run_config *config);
  * fp16 is noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have
  * to learn around. */
 #define UPS_AUTOENCODER_COMPUTE UPS_F32
+int64_t ups_task_steps(const ups_task *task);                    /* of a trajectory, at the task's stride */
 int64_t ups_task_points(const ups_task *task);                   /* of its grid */
 ups_operator_options ups_run_core(const ups_run_config *config); /* what needs no task to be known */
-/* For states of `task`; all tasks' are the same but where tokens are the cells of each one's grid. */
+/* For states of `task`; all tasks' are the same but where tokens are the cells of each one's grid. There a task of a
+ * single step, such as a steady problem, reads one frame and gives one, whatever others do. */
 ups_operator_options ups_run_operator(const ups_run_config *config, const ups_tasks *tasks, const ups_task *task);
 
 /* What model/ has to say against the configured sizes, before anything is built. */

@@ -1,10 +1,12 @@
-/* The operator: see the header. Conditions do not depend on z, so a rollout computes them once. */
+/* The operator: see the header. Conditions do not depend on z, so a rollout computes them once, and a change between
+ * two frames too, however many applications read it. */
 #include "model/nets/operator.h"
 
 #include "model/nets/blocks.h"
 #include "model/nets/core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char prefix[] = "operator";
 
@@ -28,7 +30,9 @@ ups_operator_options ups_operator_defaults(void) {
                                   .qk_norm = true,
                                   .modes = {32, 12, 8},
                                   .time_hidden = 64,
-                                  .condition_hidden = 128};
+                                  .condition_hidden = 128,
+                                  .history = 1,
+                                  .bundle = 1};
 }
 
 ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
@@ -44,6 +48,16 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
     }
     if (!(o->drop_path >= 0 && o->drop_path < 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
+    }
+    if (o->history < 1 || o->history > UPS_MAX_HISTORY || o->bundle < 1 || o->bundle > UPS_MAX_BUNDLE) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: history may be 1 to %d and bundle 1 to %d frames",
+                        UPS_MAX_HISTORY, UPS_MAX_BUNDLE);
+    }
+    if (!o->grid.task && (o->history > 1 || o->bundle > 1)) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: %s of %d needs a grid of tokens, where the change of a step is measured; set "
+                        "model.tokens: grid, or leave it 1",
+                        o->history > 1 ? "history" : "bundle", o->history > 1 ? o->history : o->bundle);
     }
     const ups_core_class *core = ups_core_find(o->core);
     if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
@@ -137,38 +151,91 @@ static ups_value keep_what_stays(ups_graph *g, ups_value update, int64_t dim) {
     return ups_add(g, update, ups_linear(g, ups_pool_tokens(g, update, 1), kept, UPS_NO_VALUE, true));
 }
 
-static ups_value advance_on_grid(ups_graph *g, const ups_operator_options *o, ups_value z, const condition *c,
-                                 uint32_t first_layer) {
+/* The frames that an application reads, (B, tokens, dim) each: the last one, and how much each of those up to it
+ * changed, in units of what a step changes; the last change last. */
+typedef struct past {
+    ups_value last, changes[UPS_MAX_HISTORY];
+    int count; /* changes: history − 1 */
+} past;
+
+static void name_task(const ups_operator_options *o, char name[160]) {
+    snprintf(name, 160, "%s.%s", prefix, o->grid.task);
+}
+
+/* The frame after those there are. */
+static void add_frame(ups_graph *g, const ups_operator_options *o, past *p, ups_value z) {
+    if (o->history > 1) {
+        char own[160];
+        name_task(o, own);
+        ups_graph_scope(g, "%s", own);
+        const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
+        ups_value rate = ups_graph_parameter(g, "rate", UPS_SHAPE(o->dim), one);
+        ups_value change = ups_add(g, z, ups_scale(g, p->last, -1, UPS_NO_VALUE));
+        if (p->count == o->history - 1) memmove(p->changes, p->changes + 1, sizeof *p->changes * (size_t)--p->count);
+        p->changes[p->count++] = ups_scale(g, change, 1, rate);
+    }
+    p->last = z;
+}
+
+/* x + Σ_j NAME_j(d_j). */
+static ups_value add_changes(ups_graph *g, const char *own, const char *name, const past *p, ups_value x) {
+    const ups_dense_options nothing = {.output_f32 = true, .zero = true, .no_bias = true};
+    for (int j = 1; j <= p->count; j++) {
+        char numbered[32];
+        snprintf(numbered, sizeof numbered, "%s%d", name, j);
+        int64_t width = ups_shape_last(ups_graph_info(g, x)->shape);
+        x = ups_add(g, x, ups_dense(g, own, numbered, p->changes[p->count - j], width, nothing));
+    }
+    return x;
+}
+
+/* The next frames, `bundle` of them, in `next`. */
+static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const past *p, const condition *c,
+                            uint32_t first_layer, ups_value *next) {
     const ups_dense_options wide = {.output_f32 = true}, zero = {.output_f32 = true, .zero = true};
+    const int64_t width = o->bundle * o->dim;
     char own[160];
-    snprintf(own, sizeof own, "%s.%s", prefix, o->grid.task);
-    ups_value x = add_position(g, o, ups_dense(g, own, "input", z, o->hidden, wide));
+    name_task(o, own);
+    ups_value x = ups_dense(g, own, "input", p->last, o->hidden, wide);
+    x = add_position(g, o, add_changes(g, own, "earlier", p, x));
     x = ups_core_find(o->core)->build(g, prefix, o, x, c->features, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
     ups_value update =
-        ups_add(g, ups_dense(g, own, "output", x, o->dim, zero), ups_dense(g, own, "skip", z, o->dim, zero));
+        ups_add(g, ups_dense(g, own, "output", x, width, zero), ups_dense(g, own, "skip", p->last, width, zero));
+    update = add_changes(g, own, "trend", p, update);
     ups_graph_scope(g, "%s", own);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
-    ups_value scale = ups_graph_parameter(g, "change", UPS_SHAPE(o->dim), one);
+    ups_value scale = ups_graph_parameter(g, "change", UPS_SHAPE(width), one);
     update = ups_scale(g, update, 1, scale);
-    if (o->conserve) update = keep_what_stays(g, update, o->dim);
-    return ups_add(g, z, update);
+    for (int i = 0; i < o->bundle; i++) {
+        ups_value change = o->bundle == 1 ? update : ups_slice(g, update, i * o->dim, o->dim);
+        if (o->conserve) change = keep_what_stays(g, change, o->dim);
+        next[i] = ups_add(g, p->last, change);
+    }
 }
 
-void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
-                          ups_value parameters, ups_value task, int steps, ups_value *states) {
+void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, const ups_value *given, ups_value dt,
+                          ups_value parameters, ups_value task, int applications, ups_value *states) {
     condition c = build_condition(graph, options, dt, parameters, task);
-    for (int k = 0; k < steps; k++) {
+    past known = {.last = given[0]};
+    for (int i = 1; i < options->history; i++) add_frame(graph, options, &known, given[i]);
+    for (int k = 0; k < applications; k++, states += options->bundle) {
         uint32_t first_layer = (uint32_t)(2 * options->depth * k);
-        z = options->grid.task ? advance_on_grid(graph, options, z, &c, first_layer)
-                               : advance(graph, options, z, &c, first_layer);
-        states[k] = z;
+        if (options->grid.task) {
+            advance_on_grid(graph, options, &known, &c, first_layer, states);
+        } else {
+            states[0] = advance(graph, options, known.last, &c, first_layer);
+        }
+        int unread = options->bundle - options->history; /* of these, the next application reads none */
+        if (unread >= 0) known = (past){.last = states[unread]};
+        for (int i = unread >= 0 ? unread + 1 : 0; i < options->bundle && k + 1 < applications; i++)
+            add_frame(graph, options, &known, states[i]);
     }
 }
 
 ups_value ups_operator_build(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
                              ups_value parameters, ups_value task) {
     ups_value state;
-    ups_operator_rollout(graph, options, z, dt, parameters, task, 1, &state);
+    ups_operator_rollout(graph, options, &z, dt, parameters, task, 1, &state);
     return state;
 }

@@ -18,6 +18,17 @@
  * Fourier features, are told only where a border makes places differ. Time, parameters and task modulate the blocks'
  * norms.
  *
+ * There an operator may read several frames and give several. It reads the last one, z₀, and the changes d_j between
+ * one frame and the one before it, j = 1 to history − 1; and it gives the changes of the next `bundle` frames, each
+ * against z₀ and each with a scale of its own:
+ *
+ *   d_j = rate · (z_(1−j) − z_(−j))                                                     rate: 1 / s of one step
+ *   u = output(norm(core(input(z₀) + Σ_j earlier_j(d_j) + position))) + skip(z₀) + Σ_j trend_j(d_j)
+ *   z_i = z₀ + s_i · u_i,                                                               i = 1 to bundle
+ *
+ * earlier_j and trend_j start at zero and have no bias: where earlier frames repeat the first one that is known,
+ * changes are zero, and the operator is one that reads fewer frames.
+ *
  * Parameters are named operator.time.0 … operator.output, operator.TASK.input …. */
 #ifndef UPS_MODEL_NETS_OPERATOR_H
 #define UPS_MODEL_NETS_OPERATOR_H
@@ -32,13 +43,15 @@ ups_operator_options ups_operator_defaults(void);
 ups_status ups_operator_check(const ups_operator_options *options, ups_error *error);
 
 /* z' (B, tokens, dim) float32 from z (B, tokens, dim) float32, dt (B, 1) float32, parameters (B, parameter_count)
- * float32 and task, one-hot (B, task_count) float32; the last two UPS_NO_VALUE where their count is 0. */
+ * float32 and task, one-hot (B, task_count) float32; the last two UPS_NO_VALUE where their count is 0. Of an operator
+ * that reads one frame and gives one. */
 ups_value ups_operator_build(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
                              ups_value parameters, ups_value task);
 
-/* `steps` applications in a row, with shared parameters and gradients through all: states[k] is the state after k + 1
- * steps. */
-void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
-                          ups_value parameters, ups_value task, int steps, ups_value *states);
+/* `applications` in a row, with shared parameters and gradients through all, from `given`: options->history frames
+ * (B, tokens, dim), a step apart, the last one last. Each application gives options->bundle frames: states[k] is the
+ * state k + 1 steps after the last given one; dt is the time of one step. */
+void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, const ups_value *given, ups_value dt,
+                          ups_value parameters, ups_value task, int applications, ups_value *states);
 
 #endif

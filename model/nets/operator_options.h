@@ -18,6 +18,10 @@ typedef struct ups_token_grid {
     bool periodic;
 } ups_token_grid;
 
+/* Most frames that an operator reads, and most that it gives. */
+#define UPS_MAX_HISTORY 8
+#define UPS_MAX_BUNDLE 32
+
 typedef struct ups_operator_options {
     const char *core;    /* name in the table of cores (core.h); NULL: stack */
     int64_t tokens, dim; /* of the latents */
@@ -34,6 +38,8 @@ typedef struct ups_operator_options {
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
     bool conserve; /* on a grid: what was measured to stay the same on average over all tokens stays so */
+    int history;   /* frames that are read; more than one only on a grid */
+    int bundle;    /* frames that an application gives; likewise */
 } ups_operator_options;
 
 /* Of block `block`: rises linearly from 0 at the first to options->drop_path at the last. */

@@ -118,8 +118,7 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
     for (int64_t w = 0; w < loader->options.windows_per_draw; w++) {
         window[w].sample = job->index;
         window[w].parameters = job->sample.parameters;
-        if (task->frames > 1)
-            window[w].dt = job->sample.time[window[w].start + task->stride] - job->sample.time[window[w].start];
+        window[w].dt = ups_window_dt(task, &job->sample, window[w].start);
     }
     /* Read below, without the job; listed here for the name of the file. */
     UPS_TRY(task->task.source->class->extents(task->task.source, job->index, job->frames, job->extents,

@@ -115,11 +115,10 @@ static void choose_windows(const ups_loader *loader, ups_job *job) {
     size_t bytes = (size_t)(task->frames * task->frame_elements) * ups_dtype_size(options->dtype);
     for (int64_t w = 0; w < options->windows_per_draw; w++) {
         int64_t start = loader->sampler ? ups_sampler_start(loader->sampler, job->position, w) : w % task->starts;
-        double dt = task->frames > 1 ? job->sample.time[start + task->stride] - job->sample.time[start] : 0.0;
         window[w] = (ups_window){.task = job->task,
                                  .sample = job->index,
                                  .start = start,
-                                 .dt = dt,
+                                 .dt = ups_window_dt(task, &job->sample, start),
                                  .parameters = job->sample.parameters,
                                  .frames = memory + (size_t)w * bytes,
                                  .frame_step = task->frame_elements};

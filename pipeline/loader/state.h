@@ -151,6 +151,12 @@ ups_frames ups_job_span(const ups_loader *loader, const ups_job *job);
 void *ups_loader_fetch(void *loader);   /* the I/O thread */
 void *ups_loader_decode(void *decoder); /* a decode thread */
 
+/* ups_window.dt of a window that begins at frame `start`. */
+static inline double ups_window_dt(const ups_loader_task_state *task, const ups_sample *sample, int64_t start) {
+    int64_t frame = start + task->task.dt_frame * task->stride;
+    return task->frames > 1 ? sample->time[frame + task->stride] - sample->time[frame] : 0.0;
+}
+
 /* The job's part of its batch's windows. */
 static inline ups_window *ups_job_windows(const ups_loader *loader, const ups_job *job) {
     return &loader->windows[job->slot->number * loader->options.batch + job->part * loader->options.windows_per_draw];

@@ -19,12 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STEPS = 4 };
+enum { MAX_STEPS = 16 };
+
+/* Inputs: the frames that the operator reads, oldest first. */
+static const char *const given_names[UPS_MAX_HISTORY] = {"z", "z1", "z2", "z3", "z4", "z5", "z6", "z7"};
 
 typedef struct settings {
     ups_operator_options options;
     int64_t batch;
-    int steps; /* operator applications: more than one is a rollout */
+    int steps; /* operator applications: more than one is a rollout; each gives options.bundle states */
     bool bf16;
     const char *load; /* NULL: draw the parameters */
 } settings;
@@ -54,6 +57,8 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, o->grid.dims = 1, true;
     if (strcmp(key, "periodic") == 0) return o->grid.periodic = value != 0, true;
     if (strcmp(key, "conserve") == 0) return o->conserve = value != 0, true;
+    if (strcmp(key, "history") == 0) return o->history = (int)value, true;
+    if (strcmp(key, "bundle") == 0) return o->bundle = (int)value, true;
     if (strcmp(key, "batch") == 0) return s->batch = (int64_t)value, true;
     if (strcmp(key, "steps") == 0) return s->steps = (int)value, true;
     if (strcmp(key, "bf16") == 0) return s->bf16 = value != 0, true;
@@ -66,7 +71,8 @@ static void randomise_parameters(ups_parameters *parameters, ups_device *device)
         size_t count = (size_t)p->elements;
         float *values = malloc(sizeof *values * count);
         bool is_gain = p->rank == 1 && strstr(p->name, "norm.weight");
-        float scale = p->rank == 2 ? 1 / sqrtf((float)p->size[1]) : 0.1f;
+        bool is_rate = strstr(p->name, ".rate"); /* of changes that are of size 1 here, as frames are */
+        float scale = p->rank == 2 ? 1 / sqrtf((float)p->size[1]) : is_rate ? 1 : 0.1f;
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)i), scale, values, count);
         for (size_t k = 0; k < count && is_gain; k++) values[k] += 1;
         check(device->class->upload(device, ups_parameters_values(parameters) + p->offset, values,
@@ -159,7 +165,8 @@ int main(int argc, char **argv) {
             return 2;
         }
     }
-    if (argc < 2 || s.steps < 1 || s.steps > MAX_STEPS) {
+    const int states_wanted = s.steps * s.options.bundle;
+    if (argc < 2 || s.steps < 1 || states_wanted > MAX_STEPS) {
         fprintf(stderr, "operator_gradients OUT.safetensors [option=value ...], steps from 1 to %d\n", MAX_STEPS);
         return 2;
     }
@@ -170,21 +177,30 @@ int main(int argc, char **argv) {
     ups_parameters *parameters = ups_parameters_create();
     ups_graph *graph = ups_graph_create(parameters, s.bf16 ? UPS_BF16 : UPS_F32);
     ups_shape latents = UPS_SHAPE(s.batch, o->tokens, o->dim);
-    ups_value z = ups_graph_input(graph, "z", UPS_F32, latents);
+    ups_value given[UPS_MAX_HISTORY];
+    for (int i = 0; i < o->history; i++) given[i] = ups_graph_input(graph, given_names[i], UPS_F32, latents);
     ups_value dt = ups_graph_input(graph, "dt", UPS_F32, UPS_SHAPE(s.batch, 1));
     ups_value pde = UPS_NO_VALUE, task = UPS_NO_VALUE, states[MAX_STEPS], losses[MAX_STEPS];
     if (o->parameter_count) pde = ups_graph_input(graph, "parameters", UPS_F32, UPS_SHAPE(s.batch, o->parameter_count));
     if (o->task_count) task = ups_graph_input(graph, "task", UPS_F32, UPS_SHAPE(s.batch, o->task_count));
-    ups_operator_rollout(graph, o, z, dt, pde, task, s.steps, states);
+    ups_operator_rollout(graph, o, given, dt, pde, task, s.steps, states);
     float weights[MAX_STEPS];
-    for (int k = 0; k < s.steps; k++) {
+    for (int k = 0; k < states_wanted; k++) {
         char name[32];
         snprintf(name, sizeof name, "target%d", k);
         losses[k] = ups_loss_mse(graph, states[k], ups_graph_input(graph, name, UPS_F32, latents));
-        weights[k] = 1.0f / (float)s.steps;
+        weights[k] = 1.0f / (float)states_wanted;
         ups_graph_keep(graph, states[k]);
     }
-    ups_value loss = ups_weighted_sum(graph, losses, weights, s.steps);
+    ups_value sums[MAX_STEPS]; /* a weighted sum takes few inputs */
+    float ones[MAX_STEPS];
+    int groups = 0;
+    for (int k = 0; k < states_wanted; k += UPS_MAX_INPUTS) {
+        int size = states_wanted - k < UPS_MAX_INPUTS ? states_wanted - k : UPS_MAX_INPUTS;
+        ones[groups] = 1;
+        sums[groups++] = ups_weighted_sum(graph, losses + k, weights + k, size);
+    }
+    ups_value loss = groups == 1 ? sums[0] : ups_weighted_sum(graph, sums, ones, groups);
     ups_graph_differentiate(graph, loss);
 
     ups_device *device;
@@ -196,11 +212,12 @@ int main(int argc, char **argv) {
     check(ups_step_create(graph, device, &step, &failure));
 
     arrays all = {0};
-    upload_random(step, &all, graph, "z", 0);
+    for (int i = 0; i < o->history; i++)
+        upload_random(step, &all, graph, given_names[i], i == 0 ? 0 : 100 + (uint32_t)i);
     upload_random(step, &all, graph, "dt", 1);
     upload_random(step, &all, graph, "parameters", 2);
     upload_random(step, &all, graph, "task", 3);
-    for (int k = 0; k < s.steps; k++) {
+    for (int k = 0; k < states_wanted; k++) {
         char name[32];
         snprintf(name, sizeof name, "target%d", k);
         upload_random(step, &all, graph, name, 4 + (uint32_t)k);
@@ -210,7 +227,7 @@ int main(int argc, char **argv) {
     check(ups_update_give(channel, &(ups_update_input){.share = 1}, &failure));
     ups_step_run_options backward = {.backward = true, .update = ups_update_memory(channel)};
     check(ups_step_run(step, &backward, &failure));
-    for (int k = 0; k < s.steps; k++) {
+    for (int k = 0; k < states_wanted; k++) {
         char name[32];
         snprintf(name, sizeof name, "state%d", k);
         download(step, &all, graph, name, states[k]);

@@ -90,8 +90,9 @@ static ups_operator_options tiny_operator(void) {
 static ups_value conditioned(model *m, int steps) {
     ups_operator_options o = tiny_operator();
     ups_value states[4];
-    ups_operator_rollout(m->graph, &o, input(m, "z", UPS_SHAPE(3, 12, 16)), input(m, "dt", UPS_SHAPE(3, 1)),
-                         input(m, "parameters", UPS_SHAPE(3, 3)), input(m, "task", UPS_SHAPE(3, 2)), steps, states);
+    ups_value z = input(m, "z", UPS_SHAPE(3, 12, 16));
+    ups_operator_rollout(m->graph, &o, &z, input(m, "dt", UPS_SHAPE(3, 1)), input(m, "parameters", UPS_SHAPE(3, 3)),
+                         input(m, "task", UPS_SHAPE(3, 2)), steps, states);
     ups_graph_keep(m->graph, states[steps - 1]);
     return states[steps - 1];
 }
@@ -354,6 +355,16 @@ CLAIM(options_that_cannot_be_are_sentences) {
     assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
     assert_string_equal(failure.message, "operator: hidden (384) must be a multiple of heads (7)");
     operator= ups_operator_defaults();
+    operator.bundle = 4;
+    assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
+    assert_contains(failure.message, "bundle of 4 needs a grid of tokens");
+    operator.bundle = UPS_MAX_BUNDLE + 1;
+    assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
+    operator= ups_operator_defaults();
+    operator.history = 2;
+    assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
+    assert_contains(failure.message, "history of 2 needs a grid of tokens");
+    operator= ups_operator_defaults();
     operator.drop_path = 1;
     assert_int_equal(ups_operator_check(&operator, & failure), UPS_ERR_CONFIG);
     ups_encoder_options encoder = ups_encoder_defaults();
@@ -418,6 +429,67 @@ CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
     assert_memory_equal(next, z, sizeof z);
     free(next);
     end(m);
+}
+
+/* Values of one parameter, by name. */
+static void set_parameter(const model *m, const char *name, const float *values) {
+    const ups_parameter *p = ups_parameters_get(m->parameters, ups_parameters_find(m->parameters, name));
+    ok(device->class->upload(device, ups_parameters_values(m->parameters) + p->offset, values,
+                             sizeof *values * (size_t)p->elements, &failure));
+}
+
+/* Frame `k` that an application gives of frames, all of them z. */
+static ups_value given_one_frame(model *m, const ups_operator_options *o, int k) {
+    ups_value z = input(m, "z", UPS_SHAPE(2, o->tokens, o->dim)), given[UPS_MAX_HISTORY], states[UPS_MAX_BUNDLE];
+    for (int i = 0; i < o->history; i++) given[i] = z;
+    ups_operator_rollout(m->graph, o, given, input(m, "dt", UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE, 1, states);
+    ups_graph_keep(m->graph, states[k]);
+    return states[k];
+}
+
+CLAIM(every_frame_of_an_untrained_operators_bundle_is_the_one_it_was_given) {
+    for (int k = 0; k < 3; k++) {
+        model m = begin(UPS_F32);
+        ups_operator_options o = on_grid(1, 12, 1, true);
+        o.history = 2;
+        o.bundle = 3;
+        ups_value frame = given_one_frame(&m, &o, k);
+        ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+        float z[2 * 12 * 5];
+        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
+        float *next = advance(&m, frame, z);
+        assert_memory_equal(next, z, sizeof z);
+        free(next);
+        end(m);
+    }
+}
+
+CLAIM(where_earlier_frames_repeat_one_the_operator_is_one_that_reads_one_frame) {
+    float *out[2], z[2 * 12 * 5];
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
+    for (int several = 0; several < 2; several++) {
+        model m = begin(UPS_F32);
+        ups_operator_options o = on_grid(1, 12, 1, true);
+        o.history = several ? 3 : 1;
+        ups_value frame = given_one_frame(&m, &o, 0);
+        ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+        for (int32_t i = 0; i < ups_parameters_count(m.parameters); i++) { /* the same by name */
+            const ups_parameter *p = ups_parameters_get(m.parameters, i);
+            float *values = malloc(sizeof *values * (size_t)p->elements);
+            uint32_t item = 0;
+            for (const char *letter = p->name; *letter; letter++) item = 31 * item + (uint32_t)*letter;
+            ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, item), 0.2f, values, (size_t)p->elements);
+            set_parameter(&m, p->name, values);
+            free(values);
+        }
+        assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.trend2.weight") >= 0, several);
+        assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.earlier3.weight") >= 0, 0);
+        out[several] = advance(&m, frame, z);
+        end(m);
+    }
+    assert_memory_equal(out[0], out[1], sizeof z);
+    assert_true(difference(out[0], z, 2 * 12 * 5) > 1e-3);
+    free(out[0]), free(out[1]);
 }
 
 /* Rows and columns of the grid moved on by one, where what leaves comes in on the other side. */

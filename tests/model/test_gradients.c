@@ -1,5 +1,6 @@
 /* Gradients of whole graphs on the CPU: those of the function that was built, whatever it is computed with. */
 #include "base/random.h"
+#include "model/differentiate.h"
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
@@ -59,6 +60,68 @@ CLAIM(gradients_of_the_autoencoder_are_the_slopes_of_its_loss) {
     m = autoencoder_model(UPS_POOL_QUERIES);
     check_directions(&m, "", 3e-2f, 2e-2);
     end(m);
+}
+
+/* Three applications on a grid, each of three frames from the three before; all weights random, zeros too. */
+static model rolling_model(const char *core, int history, int bundle) {
+    enum { BATCH = 2, APPLICATIONS = 3, MOST = 16 };
+    model m = begin(UPS_F32);
+    ups_operator_options o = ups_operator_defaults();
+    o.core = core;
+    o.grid = (ups_token_grid){.task = "wave", .dims = 1, .cells = {6}, .periodic = true};
+    o.tokens = 6, o.dim = 4, o.hidden = 16, o.depth = 2, o.heads = 2, o.modes[0] = 3, o.drop_path = 0;
+    o.history = history, o.bundle = bundle;
+    ups_shape latents = UPS_SHAPE(BATCH, o.tokens, o.dim);
+    ups_value given[UPS_MAX_HISTORY], states[MOST], losses[MOST], dt;
+    float weights[MOST];
+    char name[16];
+    for (int i = 0; i < history; i++) {
+        snprintf(name, sizeof name, "z%d", i);
+        given[i] = ups_graph_input(m.graph, name, UPS_F32, latents);
+    }
+    dt = ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(BATCH, 1));
+    ups_operator_rollout(m.graph, &o, given, dt, UPS_NO_VALUE, UPS_NO_VALUE, APPLICATIONS, states);
+    const int last = APPLICATIONS * bundle;
+    ups_value target = ups_graph_input(m.graph, "target", UPS_F32, latents);
+    for (int k = 0; k < bundle; k++) { /* of the last application: all of it comes through the ones before */
+        losses[k] = ups_loss_mse(m.graph, states[last - bundle + k], target);
+        weights[k] = 1 / (float)bundle;
+    }
+    m.loss = ups_weighted_sum(m.graph, losses, weights, bundle);
+    ups_graph_differentiate(m.graph, m.loss);
+    ready(&m);
+    float *values = values_of(&m);
+    for (int32_t i = 0; i < ups_parameters_count(m.parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(m.parameters, i);
+        if (p->rank < 2) continue; /* gains, scales */
+        ups_random_fill_normal(ups_random_stream(6, UPS_RANDOM_TEST, (uint32_t)i), 0.5f / sqrtf((float)p->size[1]),
+                               values + p->offset, (size_t)p->elements);
+    }
+    upload_values(&m, values);
+    free(values);
+    for (int i = 0; i < history; i++) {
+        snprintf(name, sizeof name, "z%d", i);
+        upload_random(&m, name, (uint32_t)(10 + i));
+    }
+    upload_random(&m, "dt", 1);
+    upload_random(&m, "target", 2);
+    return m;
+}
+
+CLAIM(gradients_through_applications_that_read_and_give_several_frames_are_the_slopes_of_the_loss) {
+    static const struct {
+        const char *core;
+        int history, bundle;
+    } list[] = {{"spectral", 3, 3}, {"spectral", 4, 2}, {"stack", 2, 5}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        model m = rolling_model(list[i].core, list[i].history, list[i].bundle);
+        static const char *const parts[] = {"operator.blocks",       "operator.wave.input", "operator.wave.output",
+                                            "operator.wave.earlier", "operator.wave.skip",  "operator.wave.trend",
+                                            "operator.norm"};
+        for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
+            check_directions(&m, parts[part], 1e-2f, 2e-2);
+        end(m);
+    }
 }
 
 CLAIM(gradients_accumulate_or_are_overwritten_as_asked_and_scale_with_the_loss) {

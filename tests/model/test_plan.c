@@ -39,7 +39,8 @@ static planned checkpointed_plan(ups_dtype compute, int64_t batch, int steps, bo
     ups_value task = ups_graph_input(p.graph, "task", UPS_F32, UPS_SHAPE(batch, 2));
     ups_value states[8], losses[8];
     float weights[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    ups_operator_rollout(p.graph, &options, ups_select_frame(p.graph, window, 0), dt, pde, task, steps, states);
+    ups_value first = ups_select_frame(p.graph, window, 0);
+    ups_operator_rollout(p.graph, &options, &first, dt, pde, task, steps, states);
     if (train) {
         for (int k = 0; k < steps; k++)
             losses[k] = ups_loss_mse(p.graph, states[k], ups_select_frame(p.graph, window, k + 1));

@@ -168,7 +168,8 @@ ups_source *plain_source(const plain_options *options) {
         snprintf(p->names[s], sizeof p->names[s], "%04d", (int)s);
         p->parameters[s] = 0.5 * (double)s;
     }
-    for (int64_t t = 0; t < options->times; t++) p->time[t] = 0.25 * (double)t;
+    for (int64_t t = 0; t < options->times; t++)
+        p->time[t] = 0.25 * (double)t + 0.5 * options->slowing * (double)(t * (t - 1));
     for (int f = 0; f < FILES; f++) {
         snprintf(p->paths[f], sizeof p->paths[f], "%s/%s-%d.bin", options->directory, options->name, f);
         p->files[f] = p->paths[f];

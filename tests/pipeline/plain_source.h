@@ -17,6 +17,7 @@ typedef struct plain_options {
     int64_t bad_sample, bad_frame;    /* this frame holds one NaN; −1: none */
     bool bad_onward;                  /* in all samples from bad_sample on */
     int64_t undecodable;              /* decoding this sample fails; −1: none */
+    double slowing;                   /* seconds by which a step is longer than the one before; the first takes 0.25 */
 } plain_options;
 
 /* Writes the files and opens them; aborts when it cannot. Closing the source removes them. */

@@ -98,8 +98,11 @@ def spectral(weight, x, periodic):
     return jnp.fft.irfft(jnp.einsum("bmi,mio->bmo", transformed, matrices[:modes]), n=period, axis=1)[:, :tokens]
 
 
-def grid_operator(p, z, inputs, depth, heads):
-    """Tokens on a line: of the core `spectral`, or `stack`."""
+def grid_operator(p, frames, inputs, depth, heads):
+    """The next frames from those that there are, tokens on a line: of the core `spectral`."""
+    history = 1 + sum(name.startswith("operator.wave.earlier") for name in p)
+    z = frames[-1]
+    changes = [jax.lax.stop_gradient(p["operator.wave.rate"]) * (frames[-j] - frames[-j - 1]) for j in range(1, history)]
     features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
     condition = None
     if "operator.condition.hidden.weight" in p:
@@ -107,6 +110,7 @@ def grid_operator(p, z, inputs, depth, heads):
         condition = condition + linear(p, "operator.condition.task", inputs["task"])
         condition = jax.nn.silu(linear(p, "operator.condition.hidden", jax.nn.silu(condition)))
     x = linear(p, "operator.wave.input", z)
+    x = x + sum(linear(p, f"operator.wave.earlier{j}", change) for j, change in enumerate(changes, 1))
     if "operator.position1d.weight" in p:
         places = (jnp.arange(z.shape[1]) + 0.5)[:, None] / z.shape[1]
         waves = [2 * jnp.pi * f * places for f in (1, 2, 4, 8, 16)]
@@ -119,23 +123,24 @@ def grid_operator(p, z, inputs, depth, heads):
         hidden = jax.nn.gelu(linear(q, "mlp.up", conditioned_norm(q, "mlp.norm", x, condition)), approximate=False)
         x = x + linear(q, "mlp.down", hidden)
     update = linear(p, "operator.wave.output", norm(p, "operator.norm", x)) + linear(p, "operator.wave.skip", z)
+    update = update + sum(linear(p, f"operator.wave.trend{j}", change) for j, change in enumerate(changes, 1))
     update = jax.lax.stop_gradient(p["operator.wave.change"]) * update
+    updates = jnp.split(update, update.shape[-1] // z.shape[-1], axis=-1)
     if "operator.wave.kept" in p:
-        update = update + update.mean(1, keepdims=True) @ jax.lax.stop_gradient(p["operator.wave.kept"]).T
-    return z + update
+        kept = jax.lax.stop_gradient(p["operator.wave.kept"])
+        updates = [change + change.mean(1, keepdims=True) @ kept.T for change in updates]
+    return [z + change for change in updates]
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 @functools.partial(jax.value_and_grad, has_aux=True)
 def rollout(p, inputs, depth, heads):
     steps = sum(name.startswith("target") for name in inputs)
-    z, states, loss = inputs["z"], [], 0.0
-    advance = grid_operator if "operator.wave.change" in p else operator
-    for k in range(steps):
-        z = advance(p, z, inputs, depth, heads)
-        states.append(z)
-        loss = loss + ((z - inputs[f"target{k}"]) ** 2).mean() / steps
-    return loss, states
+    frames = [inputs[name] for name in sorted(inputs) if name[0] == "z"]
+    states = []
+    while len(states) < steps:
+        states += grid_operator(p, frames + states, inputs, depth, heads) if "operator.wave.change" in p else [operator(p, (frames + states)[-1], inputs, depth, heads)]
+    return sum(((z - inputs[f"target{k}"]) ** 2).mean() / steps for k, z in enumerate(states)), states
 
 
 def part(tensors, prefix):
@@ -160,7 +165,10 @@ def compute(path, *arguments, **options):
     (1e-5, dict(tokens=128, dim=128, hidden=384, depth=12, heads=8, batch=2)), (1e-5, SMALL), (5e-2, dict(SMALL, bf16=1)),
     (1e-5, dict(tokens=7, dim=5, hidden=21, depth=2, heads=3, batch=1, qk_norm=0, plain_update=1)),
     (1e-5, dict(SPECTRAL, periodic=1, conserve=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, bf16=1)),
-    (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5))])
+    (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5)), (1e-5, dict(SPECTRAL, periodic=1, history=2)),
+    (1e-5, dict(SPECTRAL, periodic=1, bundle=3)), (1e-5, dict(SPECTRAL, periodic=0, history=3, bundle=2, steps=3, conserve=1)),
+    (1e-5, dict(SPECTRAL, periodic=1, history=2, bundle=5)), (1e-5, dict(SPECTRAL, periodic=1, history=4, bundle=1, steps=4)),
+    (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=2, bf16=1))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")

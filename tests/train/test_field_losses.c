@@ -69,7 +69,8 @@ static void build(machine *m, domain *d, unsigned losses) {
     }
     /* in the place of the zeros that a plan takes */
     ups_field_constant(m->graph, "field_decode", UPS_F32, UPS_SHAPE(field.numbers, field.dim), decode);
-    ups_field_losses_add(&d->config, &d->tasks, 0, NULL, losses, m->graph, &m->objective, window, states, STEPS);
+    ups_field_losses_add(&d->config, &d->tasks, 0, NULL, losses, m->graph, &m->objective,
+                         &(ups_field_window){window, 1, 1}, states, STEPS);
     ups_objective_close(m->graph, &m->objective);
     ups_graph_keep(m->graph, m->objective.total);
     ups_graph_differentiate(m->graph, m->objective.total);

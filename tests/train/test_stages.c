@@ -252,9 +252,9 @@ static void run_watched(const char *precision, const char *override, ups_stage s
     ups_session_close(&session);
 }
 
-static void build_cache(const char *precision) {
+static void build_cache(const char *precision, const char *override) {
     ups_session session;
-    open_run(precision, NULL, &session);
+    open_run(precision, override, &session);
     ok(ups_encode_remove(session.config, &failure));
     ok(ups_encode_run(&session, NULL, NULL, &failure));
     ups_session_close(&session);
@@ -273,7 +273,7 @@ CLAIM(every_stage_builds_on_stages_before_it_and_plans_where_it_trains) {
 
 static void check_all(const char *precision) {
     run_watched(precision, NULL, UPS_STAGE_AUTOENCODER);
-    build_cache(precision);
+    build_cache(precision, NULL);
     run_watched(precision, NULL, UPS_STAGE_OPERATOR);
 }
 
@@ -396,6 +396,20 @@ CLAIM(files_of_another_pde_do_not_fit_a_trained_model) {
     ups_session session;
     refused(try_run("auto", "tasks[0].files=[darcy.h5]", &session, &failure), UPS_ERR_STALE, "task advection",
             "trained on 1 fields, these files have 2");
+}
+
+/* ---- several frames read and given --------------------------------------------------------------------------------
+ */
+
+CLAIM(an_operator_that_reads_and_gives_several_frames_takes_the_memory_that_was_planned) {
+    static const char model[] = "model={tokens: grid, dim: 8, operator: {core: spectral, hidden: 64, depth: 3, "
+                                "modes: [9, 4], history: 3, bundle: 2}}";
+    ups_session session;
+    open_run("f32", model, &session);
+    ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &failure));
+    ups_session_close(&session);
+    build_cache("f32", model);
+    run_watched("f32", model, UPS_STAGE_OPERATOR);
 }
 
 int main(void) {

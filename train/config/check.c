@@ -279,6 +279,20 @@ static void check_sampling(const ups_run_config *config, ups_config_mistakes *mi
     }
 }
 
+/* Every step that the rollout losses look at is a term of the objective. */
+static void check_rollout_steps(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    const ups_operator_stage_config *op = &config->op;
+    int64_t bundle = config->model.core.bundle;
+    bool rolls_out = op->training.losses[UPS_OPERATOR_ROLLOUT].weight > 0 ||
+                     op->training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
+                     op->training.losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
+    if (!rolls_out || op->rollout_steps * bundle <= UPS_MAX_ROLLOUT_STEPS) return;
+    disagree(mistakes, "operator.rollout_steps", WITH("model.operator.bundle"),
+             "%lld applications of %lld steps each (model.operator.bundle) are %lld; rollout losses look at %d at most",
+             (long long)op->rollout_steps, (long long)bundle, (long long)(op->rollout_steps * bundle),
+             UPS_MAX_ROLLOUT_STEPS);
+}
+
 void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_split_config *split = &config->data.split;
     double sum = split->train + split->validation + split->test;
@@ -288,6 +302,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
     check_tasks(config, mistakes);
     check_stages(config, mistakes);
     check_sampling(config, mistakes);
+    check_rollout_steps(config, mistakes);
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;

@@ -5,6 +5,10 @@
 #include "base/config/mistakes.h"
 #include "train/config/config.h"
 
+/* Steps that the rollout losses may look at: each step has a term or two of every loss, and there is room for
+ * UPS_MAX_TERMS. */
+#define UPS_MAX_ROLLOUT_STEPS 32
+
 /* Adds all that is wrong to `mistakes`, in which those of single keys stand already. */
 void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes);
 

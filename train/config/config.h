@@ -115,6 +115,7 @@ typedef struct ups_core_config {
     int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
     unsigned mode_count;
     ups_update_norm update_norm;
+    int32_t history, bundle; /* frames that it reads, and that it gives */
 } ups_core_config;
 typedef struct ups_model_config {
     int64_t tokens; /* 0: "grid", one a patch */
@@ -177,9 +178,9 @@ typedef struct ups_autoencoder_config {
 } ups_autoencoder_config;
 
 enum {
-    UPS_OPERATOR_ONE_STEP,         /* latent, mean squared, after one step */
+    UPS_OPERATOR_ONE_STEP,         /* latent, mean squared, after one application: one step, or each of its bundle */
     UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
-    UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps */
+    UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps applications */
     UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
     /* Of decoded fields (train/objectives/field_losses.h). */
     UPS_OPERATOR_DECODED,
@@ -199,8 +200,9 @@ typedef struct ups_field_names {
 typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
-    int64_t rollout_steps;
-    double noise; /* deviation of what is added to the first state, over what a step changes; 0: none */
+    int64_t rollout_steps; /* applications */
+    double short_history;  /* share of windows that know fewer frames than the operator reads */
+    double noise;          /* deviation of what is added to the first state, over what a step changes; 0: none */
     ups_augment augment;
     ups_field_names conservation, positivity, divergence, boundary;
 } ups_operator_stage_config;

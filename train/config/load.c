@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 
 #define MANY UPS_CONFIG_UNBOUNDED
-#define MAX_ROLLOUT_STEPS 32 /* each step has a term or two of every loss: see UPS_MAX_TERMS */
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
@@ -283,7 +282,11 @@ static const ups_config_key model_keys[] = {
         KEY(BOOL, "conserve", model.core.conserve, "true", 0, 0,
             "on a grid of tokens: a mean over the domain that is the same in all training frames stays the same"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
-            "what normalises the core's output before it is added to z", .choices = update_norms)),
+            "what normalises the core's output before it is added to z", .choices = update_norms),
+        KEY(INT32, "history", model.core.history, "1", 1, UPS_MAX_HISTORY,
+            "frames that the operator reads; more than 1 with tokens: grid"),
+        KEY(INT32, "bundle", model.core.bundle, "1", 1, UPS_MAX_BUNDLE,
+            "frames that an application of the operator gives; more than 1 with tokens: grid")),
     {.name = NULL}};
 
 static const ups_config_key autoencoder_keys[] = {
@@ -326,12 +329,15 @@ static const ups_config_key cache_keys[] = {
 
 static const ups_config_key operator_keys[] = {
     TRAINING(op.training, "20000", "16", "0.001"),
-    KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, MAX_ROLLOUT_STEPS, "steps of the rollout loss"),
+    KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, UPS_MAX_ROLLOUT_STEPS,
+        "applications of the operator in the rollout losses"),
     KEY(DOUBLE, "noise", op.noise, "0", 0, 100,
         "deviation of the noise added to a window's first state in training, over what a step changes"),
     KEY(CHOICE, "augment", op.augment, "none", 0, 0,
         "shift: windows of periodic domains are shifted by whole tokens in training, each by a random number",
         .choices = augments),
+    KEY(DOUBLE, "short_history", op.short_history, "0.2", 0, 1,
+        "share of windows that know fewer frames than model.operator.history, as rollouts do when they begin"),
     SUBSECTION("losses",
                LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
                LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),

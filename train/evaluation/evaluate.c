@@ -21,7 +21,8 @@ const char *const ups_forecast_names[UPS_FORECASTS] = {"model", "persistence", "
 /* A rollout: from step `start` of a trajectory of the group, `steps` long. */
 typedef struct window {
     int64_t trajectory, start, steps;
-    float *latents; /* the state now */
+    float *latents; /* (frames_kept): the last ones known, behind which comes what an application gives */
+    int64_t known;  /* of them; the last one is the state now */
 } window;
 
 /* One horizon while it is scored. Predictions of a group: (windows, frames) in the order of the group's windows. */
@@ -40,6 +41,7 @@ typedef struct evaluator {
     int64_t steps, frames;             /* of a trajectory, every stride-th stored one: frames = given + steps */
     int64_t elements, latent_elements; /* of a frame */
     int64_t points, channels;
+    int64_t history, bundle;        /* frames that the operator reads, and gives */
     int64_t capacity, count;        /* trajectories of a group */
     int64_t seen;                   /* in all: bad ones may be skipped */
     ups_sample *samples;            /* (capacity) */
@@ -58,6 +60,7 @@ typedef struct evaluator {
     uint64_t *truth_hash;
     window *windows; /* (capacity × starts) */
     int64_t starts, window_count;
+    int64_t window_elements; /* (history + bundle) frames of latents */
     float *window_latents;
     ups_surrogate_state *states;
     bool *solution;
@@ -161,7 +164,7 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
     const ups_sample *geometry = &e->task->geometry;
     bool reordered = geometry->order == UPS_CHANNELS_FIRST && e->channels > 1;
     int64_t each =
-        e->frames * ((reordered ? 3 : 2) * e->elements + e->latent_elements) + e->starts * e->latent_elements;
+        e->frames * ((reordered ? 3 : 2) * e->elements + e->latent_elements) + e->starts * e->window_elements;
     for (int i = 0; i < e->horizon_count; i++) {
         each += windows_each(e, &e->horizons[i]) * e->horizons[i].frames * (e->elements + e->latent_elements);
     }
@@ -181,7 +184,7 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
     e->gathered = rows(FRAMES_DECODED_AT_ONCE, e->latent_elements);
     e->decoded = rows(FRAMES_DECODED_AT_ONCE, e->elements);
     e->windows = calloc((size_t)windows, sizeof *e->windows);
-    e->window_latents = rows(windows, e->latent_elements);
+    e->window_latents = rows(windows, e->window_elements);
     e->states = calloc((size_t)windows, sizeof *e->states);
     e->solution = calloc((size_t)e->channels, sizeof *e->solution);
     e->scored = calloc((size_t)trajectories, sizeof *e->scored);
@@ -301,16 +304,18 @@ static void list_windows(evaluator *e) {
             }
             if (steps == 0) continue;
             window *w = &e->windows[e->window_count];
-            *w = (window){g, start, steps, e->window_latents + e->window_count * e->latent_elements};
-            memcpy(w->latents, e->latents + (g * e->frames + start_frame(e, start)) * e->latent_elements,
-                   (size_t)e->latent_elements * sizeof(float));
+            /* True frames, the start the last of them: before it there are the given ones. */
+            const int64_t known = e->given < e->history ? e->given : e->history;
+            *w = (window){g, start, steps, e->window_latents + e->window_count * e->window_elements, known};
+            memcpy(w->latents, e->latents + (g * e->frames + start_frame(e, start) - known + 1) * e->latent_elements,
+                   (size_t)(known * e->latent_elements) * sizeof(float));
             e->window_count++;
         }
     }
 }
 
-/* Keeps the state of a window, `k` steps after its start, where a horizon scores it. */
-static void keep_state(evaluator *e, const window *w, int64_t k) {
+/* Keeps a state of a window, `k` steps after its start, where a horizon scores it. */
+static void keep_state(evaluator *e, const window *w, const float *latents, int64_t k) {
     for (int i = 0; i < e->horizon_count; i++) {
         horizon *h = &e->horizons[i];
         int64_t place;
@@ -322,28 +327,44 @@ static void keep_state(evaluator *e, const window *w, int64_t k) {
             if (h->steps != k) continue;
             place = h->count++;
         }
-        memcpy(h->latents + place * e->latent_elements, w->latents, (size_t)e->latent_elements * sizeof(float));
+        memcpy(h->latents + place * e->latent_elements, latents, (size_t)e->latent_elements * sizeof(float));
     }
+}
+
+/* Scores what an application gave of a window, from `k` steps after its start on, and makes it known: as many of the
+ * last frames stay as the operator reads. */
+static void take_next(evaluator *e, window *w, int64_t k, int64_t count) {
+    const int64_t each = e->latent_elements;
+    for (int64_t i = 0; i < count; i++) keep_state(e, w, w->latents + (w->known + i) * each, k + i);
+    w->known += count;
+    if (w->known <= e->history) return;
+    memmove(w->latents, w->latents + (w->known - e->history) * each, (size_t)(e->history * each) * sizeof(float));
+    w->known = e->history;
 }
 
 static ups_status roll_out(evaluator *e, ups_error *error) {
     const int64_t stride = e->task->config->stride;
     for (int i = 0; i < e->horizon_count; i++) e->horizons[i].count = 0;
     list_windows(e);
-    for (int64_t k = 1; k <= e->steps; k++) {
+    for (int64_t k = 1; k <= e->steps; k += e->bundle) {
         int64_t active = 0;
         for (int64_t i = 0; i < e->window_count; i++) {
             const window *w = &e->windows[i];
             if (w->steps < k) continue;
             const ups_sample *sample = &e->samples[w->trajectory];
-            int64_t now = start_frame(e, w->start) + k - 1;
-            double dt = sample->time[(now + 1) * stride] - sample->time[now * stride];
-            e->states[active++] = (ups_surrogate_state){w->latents, sample->parameters, dt};
+            const int64_t left = w->steps - k + 1, now = start_frame(e, w->start) + k - 1;
+            e->states[active++] =
+                (ups_surrogate_state){.given = w->latents,
+                                      .given_count = w->known,
+                                      .next = w->latents + w->known * e->latent_elements,
+                                      .next_count = left < e->bundle ? left : e->bundle,
+                                      .parameters = sample->parameters,
+                                      .dt = sample->time[(now + 1) * stride] - sample->time[now * stride]};
         }
         if (active == 0) break;
         UPS_TRY(ups_surrogate_advance(e->surrogate, e->states, active, error));
-        for (int64_t i = 0; i < e->window_count; i++) {
-            if (e->windows[i].steps >= k) keep_state(e, &e->windows[i], k);
+        for (int64_t i = 0, a = 0; i < e->window_count; i++) {
+            if (e->windows[i].steps >= k) take_next(e, &e->windows[i], k, e->states[a++].next_count);
         }
     }
     return UPS_OK;
@@ -509,6 +530,9 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     e.elements = ups_sample_frame_elements(&task->geometry);
     e.latent_elements = ups_surrogate_latent_elements(surrogate);
     e.points = ups_task_points(task);
+    e.history = ups_surrogate_history(surrogate);
+    e.bundle = ups_surrogate_bundle(surrogate);
+    e.window_elements = (e.history + e.bundle) * e.latent_elements;
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);

@@ -97,13 +97,18 @@ static ups_status advance(rolling *r, ups_error *error) {
         UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * r->elements, 1, r->latents + i * out->frames * each,
                                      error));
     }
-    for (int64_t f = 1; f < out->frames; f++) {
+    const int64_t given = 1, bundle = ups_surrogate_bundle(r->surrogate); /* frames of the truth that it begins with */
+    for (int64_t f = given; f < out->frames; f += bundle) {
+        int64_t left = out->frames - f;
         for (int64_t i = 0; i < out->count; i++) {
             const ups_rollout *rollout = &out->list[i];
-            float *latents = r->latents + (i * out->frames + f) * each;
-            memcpy(latents, latents - each, (size_t)each * sizeof *latents);
-            r->states[i] =
-                (ups_surrogate_state){latents, rollout->sample.parameters, rollout->time[f] - rollout->time[f - 1]};
+            float *latents = r->latents + i * out->frames * each;
+            r->states[i] = (ups_surrogate_state){.given = latents,
+                                                 .given_count = f,
+                                                 .next = latents + f * each,
+                                                 .next_count = left < bundle ? left : bundle,
+                                                 .parameters = rollout->sample.parameters,
+                                                 .dt = rollout->time[f] - rollout->time[f - 1]};
         }
         UPS_TRY(ups_surrogate_advance(r->surrogate, r->states, out->count, error));
     }

@@ -29,10 +29,11 @@ struct ups_surrogate {
     network encoder, advance, decoder;
     ups_value field, encoded;
     ups_operator_options options;
-    ups_value state, dt, parameters, one_hot, advanced;
+    ups_value state, dt, parameters, one_hot, advanced[UPS_MAX_BUNDLE];
     ups_value latents, coordinates, decoded;
     int64_t frame_elements, latent_elements, points; /* points a batch of the decoder */
-    float *frames_in, *latents_in, *latents_out, *coordinates_in, *values_out, *dt_in, *parameters_in, *one_hot_in;
+    float *frames_in, *latents_in, *latents_out, *given_in, *coordinates_in, *values_out, *dt_in, *parameters_in,
+        *one_hot_in;
 };
 
 static int64_t clamp(int64_t value, int64_t most) {
@@ -70,7 +71,8 @@ static void build_operator(ups_surrogate *s, int64_t states) {
     if (states > 0) n->batch = clamp(states, n->batch);
     n->graph = ups_graph_create(s->op, ups_run_compute(s->config));
     s->options = ups_run_operator(s->config, s->tasks, task);
-    s->state = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, latents.tokens, latents.dim));
+    s->state = ups_graph_input(n->graph, "latents", UPS_F32,
+                               UPS_SHAPE(n->batch, s->options.history, latents.tokens, latents.dim));
     s->dt = ups_graph_input(n->graph, "dt", UPS_F32, UPS_SHAPE(n->batch, 1));
     s->parameters = s->one_hot = UPS_NO_VALUE;
     if (s->options.parameter_count > 0) {
@@ -80,8 +82,10 @@ static void build_operator(ups_surrogate *s, int64_t states) {
     if (s->options.task_count > 0) {
         s->one_hot = ups_graph_input(n->graph, "task", UPS_F32, UPS_SHAPE(n->batch, s->options.task_count));
     }
-    s->advanced = ups_operator_build(n->graph, &s->options, s->state, s->dt, s->parameters, s->one_hot);
-    ups_graph_keep(n->graph, s->advanced);
+    ups_value given[UPS_MAX_HISTORY];
+    for (int i = 0; i < s->options.history; i++) given[i] = ups_select_frame(n->graph, s->state, i);
+    ups_operator_rollout(n->graph, &s->options, given, s->dt, s->parameters, s->one_hot, 1, s->advanced);
+    for (int i = 0; i < s->options.bundle; i++) ups_graph_keep(n->graph, s->advanced[i]);
 }
 
 static float *floats(int64_t rows, int64_t width) {
@@ -95,13 +99,14 @@ static ups_status allocate_host(ups_surrogate *s, ups_error *error) {
     s->frames_in = floats(s->encoder.batch, s->frame_elements);
     s->latents_in = floats(widest, s->latent_elements);
     s->latents_out = floats(widest, s->latent_elements);
+    s->given_in = floats(s->advance.batch * s->options.history, s->latent_elements);
     s->coordinates_in = floats(s->points, task->geometry.dims);
     s->values_out = floats(s->decoder.batch * s->points, task->geometry.channels);
     s->dt_in = floats(s->advance.batch, 1);
     s->parameters_in = floats(s->advance.batch, s->options.parameter_count);
     s->one_hot_in = floats(s->advance.batch, s->options.task_count);
-    bool had = s->frames_in && s->latents_in && s->latents_out && s->coordinates_in && s->values_out && s->dt_in &&
-               s->parameters_in && s->one_hot_in;
+    bool had = s->frames_in && s->latents_in && s->latents_out && s->given_in && s->coordinates_in && s->values_out &&
+               s->dt_in && s->parameters_in && s->one_hot_in;
     return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a batch of fields", task->name);
 }
 
@@ -165,7 +170,7 @@ void ups_surrogate_close(ups_surrogate *s) {
     }
     if (s->autoencoder) ups_parameters_destroy(s->autoencoder);
     if (s->op) ups_parameters_destroy(s->op);
-    float *const buffers[] = {s->frames_in,  s->latents_in, s->latents_out,   s->coordinates_in,
+    float *const buffers[] = {s->frames_in,  s->latents_in, s->latents_out,   s->given_in,  s->coordinates_in,
                               s->values_out, s->dt_in,      s->parameters_in, s->one_hot_in};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     free(s);
@@ -173,6 +178,14 @@ void ups_surrogate_close(ups_surrogate *s) {
 
 int64_t ups_surrogate_latent_elements(const ups_surrogate *s) {
     return s->latent_elements;
+}
+
+int64_t ups_surrogate_history(const ups_surrogate *s) {
+    return s->options.history;
+}
+
+int64_t ups_surrogate_bundle(const ups_surrogate *s) {
+    return s->options.bundle;
 }
 
 static ups_status upload(network *n, ups_value input, const float *host, int64_t elements, ups_error *error) {
@@ -201,27 +214,42 @@ ups_status ups_surrogate_encode(ups_surrogate *s, const float *frames, int64_t c
     return UPS_OK;
 }
 
+/* What the operator reads of the frames so far: (history, tokens, dim) in `to`. */
+static void take_given(const ups_surrogate *s, const ups_surrogate_state *state, float *to) {
+    const int64_t each = s->latent_elements, first = state->given_count - s->options.history;
+    for (int64_t i = 0; i < s->options.history; i++) {
+        int64_t frame = first + i < 0 ? 0 : first + i;
+        memcpy(to + i * each, state->given + frame * each, (size_t)each * sizeof *to);
+    }
+}
+
 ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *states, int64_t count, ups_error *error) {
     network *n = &s->advance;
     const int64_t each = s->latent_elements, parameters = s->options.parameter_count, tasks = s->options.task_count;
+    const int64_t history = s->options.history;
     const size_t bytes = (size_t)each * sizeof(float);
     const ups_task *task = &s->tasks->task[s->task];
     for (int64_t first = 0; first < count; first += n->batch) {
         int64_t rows = clamp(count - first, n->batch);
         for (int64_t b = 0; b < rows; b++) {
             const ups_surrogate_state *state = &states[first + b];
-            memcpy(s->latents_in + b * each, state->latents, bytes);
+            take_given(s, state, s->given_in + b * history * each);
             s->dt_in[b] = (float)state->dt;
             ups_task_condition(task, state->parameters, (int)parameters, s->parameters_in + b * parameters);
             if (tasks > 0) s->one_hot_in[b * tasks + s->task] = 1; /* the others stay 0 */
         }
-        UPS_TRY(upload(n, s->state, s->latents_in, n->batch * each, error));
+        UPS_TRY(upload(n, s->state, s->given_in, n->batch * history * each, error));
         UPS_TRY(upload(n, s->dt, s->dt_in, n->batch, error));
         if (parameters > 0) UPS_TRY(upload(n, s->parameters, s->parameters_in, n->batch * parameters, error));
         if (tasks > 0) UPS_TRY(upload(n, s->one_hot, s->one_hot_in, n->batch * tasks, error));
         UPS_TRY(run(n, error));
-        UPS_TRY(ups_step_download(n->step, s->advanced, s->latents_out, (size_t)n->batch * bytes, error));
-        for (int64_t b = 0; b < rows; b++) memcpy(states[first + b].latents, s->latents_out + b * each, bytes);
+        for (int k = 0; k < s->options.bundle; k++) {
+            UPS_TRY(ups_step_download(n->step, s->advanced[k], s->latents_out, (size_t)n->batch * bytes, error));
+            for (int64_t b = 0; b < rows; b++) {
+                const ups_surrogate_state *state = &states[first + b];
+                if (k < state->next_count) memcpy(state->next + k * each, s->latents_out + b * each, bytes);
+            }
+        }
     }
     return UPS_OK;
 }

@@ -46,11 +46,19 @@ int64_t ups_surrogate_latent_elements(const ups_surrogate *surrogate); /* tokens
 ups_status ups_surrogate_encode(ups_surrogate *surrogate, const float *frames, int64_t count, float *latents,
                                 ups_error *error);
 
-/* A state to advance: its latents are overwritten by those `dt` seconds later. */
+/* Frames that an application of the operator reads, and that it gives at most. */
+int64_t ups_surrogate_history(const ups_surrogate *surrogate);
+int64_t ups_surrogate_bundle(const ups_surrogate *surrogate);
+
+/* A trajectory to advance: from the frames so far, a step apart, to those that follow. Where fewer are given than the
+ * operator reads, it is told the first one again. `next` may lie behind `given`. */
 typedef struct ups_surrogate_state {
-    float *latents;           /* (tokens, dim) */
+    const float *given; /* (given_count, tokens, dim), the last one last */
+    int64_t given_count;
+    float *next;              /* (next_count, tokens, dim): filled */
+    int64_t next_count;       /* 1 to ups_surrogate_bundle */
     const double *parameters; /* (parameter_count of the task's source) */
-    double dt;
+    double dt;                /* seconds of a step: of the first one, where they differ */
 } ups_surrogate_state;
 ups_status ups_surrogate_advance(ups_surrogate *surrogate, const ups_surrogate_state *states, int64_t count,
                                  ups_error *error);

@@ -285,32 +285,33 @@ static ups_value term_of(const ups_run_config *config, const frame *f, int loss)
 }
 
 /* The share of a loss's weight that step k has: 0 where it is not of that step. */
-static double share_of(int loss, int k, int steps) {
-    if (loss == UPS_OPERATOR_DECODED) return k == 0 ? 1 : 0;
-    if (loss == UPS_OPERATOR_ROLLOUT_DECODED) return k > 0 ? 1.0 / (steps - 1) : 0;
+static double share_of(int loss, int k, int bundle, int steps) {
+    if (loss == UPS_OPERATOR_DECODED) return k < bundle ? 1.0 / bundle : 0;
+    if (loss == UPS_OPERATOR_ROLLOUT_DECODED) return k >= bundle ? 1.0 / (steps - bundle) : 0;
     return 1.0 / steps;
 }
 
 void ups_field_losses_add(const ups_run_config *config, const ups_tasks *tasks, int task, const ups_field_maps *maps,
-                          unsigned losses, ups_graph *graph, ups_objective *objective, ups_value window,
+                          unsigned losses, ups_graph *graph, ups_objective *objective, const ups_field_window *window,
                           const ups_value *states, int steps) {
     unsigned wanted = 0;
     for (int i = 0; i < FIELD_LOSSES; i++) wanted |= losses & 1u << field_losses[i];
     if (!wanted) return;
     const ups_field field = ups_field_of(config, tasks, task, maps, graph->arena);
-    /* A window too short to be rolled out has one step; a rollout's loss alone is then taken of that. */
-    bool alone = steps == 1 && objective->count == 0 && wanted & 1u << UPS_OPERATOR_ROLLOUT_DECODED &&
+    /* A window too short to be rolled out has one application; a rollout's loss alone is then taken of that. */
+    bool alone = steps == window->bundle && objective->count == 0 && wanted & 1u << UPS_OPERATOR_ROLLOUT_DECODED &&
                  !(wanted & 1u << UPS_OPERATOR_DECODED);
     ups_graph_scope(graph, "losses");
     for (int k = 0; k < steps; k++) {
         frame f = {.graph = graph, .field = &field, .prediction = UPS_NO_VALUE, .truth = UPS_NO_VALUE};
         for (int i = 0; i < FIELD_LOSSES; i++) {
             const int loss = field_losses[i];
-            double share = alone && loss == UPS_OPERATOR_ROLLOUT_DECODED ? 1 : share_of(loss, k, steps);
+            double share =
+                alone && loss == UPS_OPERATOR_ROLLOUT_DECODED ? 1.0 / steps : share_of(loss, k, window->bundle, steps);
             if (!(wanted & 1u << loss) || share == 0) continue;
             if (f.prediction == UPS_NO_VALUE) f.prediction = ups_field_decode(graph, &field, states[k]);
             if (f.truth == UPS_NO_VALUE && loss != UPS_OPERATOR_POSITIVITY)
-                f.truth = ups_field_decode(graph, &field, ups_select_frame(graph, window, k + 1));
+                f.truth = ups_field_decode(graph, &field, ups_select_frame(graph, window->latents, window->given + k));
             ups_value term = term_of(config, &f, loss);
             objective->loss = loss;
             if (term == UPS_NO_VALUE) continue;

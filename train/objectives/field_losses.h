@@ -27,10 +27,17 @@ bool ups_field_losses_wanted(const ups_run_config *config);
  * loss that has nothing to hold on to in any task, too. */
 ups_status ups_field_losses_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 
-/* Adds those of `losses` (a mask by UPS_OPERATOR_…) that concern the task. window: latents (B, frames, tokens, dim), of
- * which frame k + 1 is the truth of states[k] (B, tokens, dim). maps NULL: for a plan. */
+/* A window's latents (B, frames, tokens, dim): those that the operator reads, and then the truth of its states. */
+typedef struct ups_field_window {
+    ups_value latents;
+    int given;  /* frames that it reads */
+    int bundle; /* states that an application gives: "the first step" above is all of the first one's */
+} ups_field_window;
+
+/* Adds those of `losses` (a mask by UPS_OPERATOR_…) that concern the task, for states[k] (B, tokens, dim), k < steps.
+ * maps NULL: for a plan. */
 void ups_field_losses_add(const ups_run_config *config, const ups_tasks *tasks, int task, const ups_field_maps *maps,
-                          unsigned losses, ups_graph *graph, ups_objective *objective, ups_value window,
+                          unsigned losses, ups_graph *graph, ups_objective *objective, const ups_field_window *window,
                           const ups_value *states, int steps);
 
 #endif

@@ -1,12 +1,17 @@
 /* Stage `operator`: the latent operator trained on latents of all tasks together: cached ones, or such as are encoded
  * on the fly.
  *
- * A window is one frame and its successors: two frames for one step, `rollout_steps` + 1 for the rollout loss, fewer
- * where a task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one
- * graph and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every
- * set of losses that falls due. */
+ * A window is the frames that the operator reads (model.operator.history) and those that it is to predict: one
+ * application's (model.operator.bundle), or for the rollout losses those of `rollout_steps` applications, fewer where a
+ * task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one graph
+ * and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every set of
+ * losses that falls due.
+ *
+ * A rollout begins with fewer frames than a history has, and repeats the first. Of a share of the windows,
+ * `short_history`, the operator is shown it in the same way: 1 to history − 1 of the frames, equally often. */
 #include "base/half.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "pipeline/convert.h"
 #include "train/data/encoding_source.h"
 #include "train/data/latents.h"
@@ -20,7 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LATENTS, DT, PARAMETERS, TASK };
+enum { LATENTS, DT, PARAMETERS, TASK, UNKNOWN };
 enum { CHANGE_SAMPLES = 64 };
 enum { ROLLOUTS = 1 << UPS_OPERATOR_ROLLOUT | 1 << UPS_OPERATOR_ROLLOUT_RELATIVE | 1 << UPS_OPERATOR_ROLLOUT_DECODED };
 
@@ -31,6 +36,7 @@ typedef struct operator_stage {
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS]; /* frames of a task's windows */
     float *dt, *condition, *one_hot;       /* a batch's, in host memory of the device's own */
+    float *unknown;                        /* likewise */
     ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
     ups_encoder_pool *encoders; /* NULL where all latents are cached */
@@ -45,39 +51,59 @@ static int64_t kind(const void *context, int task) {
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 /* Without a step to roll on to, a task trains on the one-step loss alone; that must not leave it without any. */
-static void build_losses(const operator_stage *o, ups_stage_graph *made, ups_value window, const ups_value *states,
-                         int steps) {
+static void build_losses(const operator_stage *o, ups_stage_graph *made, const ups_operator_options *options,
+                         ups_value window, const ups_value *states, int steps) {
     const ups_loss_config *losses = o->config->op.training.losses;
+    const int last = options->history - 1, bundle = options->bundle; /* states[k] is to be frame last + 1 + k */
     ups_graph *g = made->graph;
-    ups_value first = ups_select_frame(g, window, 1);
-    made->objective.loss = UPS_OPERATOR_ONE_STEP;
-    if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), losses[UPS_OPERATOR_ONE_STEP].weight);
-    }
-    made->objective.loss = UPS_OPERATOR_RELATIVE;
-    if (made->losses & 1u << UPS_OPERATOR_RELATIVE) {
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first),
-                          losses[UPS_OPERATOR_RELATIVE].weight);
+    for (int k = 0; k < bundle; k++) {
+        ups_value target = ups_select_frame(g, window, last + 1 + k);
+        made->objective.loss = UPS_OPERATOR_ONE_STEP;
+        if (made->losses & 1u << UPS_OPERATOR_ONE_STEP) {
+            ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], target),
+                              losses[UPS_OPERATOR_ONE_STEP].weight / bundle);
+        }
+        made->objective.loss = UPS_OPERATOR_RELATIVE;
+        if (made->losses & 1u << UPS_OPERATOR_RELATIVE) {
+            ups_objective_add(g, &made->objective, ups_loss_relative(g, states[k], target),
+                              losses[UPS_OPERATOR_RELATIVE].weight / bundle);
+        }
     }
     bool squared = made->losses & 1u << UPS_OPERATOR_ROLLOUT,
          relative = made->losses & 1u << UPS_OPERATOR_ROLLOUT_RELATIVE;
     const double squared_weight = losses[UPS_OPERATOR_ROLLOUT].weight;
     const double relative_weight = losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight;
-    for (int k = 1; k < steps; k++) {
-        ups_value later = ups_select_frame(g, window, k + 1);
+    const bool alone = made->objective.count == 0 && steps == bundle;
+    const int first = alone ? 0 : bundle;
+    for (int k = first; k < steps; k++) {
+        ups_value later = ups_select_frame(g, window, last + 1 + k);
         made->objective.loss = UPS_OPERATOR_ROLLOUT;
         if (squared)
-            ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), squared_weight / (steps - 1));
+            ups_objective_add(g, &made->objective, ups_loss_mse(g, states[k], later), squared_weight / (steps - first));
         made->objective.loss = UPS_OPERATOR_ROLLOUT_RELATIVE;
         if (relative)
             ups_objective_add(g, &made->objective, ups_loss_relative(g, states[k], later),
-                              relative_weight / (steps - 1));
+                              relative_weight / (steps - first));
     }
-    if (made->objective.count == 0) {
-        made->objective.loss = UPS_OPERATOR_ROLLOUT;
-        if (squared) ups_objective_add(g, &made->objective, ups_loss_mse(g, states[0], first), squared_weight);
-        made->objective.loss = UPS_OPERATOR_ROLLOUT_RELATIVE;
-        if (relative) ups_objective_add(g, &made->objective, ups_loss_relative(g, states[0], first), relative_weight);
+}
+
+/* The frames that the operator reads, from the first ones of the latents: what `unknown` says −1 of repeats the frame
+ * after it. */
+static void build_given(ups_stage_graph *made, const ups_operator_options *options, ups_value window,
+                        ups_value *given) {
+    ups_graph *g = made->graph;
+    const int last = options->history - 1;
+    given[last] = ups_select_frame(g, window, last);
+    if (last == 0) return;
+    const int64_t batch = ups_graph_info(g, given[last])->shape.size[0], dim = options->dim;
+    made->inputs[UNKNOWN] = ups_graph_input(g, "unknown", UPS_F32, UPS_SHAPE(batch, last * dim));
+    const float *zeros = UPS_ARENA_ARRAY(g->arena, float, batch *dim);
+    ups_value none = ups_graph_constant(g, "nothing", UPS_F32, UPS_SHAPE(batch, dim), zeros);
+    for (int i = last - 1; i >= 0; i--) {
+        ups_value frame = ups_select_frame(g, window, i);
+        ups_value change = ups_add(g, frame, ups_scale(g, given[i + 1], -1, UPS_NO_VALUE));
+        change = ups_modulate(g, change, ups_slice(g, made->inputs[UNKNOWN], i * dim, dim), none);
+        given[i] = ups_add(g, given[i + 1], change);
     }
 }
 
@@ -102,13 +128,14 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
     latents = ups_windows_shift(g, o->config, first, latents);
-    ups_value begin = ups_windows_noise(g, o->config, first, ups_select_frame(g, latents, 0));
-    int steps = made->losses & ROLLOUTS ? (int)window - 1 : 1;
-    ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
-    ups_operator_rollout(g, &options, begin, dt, parameters, one_hot, steps, states);
-    build_losses(o, made, latents, states, steps);
-    ups_field_losses_add(o->config, o->tasks, task, o->fields, made->losses, g, &made->objective, latents, states,
-                         steps);
+    const int steps = made->losses & ROLLOUTS ? (int)window - options.history : options.bundle;
+    ups_value given[UPS_MAX_HISTORY], *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
+    build_given(made, &options, latents, given);
+    given[options.history - 1] = ups_windows_noise(g, o->config, first, given[options.history - 1]);
+    ups_operator_rollout(g, &options, given, dt, parameters, one_hot, steps / options.bundle, states);
+    build_losses(o, made, &options, latents, states, steps);
+    ups_field_losses_add(o->config, o->tasks, task, o->fields, made->losses, g, &made->objective,
+                         &(ups_field_window){latents, options.history, options.bundle}, states, steps);
 }
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
@@ -138,6 +165,15 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
            tasks = row * (size_t)(o->options.task_count + 1);
     UPS_TRY(device->class->allocate_host(device, row, (void **)&o->dt, error));
     UPS_TRY(device->class->allocate_host(device, parameters, (void **)&o->condition, error));
+    if (o->options.history > 1) {
+        int64_t widest = 0; /* numbers of a token */
+        for (int t = 0; t < o->tasks->count; t++) {
+            int64_t dim = ups_task_latents(o->config, &o->tasks->task[t]).dim;
+            if (dim > widest) widest = dim;
+        }
+        size_t unknown = row * (size_t)((o->options.history - 1) * widest);
+        UPS_TRY(device->class->allocate_host(device, unknown, (void **)&o->unknown, error));
+    }
     return device->class->allocate_host(device, tasks, (void **)&o->one_hot, error);
 }
 
@@ -158,7 +194,22 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     entry->sample_count = (*source)->count;
     entry->window = o->window[index];
     entry->stride = task->config->stride;
+    entry->dt_frame = ups_run_operator(o->config, o->tasks, task).history - 1;
     return UPS_OK;
+}
+
+/* Of a batch of one task: (windows, history − 1, dim) zeros, and −1 for frames that a window is not shown. */
+static int64_t draw_unknown(operator_stage *o, int task, int64_t windows, const ups_stage_draw *draw) {
+    const ups_operator_options options = ups_run_operator(o->config, o->tasks, &o->tasks->task[task]);
+    const int64_t earlier = options.history - 1, dim = options.dim;
+    ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_HISTORY, (uint32_t)draw->item);
+    for (int64_t b = 0; b < windows && earlier > 0; b++) {
+        bool is_short = ups_random_uniform(stream, 2 * (uint64_t)b) < o->config->op.short_history;
+        int64_t unknown = 1 + (int64_t)ups_random_below(stream, 2 * (uint64_t)b + 1, (uint64_t)earlier);
+        if (!is_short) unknown = 0;
+        for (int64_t i = 0; i < earlier * dim; i++) o->unknown[b * earlier * dim + i] = i < unknown * dim ? -1 : 0;
+    }
+    return earlier * dim;
 }
 
 static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
@@ -183,34 +234,42 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     if (tasks > 0) {
         UPS_TRY(ups_step_upload(graph->step, graph->inputs[TASK], o->one_hot, rows * (size_t)tasks, error));
     }
+    int64_t unknown = draw_unknown(o, task_of[batch->window[0].task], batch->windows, draw);
+    if (unknown > 0)
+        UPS_TRY(ups_step_upload(graph->step, graph->inputs[UNKNOWN], o->unknown, rows * (size_t)unknown, error));
     return UPS_OK;
 }
 
-/* Root mean square of what a step of the task's stride changes in each number of a token, over training trajectories.
- */
-static ups_status measure_change(const operator_stage *o, int index, float *change, ups_error *error) {
+/* Root mean square of what `bundle` steps of the task's stride change in each number of a token, over training
+ * trajectories: (bundle, dim), after one step, after two … */
+static ups_status measure_change(const operator_stage *o, int index, int bundle, float *change, ups_error *error) {
     const ups_task *task = &o->tasks->task[index];
     const ups_source *source = o->sources[UPS_SPLIT_TRAIN][index];
     const ups_latent_shape shape = ups_task_latents(o->config, task);
     int64_t times = task->geometry.times, stride = task->config->stride, each = shape.tokens * shape.dim, counted = 0;
+    const int64_t dim = shape.dim;
     int64_t wanted = source->count < CHANGE_SAMPLES ? source->count : CHANGE_SAMPLES;
     ups_f16 *stored = malloc((size_t)(times * each) * sizeof *stored);
     float *latents = malloc((size_t)(times * each) * sizeof *latents);
-    double *squares = calloc((size_t)shape.dim, sizeof *squares);
+    double *squares = calloc((size_t)(bundle * dim), sizeof *squares);
     ups_status status = stored && latents && squares
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a trajectory", task->name);
     for (int64_t i = 0; i < wanted && status == UPS_OK; i++) {
         status = ups_source_read(source, i * source->count / wanted, (ups_frames){0, times}, stored, error);
         if (status != UPS_OK || !ups_convert(stored, UPS_F16, latents, UPS_F32, (size_t)(times * each))) continue;
-        for (int64_t at = 0; at < (times - stride) * each; at++) {
-            double step = (double)latents[at + stride * each] - (double)latents[at];
-            squares[at % shape.dim] += step * step;
+        for (int64_t k = 1; k <= bundle; k++) {
+            for (int64_t at = 0; at < (times - k * stride) * each; at++) {
+                double step = (double)latents[at + k * stride * each] - (double)latents[at];
+                squares[(k - 1) * dim + at % dim] += step * step;
+            }
         }
-        counted += (times - stride) * shape.tokens;
+        counted++;
     }
-    for (int64_t d = 0; d < shape.dim && status == UPS_OK; d++)
-        change[d] = counted > 0 ? (float)sqrt(squares[d] / (double)counted) : 1;
+    for (int64_t i = 0; i < bundle * dim && status == UPS_OK; i++) {
+        double seen = (double)counted * (double)(times - (i / dim + 1) * stride) * (double)shape.tokens;
+        change[i] = seen > 0 ? (float)sqrt(squares[i] / seen) : 1;
+    }
     free(stored);
     free(latents);
     free(squares);
@@ -242,12 +301,18 @@ static ups_status initialise(void *context, ups_parameters *parameters, ups_erro
     const operator_stage *o = context;
     for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
         const ups_task *task = &o->tasks->task[t];
+        const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
         char name[128];
         snprintf(name, sizeof name, "operator.%s.change", task->name);
-        float *change = malloc((size_t)ups_task_latents(o->config, task).dim * sizeof *change);
-        ups_status status = change ? measure_change(o, t, change, error)
+        float *change = malloc((size_t)(options.bundle * options.dim) * sizeof *change);
+        ups_status status = change ? measure_change(o, t, options.bundle, change, error)
                                    : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
         if (status == UPS_OK) status = ups_parameters_set(parameters, name, change, error);
+        if (status == UPS_OK && options.history > 1) { /* what never changes says nothing */
+            for (int64_t d = 0; d < options.dim; d++) change[d] = change[d] > 0 ? 1 / change[d] : 0;
+            snprintf(name, sizeof name, "operator.%s.rate", task->name);
+            status = ups_parameters_set(parameters, name, change, error);
+        }
         free(change);
         UPS_TRY(status);
         if (o->config->model.core.conserve) UPS_TRY(set_conserved(o, t, parameters, error));
@@ -273,13 +338,33 @@ static bool find_windows(operator_stage *o) {
                      losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
-        const ups_task *task = &o->tasks->task[t];
-        int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
-        int64_t wanted = rolls_out ? o->config->op.rollout_steps + 1 : 2;
-        o->window[t] = wanted < available ? wanted : available;
+        const ups_operator_options options = ups_run_operator(o->config, o->tasks, &o->tasks->task[t]);
+        int64_t bundle = options.bundle, possible = (ups_task_steps(&o->tasks->task[t]) + 1 - options.history) / bundle;
+        int64_t wanted = rolls_out ? o->config->op.rollout_steps : 1;
+        if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
+        o->window[t] = options.history + wanted * bundle;
         alike = alike && o->window[t] == o->window[0];
     }
     return alike;
+}
+
+static ups_status check_windows(const operator_stage *o, ups_error *error) {
+    for (int t = 0; t < o->tasks->count; t++) {
+        const ups_task *task = &o->tasks->task[t];
+        const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
+        int64_t available = ups_task_steps(task) + 1;
+        if (o->window[t] <= available) continue;
+        if (available < 2)
+            return ups_fail(error, UPS_ERR_CONFIG,
+                            "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                            (long long)task->config->stride, (long long)task->geometry.times);
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
+                        "%d + %d frames; lower model.operator.history or model.operator.bundle",
+                        task->name, (long long)task->geometry.times, (long long)available,
+                        (long long)task->config->stride, options.history, options.bundle);
+    }
+    return UPS_OK;
 }
 
 /* Which groups are encoded on the fly. */
@@ -319,6 +404,7 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
                           .tasks = request->session->tasks,
                           .options = ups_run_operator(request->session->config, request->session->tasks,
                                                       &request->session->tasks->task[0])};
+    o->options.history = o->config->model.core.history; /* of any task */
     choose_encoding(o);
     return (ups_stage_description){
         .stage = UPS_STAGE_OPERATOR,
@@ -348,10 +434,12 @@ static void release(operator_stage *o) {
     if (o->dt) device->class->release_host(device, o->dt);
     if (o->condition) device->class->release_host(device, o->condition);
     if (o->one_hot) device->class->release_host(device, o->one_hot);
+    if (o->unknown) device->class->release_host(device, o->unknown);
 }
 
 /* What can only be held against the tasks. */
 static ups_status check_training(const operator_stage *o, ups_error *error) {
+    UPS_TRY(check_windows(o, error));
     UPS_TRY(ups_windows_check(o->config, o->tasks, error));
     return ups_field_losses_check(o->config, o->tasks, error);
 }

@@ -8,7 +8,7 @@
 #include "train/losses.h"
 #include "train/stages/stage.h"
 
-#define UPS_STAGE_MAX_INPUTS 4
+#define UPS_STAGE_MAX_INPUTS 5
 
 /* A graph for one kind of batch and one set of losses. */
 typedef struct ups_stage_graph {
