@@ -13,6 +13,7 @@
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include "train/objectives/field_losses.h"
+#include "train/objectives/semigroup.h"
 #include "train/objectives/windows.h"
 #include "train/stages/training.h"
 #include <math.h>
@@ -80,6 +81,11 @@ static void build_losses(const operator_stage *o, ups_stage_graph *made, ups_val
     }
 }
 
+/* Of a trajectory, in the task's stride: a steady problem's has one, and no second. */
+static int64_t steps_of(const ups_task *task) {
+    return (task->geometry.times - 1) / task->config->stride;
+}
+
 static void build(const void *context, int task, int64_t batch, ups_stage_graph *made) {
     const operator_stage *o = context;
     const ups_task *first = &o->tasks->task[task];
@@ -106,6 +112,10 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     ups_value *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     ups_operator_rollout(g, &options, begin, dt, parameters, one_hot, steps, states);
     build_losses(o, made, latents, states, steps);
+    if (made->losses & 1u << UPS_OPERATOR_SEMIGROUP && steps_of(first) > 1) {
+        ups_semigroup_add(g, &made->objective, &options, &(ups_semigroup_input){begin, dt, parameters, one_hot}, states,
+                          steps, o->config->op.training.losses[UPS_OPERATOR_SEMIGROUP].weight);
+    }
     ups_field_losses_add(o->config, o->tasks, task, o->fields, made->losses, g, &made->objective, latents, states,
                          steps);
 }
@@ -251,7 +261,7 @@ static bool find_windows(operator_stage *o) {
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_task *task = &o->tasks->task[t];
-        int64_t available = (task->geometry.times - 1) / task->config->stride + 1;
+        int64_t available = steps_of(task) + 1;
         int64_t wanted = rolls_out ? o->config->op.rollout_steps + 1 : 2;
         o->window[t] = wanted < available ? wanted : available;
         alike = alike && o->window[t] == o->window[0];
