@@ -247,7 +247,7 @@ def test_noise_and_shifts_change_training_and_leave_validation_as_it_is(runs):
 @pytest.mark.parametrize("task, loss, heavy, options", [
     ("line", "decoded", 30, ""), ("line", "rollout_decoded", 0.3, ""), ("flow", "spectral", 0.1, ""), ("flow", "conservation", 30, ""),
     ("diffreact", "positivity", 30, ", fields: [activator, inhibitor]"), ("flow", "divergence", 30, ", fields: [Vx, Vy]"),
-    ("diffreact", "boundary", 30, "")])
+    ("diffreact", "boundary", 30, ""), ("line", "semigroup", 0.3, "")])
 def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
     """Beside the same run in which it is measured and weighs next to nothing."""
     last = []
@@ -270,6 +270,8 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
     ("line", ["operator.augment=shift", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
     ("diffreact", ["operator.augment=shift"], ["operator.augment", "diffreact", "not periodic"]),
     ("line", ["operator.augment=turn"], ["operator.augment", "shift"]),
+    ("line", ["operator.losses.semigroup.weight=1", "model.operator.condition=false"], ["operator.losses.semigroup", "condition: true"]),
+    ("line", ["operator.losses.relative.weight=0", "operator.losses.semigroup.weight=1"], ["operator.losses", "against the data"]),
     ("line", ["operator.losses.positivity.weight=1"], ["operator.losses.positivity", "fields"]),
     ("flow", ["operator.losses.positivity.weight=1", "operator.losses.positivity.fields=[presure]"], ["presure", "did you mean 'pressure'"]),
     ("flow", ["operator.losses.divergence.weight=1", "operator.losses.divergence.fields=[Vx]"], ["divergence", "grid axes"]),

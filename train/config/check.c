@@ -131,7 +131,13 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
     }
 }
 
-/* A step without any loss would train nothing. `of_data`: losses that every task has, at every step they are due. */
+/* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
+static unsigned losses_of_data(ups_stage stage) {
+    if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
+    return ~0u;
+}
+
+/* A step without any loss would train nothing. */
 static void check_losses(const char *stage, const ups_training_config *training, unsigned of_data,
                          ups_config_mistakes *mistakes) {
     unsigned masks[UPS_MAX_LOSS_SETS];
@@ -171,6 +177,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     if (config->op.augment == UPS_AUGMENT_SHIFT && !ups_run_on_grid(config)) {
         disagree(mistakes, "operator.augment", WITH("model.tokens"),
                  "shift moves windows by whole tokens, and needs model.tokens: grid");
+    }
+    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && (config->model.core.history > 1 || config->model.core.bundle > 1)) {
+        disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", "model.operator.bundle"),
+                 "the loss is of an operator that reads one frame and gives one; leave history and bundle 1");
+    }
+    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && ups_run_on_grid(config) && !config->model.core.condition) {
+        disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.condition"),
+                 "the operator is not told the length of a step; set model.operator.condition: true");
     }
     if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
         disagree(mistakes, "operator.losses.positivity", NULL,
@@ -307,8 +321,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;
         check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
-        check_losses(ups_stage_name((ups_stage)s), training,
-                     s == UPS_STAGE_OPERATOR ? (2u << UPS_OPERATOR_SPECTRAL) - 1 : ~0u, mistakes);
+        check_losses(ups_stage_name((ups_stage)s), training, losses_of_data((ups_stage)s), mistakes);
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_grid_training(config, mistakes);

@@ -26,11 +26,17 @@ static const char *const autoencoder_losses[UPS_MAX_LOSSES] = {
     [UPS_AUTOENCODER_INVERSE_ENCODING] = "inverse_encoding",
 };
 static const char *const operator_losses[UPS_MAX_LOSSES] = {
-    [UPS_OPERATOR_ONE_STEP] = "one_step",     [UPS_OPERATOR_RELATIVE] = "relative",
-    [UPS_OPERATOR_ROLLOUT] = "rollout",       [UPS_OPERATOR_ROLLOUT_RELATIVE] = "rollout_relative",
-    [UPS_OPERATOR_DECODED] = "decoded",       [UPS_OPERATOR_ROLLOUT_DECODED] = "rollout_decoded",
-    [UPS_OPERATOR_SPECTRAL] = "spectral",     [UPS_OPERATOR_CONSERVATION] = "conservation",
-    [UPS_OPERATOR_POSITIVITY] = "positivity", [UPS_OPERATOR_DIVERGENCE] = "divergence",
+    [UPS_OPERATOR_ONE_STEP] = "one_step",
+    [UPS_OPERATOR_RELATIVE] = "relative",
+    [UPS_OPERATOR_ROLLOUT] = "rollout",
+    [UPS_OPERATOR_ROLLOUT_RELATIVE] = "rollout_relative",
+    [UPS_OPERATOR_SEMIGROUP] = "semigroup",
+    [UPS_OPERATOR_DECODED] = "decoded",
+    [UPS_OPERATOR_ROLLOUT_DECODED] = "rollout_decoded",
+    [UPS_OPERATOR_SPECTRAL] = "spectral",
+    [UPS_OPERATOR_CONSERVATION] = "conservation",
+    [UPS_OPERATOR_POSITIVITY] = "positivity",
+    [UPS_OPERATOR_DIVERGENCE] = "divergence",
     [UPS_OPERATOR_BOUNDARY] = "boundary",
 };
 

@@ -170,11 +170,14 @@ enum {
     UPS_AUTOENCODER_RELATIVE,         /* the same as nRMSE */
     UPS_AUTOENCODER_INVERSE_ENCODING, /* encode(decode(latent)) ≈ latent */
 };
+/* How query points are drawn from a grid (train/stages/autoencoder.c). */
+typedef enum ups_query_sampling { UPS_QUERY_UNIFORM, UPS_QUERY_STRATIFIED, UPS_QUERY_CURRICULUM } ups_query_sampling;
 typedef struct ups_autoencoder_config {
     ups_training_config training;
-    int64_t queries; /* points a sample is decoded at, drawn uniformly from its grid */
-    double target;   /* nRMSE of fields read back that `model.dim: auto` reaches on the frames it looks at */
-    double gate;     /* nRMSE of held-out fields read back above which the run stops; 0: it goes on whatever it is */
+    int64_t queries; /* points a sample is decoded at */
+    ups_query_sampling query_sampling;
+    double target; /* nRMSE of fields read back that `model.dim: auto` reaches on the frames it looks at */
+    double gate;   /* nRMSE of held-out fields read back above which the run stops; 0: it goes on whatever it is */
 } ups_autoencoder_config;
 
 enum {
@@ -182,6 +185,7 @@ enum {
     UPS_OPERATOR_RELATIVE,         /* the same as nRMSE */
     UPS_OPERATOR_ROLLOUT,          /* mean squared over every later step of a rollout of rollout_steps applications */
     UPS_OPERATOR_ROLLOUT_RELATIVE, /* the same as nRMSE */
+    UPS_OPERATOR_SEMIGROUP,        /* one step of twice the length against two steps */
     /* Of decoded fields (train/objectives/field_losses.h). */
     UPS_OPERATOR_DECODED,
     UPS_OPERATOR_ROLLOUT_DECODED,

@@ -29,6 +29,7 @@ static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
+static const char *const query_samplings[] = {"uniform", "stratified", "curriculum", NULL};
 static const char *const augments[] = {"none", "shift", NULL};
 static const char *const bad_samples[] = {"stop", "skip", NULL};
 
@@ -292,6 +293,10 @@ static const ups_config_key model_keys[] = {
 static const ups_config_key autoencoder_keys[] = {
     TRAINING(autoencoder.training, "5000", "16", "0.002"),
     KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
+    KEY(CHOICE, "query_sampling", autoencoder.query_sampling, "uniform", 0, 0,
+        "how these points are drawn: uniform; stratified (one from each of as many parts of the grid); curriculum "
+        "(from every eighth point along each axis at first to all of them in the last quarter)",
+        .choices = query_samplings),
     KEY(DOUBLE, "target", autoencoder.target, "0.001", 0, 1,
         "nRMSE of fields read back that model.dim: auto is chosen for"),
     KEY(DOUBLE, "gate", autoencoder.gate, "0.2", 0, 1e6,
@@ -345,6 +350,8 @@ static const ups_config_key operator_keys[] = {
                     "latents of every later step of a rollout, mean squared"),
                LOSS("rollout_relative", op.training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE], "0",
                     "latents of every later step of a rollout, nRMSE"),
+               LOSS("semigroup", op.training.losses[UPS_OPERATOR_SEMIGROUP], "0",
+                    "latent after one step of twice the length against that after two steps, nRMSE"),
                LOSS("decoded", op.training.losses[UPS_OPERATOR_DECODED], "0", "field after one step, nRMSE"),
                LOSS("rollout_decoded", op.training.losses[UPS_OPERATOR_ROLLOUT_DECODED], "0",
                     "fields of every later step of a rollout, nRMSE"),

@@ -3,8 +3,8 @@
  * A batch holds one task, since fields of different tasks have different shapes; with accumulation every optimizer step
  * can see all of them. Each task has a graph for every set of losses that falls due.
  *
- * Inverse decoding (UPT, arXiv 2402.12365): decode(encode(u)) ≈ u at `queries` grid points drawn uniformly, the same
- * for a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
+ * Inverse decoding (UPT, arXiv 2402.12365): decode(encode(u)) ≈ u at `queries` grid points that are drawn, the same for
+ * a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
 #include "base/random.h"
 #include "train/data/origin.h"
 #include "train/data/patch_basis.h"
@@ -123,15 +123,40 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     return UPS_OK;
 }
 
-/* Query points of one batch: uniform over the grid, with replacement. */
+/* A grid point by its number among those whose places along each axis are multiples of `stride`. */
+static int64_t coarse_point(const ups_sample *geometry, int64_t stride, int64_t number) {
+    int64_t point = 0, at[UPS_MAX_GRID_DIMS];
+    for (int a = geometry->dims - 1; a >= 0; a--) {
+        int64_t places = (geometry->grid[a] + stride - 1) / stride;
+        at[a] = number % places * stride;
+        number /= places;
+    }
+    for (int a = 0; a < geometry->dims; a++) point = point * geometry->grid[a] + at[a];
+    return point;
+}
+
+/* Of a curriculum: every eighth point along an axis in the first quarter of the steps, all in the last. */
+static int64_t stride_of(const autoencoder *a, const ups_stage_draw *draw) {
+    if (a->config->autoencoder.query_sampling != UPS_QUERY_CURRICULUM) return 1;
+    return draw->progress < 0.25 ? 8 : draw->progress < 0.5 ? 4 : draw->progress < 0.75 ? 2 : 1;
+}
+
+/* Query points of one batch. Uniform: with replacement. Stratified: points in the order of memory are cut into equal
+ * parts, each of which gives one; nearly equal where their numbers do not divide. */
 static void draw_queries(autoencoder *a, int task, const ups_stage_draw *draw, int64_t count) {
-    int dims = a->tasks->task[task].geometry.dims;
-    uint64_t points = (uint64_t)ups_task_points(&a->tasks->task[task]);
+    const ups_sample *geometry = &a->tasks->task[task].geometry;
+    const bool stratified = a->config->autoencoder.query_sampling == UPS_QUERY_STRATIFIED;
+    const int64_t stride = stride_of(a, draw), all = ups_task_points(&a->tasks->task[task]);
+    int64_t points = 1;
+    for (int axis = 0; axis < geometry->dims; axis++) points *= (geometry->grid[axis] + stride - 1) / stride;
     ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_QUERY, (uint32_t)draw->item);
     for (int64_t q = 0; q < count; q++) {
-        int64_t point = count == (int64_t)points ? q : (int64_t)ups_random_below(stream, (uint64_t)q, points);
+        int64_t from = stratified ? q * points / count : 0, end = stratified ? (q + 1) * points / count : points;
+        int64_t drawn = from + (int64_t)ups_random_below(stream, (uint64_t)q, (uint64_t)(end - from));
+        int64_t point = count == all && stride == 1 ? q : coarse_point(geometry, stride, drawn);
         a->query_index[q] = (int32_t)point;
-        for (int d = 0; d < dims; d++) a->query_coordinates[q * dims + d] = a->coordinates[task][point * dims + d];
+        for (int d = 0; d < geometry->dims; d++)
+            a->query_coordinates[q * geometry->dims + d] = a->coordinates[task][point * geometry->dims + d];
     }
 }
 

@@ -18,6 +18,7 @@
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include "train/objectives/field_losses.h"
+#include "train/objectives/semigroup.h"
 #include "train/objectives/windows.h"
 #include "train/stages/conserved.h"
 #include "train/stages/training.h"
@@ -134,6 +135,10 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     given[options.history - 1] = ups_windows_noise(g, o->config, first, given[options.history - 1]);
     ups_operator_rollout(g, &options, given, dt, parameters, one_hot, steps / options.bundle, states);
     build_losses(o, made, &options, latents, states, steps);
+    if (made->losses & 1u << UPS_OPERATOR_SEMIGROUP && ups_task_steps(first) > 1) {
+        ups_semigroup_add(g, &made->objective, &options, &(ups_semigroup_input){given[0], dt, parameters, one_hot},
+                          states, steps, o->config->op.training.losses[UPS_OPERATOR_SEMIGROUP].weight);
+    }
     ups_field_losses_add(o->config, o->tasks, task, o->fields, made->losses, g, &made->objective,
                          &(ups_field_window){latents, options.history, options.bundle}, states, steps);
 }

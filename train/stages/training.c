@@ -342,7 +342,9 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", ups_stage_name(t->stage->stage));
     }
     memcpy(windows_of(t, micro->step, micro->index), batch->window, (size_t)t->batch * sizeof *t->windows);
-    ups_stage_draw draw = {t->config->seed, micro->step * t->stage->training->accumulation + micro->index};
+    const ups_training_config *config = t->stage->training;
+    ups_stage_draw draw = {t->config->seed, micro->step * config->accumulation + micro->index,
+                           (double)micro->step / (double)config->steps};
     ups_step_run_options options = {
         .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
     return run_batch(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, &options, micro->update, error);
@@ -359,7 +361,7 @@ static ups_status validate_batches(training *t, ups_loader *loader, ups_error *e
         const ups_batch *batch = NULL;
         UPS_TRY(next_batch(t, loader, &batch, error));
         if (!batch) return UPS_OK;
-        ups_stage_draw draw = {0, batch->index};
+        ups_stage_draw draw = {0, batch->index, 1};
         ups_step_run_options run = {0};
         UPS_TRY(run_batch(t, batch, t->validation.task_of, t->masks[0], &draw, &run, update, error));
         UPS_TRY(finish_upload(t, error));

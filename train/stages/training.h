@@ -24,7 +24,8 @@ typedef struct ups_stage_graph {
 /* What is random in a batch is a function of these: the same for a run that was resumed. */
 typedef struct ups_stage_draw {
     uint64_t seed;
-    int64_t item; /* micro-batch of the run; batch of a validation */
+    int64_t item;    /* micro-batch of the run; batch of a validation */
+    double progress; /* of the run, from 0 to 1; of a validation 1 */
 } ups_stage_draw;
 
 typedef struct ups_stage_description {
