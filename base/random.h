@@ -22,6 +22,7 @@ enum { /* purposes; part of what makes results reproducible: never renumber */
        UPS_RANDOM_DATAGEN = 6,
        UPS_RANDOM_TEST = 7,
        UPS_RANDOM_PARAMETER = 8,
+       UPS_RANDOM_BOOTSTRAP = 9,
 };
 
 /* A stream keyed by (seed, purpose, item): `item` is a step, a sample, a parameter's index. */
