@@ -25,6 +25,7 @@ enum { /* purposes; part of what makes results reproducible: never renumber */
        UPS_RANDOM_NOISE = 9,
        UPS_RANDOM_SHIFT = 10,
        UPS_RANDOM_HISTORY = 11,
+       UPS_RANDOM_BOOTSTRAP = 12,
 };
 
 /* A stream keyed by (seed, purpose, item): `item` is a step, a sample, a parameter's index. */

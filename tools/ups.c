@@ -49,6 +49,7 @@ static const ups_command commands[] = {
     {"cache", "the latent cache: build, inspect, verify, export, diff, list, prune", run_cache},
     {"train", "run the stages of a configuration that are not finished", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
+    {"compare", "which of two runs is better, trajectory by trajectory", ups_cmd_compare},
     {"rollout", "predict trajectories: HDF5, NetCDF and pictures", ups_cmd_rollout},
     {"config", "configurations: init, show, check, keys, schema", ups_cmd_config},
     {"bench", "measure one part alone: codec, encode, io, loader, step", run_bench},

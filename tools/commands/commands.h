@@ -18,6 +18,7 @@ int ups_cmd_cache_prune(int argc, char **argv);
 int ups_cmd_cache_export(int argc, char **argv);
 int ups_cmd_train(int argc, char **argv);
 int ups_cmd_eval(int argc, char **argv);
+int ups_cmd_compare(int argc, char **argv);
 int ups_cmd_rollout(int argc, char **argv);
 int ups_cmd_bench_io(int argc, char **argv);
 int ups_cmd_bench_codec(int argc, char **argv);

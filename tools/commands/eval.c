@@ -5,9 +5,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/evaluation_report.h"
-#include "train/config/load.h"
-#include "train/evaluation/evaluate.h"
-#include "train/run/provenance.h"
+#include "train/evaluation/document.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdio.h>
@@ -187,21 +185,6 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
 
 /* ---- the summary ------------------------------------------------------------------------------------------------ */
 
-/* Adds the horizons at which the operator is worse than persistence: {"task", "steps", "whole", "ratio"}. */
-static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
-    for (int i = 0; i < evaluation->horizon_count; i++) {
-        const ups_horizon_evaluation *h = &evaluation->horizons[i];
-        if (h->windows == 0 && h->steps > 0) continue;
-        double model = h->summary[UPS_FORECAST_MODEL].nrmse, baseline = h->summary[UPS_FORECAST_PERSISTENCE].nrmse;
-        bool blew_up = !isfinite(model) && isfinite(baseline);
-        if (!blew_up && !(model > baseline)) continue;
-        json_t *ratio = blew_up || baseline <= 0 ? json_null() : json_real(model / baseline);
-        json_array_append_new(worse, json_pack("{s:s, s:I, s:b, s:o}", "task", evaluation->task->name, "steps",
-                                               (json_int_t)(h->steps ? h->steps : h->frames), "whole", h->steps == 0,
-                                               "ratio", ratio));
-    }
-}
-
 static void print_worse(const json_t *worse) {
     if (json_array_size(worse) == 0) {
         printf("\nThe operator is better than persistence at every horizon.\n");
@@ -223,91 +206,31 @@ static void print_worse(const json_t *worse) {
 
 /* ---- the work -------------------------------------------------------------------------------------------------- */
 
-static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
-                                const eval_request *request, json_t *tasks, json_t *worse, ups_error *error) {
-    ups_surrogate *surrogate = NULL;
-    ups_task_evaluation evaluation;
-    ups_surrogate_sizes sizes = {0};
-    UPS_TRY(
-        ups_surrogate_open(session->config, session->tasks, task, session->device, files, sizes, &surrogate, error));
-    ups_status status =
-        ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
-    ups_surrogate_close(surrogate);
-    UPS_TRY(status);
-    if (!request->json) print_evaluation(&evaluation);
+static void show(void *context, const ups_task_evaluation *evaluation) {
+    print_evaluation(evaluation);
     fflush(stdout);
-    json_t *told = NULL;
-    status = ups_task_evaluation_json(&evaluation, &told, error);
-    if (status == UPS_OK) {
-        json_array_append_new(tasks, told);
-        find_worse(&evaluation, worse);
-    }
-    ups_task_evaluation_free(&evaluation);
-    return status;
 }
 
-static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *result,
+static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *document,
                           ups_error *error) {
-    if (request->output) {
-        ups_remove_partials_of(request->output);
-        return ups_json_publish(request->output, result, error);
-    }
-    char *path = ups_run_path(config, "evaluation.json");
-    ups_status status =
-        path ? ups_make_directories(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK) status = ups_json_publish(path, result, error);
-    free(path);
-    return status;
-}
-
-/* "training": the run that trained the operator, "autoencoder_training": the autoencoder's, where it is another one;
- * "command": the configuration of this one. */
-static ups_status add_provenance(const ups_session *session, const ups_surrogate_files *files, json_t *result,
-                                 ups_error *error) {
-    json_t *operator_run = NULL, *autoencoder_run = NULL;
-    char *config = NULL;
-    ups_status status = ups_run_provenance(files->op, &operator_run, error);
-    if (status == UPS_OK) status = ups_run_provenance(files->autoencoder, &autoencoder_run, error);
-    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
-    if (status == UPS_OK) {
-        json_object_set(result, "training", operator_run);
-        if (!json_equal(operator_run, autoencoder_run))
-            json_object_set(result, "autoencoder_training", autoencoder_run);
-        json_object_set_new(result, "command", json_pack("{s:s}", "config", config));
-    }
-    json_decref(operator_run);
-    json_decref(autoencoder_run);
-    free(config);
-    return status;
+    if (!request->output) return ups_evaluation_publish(config, document, error);
+    ups_remove_partials_of(request->output);
+    return ups_json_publish(request->output, document, error);
 }
 
 static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
-    ups_surrogate_files files;
-    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
-    ups_status status = ups_evaluation_check(session->config, session->tasks, error);
-    if (status == UPS_OK) status = ups_session_normalise(session, files.autoencoder, error);
-    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session->tasks, files.op, error);
-    if (status != UPS_OK) {
-        ups_surrogate_files_free(&files);
-        return status;
-    }
-    json_t *tasks = json_array(), *worse = json_array();
-    json_t *result = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o, s:o}", "autoencoder", "file", files.autoencoder,
-                               "xxh3", files.autoencoder_hash, "operator", "file", files.op, "xxh3",
-                               files.operator_hash, "tasks", tasks, "worse_than_persistence", worse);
-    status = result ? add_provenance(session, &files, result, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    for (int t = 0; t < session->tasks->count && status == UPS_OK; t++) {
-        status = evaluate_task(session, t, &files, request, tasks, worse, error);
-    }
-    if (status == UPS_OK) status = publish(session->config, request, result, error);
+    const ups_evaluation_request wanted = {
+        .checkpoint = request->checkpoint, .split = request->split, .show = request->json ? NULL : show};
+    json_t *document;
+    UPS_TRY(ups_evaluation_make(session, &wanted, &document, error));
+    ups_status status = publish(session->config, request, document, error);
     if (status == UPS_OK && request->html)
-        status = ups_evaluation_report(result, session->config->output, request->html, error);
-    if (status == UPS_OK && !request->json) print_worse(worse);
-    if (status == UPS_OK && request->json) {
-        ups_print_json(result, JSON_INDENT(2));
-    }
-    json_decref(result);
-    ups_surrogate_files_free(&files);
+        status = ups_evaluation_report(document, session->config->output, request->html, error);
+    if (status == UPS_OK && request->json)
+        ups_print_json(document, JSON_INDENT(2));
+    else if (status == UPS_OK)
+        print_worse(json_object_get(document, "worse_than_persistence"));
+    json_decref(document);
     return status;
 }
 

@@ -1,0 +1,179 @@
+#include "train/evaluation/document.h"
+
+#include "base/files.h"
+#include "cache/store/fingerprint.h"
+#include "train/config/load.h"
+#include "train/run/provenance.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making ---------------------------------------------------------------------------------------------------- */
+
+/* Adds the horizons at which the operator is worse than persistence. */
+static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        if (h->windows == 0 && h->steps > 0) continue;
+        double model = h->summary[UPS_FORECAST_MODEL].nrmse, baseline = h->summary[UPS_FORECAST_PERSISTENCE].nrmse;
+        bool blew_up = !isfinite(model) && isfinite(baseline);
+        if (!blew_up && !(model > baseline)) continue;
+        json_t *ratio = blew_up || baseline <= 0 ? json_null() : json_real(model / baseline);
+        json_array_append_new(worse, json_pack("{s:s, s:I, s:b, s:o}", "task", evaluation->task->name, "steps",
+                                               (json_int_t)(h->steps ? h->steps : h->frames), "whole", h->steps == 0,
+                                               "ratio", ratio));
+    }
+}
+
+static ups_status data_hash(const ups_task *task, char hex[33], ups_error *error) {
+    return ups_fingerprint_source(task->source->files, task->source->file_count, NULL, 0, hex, error);
+}
+
+static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
+                                const ups_evaluation_request *request, json_t *tasks, json_t *worse, ups_error *error) {
+    ups_surrogate *surrogate = NULL;
+    ups_task_evaluation evaluation;
+    ups_surrogate_sizes sizes = {0};
+    char data[33];
+    UPS_TRY(data_hash(&session->tasks->task[task], data, error));
+    UPS_TRY(
+        ups_surrogate_open(session->config, session->tasks, task, session->device, files, sizes, &surrogate, error));
+    ups_status status =
+        ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
+    ups_surrogate_close(surrogate);
+    UPS_TRY(status);
+    if (request->show) request->show(request->context, &evaluation);
+    json_t *told = NULL;
+    status = ups_task_evaluation_json(&evaluation, &told, error);
+    if (status == UPS_OK) {
+        json_object_set_new(told, "data_xxh3", json_string(data));
+        json_array_append_new(tasks, told);
+        find_worse(&evaluation, worse);
+    }
+    ups_task_evaluation_free(&evaluation);
+    return status;
+}
+
+static ups_status add_provenance(const ups_session *session, const ups_surrogate_files *files, json_t *document,
+                                 ups_error *error) {
+    json_t *operator_run = NULL, *autoencoder_run = NULL;
+    char *config = NULL;
+    ups_status status = ups_run_provenance(files->op, &operator_run, error);
+    if (status == UPS_OK) status = ups_run_provenance(files->autoencoder, &autoencoder_run, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, session->config, &config, error);
+    if (status == UPS_OK) {
+        json_object_set(document, "training", operator_run);
+        if (!json_equal(operator_run, autoencoder_run))
+            json_object_set(document, "autoencoder_training", autoencoder_run);
+        json_object_set_new(document, "command", json_pack("{s:s}", "config", config));
+    }
+    json_decref(operator_run);
+    json_decref(autoencoder_run);
+    free(config);
+    return status;
+}
+
+static ups_status evaluate_all(ups_session *session, const ups_surrogate_files *files,
+                               const ups_evaluation_request *request, json_t *document, ups_error *error) {
+    UPS_TRY(ups_evaluation_check(session->config, session->tasks, error));
+    UPS_TRY(ups_session_normalise(session, files->autoencoder, error));
+    UPS_TRY(ups_tasks_condition_as_trained(session->tasks, files->op, error));
+    UPS_TRY(add_provenance(session, files, document, error));
+    json_t *tasks = json_object_get(document, "tasks"), *worse = json_object_get(document, "worse_than_persistence");
+    for (int t = 0; t < session->tasks->count; t++)
+        UPS_TRY(evaluate_task(session, t, files, request, tasks, worse, error));
+    return UPS_OK;
+}
+
+ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_request *request, json_t **document,
+                               ups_error *error) {
+    ups_surrogate_files files;
+    *document = NULL;
+    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
+    json_t *made = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:[], s:[]}", "autoencoder", "file", files.autoencoder,
+                             "xxh3", files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash,
+                             "tasks", "worse_than_persistence");
+    ups_status status =
+        made ? evaluate_all(session, &files, request, made, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_surrogate_files_free(&files);
+    if (status == UPS_OK)
+        *document = made;
+    else
+        json_decref(made);
+    return status;
+}
+
+/* ---- keeping ---------------------------------------------------------------------------------------------------- */
+
+ups_status ups_evaluation_publish(const ups_run_config *config, const json_t *document, ups_error *error) {
+    char *path = ups_run_path(config, "evaluation.json");
+    ups_status status =
+        path ? ups_make_directories(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_json_publish(path, document, error);
+    free(path);
+    return status;
+}
+
+static const char *text_in(const json_t *document, const char *section, const char *key) {
+    const char *text = json_string_value(json_object_get(json_object_get(document, section), key));
+    return text ? text : "";
+}
+
+/* Why the tasks of a document are not those that would be evaluated now; NULL: they are. */
+static ups_status find_other_data(const ups_session *session, const json_t *document, const char **reason,
+                                  ups_error *error) {
+    const json_t *tasks = json_object_get(document, "tasks");
+    if (json_array_size(tasks) != (size_t)session->tasks->count) *reason = "it is of other tasks";
+    for (int t = 0; t < session->tasks->count && !*reason; t++) {
+        const ups_task *task = &session->tasks->task[t];
+        const json_t *told = json_array_get(tasks, (size_t)t);
+        const char *split = json_string_value(json_object_get(told, "split")),
+                   *data = json_string_value(json_object_get(told, "data_xxh3"));
+        char hash[33];
+        UPS_TRY(data_hash(task, hash, error));
+        if (!json_object_get(told, "by_trajectory")) *reason = "it does not hold each trajectory's error";
+        if (!split || strcmp(split, ups_split_name(ups_task_held_out(task))) != 0) *reason = "it is of another split";
+        if (!data || strcmp(data, hash) != 0) *reason = "its files have changed since";
+    }
+    return UPS_OK;
+}
+
+static ups_status find_reason(const ups_session *session, const ups_surrogate_files *files, const json_t *document,
+                              const char **reason, ups_error *error) {
+    char *config = NULL;
+    *reason = NULL;
+    if (strcmp(text_in(document, "autoencoder", "xxh3"), files->autoencoder_hash) != 0 ||
+        strcmp(text_in(document, "operator", "xxh3"), files->operator_hash) != 0) {
+        *reason = "it is of other models";
+        return UPS_OK;
+    }
+    UPS_TRY(ups_config_print(&ups_run_schema, session->config, &config, error));
+    if (strcmp(text_in(document, "command", "config"), config) != 0) *reason = "it was made with other settings";
+    free(config);
+    return *reason ? UPS_OK : find_other_data(session, document, reason, error);
+}
+
+ups_status ups_evaluation_recall(ups_session *session, json_t **document, const char **reason, ups_error *error) {
+    const char *unused;
+    if (!reason) reason = &unused;
+    *document = NULL;
+    *reason = "there is none";
+    char *path = ups_run_path(session->config, "evaluation.json");
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (!ups_path_is_absent(path)) {
+        ups_surrogate_files files = {0};
+        ups_error why;
+        json_t *found = NULL;
+        status = ups_json_read(path, &found, &why);
+        if (status != UPS_OK)
+            ups_fail(error, status, "%s; remove the file, or let `ups eval` write it again", why.message);
+        if (status == UPS_OK) status = ups_surrogate_find(session->config, NULL, &files, error);
+        if (status == UPS_OK) status = find_reason(session, &files, found, reason, error);
+        if (status == UPS_OK && !*reason) *document = json_incref(found);
+        ups_surrogate_files_free(&files);
+        json_decref(found);
+    }
+    free(path);
+    return status;
+}
