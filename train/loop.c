@@ -396,7 +396,7 @@ static ups_status settle(loop *l, int64_t step, ups_error *error) {
 static ups_status keep_stable(loop *l, ups_error *error) {
     const ups_training_config *training = l->options->training;
     const int64_t start = ups_schedule_decay_start(&training->optimizer, training->steps);
-    if (start == 0 || l->issued != start || start == training->steps) return UPS_OK;
+    if (start == 0 || l->issued != start) return UPS_OK;
     UPS_TRY(settle(l, l->issued, error));
     UPS_TRY(save(l, error));
     return ups_checkpoint_keep_stable(l->checkpoints, error);
