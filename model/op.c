@@ -20,6 +20,7 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_SELECT_FRAME]  = {.gradient_inputs = BIT_0},
     [UPS_OP_PATCHIFY]      = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0}},
     [UPS_OP_NEIGHBORHOOD]  = {.gradient_inputs = BIT_0},
+    [UPS_OP_DEPTHWISE]     = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {BIT_1, BIT_0}},
     [UPS_OP_POOL_TOKENS]   = {.gradient_inputs = BIT_0},
     [UPS_OP_GATHER_POINTS] = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0, BIT_0}},
     [UPS_OP_READ_PATCHES]  = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0}},

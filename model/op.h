@@ -29,6 +29,7 @@
     X(SELECT_FRAME, select_frame)                                                                                      \
     X(PATCHIFY, patchify)                                                                                              \
     X(NEIGHBORHOOD, neighborhood)                                                                                      \
+    X(DEPTHWISE, depthwise)                                                                                            \
     X(POOL_TOKENS, pool_tokens)                                                                                        \
     X(GATHER_POINTS, gather_points)                                                                                    \
     X(READ_PATCHES, read_patches)                                                                                      \
@@ -60,10 +61,11 @@ typedef struct ups_op_attributes {
     int64_t frame;             /* select_frame */
     ups_dtype dtype;           /* cast */
     bool channels_first;       /* patchify, gather_points */
-    bool periodic;             /* neighborhood, read_patches */
-    int dims;                  /* patchify, read_patches, neighborhood, spectral: grid axes */
+    bool periodic;             /* neighborhood, depthwise, read_patches */
+    int dims;                  /* patchify, read_patches, neighborhood, depthwise, spectral: grid axes */
     int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood: grid
-                                  = cells. Slowest axis first; only `dims` used */
+                                  = cells; depthwise: cells, and the kernel's size. Slowest axis first; only `dims`
+                                  used */
     int64_t modes[3];          /* spectral: of the weight along each grid axis */
     int64_t channels;          /* patchify, read_patches, gather_points: C */
     int frequency_count;

@@ -279,6 +279,27 @@ ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *c
                             NULL);
 }
 
+ups_value ups_depthwise(ups_graph *g, ups_value x, ups_value weight, int dims, const int64_t *cells, int size,
+                        bool periodic) {
+    const ups_op_kind kind = UPS_OP_DEPTHWISE;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    if (size != 3 && size != 5 && size != 7) ups_graph_abort(g, ups_op_name(kind), "a kernel of %d cells", size);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
+    int64_t count = 1, taps = 1;
+    for (int i = 0; i < dims; i++) {
+        attributes.grid[i] = cells[i];
+        attributes.patch[i] = size;
+        count *= cells[i];
+        taps *= size;
+    }
+    require_size(g, kind, "the number of cells", shape.size[1], count);
+    require_vector(g, kind, "the weight", weight, taps * shape.size[2]);
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, weight}, dtype_of(g, x), shape, 0, NULL);
+}
+
 ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens) {
     const ups_op_kind kind = UPS_OP_POOL_TOKENS;
     require_float(g, kind, "x", x);

@@ -52,6 +52,10 @@ ups_value ups_patchify(ups_graph *g, ups_value field, ups_value statistics, int 
 /* y (B, N, taps·C): each cell of a grid of cells beside its 3^dims neighbours (taps in row-major order, zero or
  * periodic border): a 3×3 convolution is this + linear */
 ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *cells, bool periodic);
+/* y (B, N, D): every feature convolved with a kernel of its own over a grid of cells; weight (size^dims, D) float32, taps
+ * in row-major order. `size` is 3, 5 or 7; beyond the border are zeros, or what lies on the other side */
+ups_value ups_depthwise(ups_graph *g, ups_value x, ups_value weight, int dims, const int64_t *cells, int size,
+                        bool periodic);
 /* y (B, T, D): adaptive average over the token axis of x (B, N, D): token t averages [⌊tN/T⌋, ⌈(t+1)N/T⌉) */
 ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens);
 /* y (B, Q, C) = normalised field x (B, points·C) at index (Q) int32 grid points; statistics? (C, 2). float32. No

@@ -401,6 +401,35 @@ static void neighborhood(const ups_reference *r, bool backward) {
     }
 }
 
+/* A sum over all pairs of cells that some tap connects. */
+static void depthwise(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t cells = r->shapes[0].size[1], channels = r->shapes[0].size[2], taps = ups_shape_rows(r->shapes[1]);
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape) && !backward; i++) r->output[i] = 0.0;
+    for (int64_t i = 0; i < ups_shape_rows(r->shapes[0]) * taps; i++) {
+        int64_t row = i / taps, tap = i % taps, place = row % cells, rest = tap, source = 0, step = 1;
+        bool outside = false;
+        for (int axis = a->dims - 1; axis >= 0; axis--) {
+            int64_t n = a->grid[axis], at = place % n + rest % a->patch[axis] - a->patch[axis] / 2;
+            outside |= at < 0 || at >= n;
+            source += (at + 8 * n) % n * step;
+            step *= n;
+            place /= n;
+            rest /= a->patch[axis];
+        }
+        if (outside && !a->periodic) continue;
+        for (int64_t c = 0; c < channels; c++) {
+            int64_t to = row * channels + c, from = (row - row % cells + source) * channels + c, w = tap * channels + c;
+            if (!backward) {
+                r->output[to] += r->inputs[0][from] * r->inputs[1][w];
+                continue;
+            }
+            add_to(r->input_gradients[0], from, r->output_gradient[to] * r->inputs[1][w]);
+            add_to(r->input_gradients[1], w, r->output_gradient[to] * r->inputs[0][from]);
+        }
+    }
+}
+
 static void pool_tokens(const ups_reference *r, bool backward) {
     int64_t from = r->shapes[0].size[1], to = r->output_shape.size[1], width = r->shapes[0].size[2];
     for (int64_t b = 0; b < r->shapes[0].size[0]; b++) {
