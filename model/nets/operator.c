@@ -45,15 +45,7 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
     if (!(o->drop_path >= 0 && o->drop_path < 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: drop_path %g is not in [0, 1)", o->drop_path);
     }
-    const ups_core_class *core = ups_core_find(o->core);
-    if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
-    if (core->needs_grid && !o->grid.task) {
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "operator: the core %s works on a grid of tokens; set model.tokens: grid, or model.operator.core: stack",
-            core->name);
-    }
-    return core->check(o, error);
+    return ups_core_check(o, error);
 }
 
 /* (B, condition_hidden): what is known beside the state. */
@@ -149,7 +141,7 @@ void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options,
                           ups_value parameters, ups_value task, int steps, ups_value *states) {
     condition c = build_condition(graph, options, dt, parameters, task);
     for (int k = 0; k < steps; k++) {
-        uint32_t first_layer = (uint32_t)(2 * options->depth * k);
+        uint32_t first_layer = (uint32_t)(2 * ups_core_block_count(options) * k);
         z = options->grid.task ? advance_on_grid(graph, options, z, &c, first_layer)
                                : advance(graph, options, z, &c, first_layer);
         states[k] = z;

@@ -18,6 +18,11 @@ typedef struct ups_token_grid {
     bool periodic;
 } ups_token_grid;
 
+/* What a block does with tokens before its MLP. */
+typedef enum ups_mixing { UPS_MIXING_ATTENTION, UPS_MIXING_SPECTRAL } ups_mixing;
+
+enum { UPS_MAX_TURNS = 8 };
+
 typedef struct ups_operator_options {
     const char *core;    /* name in the table of cores (core.h); NULL: stack */
     int64_t tokens, dim; /* of the latents */
@@ -27,17 +32,15 @@ typedef struct ups_operator_options {
     float mlp_ratio;
     float drop_path; /* of the last block; rises linearly from 0 at the first */
     bool qk_norm;
-    int64_t modes[3];         /* of the core `spectral` along each grid axis, by their number: of 1D, 2D and 3D tasks */
+    ups_mixing mixing[UPS_MAX_TURNS]; /* of the core's blocks in turn */
+    int mixing_count;                 /* 0: all do what the core does by itself */
+    int convolution;          /* cells along an axis of a depthwise kernel beside the mixing: 3, 5, 7; 0: none */
+    int64_t modes[3];         /* of spectral mixing along each grid axis, by their number: of 1D, 2D and 3D tasks */
     int64_t time_hidden;      /* 64 */
     int64_t condition_hidden; /* width of the condition's MLP */
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
 } ups_operator_options;
-
-/* Of block `block`: rises linearly from 0 at the first to options->drop_path at the last. */
-static inline float ups_operator_drop_path(const ups_operator_options *options, int block) {
-    return options->depth > 1 ? options->drop_path * (float)block / (float)(options->depth - 1) : 0;
-}
 
 #endif

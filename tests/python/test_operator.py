@@ -37,29 +37,54 @@ def rms_norm(x, weight, eps=1e-6):
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + eps) * weight
 
 
-def block(p, x, heads):
+def attention(p, x, o):
     batch, tokens, dim = x.shape
-    qkv = linear(p, "attention.qkv", norm(p, "attention.norm", x))
-    q, k, v = jnp.moveaxis(qkv.reshape(batch, tokens, 3, heads, dim // heads), (2, 3), (0, 2))
+    heads, width = o["heads"], dim // o["heads"]
+    qkv = linear(p, "attention.qkv", x).reshape(batch, tokens, 3, heads, width)
+    q, k, v = (jnp.swapaxes(qkv[:, :, i], 1, 2) for i in range(3))
     if "attention.query_norm.weight" in p:
         q = rms_norm(q, p["attention.query_norm.weight"])
         k = rms_norm(k, p["attention.key_norm.weight"])
-    weights = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / (dim // heads) ** 0.5, axis=-1)
-    attended = jnp.swapaxes(weights @ v, 1, 2).reshape(batch, tokens, dim)
-    x = x + linear(p, "attention.output", attended)
-    hidden = jax.nn.gelu(linear(p, "mlp.up", norm(p, "mlp.norm", x)), approximate=False)
+    weights = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / width**0.5, axis=-1)
+    return linear(p, "attention.output", jnp.swapaxes(weights @ v, 1, 2).reshape(batch, tokens, dim))
+
+
+def convolution(weight, x, cells, periodic):
+    dims, dim = len(cells), x.shape[-1]
+    size = round(len(weight) ** (1 / dims))
+    bordered = jnp.pad(x.reshape(len(x), *cells, dim), [(0, 0)] + dims * [(size // 2,) * 2] + [(0, 0)], mode="wrap" if periodic else "constant")
+    letters = ("NWC", "WIO", "NWC") if dims == 1 else ("NHWC", "HWIO", "NHWC")
+    kernel = weight.reshape(*dims * [size], 1, dim)
+    return jax.lax.conv_general_dilated(bordered, kernel, (1,) * dims, "VALID", dimension_numbers=letters, feature_group_count=dim).reshape(x.shape)
+
+
+def block(p, x, condition, o, cells):
+    """Which one it is its parameters tell."""
+    kind = "spectral" if "spectral.norm.weight" in p else "attention"
+    normed = conditioned_norm(p, kind + ".norm", x, condition)
+    if kind == "spectral":
+        border = "periodic" if o.get("periodic") else "padded"
+        mixed = spectral(p[f"spectral.1d.{border}.weight"], normed, o.get("periodic")) + linear(p, "spectral.local", normed)
+    else:
+        mixed = attention(p, normed, o)
+    kernel = f"convolution.{len(cells)}d.weight"
+    x = x + mixed + (convolution(p[kernel], normed, cells, o.get("periodic")) if kernel in p else 0)
+    hidden = jax.nn.gelu(linear(p, "mlp.up", conditioned_norm(p, "mlp.norm", x, condition)), approximate=False)
     return x + linear(p, "mlp.down", hidden)
 
 
-def blocks(p, x, depth, heads):
-    """All blocks by a scan over their stacked parameters, which JAX compiles once."""
-    first = "operator.blocks.0."
-    names = [n[len(first):] for n in p if n.startswith(first)]
-    stacked = {n: jnp.stack([p[f"operator.blocks.{i}.{n}"] for i in range(depth)]) for n in names}
-    return jax.lax.scan(lambda x, layer: (block(layer, x, heads), None), x, stacked)[0]
+def blocks(p, x, condition, o, cells):
+    """Where all are alike, by a scan over their stacked parameters, which JAX compiles once."""
+    each = [part(p, f"operator.blocks.{i}.") for i in range(o["depth"])]
+    if any(one.keys() != each[0].keys() for one in each):
+        for one in each:
+            x = block(one, x, condition, o, cells)
+        return x
+    stacked = {n: jnp.stack([one[n] for one in each]) for n in each[0]}
+    return jax.lax.scan(lambda x, layer: (block(layer, x, condition, o, cells), None), x, stacked)[0]
 
 
-def operator(p, z, inputs, depth, heads):
+def operator(p, z, inputs, o):
     features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
     x = z + linear(p, "operator.time.2", linear(p, "operator.time.1", features))[:, None]
     if "operator.condition.output.weight" in p:
@@ -73,7 +98,7 @@ def operator(p, z, inputs, depth, heads):
         scale, shift, gate = jnp.split(condition[:, None], 3, axis=-1)
         x = x + jax.nn.sigmoid(gate + 2) * (layer_norm(x) * (1 + scale) + shift)
     x = linear(p, "operator.input", x)
-    update = linear(p, "operator.output", norm(p, "operator.norm", blocks(p, x, depth, heads)))
+    update = linear(p, "operator.output", norm(p, "operator.norm", blocks(p, x, None, o, (z.shape[1],))))
     if "operator.update_norm.weight" in p:
         update = norm(p, "operator.update_norm", update)
     return z + update
@@ -98,8 +123,8 @@ def spectral(weight, x, periodic):
     return jnp.fft.irfft(jnp.einsum("bmi,mio->bmo", transformed, matrices[:modes]), n=period, axis=1)[:, :tokens]
 
 
-def grid_operator(p, z, inputs, depth, heads):
-    """Tokens on a line: of the core `spectral`, or `stack`."""
+def grid_operator(p, z, inputs, o):
+    cells = (o["tokens"] // o["columns"], o["columns"]) if "columns" in o else (o["tokens"],)
     features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
     condition = None
     if "operator.condition.hidden.weight" in p:
@@ -107,29 +132,25 @@ def grid_operator(p, z, inputs, depth, heads):
         condition = condition + linear(p, "operator.condition.task", inputs["task"])
         condition = jax.nn.silu(linear(p, "operator.condition.hidden", jax.nn.silu(condition)))
     x = linear(p, "operator.wave.input", z)
-    if "operator.position1d.weight" in p:
-        places = (jnp.arange(z.shape[1]) + 0.5)[:, None] / z.shape[1]
+    borders = f"operator.position{len(cells)}d"
+    if borders + ".weight" in p:
+        axes = jnp.meshgrid(*((jnp.arange(n) + 0.5) / n for n in cells), indexing="ij")
+        places = jnp.stack(axes, -1).reshape(-1, len(cells))
         waves = [2 * jnp.pi * f * places for f in (1, 2, 4, 8, 16)]
-        x = x + linear(p, "operator.position1d", jnp.concatenate([places] + [g(w) for w in waves for g in (jnp.sin, jnp.cos)], 1))
-    for i in range(depth):
-        q = part(p, f"operator.blocks.{i}.")
-        kind = "periodic" if "spectral.1d.periodic.weight" in q else "padded"
-        normed = conditioned_norm(q, "spectral.norm", x, condition)
-        x = x + spectral(q[f"spectral.1d.{kind}.weight"], normed, kind == "periodic") + linear(q, "spectral.local", normed)
-        hidden = jax.nn.gelu(linear(q, "mlp.up", conditioned_norm(q, "mlp.norm", x, condition)), approximate=False)
-        x = x + linear(q, "mlp.down", hidden)
+        x = x + linear(p, borders, jnp.concatenate([places] + [g(w) for w in waves for g in (jnp.sin, jnp.cos)], 1))
+    x = blocks(p, x, condition, o, cells)
     update = linear(p, "operator.wave.output", norm(p, "operator.norm", x)) + linear(p, "operator.wave.skip", z)
     return z + jax.lax.stop_gradient(p["operator.wave.change"]) * update
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
+@functools.partial(jax.jit, static_argnums=2)
 @functools.partial(jax.value_and_grad, has_aux=True)
-def rollout(p, inputs, depth, heads):
+def rollout(p, inputs, options):
     steps = sum(name.startswith("target") for name in inputs)
     z, states, loss = inputs["z"], [], 0.0
     advance = grid_operator if "operator.wave.change" in p else operator
     for k in range(steps):
-        z = advance(p, z, inputs, depth, heads)
+        z = advance(p, z, inputs, dict(options))
         states.append(z)
         loss = loss + ((z - inputs[f"target{k}"]) ** 2).mean() / steps
     return loss, states
@@ -145,6 +166,7 @@ def difference(ours, reference):
 
 
 SPECTRAL = dict(grid=1, spectral=1, tokens=16, dim=6, hidden=32, depth=2, heads=1, batch=3, parameters=2, tasks=2, modes=9, steps=2)
+PLANE = dict(grid=1, tokens=30, columns=6, dim=6, hidden=32, depth=2, heads=2, batch=2, parameters=2, tasks=2)
 SMALL = dict(tokens=24, dim=32, hidden=48, depth=3, heads=4, batch=3, parameters=5, tasks=3, steps=2)
 
 
@@ -157,12 +179,15 @@ def compute(path, *arguments, **options):
     (1e-5, dict(tokens=128, dim=128, hidden=384, depth=12, heads=8, batch=2)), (1e-5, SMALL), (5e-2, dict(SMALL, bf16=1)),
     (1e-5, dict(tokens=7, dim=5, hidden=21, depth=2, heads=3, batch=1, qk_norm=0, plain_update=1)),
     (1e-5, dict(SPECTRAL, periodic=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, bf16=1)),
-    (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5))])
+    (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5)),
+    (1e-5, dict(SPECTRAL, periodic=1, turns=1, heads=4, depth=3, convolution=5)), (1e-5, dict(SPECTRAL, periodic=0, convolution=7)),
+    (1e-5, dict(PLANE, periodic=1, convolution=3)), (1e-5, dict(PLANE, periodic=0, convolution=7)),
+    (5e-2, dict(PLANE, periodic=0, convolution=5, bf16=1))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
     gradients, outputs = part(tensors, "gradients."), part(tensors, "outputs.")
-    (loss, states), reference = rollout(parameters, inputs, options["depth"], options["heads"])
+    (loss, states), reference = rollout(parameters, inputs, tuple(options.items()))
     errors = {"loss": difference(outputs["loss"], np.array([loss]))}
     errors |= {f"state {k}": difference(outputs[f"state{k}"], np.array(s)) for k, s in enumerate(states)}
     errors |= {f"gradient of {n}": difference(gradients[n], np.array(g)) for n, g in reference.items()}

@@ -105,7 +105,10 @@ typedef struct ups_core_config {
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition;
-    int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
+    ups_mixing *mixing; /* of the core's blocks in turn */
+    unsigned mixing_count;
+    int64_t convolution;
+    int64_t *modes; /* of spectral mixing: for tasks of one, two and three grid axes */
     unsigned mode_count;
     ups_update_norm update_norm;
 } ups_core_config;

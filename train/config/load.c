@@ -22,6 +22,7 @@ static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
 static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
+static const char *const mixings[] = {"attention", "spectral", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};
 static const char *const split_bys[] = {"auto", "index", "sample", NULL};
@@ -248,8 +249,13 @@ static const ups_config_key model_keys[] = {
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
             "drop-path of the last block, rising linearly from 0"),
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
+        KEY(CHOICE, "mixing", model.core.mixing, "[]", 0, 0,
+            "what the core's blocks do in turn, such as [spectral, attention]; []: all do what the core does by itself",
+            .choices = mixings, LIST(ups_run_config, model.core.mixing, model.core.mixing_count, 0, UPS_MAX_TURNS)),
+        KEY(INT64, "convolution", model.core.convolution, "0", 0, 7,
+            "cells along an axis of a depthwise convolution over the token grid in every block: 3, 5 or 7; 0: none"),
         KEY(INT64, "modes", model.core.modes, "[32, 12, 8]", 1, 4096,
-            "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes; "
+            "modes along an axis that spectral mixing takes, at most: of tasks with one, two and three grid axes; "
             "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
