@@ -85,8 +85,14 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
         options.tokens = 1;
         options.grid = (ups_token_grid){.task = "", .dims = 1, .cells = {1}};
     }
-    for (int d = 0; d < 3; d++) /* the last one given counts for those that are not */
+    for (int d = 0; d < 3; d++) { /* the last one given counts for those that are not */
         options.modes[d] = core->modes[d < (int)core->mode_count ? d : (int)core->mode_count - 1];
+        options.window[d] = core->window[d < (int)core->window_count ? d : (int)core->window_count - 1];
+    }
+    options.level_count = (int)core->depth_count;
+    for (int l = 0; l < options.level_count; l++) options.depths[l] = (int)core->depths[l];
+    options.attention = core->attention;
+    options.positions = core->positions;
     options.mixing_count = (int)core->mixing_count;
     for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
     options.convolution = (int)core->convolution;
@@ -261,6 +267,22 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
             json_array_append_new(mixing, json_string(name));
         }
         json_object_set_new(op, "mixing", mixing);
+    }
+    static const char *const attentions[] = {NULL, "channel_separated", "window"};
+    static const char *const positions[] = {NULL, "none", "learned", "rotary"};
+    if (options->attention != UPS_ATTENTION_STANDARD)
+        json_object_set_new(op, "attention", json_string(attentions[options->attention]));
+    if (options->attention == UPS_ATTENTION_WINDOW) {
+        json_t *window = json_array();
+        for (int d = 0; d < 3; d++) json_array_append_new(window, json_integer(options->window[d]));
+        json_object_set_new(op, "window", window);
+    }
+    if (options->positions != UPS_POSITIONS_BORDERS)
+        json_object_set_new(op, "positions", json_string(positions[options->positions]));
+    if (options->core && strcmp(options->core, "unet") == 0) {
+        json_t *depths = json_array();
+        for (int l = 0; l < options->level_count; l++) json_array_append_new(depths, json_integer(options->depths[l]));
+        json_object_set_new(op, "depths", depths);
     }
     if (options->convolution > 0) json_object_set_new(op, "convolution", json_integer(options->convolution));
 }

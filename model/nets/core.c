@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const ups_core_class *const ups_cores[] = {&ups_core_stack, &ups_core_spectral, NULL};
+const ups_core_class *const ups_cores[] = {&ups_core_stack, &ups_core_spectral, &ups_core_unet, NULL};
 
 const ups_core_class *ups_core_find(const char *name) {
     if (!name) return ups_cores[0];
@@ -34,6 +34,22 @@ static ups_status check_attention(const ups_operator_options *o, ups_error *erro
         return ups_fail(error, UPS_ERR_CONFIG, "operator: hidden (%lld) must be a multiple of heads (%d)",
                         (long long)o->hidden, o->heads);
     }
+    const int64_t groups = o->hidden / UPS_GROUP_WIDTH;
+    if (o->attention == UPS_ATTENTION_CHANNEL_SEPARATED &&
+        (o->hidden % UPS_GROUP_WIDTH != 0 || o->heads % groups != 0)) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "operator: attention: channel_separated works on groups of %d features; hidden (%lld) must be a "
+            "multiple of %d, and heads (%d) a multiple of the number of groups",
+            UPS_GROUP_WIDTH, (long long)o->hidden, UPS_GROUP_WIDTH, o->heads);
+    }
+    if (o->positions == UPS_POSITIONS_ROTARY && o->hidden / o->heads % 2 != 0) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "operator: positions: rotary turns pairs of a head's features; hidden (%lld) over heads (%d) must "
+            "be even",
+            (long long)o->hidden, o->heads);
+    }
     return UPS_OK;
 }
 
@@ -49,6 +65,16 @@ static ups_status check_grid(const ups_operator_options *o, const ups_core_class
         return ups_fail(error, UPS_ERR_CONFIG,
                         "operator: mixing by spectral works on a grid of tokens; set model.tokens: grid, or "
                         "model.operator.mixing: [attention]");
+    }
+    if (o->attention == UPS_ATTENTION_WINDOW) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: attention: window works on a grid of tokens; set model.tokens: grid, or "
+                        "model.operator.attention: standard");
+    }
+    if (o->positions != UPS_POSITIONS_BORDERS) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: positions are those of a grid of tokens; set model.tokens: grid, or leave "
+                        "model.operator.positions: borders");
     }
     if (o->convolution > 0) {
         return ups_fail(error, UPS_ERR_CONFIG,
@@ -69,8 +95,18 @@ ups_status ups_core_check(const ups_operator_options *o, ups_error *error) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: convolution is %d; 0, 3, 5 or 7 was expected",
                         o->convolution);
     }
+    if (o->window[0] < 2 || o->window[1] < 2 || o->window[2] < 2) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: window must be at least 2 cells along every axis");
+    }
     UPS_TRY(check_grid(o, core, error));
-    if (ups_core_mixes_by(o, UPS_MIXING_ATTENTION)) UPS_TRY(check_attention(o, error));
+    if (ups_core_mixes_by(o, UPS_MIXING_ATTENTION)) {
+        UPS_TRY(check_attention(o, error));
+    } else if (o->positions == UPS_POSITIONS_ROTARY || o->attention != UPS_ATTENTION_STANDARD) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: %s needs blocks that attend; set model.operator.mixing to [attention], or to "
+                        "[spectral, attention]",
+                        o->positions == UPS_POSITIONS_ROTARY ? "positions: rotary" : "a kind of attention");
+    }
     if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
     }

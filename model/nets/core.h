@@ -19,7 +19,7 @@ typedef struct ups_core_class {
                        ups_value condition, uint32_t first_layer);
 } ups_core_class;
 
-extern const ups_core_class ups_core_stack, ups_core_spectral;
+extern const ups_core_class ups_core_stack, ups_core_spectral, ups_core_unet;
 
 /* How many blocks the options' core has, what block `block` does, and whether any of them does it. */
 int ups_core_block_count(const ups_operator_options *options);

@@ -10,6 +10,7 @@
 typedef struct ups_core_block {
     const ups_operator_options *options;
     ups_token_grid grid; /* of the tokens that it works on; task NULL: they lie nowhere */
+    int level;           /* how often tokens were merged before */
     int index, count;    /* which of how many blocks of the core */
     ups_value condition; /* (B, C) that norms are modulated by, or UPS_NO_VALUE */
     uint32_t layer;      /* separates random streams: the block uses `layer` and `layer` + 1 */

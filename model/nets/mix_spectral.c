@@ -4,7 +4,8 @@
  * Along a periodic axis modes are those of its length. Along any other they are those of twice its length, the second
  * half empty, so that what leaves on one side does not come in on the other: as zeros beyond the border. Tables are
  * orthonormal, so that a model reads other resolutions of the same domain. Matrices are shared by tasks with as many
- * axes and the same kind of border, PREFIX.spectral.2d.periodic; a task uses the lowest modes that its grid has. */
+ * axes and the same kind of border, PREFIX.spectral.2d.periodic; a task uses the lowest modes that its grid has. Where
+ * tokens were merged there are half as many along each axis. */
 #include "model/nets/core_blocks.h"
 
 #include "model/nets/blocks.h"
@@ -45,7 +46,7 @@ ups_value ups_mix_spectral(ups_graph *g, const char *prefix, const ups_core_bloc
     ups_value tables[3];
     int64_t modes[3], all = 1, parts = 1;
     for (int axis = 0; axis < grid->dims; axis++) {
-        modes[axis] = o->modes[grid->dims - 1];
+        modes[axis] = ((o->modes[grid->dims - 1] - 1) >> block->level) + 1;
         tables[axis] =
             table(g, grid->cells[axis], grid->periodic, modes_of(grid->cells[axis], grid->periodic, modes[axis]));
         all *= modes[axis];

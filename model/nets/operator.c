@@ -27,6 +27,9 @@ ups_operator_options ups_operator_defaults(void) {
                                   .drop_path = 0.1f,
                                   .qk_norm = true,
                                   .modes = {32, 12, 8},
+                                  .window = {16, 8, 4},
+                                  .depths = {2, 2, 2},
+                                  .level_count = 3,
                                   .time_hidden = 64,
                                   .condition_hidden = 128};
 }
@@ -106,10 +109,15 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
     return ups_add(g, z, update);
 }
 
-/* Where tokens lie, where that matters: on a periodic grid no place differs from another. */
+/* Where tokens lie. Unless told otherwise only where that matters: on a periodic grid no place differs from another. */
 static ups_value add_position(ups_graph *g, const ups_operator_options *o, ups_value x) {
     const ups_token_grid *grid = &o->grid;
-    if (grid->periodic) return x;
+    if (o->positions == UPS_POSITIONS_LEARNED) {
+        const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.02f, .no_decay = true};
+        ups_graph_scope(g, "%s.%s.positions", prefix, grid->task);
+        return ups_add(g, x, ups_graph_parameter(g, "weight", UPS_SHAPE(o->tokens, o->hidden), small));
+    }
+    if (grid->periodic || o->positions == UPS_POSITIONS_NONE) return x;
     char name[32];
     snprintf(name, sizeof name, "position%dd", grid->dims);
     ups_value places = ups_graph_find(g, "token_places");

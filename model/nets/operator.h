@@ -15,8 +15,8 @@
  *
  * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
  * gets no gradient; output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
- * Fourier features, are told only where a border makes places differ. Time, parameters and task modulate the blocks'
- * norms.
+ * Fourier features, are told only where a border makes places differ, unless options->positions says otherwise. Time,
+ * parameters and task modulate the blocks' norms.
  *
  * Parameters are named operator.time.0 … operator.output, operator.TASK.input …. */
 #ifndef UPS_MODEL_NETS_OPERATOR_H

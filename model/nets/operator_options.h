@@ -21,7 +21,22 @@ typedef struct ups_token_grid {
 /* What a block does with tokens before its MLP. */
 typedef enum ups_mixing { UPS_MIXING_ATTENTION, UPS_MIXING_SPECTRAL } ups_mixing;
 
-enum { UPS_MAX_TURNS = 8 };
+/* What attention is over, and what it mixes. */
+typedef enum ups_attention_kind {
+    UPS_ATTENTION_STANDARD,          /* all tokens, all features */
+    UPS_ATTENTION_CHANNEL_SEPARATED, /* all tokens; each group of 32 features by itself, with shared weights */
+    UPS_ATTENTION_WINDOW,            /* tokens of a window of the grid, shifted in every second block that attends */
+} ups_attention_kind;
+
+/* How blocks know where tokens of a grid lie. */
+typedef enum ups_positions {
+    UPS_POSITIONS_BORDERS, /* a map of Fourier features of places is added, where the domain has borders */
+    UPS_POSITIONS_NONE,
+    UPS_POSITIONS_LEARNED, /* a table of each task is added */
+    UPS_POSITIONS_ROTARY,  /* as `borders`, and attention turns queries and keys by their places */
+} ups_positions;
+
+enum { UPS_MAX_TURNS = 8, UPS_MAX_LEVELS = 8, UPS_GROUP_WIDTH = 32 /* features, of channel-separated attention */ };
 
 typedef struct ups_operator_options {
     const char *core;    /* name in the table of cores (core.h); NULL: stack */
@@ -34,6 +49,10 @@ typedef struct ups_operator_options {
     bool qk_norm;
     ups_mixing mixing[UPS_MAX_TURNS]; /* of the core's blocks in turn */
     int mixing_count;                 /* 0: all do what the core does by itself */
+    ups_attention_kind attention;
+    int64_t window[3]; /* cells an axis, by the number of grid axes, as `modes` */
+    ups_positions positions;
+    int depths[UPS_MAX_LEVELS], level_count; /* of the core `unet`: blocks of each level, finest first */
     int convolution;          /* cells along an axis of a depthwise kernel beside the mixing: 3, 5, 7; 0: none */
     int64_t modes[3];         /* of spectral mixing along each grid axis, by their number: of 1D, 2D and 3D tasks */
     int64_t time_hidden;      /* 64 */

@@ -52,6 +52,14 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "spectral") == 0) return o->core = value != 0 ? "spectral" : "stack", true;
     if (strcmp(key, "turns") == 0)
         return o->mixing_count = value != 0 ? 2 : 0, o->mixing[0] = UPS_MIXING_SPECTRAL, true;
+    if (strcmp(key, "unet") == 0) return o->core = value != 0 ? "unet" : "stack", true;
+    if (strcmp(key, "each") == 0) {
+        for (int level = 0; level < o->level_count; level++) o->depths[level] = (int)value;
+        return true;
+    }
+    if (strcmp(key, "attention") == 0) return o->attention = (ups_attention_kind)value, true;
+    if (strcmp(key, "window") == 0) return o->window[0] = o->window[1] = (int64_t)value, true;
+    if (strcmp(key, "positions") == 0) return o->positions = (ups_positions)value, true;
     if (strcmp(key, "convolution") == 0) return o->convolution = (int)value, true;
     if (strcmp(key, "modes") == 0) return o->modes[0] = o->modes[1] = (int64_t)value, true;
     if (strcmp(key, "columns") == 0) return o->grid.dims = 2, o->grid.cells[1] = (int64_t)value, true;

@@ -107,6 +107,12 @@ typedef struct ups_core_config {
     bool qk_norm, condition;
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
+    ups_attention_kind attention;
+    int64_t *window;
+    unsigned window_count;
+    ups_positions positions;
+    int64_t *depths; /* of the core `unet`, finest level first */
+    unsigned depth_count;
     int64_t convolution;
     int64_t *modes; /* of spectral mixing: for tasks of one, two and three grid axes */
     unsigned mode_count;
