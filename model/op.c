@@ -1,6 +1,6 @@
 #include "model/op.h"
 
-enum { BIT_0 = 1, BIT_1 = 2, BIT_2 = 4, BIT_3 = 8, ANY = 0xFF };
+enum { BIT_0 = 1, BIT_1 = 2, BIT_2 = 4, BIT_3 = 8, BIT_5 = 32, ANY = 0xFF };
 
 /* clang-format off */
 static const ups_op_description descriptions[UPS_OP_COUNT] = {
@@ -15,11 +15,14 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_GELU]          = {.gradient_inputs = BIT_0, .read_for = {BIT_0}},
     [UPS_OP_SILU]          = {.gradient_inputs = BIT_0, .read_for = {BIT_0}},
     [UPS_OP_SCALE]         = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0}},
-    [UPS_OP_ATTENTION]     = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3, .read_for = {ANY, ANY, ANY, ANY}, .backward_output = true, .backward_saved = true, .product = true},
+    [UPS_OP_ATTENTION]     = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2 | BIT_3 | BIT_5, .read_for = {ANY, ANY, ANY, ANY, ANY, ANY}, .backward_output = true, .backward_saved = true, .product = true},
     [UPS_OP_SLICE]         = {.gradient_inputs = BIT_0},
     [UPS_OP_SELECT_FRAME]  = {.gradient_inputs = BIT_0},
     [UPS_OP_PATCHIFY]      = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0}},
     [UPS_OP_NEIGHBORHOOD]  = {.gradient_inputs = BIT_0},
+    [UPS_OP_DEPTHWISE]     = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {BIT_1, BIT_0}},
+    [UPS_OP_COARSEN]       = {.gradient_inputs = BIT_0},
+    [UPS_OP_REFINE]        = {.gradient_inputs = BIT_0},
     [UPS_OP_POOL_TOKENS]   = {.gradient_inputs = BIT_0},
     [UPS_OP_GATHER_POINTS] = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0, BIT_0}},
     [UPS_OP_READ_PATCHES]  = {.gradient_inputs = BIT_0, .read_for = {0, BIT_0}},

@@ -29,6 +29,9 @@
     X(SELECT_FRAME, select_frame)                                                                                      \
     X(PATCHIFY, patchify)                                                                                              \
     X(NEIGHBORHOOD, neighborhood)                                                                                      \
+    X(DEPTHWISE, depthwise)                                                                                            \
+    X(COARSEN, coarsen)                                                                                                \
+    X(REFINE, refine)                                                                                                  \
     X(POOL_TOKENS, pool_tokens)                                                                                        \
     X(GATHER_POINTS, gather_points)                                                                                    \
     X(READ_PATCHES, read_patches)                                                                                      \
@@ -53,23 +56,27 @@ typedef enum ups_op_kind {
 #define UPS_MAX_FREQUENCIES 16
 
 typedef struct ups_op_attributes {
-    float epsilon;             /* norms, relative loss */
-    bool output_f32;           /* linear, norms */
-    int heads;                 /* attention */
-    float drop_path;           /* residual: probability of dropping a sample's branch */
-    uint32_t layer;            /* residual, noise: separates random streams */
-    int64_t batch;             /* broadcast */
-    float factor;              /* scale; noise: deviation; grouped loss: least norm of a target */
-    int64_t offset, length;    /* slice */
-    int64_t frame;             /* select_frame */
-    ups_dtype dtype;           /* cast */
-    bool channels_first;       /* patchify, gather_points */
-    bool periodic;             /* neighborhood, read_patches */
-    int dims;                  /* patchify, read_patches, neighborhood, spectral, shift: grid axes */
-    int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood,
-                                  shift: grid = cells. Slowest axis first; only `dims` used */
-    int64_t modes[3];          /* spectral: of the weight along each grid axis */
-    int64_t channels;          /* patchify, read_patches, gather_points: C */
+    float epsilon;          /* norms, relative loss */
+    bool output_f32;        /* linear, norms */
+    int heads, groups;      /* attention; groups of heads that q, k and v are packed by: 0 is 1 */
+    float drop_path;        /* residual: probability of dropping a sample's branch */
+    uint32_t layer;         /* residual, noise: separates random streams */
+    int64_t batch;          /* broadcast */
+    float factor;           /* scale; noise: deviation; grouped loss: least norm of a target */
+    int64_t offset, length; /* slice */
+    int64_t frame;          /* select_frame */
+    ups_dtype dtype;        /* cast */
+    bool channels_first;    /* patchify, gather_points */
+    bool periodic;          /* neighborhood, depthwise, refine, read_patches, attention */
+    int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, shift: grid axes; of
+                 attention: 0: over all tokens */
+    int64_t grid[3],
+        patch[3];     /* patchify, read_patches: points along each axis and points a patch; neighborhood, shift: grid
+                         = cells; depthwise: cells, and the kernel's size; attention: cells, and cells a
+                         window; coarsen, refine: cells of the finer grid. Slowest axis first; only `dims` used */
+    int64_t shift[3]; /* attention: cells before the first window */
+    int64_t modes[3]; /* spectral: of the weight along each grid axis */
+    int64_t channels; /* patchify, read_patches, gather_points: C */
     int frequency_count;
     float frequencies[UPS_MAX_FREQUENCIES]; /* fourier */
     float weights[UPS_MAX_INPUTS];          /* weighted_sum */

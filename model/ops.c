@@ -204,6 +204,52 @@ ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_
                             UPS_SHAPE(batch, queries, dim), normalised ? 2 : 1, saved);
 }
 
+ups_value ups_self_attention(ups_graph *g, ups_value qkv, const ups_attention_options *options) {
+    const ups_op_kind kind = UPS_OP_ATTENTION;
+    require_float(g, kind, "q", qkv);
+    require_rank(g, kind, "q", qkv, 3);
+    ups_shape shape = shape_of(g, qkv);
+    int64_t batch = shape.size[0], tokens = shape.size[1], dim = shape.size[2] / 3, offsets = 1, cells = 1;
+    int heads = options->heads, groups = options->groups > 1 ? options->groups : 1;
+    require_size(g, kind, "the width of packed q, k, v", shape.size[2], 3 * dim);
+    if (heads < 1 || dim % heads != 0 || heads % groups != 0) {
+        ups_graph_abort(g, ups_op_name(kind), "a width of %lld does not divide into %d heads in %d groups",
+                        (long long)dim, heads, groups);
+    }
+    if ((options->gain_q == UPS_NO_VALUE) != (options->gain_k == UPS_NO_VALUE)) {
+        ups_graph_abort(g, ups_op_name(kind), "gains of q and k go together");
+    }
+    require_vector(g, kind, "the gain of q", options->gain_q, dim / heads);
+    require_vector(g, kind, "the gain of k", options->gain_k, dim / heads);
+    require_vector(g, kind, "the number of angles", options->rotary, tokens * (dim / heads));
+    if (options->rotary != UPS_NO_VALUE) require_size(g, kind, "what is left of a head's pairs", dim / heads % 2, 0);
+    ups_op_attributes attributes = {.epsilon = rms_norm_epsilon, .heads = heads, .groups = groups};
+    attributes.dims = options->dims;
+    attributes.periodic = options->periodic;
+    for (int i = 0; i < options->dims; i++) {
+        int64_t window = options->window[i], shift = options->shift[i];
+        if (window < 1 || shift < 0 || shift >= window) {
+            ups_graph_abort(g, ups_op_name(kind), "a window of %lld cells, shifted by %lld", (long long)window,
+                            (long long)shift);
+        }
+        attributes.grid[i] = options->cells[i];
+        attributes.patch[i] = window;
+        attributes.shift[i] = shift;
+        cells *= options->cells[i];
+        offsets *= 2 * window - 1;
+    }
+    if (options->dims > 0) require_size(g, kind, "the number of cells", tokens, cells);
+    if (options->dims == 0 && options->bias != UPS_NO_VALUE) {
+        ups_graph_abort(g, ups_op_name(kind), "a bias without windows");
+    }
+    require_vector(g, kind, "the bias", options->bias, offsets * heads);
+    bool normalised = options->gain_q != UPS_NO_VALUE;
+    ups_shape saved[] = {UPS_SHAPE(batch, heads, tokens), UPS_SHAPE(batch, 2 * tokens, heads)};
+    ups_value inputs[] = {qkv, UPS_NO_VALUE, options->gain_q, options->gain_k, options->rotary, options->bias};
+    return ups_graph_append(g, kind, &attributes, 6, inputs, dtype_of(g, qkv), UPS_SHAPE(batch, tokens, dim),
+                            normalised ? 2 : 1, saved);
+}
+
 ups_value ups_slice(ups_graph *g, ups_value x, int64_t offset, int64_t length) {
     const ups_op_kind kind = UPS_OP_SLICE;
     require_float(g, kind, "x", x);
@@ -278,6 +324,54 @@ ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *c
     require_size(g, kind, "the number of cells", shape.size[1], count);
     return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), with_last(shape, taps * shape.size[2]), 0,
                             NULL);
+}
+
+ups_value ups_depthwise(ups_graph *g, ups_value x, ups_value weight, int dims, const int64_t *cells, int size,
+                        bool periodic) {
+    const ups_op_kind kind = UPS_OP_DEPTHWISE;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    if (size != 3 && size != 5 && size != 7) ups_graph_abort(g, ups_op_name(kind), "a kernel of %d cells", size);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
+    int64_t count = 1, taps = 1;
+    for (int i = 0; i < dims; i++) {
+        attributes.grid[i] = cells[i];
+        attributes.patch[i] = size;
+        count *= cells[i];
+        taps *= size;
+    }
+    require_size(g, kind, "the number of cells", shape.size[1], count);
+    require_vector(g, kind, "the weight", weight, taps * shape.size[2]);
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, weight}, dtype_of(g, x), shape, 0, NULL);
+}
+
+/* Coarsen and refine: from a finer grid, or to it. */
+static ups_value resample(ups_graph *g, ups_op_kind kind, ups_value x, int dims, const int64_t *cells, bool periodic) {
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
+    int64_t fine = 1, coarse = 1;
+    for (int i = 0; i < dims; i++) {
+        attributes.grid[i] = cells[i];
+        fine *= cells[i];
+        coarse *= (cells[i] + 1) / 2;
+    }
+    bool refine = kind == UPS_OP_REFINE;
+    require_size(g, kind, "the number of cells", shape.size[1], refine ? coarse : fine);
+    shape.size[1] = refine ? fine : coarse;
+    return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), shape, 0, NULL);
+}
+
+ups_value ups_coarsen(ups_graph *g, ups_value x, int dims, const int64_t *cells) {
+    return resample(g, UPS_OP_COARSEN, x, dims, cells, false);
+}
+
+ups_value ups_refine(ups_graph *g, ups_value x, int dims, const int64_t *cells, bool periodic) {
+    return resample(g, UPS_OP_REFINE, x, dims, cells, periodic);
 }
 
 ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens) {

@@ -39,6 +39,21 @@ ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain);
  * absent. Cross: q (B, Tq, D), kv (B, Tk, 2·D) = [k | v]. With gains (D/H): q and k are RMS-normalised a head first. y
  * (B, Tq, D). d = D/H. Saves what backward wants (log-sum-exp (B, H, Tq), and 1/rms of q and k) */
 ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_q, ups_value gain_k, int heads);
+/* Self-attention with more to it than heads. `groups` > 1: features are packed group by group, each [q | k | v] of its
+ * heads. `rotary` (T, d) float32, cosines and then sines of d/2 angles: pairs (i, d/2 + i) of q and k are turned by
+ * those of their token, after the norm. With `dims` > 0 tokens are the cells of a grid, and attention stays within
+ * windows: every axis is cut `shift` cells behind its beginning, and every `window` cells from there on; a periodic
+ * axis goes on at its beginning, any other begins and ends with a shorter window, and an axis no longer than a window
+ * is not cut. `bias` (Π (2 window − 1), H) float32 is added to scores, by the offset of the query's cell from the
+ * key's, from −(window − 1) up along each axis, slowest first. */
+typedef struct ups_attention_options {
+    int heads, groups;
+    ups_value gain_q, gain_k, rotary, bias; /* UPS_NO_VALUE where there are none */
+    int dims;
+    int64_t cells[3], window[3], shift[3];
+    bool periodic;
+} ups_attention_options;
+ups_value ups_self_attention(ups_graph *g, ups_value qkv, const ups_attention_options *options);
 /* y (…, length) = x (…, offset : offset + length) */
 ups_value ups_slice(ups_graph *g, ups_value x, int64_t offset, int64_t length);
 /* y (B, …) = x (B, W, …) [:, frame] */
@@ -52,6 +67,16 @@ ups_value ups_patchify(ups_graph *g, ups_value field, ups_value statistics, int 
 /* y (B, N, taps·C): each cell of a grid of cells beside its 3^dims neighbours (taps in row-major order, zero or
  * periodic border): a 3×3 convolution is this + linear */
 ups_value ups_neighborhood(ups_graph *g, ups_value x, int dims, const int64_t *cells, bool periodic);
+/* y (B, N, D): every feature convolved with a kernel of its own over a grid of cells; weight (size^dims, D) float32,
+ * taps in row-major order. `size` is 3, 5 or 7; beyond the border are zeros, or what lies on the other side */
+ups_value ups_depthwise(ups_graph *g, ups_value x, ups_value weight, int dims, const int64_t *cells, int size,
+                        bool periodic);
+/* y (B, Π ⌈n/2⌉, D): means of the pairs of cells (2 i, 2 i + 1) along each axis of a grid of `cells`; where n is odd
+ * the last cell counts twice */
+ups_value ups_coarsen(ups_graph *g, ups_value x, int dims, const int64_t *cells);
+/* y (B, Π n, D) on a grid of `cells` n, from x (B, Π ⌈n/2⌉, D) on one that coarsen makes of it, by linear interpolation
+ * between the middles of pairs; beyond the border lies what is there on the other side, or the last cell */
+ups_value ups_refine(ups_graph *g, ups_value x, int dims, const int64_t *cells, bool periodic);
 /* y (B, T, D): adaptive average over the token axis of x (B, N, D): token t averages [⌊tN/T⌋, ⌈(t+1)N/T⌉) */
 ups_value ups_pool_tokens(ups_graph *g, ups_value x, int64_t tokens);
 /* y (B, Q, C) = normalised field x (B, points·C) at index (Q) int32 grid points; statistics? (C, 2). float32. No

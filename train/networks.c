@@ -89,8 +89,17 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
         options.tokens = 1;
         options.grid = (ups_token_grid){.task = "", .dims = 1, .cells = {1}};
     }
-    for (int d = 0; d < 3; d++) /* the last one given counts for those that are not */
+    for (int d = 0; d < 3; d++) { /* the last one given counts for those that are not */
         options.modes[d] = core->modes[d < (int)core->mode_count ? d : (int)core->mode_count - 1];
+        options.window[d] = core->window[d < (int)core->window_count ? d : (int)core->window_count - 1];
+    }
+    options.level_count = (int)core->depth_count;
+    for (int l = 0; l < options.level_count; l++) options.depths[l] = (int)core->depths[l];
+    options.attention = core->attention;
+    options.positions = core->positions;
+    options.mixing_count = (int)core->mixing_count;
+    for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
+    options.convolution = (int)core->convolution;
     options.core = core->name;
     options.hidden = core->hidden;
     options.depth = (int)core->depth;
@@ -257,6 +266,35 @@ json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_ta
                      list_frequencies(options.frequencies, options.frequency_count));
 }
 
+/* What a core does beyond its name; what it does not do is not said. */
+static void describe_core(const ups_operator_options *options, json_t *op) {
+    if (options->mixing_count > 0) {
+        json_t *mixing = json_array();
+        for (int m = 0; m < options->mixing_count; m++) {
+            const char *name = options->mixing[m] == UPS_MIXING_SPECTRAL ? "spectral" : "attention";
+            json_array_append_new(mixing, json_string(name));
+        }
+        json_object_set_new(op, "mixing", mixing);
+    }
+    static const char *const attentions[] = {NULL, "channel_separated", "window"};
+    static const char *const positions[] = {NULL, "none", "learned", "rotary"};
+    if (options->attention != UPS_ATTENTION_STANDARD)
+        json_object_set_new(op, "attention", json_string(attentions[options->attention]));
+    if (options->attention == UPS_ATTENTION_WINDOW) {
+        json_t *window = json_array();
+        for (int d = 0; d < 3; d++) json_array_append_new(window, json_integer(options->window[d]));
+        json_object_set_new(op, "window", window);
+    }
+    if (options->positions != UPS_POSITIONS_BORDERS)
+        json_object_set_new(op, "positions", json_string(positions[options->positions]));
+    if (options->core && strcmp(options->core, "unet") == 0) {
+        json_t *depths = json_array();
+        for (int l = 0; l < options->level_count; l++) json_array_append_new(depths, json_integer(options->depths[l]));
+        json_object_set_new(op, "depths", depths);
+    }
+    if (options->convolution > 0) json_object_set_new(op, "convolution", json_integer(options->convolution));
+}
+
 /* Tasks in their order: it says which one each column of the task's embedding is. */
 json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_tasks *tasks) {
     ups_operator_options options = ups_run_operator(config, tasks, &tasks->task[0]);
@@ -264,7 +302,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
     json_t *op = json_pack("{s:s, s:o}", "update_norm",
                            options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
-    if (ups_core_find(options.core)->attends) {
+    if (ups_core_mixes_by(&options, UPS_MIXING_ATTENTION)) {
         json_object_set_new(op, "heads", json_integer(options.heads));
         json_object_set_new(op, "qk_norm", json_boolean(options.qk_norm));
     }
@@ -281,6 +319,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;
     if (op && other) json_object_set_new(op, "core", json_string(options.core));
+    if (op) describe_core(&options, op);
     return op;
 }
 

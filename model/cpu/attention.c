@@ -1,11 +1,11 @@
-/* Attention by head: softmax(q k^T / sqrt d) v, with q and k RMS-normalised a head first where there are gains (QK
- * norm, arXiv 2302.05442).
+/* Attention by head: softmax(q k^T / sqrt d + bias) v, with q and k RMS-normalised a head first where there are gains
+ * (QK norm, arXiv 2302.05442), and rotated by their places where there are angles (arXiv 2104.09864).
  *
- * One thread takes one head of one sample: it converts that head's k and v into float32 scratch in the layouts the
- * products below want, then passes over the queries a block at a time, so that scores never leave the cache. Forward
- * keeps the log-sum-exp of each row of scores; backward makes the probabilities again from it (FlashAttention, arXiv
- * 2205.14135, section 3.1): P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP - rowsum(P dP))   dQ = dS K   dK
- * = dS^T Q Rows and columns of the scratch are padded to whole vectors, with zeros. */
+ * One thread takes one head of one sample, window after window: it converts k and v into float32 scratch in the layouts
+ * the products below want, then passes over the queries a block at a time, so that scores never leave the cache.
+ * Forward keeps the log-sum-exp of each row of scores; backward makes the probabilities again from it (FlashAttention,
+ * arXiv 2205.14135, section 3.1): P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP - rowsum(P dP))   dQ = dS K
+ * dK = dS^T Q Rows and columns of the scratch are padded to whole vectors, with zeros. */
 #include "model/cpu/attention.h"
 #include "model/cpu/product.h"
 
@@ -22,19 +22,40 @@ static inline int64_t score_stride(const heads *h) {
     return (h->padded_keys / UPS_LANES | 1) * UPS_LANES;
 }
 
-/* One thread's scratch. k, v: (padded keys, padded width); *_t transposed, in panels; blocks of queries: (QUERIES,
- * padded width or score_stride). */
+/* The head among so many tokens, those of a window. */
+static inline heads narrowed(const heads *all, int64_t tokens) {
+    heads h = *all;
+    h.queries = h.keys = tokens;
+    h.padded_keys = ups_div_up(tokens, UPS_LANES) * UPS_LANES;
+    return h;
+}
+
+static inline heads largest_window(const heads *h) {
+    return h->windows.dims > 0 ? narrowed(h, h->windows.most) : *h;
+}
+
+/* One thread's scratch for the largest window. k, v: (padded keys, padded width); *_t transposed, in panels; blocks of
+ * queries: (QUERIES, padded width or score_stride). */
 typedef struct scratch {
     float *k, *k_t, *v, *v_t, *dk, *dv;
     float *q, *out, *d_out, *dq, *p, *dp, *row;
+    float *bias;           /* of the head, (offsets) */
+    int32_t *token, *code; /* of the window */
 } scratch;
 
-static size_t scratch_bytes(const heads *h) {
-    return sizeof(float) * (size_t)((4 * h->padded_keys + 2 * panel_keys(h) + 4 * QUERIES + 2) * h->padded_width +
-                                    2 * QUERIES * score_stride(h));
+static inline int64_t listed(const heads *h) {
+    return ups_div_up(h->keys > h->queries ? h->keys : h->queries, UPS_LANES) * UPS_LANES;
 }
 
-static scratch scratch_of(void *memory, const heads *h) {
+static size_t scratch_bytes(const heads *all) {
+    const heads largest = largest_window(all), *const h = &largest;
+    int64_t lists = 2 * listed(h) + ups_div_up(h->windows.offsets, UPS_LANES) * UPS_LANES;
+    return sizeof(float) * (size_t)((4 * h->padded_keys + 2 * panel_keys(h) + 4 * QUERIES + 2) * h->padded_width +
+                                    2 * QUERIES * score_stride(h) + lists);
+}
+
+static scratch scratch_of(void *memory, const heads *all) {
+    const heads largest = largest_window(all), *const h = &largest;
     int64_t key_block = h->padded_keys * h->padded_width, query_block = QUERIES * h->padded_width;
     float *at = memory;
     scratch s;
@@ -51,28 +72,52 @@ static scratch scratch_of(void *memory, const heads *h) {
     s.p = s.dq + query_block;
     s.dp = s.p + QUERIES * score_stride(h);
     s.row = s.dp + QUERIES * score_stride(h);
+    s.bias = s.row + 2 * h->padded_width;
+    s.token = (int32_t *)(s.bias + ups_div_up(h->windows.offsets, UPS_LANES) * UPS_LANES);
+    s.code = s.token + listed(h);
     return s;
 }
 
-/* Rows [0, rows) of one head into `to`, normalised and scaled; rows up to `padded_rows` are zero. `rms`: 1/rms of row r
- * at rms[r * count]; computed and kept when `keep`, else read. */
-static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, int64_t rows,
-                      int64_t padded_rows, const float *gain, float factor, float *rms, bool keep, float *to) {
+/* Turns pairs (i, d/2 + i) by angles whose cosines and sines are given; `back`: the other way. */
+static void rotate(const float *restrict angles, int64_t width, bool back, float *restrict row) {
+    const int64_t half = width / 2;
+    const float direction = back ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < half; i++) {
+        float a = row[i], b = row[half + i], cosine = angles[i], sine = direction * angles[half + i];
+        row[i] = a * cosine - b * sine;
+        row[half + i] = b * cosine + a * sine;
+    }
+}
+
+/* What is done to rows of a head while they are read: q and k have all of it, v and gradients none. */
+typedef struct treatment {
+    const float *gain;
+    float factor;
+    float *rms; /* 1/rms of token t at rms[t * count]; computed and kept when `keep`, else read */
+    bool keep, rotated;
+} treatment;
+static const treatment as_it_is = {.factor = 1.0f};
+
+/* `rows` rows of one head, those of `token`, into `to`; rows up to `padded_rows` are zero. */
+static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
+                      int64_t rows, int64_t padded_rows, const treatment *t, float *to) {
     for (int64_t r = 0; r < padded_rows; r++, to += h->padded_width) {
         if (r >= rows) {
             memset(to, 0, (size_t)h->padded_width * sizeof(float));
             continue;
         }
-        const float *row = ups_row_read(from, offset + r * stride, h->width, to); /* `to`, or the tensor itself */
-        float scale = factor;
+        /* `to`, or the tensor itself */
+        const float *row = ups_row_read(from, offset + token[r] * stride, h->width, to), *gain = t->gain;
+        float scale = t->factor;
         if (gain) {
-            float inverse = keep ? inverse_rms(row, h->width, h->epsilon) : rms[r * h->count];
-            if (keep && rms) rms[r * h->count] = inverse;
+            float inverse = t->keep ? inverse_rms(row, h->width, h->epsilon) : t->rms[token[r] * h->count];
+            if (t->keep && t->rms) t->rms[token[r] * h->count] = inverse;
             scale *= inverse;
             for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale * gain[i];
         } else {
             for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale;
         }
+        if (t->rotated && h->rotary) rotate(h->rotary + token[r] * h->width, h->width, false, to);
         for (int64_t i = h->width; i < h->padded_width; i++) to[i] = 0.0f;
     }
 }
@@ -123,32 +168,62 @@ static float softmax_row(float *restrict row, int64_t keys) {
     return largest + logf(sum);
 }
 
-static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
-    scratch s = scratch_of(memory, h);
-    head_place at = place_of(call, h, item);
-    const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
+/* The head's column of the bias. */
+static void load_bias(const heads *h, int64_t head, float *to) {
+    for (int64_t i = 0; h->bias && i < h->windows.offsets; i++) to[i] = h->bias[i * h->count + head];
+}
+
+static void add_bias(const heads *h, const scratch *s, int64_t query, float *restrict row) {
+    const float *from = s->bias + s->code[query] + h->windows.centre;
+    for (int64_t j = 0; j < h->keys; j++) row[j] += from[-s->code[j]];
+}
+
+static void window_forward(const ups_op_call *call, const heads *h, const head_place *at, const scratch *s) {
+    const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, true, true};
+    const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, true, true};
     int64_t features = h->count * h->width;
-    load_head(h, h->kv, at.k, h->k_stride, h->keys, h->padded_keys, gain_k, 1.0f, at.k_rms, true, s.k);
-    load_head(h, h->kv, at.v, h->k_stride, h->keys, h->padded_keys, NULL, 1.0f, NULL, false, s.v);
-    transpose(h, s.k, s.k_t);
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, h->padded_keys, &of_k, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, h->padded_keys, &as_it_is, s->v);
+    transpose(h, s->k, s->k_t);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
-        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, rows, gain_q, h->scale,
-                  at.q_rms ? at.q_rms + first * h->count : NULL, true, s.q);
-        score_product(h, rows, s.q, s.k_t, s.p);
+        const int32_t *token = s->token + first;
+        load_head(h, h->q, at->q, h->q_stride, token, rows, rows, &of_q, s->q);
+        score_product(h, rows, s->q, s->k_t, s->p);
         for (int64_t r = 0; r < rows; r++) {
-            float lse = softmax_row(s.p + r * score_stride(h), h->keys);
-            if (at.lse) at.lse[first + r] = lse;
+            if (h->bias) add_bias(h, s, first + r, s->p + r * score_stride(h));
+            float lse = softmax_row(s->p + r * score_stride(h), h->keys);
+            if (at->lse) at->lse[token[r]] = lse;
         }
-        mix(h, rows, s.p, s.v, s.out);
+        mix(h, rows, s->p, s->v, s->out);
         for (int64_t r = 0; r < rows; r++) {
-            int64_t offset = at.out + (first + r) * features;
-            float *y = ups_row_target(&call->output, offset, s.out + r * h->padded_width, false);
-            if (y != s.out + r * h->padded_width) {
-                memcpy(y, s.out + r * h->padded_width, (size_t)h->width * sizeof(float));
+            int64_t offset = at->out + token[r] * features;
+            float *y = ups_row_target(&call->output, offset, s->out + r * h->padded_width, false);
+            if (y != s->out + r * h->padded_width) {
+                memcpy(y, s->out + r * h->padded_width, (size_t)h->width * sizeof(float));
             }
             ups_row_write(&call->output, offset, h->width, y, false);
         }
+    }
+}
+
+/* All tokens, of whichever side has more. */
+static void list_all(const heads *h, const scratch *s) {
+    for (int64_t i = 0; i < listed(h); i++) s->token[i] = (int32_t)i;
+}
+
+static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
+    scratch s = scratch_of(memory, h);
+    head_place at = place_of(call, h, item);
+    load_bias(h, item % h->count, s.bias);
+    if (h->windows.dims == 0) {
+        list_all(h, &s);
+        window_forward(call, h, &at, &s);
+        return;
+    }
+    for (int64_t index = 0; index < h->windows.all; index++) {
+        heads part = narrowed(h, windows_list(&h->windows, index, s.token, s.code));
+        window_forward(call, &part, &at, &s);
     }
 }
 
@@ -160,50 +235,77 @@ static void softmax_backward_row(const float *restrict p, float *restrict dp, in
     for (int64_t j = 0; j < keys; j++) dp[j] = p[j] * (dp[j] - sum);
 }
 
+/* Gradients of the bias from those of a query's scores. */
+static void gather_bias(const heads *h, const scratch *s, int64_t query, const float *ds, float *bias) {
+    float *to = bias + s->code[query] + h->windows.centre;
+    for (int64_t j = 0; j < h->keys; j++) to[-s->code[j]] += ds[j];
+}
+
+/* Back through the rotation and the norm of a row of q or k, and to where it belongs. */
+static void finish_row(const heads *h, const ups_tensor *from, int64_t offset, int64_t token, const treatment *t,
+                       const ups_tensor *gradient, bool accumulate, float *dgain, float *row, float *dy) {
+    if (h->rotary) rotate(h->rotary + token * h->width, h->width, true, dy);
+    if (h->normalised) rms_backward(h, from, offset, t->rms[token * h->count], t->gain, dgain, row, dy);
+    store_gradient(gradient, offset, h->width, dy, accumulate);
+}
+
+static void window_backward(const ups_op_call *call, const heads *h, const head_place *at,
+                            const head_gradients *gradients, const scratch *s) {
+    const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, false, true};
+    const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, false, true};
+    int64_t features = h->count * h->width;
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, h->padded_keys, &of_k, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, h->padded_keys, &as_it_is, s->v);
+    transpose(h, s->k, s->k_t);
+    transpose(h, s->v, s->v_t);
+    memset(s->dk, 0, (size_t)(h->padded_keys * h->padded_width) * sizeof(float));
+    memset(s->dv, 0, (size_t)(h->padded_keys * h->padded_width) * sizeof(float));
+    for (int64_t first = 0; first < h->queries; first += QUERIES) {
+        int64_t rows = ups_min(QUERIES, h->queries - first);
+        const int32_t *token = s->token + first;
+        load_head(h, h->q, at->q, h->q_stride, token, rows, rows, &of_q, s->q);
+        load_head(h, &call->output_gradient, at->out, features, token, rows, rows, &as_it_is, s->d_out);
+        score_product(h, rows, s->q, s->k_t, s->p);
+        score_product(h, rows, s->d_out, s->v_t, s->dp);
+        for (int64_t r = 0; r < rows; r++) {
+            float *p = s->p + r * score_stride(h), *dp = s->dp + r * score_stride(h), lse = at->lse[token[r]];
+            if (h->bias) add_bias(h, s, first + r, p);
+            for (int64_t j = 0; j < h->keys; j++) p[j] = ups_exp(p[j] - lse);
+            softmax_backward_row(p, dp, h->keys);
+            if (gradients->bias) gather_bias(h, s, first + r, dp, gradients->bias);
+        }
+        gather(h, rows, s->p, s->d_out, s->dv);
+        gather(h, rows, s->dp, s->q, s->dk);
+        mix(h, rows, s->dp, s->k, s->dq);
+        for (int64_t r = 0; r < rows; r++) {
+            float *dq = s->dq + r * h->padded_width;
+            for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
+            finish_row(h, h->q, at->q + token[r] * h->q_stride, token[r], &of_q, gradients->q, gradients->accumulate_q,
+                       gradients->gain_q, s->row, dq);
+        }
+    }
+    for (int64_t r = 0; r < h->keys; r++) {
+        int64_t token = s->token[r];
+        finish_row(h, h->kv, at->k + token * h->k_stride, token, &of_k, gradients->kv, gradients->accumulate_kv,
+                   gradients->gain_k, s->row, s->dk + r * h->padded_width);
+        store_gradient(gradients->kv, at->v + token * h->k_stride, h->width, s->dv + r * h->padded_width,
+                       gradients->accumulate_kv);
+    }
+}
+
 static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
                           void *memory) {
     scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
-    const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
-    int64_t features = h->count * h->width;
-    load_head(h, h->kv, at.k, h->k_stride, h->keys, h->padded_keys, gain_k, 1.0f, at.k_rms, false, s.k);
-    load_head(h, h->kv, at.v, h->k_stride, h->keys, h->padded_keys, NULL, 1.0f, NULL, false, s.v);
-    transpose(h, s.k, s.k_t);
-    transpose(h, s.v, s.v_t);
-    memset(s.dk, 0, (size_t)(2 * h->padded_keys * h->padded_width) * sizeof(float)); /* dv is behind dk */
-    for (int64_t first = 0; first < h->queries; first += QUERIES) {
-        int64_t rows = ups_min(QUERIES, h->queries - first);
-        load_head(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, rows, gain_q, h->scale,
-                  at.q_rms ? at.q_rms + first * h->count : NULL, false, s.q);
-        load_head(h, &call->output_gradient, at.out + first * features, features, rows, rows, NULL, 1.0f, NULL, false,
-                  s.d_out);
-        score_product(h, rows, s.q, s.k_t, s.p);
-        score_product(h, rows, s.d_out, s.v_t, s.dp);
-        for (int64_t r = 0; r < rows; r++) {
-            float *p = s.p + r * score_stride(h), lse = at.lse[first + r];
-            for (int64_t j = 0; j < h->keys; j++) p[j] = ups_exp(p[j] - lse);
-            softmax_backward_row(p, s.dp + r * score_stride(h), h->keys);
-        }
-        gather(h, rows, s.p, s.d_out, s.dv);
-        gather(h, rows, s.dp, s.q, s.dk);
-        mix(h, rows, s.dp, s.k, s.dq);
-        for (int64_t r = 0; r < rows; r++) {
-            float *dq = s.dq + r * h->padded_width;
-            int64_t offset = at.q + (first + r) * h->q_stride;
-            for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
-            if (h->normalised) {
-                rms_backward(h, h->q, offset, at.q_rms[(first + r) * h->count], gain_q, gradients->gain_q, s.row, dq);
-            }
-            store_gradient(gradients->q, offset, h->width, dq, gradients->accumulate_q);
-        }
+    load_bias(h, item % h->count, s.bias);
+    if (h->windows.dims == 0) {
+        list_all(h, &s);
+        window_backward(call, h, &at, gradients, &s);
+        return;
     }
-    for (int64_t r = 0; r < h->keys; r++) {
-        float *dk = s.dk + r * h->padded_width;
-        int64_t offset = at.k + r * h->k_stride;
-        if (h->normalised) rms_backward(h, h->kv, offset, at.k_rms[r * h->count], gain_k, gradients->gain_k, s.row, dk);
-        store_gradient(gradients->kv, offset, h->width, dk, gradients->accumulate_kv);
-        store_gradient(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * h->padded_width,
-                       gradients->accumulate_kv);
+    for (int64_t index = 0; index < h->windows.all; index++) {
+        heads part = narrowed(h, windows_list(&h->windows, index, s.token, s.code));
+        window_backward(call, &part, &at, gradients, &s);
     }
 }
 
@@ -215,9 +317,10 @@ typedef struct head_kernel {
                      void *memory);
 } head_kernel;
 
-static head_kernel head_kernel_of(const heads *h) {
+static head_kernel head_kernel_of(const ups_op_call *call, const heads *h) {
 #ifdef UPS_CPU_TILES
-    if (h->q->dtype == UPS_BF16) {
+    bool has_places = call->inputs[4].shape.rank > 0 || call->inputs[5].shape.rank > 0;
+    if (h->q->dtype == UPS_BF16 && h->windows.dims == 0 && !has_places) {
         return (head_kernel){ups_amx_attention_bytes, ups_amx_head_forward, ups_amx_head_backward};
     }
 #endif
@@ -226,13 +329,15 @@ static head_kernel head_kernel_of(const heads *h) {
 
 static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
     heads h = heads_of(call, is_cross(call));
-    size_t gains = backward ? (size_t)(2 * h.batch * h.count * h.width) * sizeof(float) : 0; /* gradients by head */
-    return (size_t)ups_cpu_threads(device) * head_kernel_of(&h).bytes(&h) + gains;
+    int64_t items = h.batch * h.count; /* each has gradients of gains, and of the bias, of its own */
+    int64_t floats = 2 * items * h.width + (call->inputs[5].shape.rank > 0 ? items * h.windows.offsets : 0);
+    return (size_t)ups_cpu_threads(device) * head_kernel_of(call, &h).bytes(&h) +
+           (backward ? (size_t)floats * sizeof(float) : 0);
 }
 
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     heads h = heads_of(call, is_cross(call));
-    head_kernel kernel = head_kernel_of(&h);
+    head_kernel kernel = head_kernel_of(call, &h);
     size_t bytes = kernel.bytes(&h);
 #pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < h.batch * h.count; item++) {
@@ -241,22 +346,35 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     return UPS_OK;
 }
 
+/* dbias (offsets, heads) (+)= partials (samples, heads, offsets), sample after sample. */
+static void write_bias_gradient(const heads *h, const float *partials, float *to, bool accumulate) {
+    for (int64_t i = 0; i < h->windows.offsets * h->count; i++) {
+        const float *from = partials + i % h->count * h->windows.offsets + i / h->count;
+        float sum = 0.0f;
+        for (int64_t b = 0; b < h->batch; b++) sum += from[b * h->count * h->windows.offsets];
+        to[i] = accumulate ? to[i] + sum : sum;
+    }
+}
+
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     bool cross = is_cross(call);
     heads h = heads_of(call, cross);
-    head_kernel kernel = head_kernel_of(&h);
+    head_kernel kernel = head_kernel_of(call, &h);
     size_t bytes = kernel.bytes(&h);
     float *gains = (float *)((char *)call->workspace + (size_t)ups_cpu_threads(device) * bytes);
     int64_t items = h.batch * h.count;
     head_gradients gradients = {.q = &call->input_gradients[0], .kv = &call->input_gradients[cross ? 1 : 0]};
     gradients.accumulate_q = call->accumulate[0];
     gradients.accumulate_kv = call->accumulate[cross ? 1 : 0];
+    float *const biases = gains + 2 * items * h.width, *const dbias = call->input_gradients[5].data;
     memset(gains, 0, (size_t)(2 * items * h.width) * sizeof(float));
+    if (dbias) memset(biases, 0, (size_t)(items * h.windows.offsets) * sizeof(float));
 #pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < items; item++) {
         head_gradients mine = gradients;
         mine.gain_q = gains + 2 * item * h.width;
         mine.gain_k = mine.gain_q + h.width;
+        mine.bias = dbias ? biases + item * h.windows.offsets : NULL;
         kernel.backward(call, &h, item, &mine, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     for (int input = 2; input <= 3; input++) {
@@ -264,6 +382,7 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
         ups_add_partials(gains + (input - 2) * h.width, items, 2 * h.width, h.width, call->input_gradients[input].data,
                          call->accumulate[input]);
     }
+    if (dbias) write_bias_gradient(&h, biases, dbias, call->accumulate[5]);
     return UPS_OK;
 }
 

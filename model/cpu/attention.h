@@ -2,12 +2,16 @@
 #ifndef UPS_MODEL_CPU_ATTENTION_H
 #define UPS_MODEL_CPU_ATTENTION_H
 
-#include "model/cpu/vector.h"
+#include "model/cpu/windows.h"
 
 typedef struct heads {
     int64_t batch, count, queries, keys, width; /* width: d, of one head */
+    int64_t in_group;                           /* heads whose q, k and v are packed together */
     int64_t padded_keys, padded_width;
     int64_t q_stride, k_stride, k_offset, v_offset; /* in elements of the packed rows */
+    windows windows;                                /* of self-attention */
+    const float *rotary;                            /* (T, d): cosines, then sines; NULL: none */
+    const float *bias;                              /* (offsets, count); NULL: none */
     bool normalised;
     float scale, epsilon;
     const ups_tensor *q, *kv; /* the same when packed */
@@ -25,8 +29,12 @@ static inline heads heads_of(const ups_op_call *call, bool cross) {
     h.padded_width = ups_div_up(h.width, UPS_LANES) * UPS_LANES;
     h.q_stride = ups_shape_last(q->shape);
     h.k_stride = ups_shape_last(kv->shape);
-    h.k_offset = cross ? 0 : features;
-    h.v_offset = h.k_offset + features;
+    h.in_group = h.count / (call->attributes->groups > 1 ? call->attributes->groups : 1);
+    h.k_offset = cross ? 0 : h.in_group * h.width;
+    h.v_offset = h.k_offset + h.in_group * h.width;
+    h.windows = windows_of(call->attributes, h.keys);
+    h.rotary = call->inputs[4].data;
+    h.bias = call->inputs[5].data;
     h.normalised = call->inputs[2].shape.rank > 0;
     h.scale = 1.0f / sqrtf((float)h.width);
     h.epsilon = call->attributes->epsilon;
@@ -61,9 +69,10 @@ typedef struct head_place {
 static inline head_place place_of(const ups_op_call *call, const heads *h, int64_t item) {
     int64_t sample = item / h->count, head = item % h->count, at = head * h->width;
     float *rms = h->normalised ? call->saved[1].data : NULL;
-    head_place p = {.q = sample * h->queries * h->q_stride + at};
-    p.k = sample * h->keys * h->k_stride + h->k_offset + at;
-    p.v = sample * h->keys * h->k_stride + h->v_offset + at;
+    int64_t packed = at + (h->q == h->kv ? 2 * (head / h->in_group) * h->in_group * h->width : 0);
+    head_place p = {.q = sample * h->queries * h->q_stride + packed};
+    p.k = sample * h->keys * h->k_stride + h->k_offset + packed;
+    p.v = sample * h->keys * h->k_stride + h->v_offset + packed;
     p.out = sample * h->queries * h->count * h->width + at;
     p.lse = call->saved[0].data ? (float *)call->saved[0].data + item * h->queries : NULL;
     p.q_rms = rms ? rms + sample * h->queries * h->count + head : NULL;
@@ -100,6 +109,7 @@ typedef struct head_gradients {
     const ups_tensor *q, *kv; /* the same when packed; data NULL: not wanted */
     bool accumulate_q, accumulate_kv;
     float *gain_q, *gain_k; /* added to; (width) each */
+    float *bias;            /* (offsets); NULL: not wanted */
 } head_gradients;
 
 #ifdef UPS_CPU_TILES

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const ups_core_class *const ups_cores[] = {&ups_core_stack, &ups_core_spectral, NULL};
+const ups_core_class *const ups_cores[] = {&ups_core_stack, &ups_core_spectral, &ups_core_unet, NULL};
 
 const ups_core_class *ups_core_find(const char *name) {
     if (!name) return ups_cores[0];
@@ -10,4 +10,105 @@ const ups_core_class *ups_core_find(const char *name) {
         if (strcmp(name, ups_cores[i]->name) == 0) return ups_cores[i];
     }
     return NULL;
+}
+
+int ups_core_block_count(const ups_operator_options *options) {
+    const ups_core_class *core = ups_core_find(options->core);
+    return core->block_count ? core->block_count(options) : options->depth;
+}
+
+ups_mixing ups_core_mixing(const ups_operator_options *options, int block) {
+    if (options->mixing_count > 0) return options->mixing[block % options->mixing_count];
+    return ups_core_find(options->core)->mixing;
+}
+
+bool ups_core_mixes_by(const ups_operator_options *options, ups_mixing mixing) {
+    for (int i = 0; i < ups_core_block_count(options); i++) {
+        if (ups_core_mixing(options, i) == mixing) return true;
+    }
+    return false;
+}
+
+static ups_status check_attention(const ups_operator_options *o, ups_error *error) {
+    if (o->hidden % o->heads != 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: hidden (%lld) must be a multiple of heads (%d)",
+                        (long long)o->hidden, o->heads);
+    }
+    const int64_t groups = o->hidden / UPS_GROUP_WIDTH;
+    if (o->attention == UPS_ATTENTION_CHANNEL_SEPARATED &&
+        (o->hidden % UPS_GROUP_WIDTH != 0 || o->heads % groups != 0)) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "operator: attention: channel_separated works on groups of %d features; hidden (%lld) must be a "
+            "multiple of %d, and heads (%d) a multiple of the number of groups",
+            UPS_GROUP_WIDTH, (long long)o->hidden, UPS_GROUP_WIDTH, o->heads);
+    }
+    if (o->positions == UPS_POSITIONS_ROTARY && o->hidden / o->heads % 2 != 0) {
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "operator: positions: rotary turns pairs of a head's features; hidden (%lld) over heads (%d) must "
+            "be even",
+            (long long)o->hidden, o->heads);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_grid(const ups_operator_options *o, const ups_core_class *core, ups_error *error) {
+    if (o->grid.task) return UPS_OK;
+    if (ups_core_mixes_by(o, UPS_MIXING_SPECTRAL)) {
+        if (o->mixing_count == 0) {
+            return ups_fail(error, UPS_ERR_CONFIG,
+                            "operator: the core %s works on a grid of tokens; set model.tokens: grid, or "
+                            "model.operator.core: stack",
+                            core->name);
+        }
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: mixing by spectral works on a grid of tokens; set model.tokens: grid, or "
+                        "model.operator.mixing: [attention]");
+    }
+    if (o->attention == UPS_ATTENTION_WINDOW) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: attention: window works on a grid of tokens; set model.tokens: grid, or "
+                        "model.operator.attention: standard");
+    }
+    if (o->positions != UPS_POSITIONS_BORDERS) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: positions are those of a grid of tokens; set model.tokens: grid, or leave "
+                        "model.operator.positions: borders");
+    }
+    if (o->convolution > 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: convolution works on a grid of tokens; set model.tokens: grid, or "
+                        "model.operator.convolution: 0");
+    }
+    return UPS_OK;
+}
+
+ups_status ups_core_check(const ups_operator_options *o, ups_error *error) {
+    const ups_core_class *core = ups_core_find(o->core);
+    if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
+    if (o->mixing_count < 0 || o->mixing_count > UPS_MAX_TURNS) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: mixing has %d entries; at most %d were expected",
+                        o->mixing_count, UPS_MAX_TURNS);
+    }
+    if (o->convolution != 0 && o->convolution != 3 && o->convolution != 5 && o->convolution != 7) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: convolution is %d; 0, 3, 5 or 7 was expected",
+                        o->convolution);
+    }
+    if (o->window[0] < 2 || o->window[1] < 2 || o->window[2] < 2) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: window must be at least 2 cells along every axis");
+    }
+    UPS_TRY(check_grid(o, core, error));
+    if (ups_core_mixes_by(o, UPS_MIXING_ATTENTION)) {
+        UPS_TRY(check_attention(o, error));
+    } else if (o->positions == UPS_POSITIONS_ROTARY || o->attention != UPS_ATTENTION_STANDARD) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: %s needs blocks that attend; set model.operator.mixing to [attention], or to "
+                        "[spectral, attention]",
+                        o->positions == UPS_POSITIONS_ROTARY ? "positions: rotary" : "a kind of attention");
+    }
+    if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
+    }
+    return core->check ? core->check(o, error) : UPS_OK;
 }

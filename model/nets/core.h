@@ -8,18 +8,26 @@
 
 typedef struct ups_core_class {
     const char *name, *help;
-    bool attends;    /* `heads` and `qk_norm` mean something: they are part of what a model is */
-    bool needs_grid; /* tokens have to be the cells of a grid (options->grid) */
-    /* What is wrong with the options for this core; the sentence begins with "operator: ". */
+    ups_mixing mixing; /* of its blocks, where the options name none */
+    /* What is wrong with the options for this core alone; the sentence begins with "operator: ". NULL: nothing ever. */
     ups_status (*check)(const ups_operator_options *options, ups_error *error);
+    int (*block_count)(const ups_operator_options *options); /* NULL: options->depth */
     /* (B, tokens, hidden) float32 from (B, tokens, hidden) float32. `condition` (B, condition_hidden): what blocks are
      * modulated by, or UPS_NO_VALUE. Parameters are named PREFIX.…; `first_layer`: of the random streams that drop-path
-     * may use, options->depth * 2 of them. */
+     * may use, two a block. */
     ups_value (*build)(ups_graph *graph, const char *prefix, const ups_operator_options *options, ups_value x,
                        ups_value condition, uint32_t first_layer);
 } ups_core_class;
 
-extern const ups_core_class ups_core_stack, ups_core_spectral;
+extern const ups_core_class ups_core_stack, ups_core_spectral, ups_core_unet;
+
+/* How many blocks the options' core has, what block `block` does, and whether any of them does it. */
+int ups_core_block_count(const ups_operator_options *options);
+ups_mixing ups_core_mixing(const ups_operator_options *options, int block);
+bool ups_core_mixes_by(const ups_operator_options *options, ups_mixing mixing);
+
+/* What is wrong with the options for the core that they name. */
+ups_status ups_core_check(const ups_operator_options *options, ups_error *error);
 
 /* The table, ended by NULL, and the core of a name (NULL: the default); NULL when there is none. */
 extern const ups_core_class *const ups_cores[];

@@ -29,6 +29,9 @@ ups_operator_options ups_operator_defaults(void) {
                                   .drop_path = 0.1f,
                                   .qk_norm = true,
                                   .modes = {32, 12, 8},
+                                  .window = {16, 8, 4},
+                                  .depths = {2, 2, 2},
+                                  .level_count = 3,
                                   .time_hidden = 64,
                                   .condition_hidden = 128,
                                   .history = 1,
@@ -59,15 +62,7 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
                         "model.tokens: grid, or leave it 1",
                         o->history > 1 ? "history" : "bundle", o->history > 1 ? o->history : o->bundle);
     }
-    const ups_core_class *core = ups_core_find(o->core);
-    if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
-    if (core->needs_grid && !o->grid.task) {
-        return ups_fail(
-            error, UPS_ERR_CONFIG,
-            "operator: the core %s works on a grid of tokens; set model.tokens: grid, or model.operator.core: stack",
-            core->name);
-    }
-    return core->check(o, error);
+    return ups_core_check(o, error);
 }
 
 /* (B, condition_hidden): what is known beside the state. */
@@ -128,10 +123,15 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
     return ups_add(g, z, update);
 }
 
-/* Where tokens lie, where that matters: on a periodic grid no place differs from another. */
+/* Where tokens lie. Unless told otherwise only where that matters: on a periodic grid no place differs from another. */
 static ups_value add_position(ups_graph *g, const ups_operator_options *o, ups_value x) {
     const ups_token_grid *grid = &o->grid;
-    if (grid->periodic) return x;
+    if (o->positions == UPS_POSITIONS_LEARNED) {
+        const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.02f, .no_decay = true};
+        ups_graph_scope(g, "%s.%s.positions", prefix, grid->task);
+        return ups_add(g, x, ups_graph_parameter(g, "weight", UPS_SHAPE(o->tokens, o->hidden), small));
+    }
+    if (grid->periodic || o->positions == UPS_POSITIONS_NONE) return x;
     char name[32];
     snprintf(name, sizeof name, "position%dd", grid->dims);
     ups_value places = ups_graph_find(g, "token_places");
@@ -220,7 +220,7 @@ void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options,
     past known = {.last = given[0]};
     for (int i = 1; i < options->history; i++) add_frame(graph, options, &known, given[i]);
     for (int k = 0; k < applications; k++, states += options->bundle) {
-        uint32_t first_layer = (uint32_t)(2 * options->depth * k);
+        uint32_t first_layer = (uint32_t)(2 * ups_core_block_count(options) * k);
         if (options->grid.task) {
             advance_on_grid(graph, options, &known, &c, first_layer, states);
         } else {

@@ -15,8 +15,8 @@
  *
  * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
  * gets no gradient; output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
- * Fourier features, are told only where a border makes places differ. Time, parameters and task modulate the blocks'
- * norms.
+ * Fourier features, are told only where a border makes places differ, unless options->positions says otherwise. Time,
+ * parameters and task modulate the blocks' norms.
  *
  * There an operator may read several frames and give several. It reads the last one, z₀, and the changes d_j between
  * one frame and the one before it, j = 1 to history − 1; and it gives the changes of the next `bundle` frames, each

@@ -21,6 +21,25 @@ typedef struct ups_token_grid {
 /* Most frames that an operator reads, and most that it gives. */
 #define UPS_MAX_HISTORY 8
 #define UPS_MAX_BUNDLE 32
+/* What a block does with tokens before its MLP. */
+typedef enum ups_mixing { UPS_MIXING_ATTENTION, UPS_MIXING_SPECTRAL } ups_mixing;
+
+/* What attention is over, and what it mixes. */
+typedef enum ups_attention_kind {
+    UPS_ATTENTION_STANDARD,          /* all tokens, all features */
+    UPS_ATTENTION_CHANNEL_SEPARATED, /* all tokens; each group of 32 features by itself, with shared weights */
+    UPS_ATTENTION_WINDOW,            /* tokens of a window of the grid, shifted in every second block that attends */
+} ups_attention_kind;
+
+/* How blocks know where tokens of a grid lie. */
+typedef enum ups_positions {
+    UPS_POSITIONS_BORDERS, /* a map of Fourier features of places is added, where the domain has borders */
+    UPS_POSITIONS_NONE,
+    UPS_POSITIONS_LEARNED, /* a table of each task is added */
+    UPS_POSITIONS_ROTARY,  /* as `borders`, and attention turns queries and keys by their places */
+} ups_positions;
+
+enum { UPS_MAX_TURNS = 8, UPS_MAX_LEVELS = 8, UPS_GROUP_WIDTH = 32 /* features, of channel-separated attention */ };
 
 typedef struct ups_operator_options {
     const char *core;    /* name in the table of cores (core.h); NULL: stack */
@@ -31,7 +50,14 @@ typedef struct ups_operator_options {
     float mlp_ratio;
     float drop_path; /* of the last block; rises linearly from 0 at the first */
     bool qk_norm;
-    int64_t modes[3];         /* of the core `spectral` along each grid axis, by their number: of 1D, 2D and 3D tasks */
+    ups_mixing mixing[UPS_MAX_TURNS]; /* of the core's blocks in turn */
+    int mixing_count;                 /* 0: all do what the core does by itself */
+    ups_attention_kind attention;
+    int64_t window[3]; /* cells an axis, by the number of grid axes, as `modes` */
+    ups_positions positions;
+    int depths[UPS_MAX_LEVELS], level_count; /* of the core `unet`: blocks of each level, finest first */
+    int convolution;          /* cells along an axis of a depthwise kernel beside the mixing: 3, 5, 7; 0: none */
+    int64_t modes[3];         /* of spectral mixing along each grid axis, by their number: of 1D, 2D and 3D tasks */
     int64_t time_hidden;      /* 64 */
     int64_t condition_hidden; /* width of the condition's MLP */
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */
@@ -41,10 +67,5 @@ typedef struct ups_operator_options {
     int history;   /* frames that are read; more than one only on a grid */
     int bundle;    /* frames that an application gives; likewise */
 } ups_operator_options;
-
-/* Of block `block`: rises linearly from 0 at the first to options->drop_path at the last. */
-static inline float ups_operator_drop_path(const ups_operator_options *options, int block) {
-    return options->depth > 1 ? options->drop_path * (float)block / (float)(options->depth - 1) : 0;
-}
 
 #endif

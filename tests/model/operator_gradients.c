@@ -53,7 +53,19 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "condition_hidden") == 0) return o->condition_hidden = (int64_t)value, true;
     if (strcmp(key, "plain_update") == 0) return o->update_norm = (ups_update_norm)(value != 0), true;
     if (strcmp(key, "spectral") == 0) return o->core = value != 0 ? "spectral" : "stack", true;
-    if (strcmp(key, "modes") == 0) return o->modes[0] = (int64_t)value, true;
+    if (strcmp(key, "turns") == 0)
+        return o->mixing_count = value != 0 ? 2 : 0, o->mixing[0] = UPS_MIXING_SPECTRAL, true;
+    if (strcmp(key, "unet") == 0) return o->core = value != 0 ? "unet" : "stack", true;
+    if (strcmp(key, "each") == 0) {
+        for (int level = 0; level < o->level_count; level++) o->depths[level] = (int)value;
+        return true;
+    }
+    if (strcmp(key, "attention") == 0) return o->attention = (ups_attention_kind)value, true;
+    if (strcmp(key, "window") == 0) return o->window[0] = o->window[1] = (int64_t)value, true;
+    if (strcmp(key, "positions") == 0) return o->positions = (ups_positions)value, true;
+    if (strcmp(key, "convolution") == 0) return o->convolution = (int)value, true;
+    if (strcmp(key, "modes") == 0) return o->modes[0] = o->modes[1] = (int64_t)value, true;
+    if (strcmp(key, "columns") == 0) return o->grid.dims = 2, o->grid.cells[1] = (int64_t)value, true;
     if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, o->grid.dims = 1, true;
     if (strcmp(key, "periodic") == 0) return o->grid.periodic = value != 0, true;
     if (strcmp(key, "conserve") == 0) return o->conserve = value != 0, true;
@@ -170,7 +182,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "operator_gradients OUT.safetensors [option=value ...], steps from 1 to %d\n", MAX_STEPS);
         return 2;
     }
-    s.options.grid.cells[0] = s.options.tokens;
+    s.options.grid.cells[0] = s.options.tokens / (s.options.grid.dims == 2 ? s.options.grid.cells[1] : 1);
     check(ups_operator_check(&s.options, &failure));
 
     const ups_operator_options *o = &s.options;

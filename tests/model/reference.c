@@ -228,24 +228,64 @@ static void head_row_backward(const double *row, double inverse, const double *g
     }
 }
 
+/* Pairs of a row turned by the angles of its token; `back`: the other way. */
+static void turn(const ups_reference *r, int64_t token, int64_t width, bool back, double *row) {
+    const double *angles = r->inputs[4] ? r->inputs[4] + token * width : NULL;
+    for (int64_t i = 0; angles && i < width / 2; i++) {
+        double a = row[i], b = row[width / 2 + i], c = angles[i],
+               s = back ? -angles[width / 2 + i] : angles[width / 2 + i];
+        row[i] = a * c - b * s;
+        row[width / 2 + i] = b * c + a * s;
+    }
+}
+
+/* Which window of an axis `cell` lies in, and where in it. */
+static int64_t window_of(const ups_op_attributes *a, int axis, int64_t cell, int64_t *inside) {
+    int64_t n = a->grid[axis], size = a->patch[axis], shift = a->shift[axis];
+    int64_t moved = size >= n ? cell : a->periodic ? (cell - shift + n) % n : cell - shift + size;
+    *inside = size >= n ? cell : moved % size;
+    return size >= n ? 0 : moved / size;
+}
+
+/* Whether a query sees a key; where the bias of their places stands. */
+static bool sees(const ups_reference *r, int64_t query, int64_t key, int64_t *offset) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t step = 1;
+    *offset = 0;
+    for (int axis = a->dims - 1; axis >= 0; axis--) {
+        int64_t n = a->grid[axis], i, j;
+        if (window_of(a, axis, query % n, &i) != window_of(a, axis, key % n, &j)) return false;
+        *offset += (i - j + a->patch[axis] - 1) * step;
+        step *= 2 * a->patch[axis] - 1;
+        query /= n;
+        key /= n;
+    }
+    return true;
+}
+
 /* One query of one head: its probabilities, and with them its output or its share of the gradients. */
 static void attend(const ups_reference *r, bool backward, int64_t b, int64_t head, int64_t query) {
     bool cross = r->inputs[1] != NULL;
-    int64_t features = ups_shape_last(r->output_shape), width = features / r->attributes->heads;
+    int64_t heads = r->attributes->heads, features = ups_shape_last(r->output_shape), width = features / heads;
     int64_t keys = cross ? r->shapes[1].size[1] : r->shapes[0].size[1], queries = r->shapes[0].size[1];
     int64_t q_stride = ups_shape_last(r->shapes[0]), k_stride = cross ? 2 * features : q_stride;
-    const double *kv = cross ? r->inputs[1] : r->inputs[0] + features;
+    /* A group of heads has its q, its k and its v behind each other. */
+    int64_t group = features / (r->attributes->groups > 1 ? r->attributes->groups : 1), in_row = head * width;
+    int64_t packed = cross ? in_row : in_row / group * 3 * group + in_row % group, to_v = cross ? features : group;
+    const double *kv = cross ? r->inputs[1] : r->inputs[0] + group;
     double *dkv = cross ? r->input_gradients[1] : r->input_gradients[0];
-    if (dkv && !cross) dkv += features;
-    int64_t q_at = (b * queries + query) * q_stride + head * width,
-            out = (b * queries + query) * features + head * width;
-    int64_t k_at = b * keys * k_stride + head * width;
+    if (dkv && !cross) dkv += group;
+    int64_t q_at = (b * queries + query) * q_stride + packed, out = (b * queries + query) * features + in_row;
+    int64_t k_at = b * keys * k_stride + packed, offset;
     double q[MAX_HEAD], k[MAX_HEAD], p[MAX_KEYS], dp[MAX_KEYS], dq[MAX_HEAD] = {0}, dk[MAX_HEAD];
     double q_inverse = head_row(r, r->inputs[0] + q_at, r->inputs[2], width, q), largest = -INFINITY, sum = 0.0;
+    turn(r, query, width, false, q);
     for (int64_t j = 0; j < keys; j++) {
         head_row(r, kv + k_at + j * k_stride, r->inputs[3], width, k);
-        p[j] = 0.0;
+        turn(r, j, width, false, k);
+        p[j] = sees(r, query, j, &offset) ? 0.0 : -INFINITY;
         for (int64_t i = 0; i < width; i++) p[j] += q[i] * k[i] / sqrt((double)width);
+        if (r->inputs[5] && p[j] > -INFINITY) p[j] += r->inputs[5][offset * heads + head];
         largest = fmax(largest, p[j]);
     }
     for (int64_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - largest);
@@ -253,32 +293,37 @@ static void attend(const ups_reference *r, bool backward, int64_t b, int64_t hea
     if (!backward) {
         for (int64_t i = 0; i < width; i++) r->output[out + i] = 0.0;
         for (int64_t j = 0; j < keys; j++) {
-            for (int64_t i = 0; i < width; i++) r->output[out + i] += p[j] * kv[k_at + j * k_stride + features + i];
+            for (int64_t i = 0; i < width; i++) r->output[out + i] += p[j] * kv[k_at + j * k_stride + to_v + i];
         }
         return;
     }
     const double *dy = r->output_gradient + out;
     double weighted = 0.0;
     for (int64_t j = 0; j < keys; j++) {
-        const double *v = kv + k_at + j * k_stride + features;
+        const double *v = kv + k_at + j * k_stride + to_v;
         dp[j] = 0.0;
         for (int64_t i = 0; i < width; i++) {
             dp[j] += dy[i] * v[i];
-            if (dkv) dkv[k_at + j * k_stride + features + i] += p[j] * dy[i];
+            if (dkv) dkv[k_at + j * k_stride + to_v + i] += p[j] * dy[i];
         }
         weighted += p[j] * dp[j];
     }
     for (int64_t j = 0; j < keys; j++) {
+        if (!sees(r, query, j, &offset)) continue;
+        if (r->inputs[5]) add_to(r->input_gradients[5], offset * heads + head, p[j] * (dp[j] - weighted));
         double ds = p[j] * (dp[j] - weighted) / sqrt((double)width);
         const double *row = kv + k_at + j * k_stride;
         double inverse = head_row(r, row, r->inputs[3], width, k);
+        turn(r, j, width, false, k);
         for (int64_t i = 0; i < width; i++) {
             dq[i] += ds * k[i];
             dk[i] = ds * q[i];
         }
+        turn(r, j, width, true, dk);
         head_row_backward(row, inverse, r->inputs[3], width, dk, dkv ? dkv + k_at + j * k_stride : NULL,
                           r->input_gradients[3]);
     }
+    turn(r, query, width, true, dq);
     head_row_backward(r->inputs[0] + q_at, q_inverse, r->inputs[2], width, dq,
                       r->input_gradients[0] ? r->input_gradients[0] + q_at : NULL, r->input_gradients[2]);
 }
@@ -400,6 +445,77 @@ static void neighborhood(const ups_reference *r, bool backward) {
             }
         }
     }
+}
+
+/* A sum over all pairs of cells that some tap connects. */
+static void depthwise(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t cells = r->shapes[0].size[1], channels = r->shapes[0].size[2], taps = ups_shape_rows(r->shapes[1]);
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape) && !backward; i++) r->output[i] = 0.0;
+    for (int64_t i = 0; i < ups_shape_rows(r->shapes[0]) * taps; i++) {
+        int64_t row = i / taps, tap = i % taps, place = row % cells, rest = tap, source = 0, step = 1;
+        bool outside = false;
+        for (int axis = a->dims - 1; axis >= 0; axis--) {
+            int64_t n = a->grid[axis], at = place % n + rest % a->patch[axis] - a->patch[axis] / 2;
+            outside |= at < 0 || at >= n;
+            source += (at + 8 * n) % n * step;
+            step *= n;
+            place /= n;
+            rest /= a->patch[axis];
+        }
+        if (outside && !a->periodic) continue;
+        for (int64_t c = 0; c < channels; c++) {
+            int64_t to = row * channels + c, from = (row - row % cells + source) * channels + c, w = tap * channels + c;
+            if (!backward) {
+                r->output[to] += r->inputs[0][from] * r->inputs[1][w];
+                continue;
+            }
+            add_to(r->input_gradients[0], from, r->output_gradient[to] * r->inputs[1][w]);
+            add_to(r->input_gradients[1], w, r->output_gradient[to] * r->inputs[0][from]);
+        }
+    }
+}
+
+/* A cell of one grid for each choice of one of two cells along every axis: their product, to `fine` or from it. */
+static void resample(const ups_reference *r, bool backward, bool refine) {
+    const ups_op_attributes *a = r->attributes;
+    int64_t from = r->shapes[0].size[1], to = r->output_shape.size[1], width = r->shapes[0].size[2];
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape) && !backward; i++) r->output[i] = 0.0;
+    for (int64_t i = 0; i < r->shapes[0].size[0] * to * 8; i++) {
+        int64_t cell = i / 8 % to, rest = cell, choice = i % 8, source = 0, step = 1;
+        double weight = 1.0;
+        for (int axis = a->dims - 1; axis >= 0; axis--, choice /= 2) {
+            int64_t fine = a->grid[axis], coarse = (fine + 1) / 2, n = refine ? fine : coarse, at;
+            if (refine) {
+                double place = ((double)(rest % n) + 0.5) / 2.0 - 0.5, below = floor(place);
+                at = (int64_t)below + choice % 2;
+                weight *= choice % 2 ? place - below : 1.0 - (place - below);
+                at = a->periodic ? (at + coarse) % coarse : at < 0 ? 0 : at >= coarse ? coarse - 1 : at;
+            } else {
+                at = 2 * (rest % n) + choice % 2;
+                at = at < fine ? at : fine - 1;
+                weight *= 0.5;
+            }
+            rest /= n;
+            source += at * step;
+            step *= refine ? coarse : fine;
+        }
+        if (choice > 0) continue; /* of an axis that there is not */
+        for (int64_t d = 0; d < width; d++) {
+            int64_t x = (i / 8 / to * from + source) * width + d, y = i / 8 * width + d;
+            if (backward)
+                add_to(r->input_gradients[0], x, weight * r->output_gradient[y]);
+            else
+                r->output[y] += weight * r->inputs[0][x];
+        }
+    }
+}
+
+static void coarsen(const ups_reference *r, bool backward) {
+    resample(r, backward, false);
+}
+static void refine(const ups_reference *r, bool backward) {
+    resample(r, backward, true);
 }
 
 static void pool_tokens(const ups_reference *r, bool backward) {

@@ -37,29 +37,134 @@ def rms_norm(x, weight, eps=1e-6):
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + eps) * weight
 
 
-def block(p, x, heads):
+def rotated(x, cells, periodic):
+    """Pairs (i, d/2 + i) of (…, tokens, d) as complex numbers, turned by the place along the axis that they belong to."""
+    half = x.shape[-1] // 2
+    each = half // len(cells)
+    turns = np.zeros((*cells, half))
+    for axis, n in enumerate(cells):
+        place = np.arange(n) / (n if periodic else 2 * n)
+        shape = [1] * len(cells) + [each]
+        shape[axis] = n
+        turns[..., axis * each:(axis + 1) * each] = (place[:, None] * np.arange(1, each + 1)).reshape(shape)
+    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(2j * np.pi * turns.reshape(-1, half))
+    return jnp.concatenate([z.real, z.imag], -1)
+
+
+def windows(cells, window, shift, periodic):
+    """Of every two tokens: whether they share a window, and how far apart they lie along each axis."""
+    together, offsets = True, []
+    for axis, at in enumerate(np.stack(np.meshgrid(*map(np.arange, cells), indexing="ij"), -1).reshape(-1, len(cells)).T):
+        n = cells[axis]
+        moved = at if window >= n else (at - shift) % n if periodic else at - shift
+        together &= (moved // window)[:, None] == (moved // window)[None] if window < n else True
+        offsets.append((moved % window)[:, None] - (moved % window)[None])
+    return together, np.stack(offsets, -1)
+
+
+def attention(p, x, o, cells, turn):
     batch, tokens, dim = x.shape
-    qkv = linear(p, "attention.qkv", norm(p, "attention.norm", x))
-    q, k, v = jnp.moveaxis(qkv.reshape(batch, tokens, 3, heads, dim // heads), (2, 3), (0, 2))
+    heads, width = o["heads"], dim // o["heads"]
+    groups = dim // 32 if o.get("attention") == 1 else 1
+    qkv = linear(p, "attention.qkv", x.reshape(batch, tokens, groups, dim // groups))
+    qkv = qkv.reshape(batch, tokens, groups, 3, heads // groups, width)
+    q, k, v = (jnp.swapaxes(qkv[:, :, :, i].reshape(batch, tokens, heads, width), 1, 2) for i in range(3))
     if "attention.query_norm.weight" in p:
         q = rms_norm(q, p["attention.query_norm.weight"])
         k = rms_norm(k, p["attention.key_norm.weight"])
-    weights = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / (dim // heads) ** 0.5, axis=-1)
-    attended = jnp.swapaxes(weights @ v, 1, 2).reshape(batch, tokens, dim)
-    x = x + linear(p, "attention.output", attended)
-    hidden = jax.nn.gelu(linear(p, "mlp.up", norm(p, "mlp.norm", x)), approximate=False)
+    if o.get("positions") == 3:
+        q, k = (rotated(x, cells, o.get("periodic")) for x in (q, k))
+    scores = q @ jnp.swapaxes(k, -1, -2) / width**0.5
+    if o.get("attention") == 2:
+        together, offsets = windows(cells, o["window"], turn % 2 * (o["window"] // 2), o.get("periodic"))
+        hidden = jax.nn.gelu(linear(p, f"attention.bias{len(cells)}d.hidden", np.sign(offsets) * np.log(1 + abs(offsets))), approximate=False)
+        bias = jnp.moveaxis(linear(p, f"attention.bias{len(cells)}d.output", hidden), -1, 0)
+        scores = jnp.where(together, scores + bias, -jnp.inf)
+    attended = jnp.swapaxes(jax.nn.softmax(scores, axis=-1) @ v, 1, 2)
+    return linear(p, "attention.output", attended.reshape(batch, tokens, groups, dim // groups)).reshape(x.shape)
+
+
+def convolution(weight, x, cells, periodic):
+    dims, dim = len(cells), x.shape[-1]
+    size = round(len(weight) ** (1 / dims))
+    bordered = jnp.pad(x.reshape(len(x), *cells, dim), [(0, 0)] + dims * [(size // 2,) * 2] + [(0, 0)], mode="wrap" if periodic else "constant")
+    letters = ("NWC", "WIO", "NWC") if dims == 1 else ("NHWC", "HWIO", "NHWC")
+    kernel = weight.reshape(*dims * [size], 1, dim)
+    return jax.lax.conv_general_dilated(bordered, kernel, (1,) * dims, "VALID", dimension_numbers=letters, feature_group_count=dim).reshape(x.shape)
+
+
+def block(p, x, condition, o, cells, turn=0):
+    """Which one it is its parameters tell; `turn`: how many blocks attended before."""
+    kind = "spectral" if "spectral.norm.weight" in p else "attention"
+    normed = conditioned_norm(p, kind + ".norm", x, condition)
+    if kind == "spectral":
+        border = "periodic" if o.get("periodic") else "padded"
+        mixed = spectral(p[f"spectral.1d.{border}.weight"], normed, o.get("periodic")) + linear(p, "spectral.local", normed)
+    else:
+        mixed = attention(p, normed, o, cells, turn)
+    kernel = f"convolution.{len(cells)}d.weight"
+    x = x + mixed + (convolution(p[kernel], normed, cells, o.get("periodic")) if kernel in p else 0)
+    hidden = jax.nn.gelu(linear(p, "mlp.up", conditioned_norm(p, "mlp.norm", x, condition)), approximate=False)
     return x + linear(p, "mlp.down", hidden)
 
 
-def blocks(p, x, depth, heads):
-    """All blocks by a scan over their stacked parameters, which JAX compiles once."""
-    first = "operator.blocks.0."
-    names = [n[len(first):] for n in p if n.startswith(first)]
-    stacked = {n: jnp.stack([p[f"operator.blocks.{i}.{n}"] for i in range(depth)]) for n in names}
-    return jax.lax.scan(lambda x, layer: (block(layer, x, heads), None), x, stacked)[0]
+def coarser(x, cells):
+    field = x.reshape(len(x), *cells, -1)
+    for axis, n in enumerate(cells, 1):
+        field = jnp.pad(field, [(0, n % 2) if a == axis else (0, 0) for a in range(field.ndim)], mode="edge")
+        field = (field.take(np.arange(0, n, 2), axis) + field.take(np.arange(1, n + 1, 2), axis)) / 2
+    return field.reshape(len(x), -1, x.shape[-1])
 
 
-def operator(p, z, inputs, depth, heads):
+def finer(x, cells, periodic):
+    """Between the middles of pairs: (pair's middle) = (its cells' places + ½) / 2 − ½."""
+    field = x.reshape(len(x), *((n + 1) // 2 for n in cells), -1)
+    for axis, n in enumerate(cells, 1):
+        coarse, place = (n + 1) // 2, (np.arange(n) + 0.5) / 2 - 0.5
+        below = np.floor(place).astype(int)
+        share = (place - below).reshape([-1 if a == axis else 1 for a in range(field.ndim)])
+        wrap = (lambda i: i % coarse) if periodic else (lambda i: np.clip(i, 0, coarse - 1))
+        field = field.take(wrap(below), axis) * (1 - share) + field.take(wrap(below + 1), axis) * share
+    return field.reshape(len(x), -1, x.shape[-1])
+
+
+def unet(p, x, condition, o, cells):
+    grids, skips, done = [cells], [], 0
+    for _ in range(2):
+        grids.append(tuple((n + 1) // 2 for n in grids[-1]))
+
+    def level(x, grid):
+        nonlocal done
+        for _ in range(o["each"]):
+            x = block(part(p, f"operator.blocks.{done}."), x, condition, o, grid, done)
+            done += 1
+        return x
+
+    for grid in grids[:-1]:
+        skips.append(level(x, grid))
+        x = coarser(skips[-1], grid)
+    x = level(x, grids[-1])
+    for i in (1, 0):
+        x = level(finer(x, grids[i], o.get("periodic")) + linear(p, f"operator.skips.{i}", skips[i]), grids[i])
+    return x
+
+
+def blocks(p, x, condition, o, cells):
+    """Where all are alike, by a scan over their stacked parameters, which JAX compiles once."""
+    if o.get("unet"):
+        return unet(p, x, condition, o, cells)
+    each = [part(p, f"operator.blocks.{i}.") for i in range(o["depth"])]
+    if o.get("attention") == 2 or any(one.keys() != each[0].keys() for one in each):
+        turn = 0
+        for one in each:
+            x = block(one, x, condition, o, cells, turn)
+            turn += "attention.norm.weight" in one
+        return x
+    stacked = {n: jnp.stack([one[n] for one in each]) for n in each[0]}
+    return jax.lax.scan(lambda x, layer: (block(layer, x, condition, o, cells), None), x, stacked)[0]
+
+
+def operator(p, z, inputs, o):
     features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
     x = z + linear(p, "operator.time.2", linear(p, "operator.time.1", features))[:, None]
     if "operator.condition.output.weight" in p:
@@ -73,7 +178,7 @@ def operator(p, z, inputs, depth, heads):
         scale, shift, gate = jnp.split(condition[:, None], 3, axis=-1)
         x = x + jax.nn.sigmoid(gate + 2) * (layer_norm(x) * (1 + scale) + shift)
     x = linear(p, "operator.input", x)
-    update = linear(p, "operator.output", norm(p, "operator.norm", blocks(p, x, depth, heads)))
+    update = linear(p, "operator.output", norm(p, "operator.norm", blocks(p, x, None, o, (z.shape[1],))))
     if "operator.update_norm.weight" in p:
         update = norm(p, "operator.update_norm", update)
     return z + update
@@ -98,8 +203,9 @@ def spectral(weight, x, periodic):
     return jnp.fft.irfft(jnp.einsum("bmi,mio->bmo", transformed, matrices[:modes]), n=period, axis=1)[:, :tokens]
 
 
-def grid_operator(p, frames, inputs, depth, heads):
-    """The next frames from those that there are, tokens on a line: of the core `spectral`."""
+def grid_operator(p, frames, inputs, o):
+    """The next frames from those that there are."""
+    cells = (o["tokens"] // o["columns"], o["columns"]) if "columns" in o else (o["tokens"],)
     history = 1 + sum(name.startswith("operator.wave.earlier") for name in p)
     z = frames[-1]
     changes = [jax.lax.stop_gradient(p["operator.wave.rate"]) * (frames[-j] - frames[-j - 1]) for j in range(1, history)]
@@ -111,17 +217,15 @@ def grid_operator(p, frames, inputs, depth, heads):
         condition = jax.nn.silu(linear(p, "operator.condition.hidden", jax.nn.silu(condition)))
     x = linear(p, "operator.wave.input", z)
     x = x + sum(linear(p, f"operator.wave.earlier{j}", change) for j, change in enumerate(changes, 1))
-    if "operator.position1d.weight" in p:
-        places = (jnp.arange(z.shape[1]) + 0.5)[:, None] / z.shape[1]
+    borders = f"operator.position{len(cells)}d"
+    if borders + ".weight" in p:
+        axes = jnp.meshgrid(*((jnp.arange(n) + 0.5) / n for n in cells), indexing="ij")
+        places = jnp.stack(axes, -1).reshape(-1, len(cells))
         waves = [2 * jnp.pi * f * places for f in (1, 2, 4, 8, 16)]
-        x = x + linear(p, "operator.position1d", jnp.concatenate([places] + [g(w) for w in waves for g in (jnp.sin, jnp.cos)], 1))
-    for i in range(depth):
-        q = part(p, f"operator.blocks.{i}.")
-        kind = "periodic" if "spectral.1d.periodic.weight" in q else "padded"
-        normed = conditioned_norm(q, "spectral.norm", x, condition)
-        x = x + spectral(q[f"spectral.1d.{kind}.weight"], normed, kind == "periodic") + linear(q, "spectral.local", normed)
-        hidden = jax.nn.gelu(linear(q, "mlp.up", conditioned_norm(q, "mlp.norm", x, condition)), approximate=False)
-        x = x + linear(q, "mlp.down", hidden)
+        x = x + linear(p, borders, jnp.concatenate([places] + [g(w) for w in waves for g in (jnp.sin, jnp.cos)], 1))
+    if "operator.wave.positions.weight" in p:
+        x = x + p["operator.wave.positions.weight"]
+    x = blocks(p, x, condition, o, cells)
     update = linear(p, "operator.wave.output", norm(p, "operator.norm", x)) + linear(p, "operator.wave.skip", z)
     update = update + sum(linear(p, f"operator.wave.trend{j}", change) for j, change in enumerate(changes, 1))
     update = jax.lax.stop_gradient(p["operator.wave.change"]) * update
@@ -132,14 +236,14 @@ def grid_operator(p, frames, inputs, depth, heads):
     return [z + change for change in updates]
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
+@functools.partial(jax.jit, static_argnums=2)
 @functools.partial(jax.value_and_grad, has_aux=True)
-def rollout(p, inputs, depth, heads):
+def rollout(p, inputs, options):
     steps = sum(name.startswith("target") for name in inputs)
     frames = [inputs[name] for name in sorted(inputs) if name[0] == "z"]
     states = []
     while len(states) < steps:
-        states += grid_operator(p, frames + states, inputs, depth, heads) if "operator.wave.change" in p else [operator(p, (frames + states)[-1], inputs, depth, heads)]
+        states += grid_operator(p, frames + states, inputs, dict(options)) if "operator.wave.change" in p else [operator(p, (frames + states)[-1], inputs, dict(options))]
     return sum(((z - inputs[f"target{k}"]) ** 2).mean() / steps for k, z in enumerate(states)), states
 
 
@@ -153,6 +257,7 @@ def difference(ours, reference):
 
 
 SPECTRAL = dict(grid=1, spectral=1, tokens=16, dim=6, hidden=32, depth=2, heads=1, batch=3, parameters=2, tasks=2, modes=9, steps=2)
+PLANE = dict(grid=1, tokens=30, columns=6, dim=6, hidden=32, depth=2, heads=2, batch=2, parameters=2, tasks=2)
 SMALL = dict(tokens=24, dim=32, hidden=48, depth=3, heads=4, batch=3, parameters=5, tasks=3, steps=2)
 
 
@@ -164,16 +269,25 @@ def compute(path, *arguments, **options):
 @pytest.mark.parametrize("tolerance, options", [
     (1e-5, dict(tokens=128, dim=128, hidden=384, depth=12, heads=8, batch=2)), (1e-5, SMALL), (5e-2, dict(SMALL, bf16=1)),
     (1e-5, dict(tokens=7, dim=5, hidden=21, depth=2, heads=3, batch=1, qk_norm=0, plain_update=1)),
-    (1e-5, dict(SPECTRAL, periodic=1, conserve=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, bf16=1)),
+        (1e-5, dict(SPECTRAL, periodic=1, conserve=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, bf16=1)),
     (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5)), (1e-5, dict(SPECTRAL, periodic=1, history=2)),
     (1e-5, dict(SPECTRAL, periodic=1, bundle=3)), (1e-5, dict(SPECTRAL, periodic=0, history=3, bundle=2, steps=3, conserve=1)),
     (1e-5, dict(SPECTRAL, periodic=1, history=2, bundle=5)), (1e-5, dict(SPECTRAL, periodic=1, history=4, bundle=1, steps=4)),
-    (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=2, bf16=1))])
+    (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=2, bf16=1)),
+    (1e-5, dict(SPECTRAL, periodic=1, turns=1, heads=4, depth=3, convolution=5)), (1e-5, dict(SPECTRAL, periodic=0, convolution=7)),
+    (1e-5, dict(PLANE, periodic=1, convolution=3)), (1e-5, dict(PLANE, periodic=0, convolution=7)),
+    (5e-2, dict(PLANE, periodic=0, convolution=5, bf16=1)),
+    (1e-5, dict(SMALL, hidden=64, attention=1)), (1e-5, dict(PLANE, hidden=64, heads=4, periodic=1, attention=1, positions=3)),
+    (1e-5, dict(PLANE, periodic=0, positions=3)), (1e-5, dict(PLANE, periodic=1, positions=2)), (1e-5, dict(PLANE, periodic=0, positions=1)),
+    (1e-5, dict(PLANE, periodic=1, attention=2, window=4)), (1e-5, dict(PLANE, periodic=0, attention=2, window=2, positions=3)),
+    (1e-5, dict(SPECTRAL, tokens=23, heads=4, periodic=0, turns=1, depth=4, attention=2, window=8)), (5e-2, dict(PLANE, periodic=0, attention=2, window=3, bf16=1)),
+    (1e-5, dict(SMALL, tokens=23, unet=1, each=1, depth=1, steps=1)), (1e-5, dict(PLANE, periodic=0, unet=1, each=2)),
+    (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
     gradients, outputs = part(tensors, "gradients."), part(tensors, "outputs.")
-    (loss, states), reference = rollout(parameters, inputs, options["depth"], options["heads"])
+    (loss, states), reference = rollout(parameters, inputs, tuple(options.items()))
     errors = {"loss": difference(outputs["loss"], np.array([loss]))}
     errors |= {f"state {k}": difference(outputs[f"state{k}"], np.array(s)) for k, s in enumerate(states)}
     errors |= {f"gradient of {n}": difference(gradients[n], np.array(g)) for n, g in reference.items()}

@@ -112,7 +112,16 @@ typedef struct ups_core_config {
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition, conserve;
-    int64_t *modes; /* of the core `spectral`: for tasks of one, two and three grid axes */
+    ups_mixing *mixing; /* of the core's blocks in turn */
+    unsigned mixing_count;
+    ups_attention_kind attention;
+    int64_t *window;
+    unsigned window_count;
+    ups_positions positions;
+    int64_t *depths; /* of the core `unet`, finest level first */
+    unsigned depth_count;
+    int64_t convolution;
+    int64_t *modes; /* of spectral mixing: for tasks of one, two and three grid axes */
     unsigned mode_count;
     ups_update_norm update_norm;
     int32_t history, bundle; /* frames that it reads, and that it gives */

@@ -21,6 +21,9 @@ static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
 static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
+static const char *const mixings[] = {"attention", "spectral", NULL};
+static const char *const attentions[] = {"standard", "channel_separated", "window", NULL};
+static const char *const positions[] = {"borders", "none", "learned", "rotary", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
 static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", NULL};
@@ -266,17 +269,40 @@ static const ups_config_key model_keys[] = {
     SUBSECTION(
         "operator",
         KEY(TEXT, "core", model.core.name, "stack", 0, 0,
-            "what changes tokens: stack (transformer blocks), spectral (Fourier modes of the token grid)",
+            "what changes tokens: stack (transformer blocks), spectral (Fourier modes of the token grid), unet (blocks "
+            "on "
+            "ever coarser tokens and back)",
             .objection = object_to_core),
         KEY(INT64, "hidden", model.core.hidden, "384", 1, 65536, "features of a token inside the operator"),
-        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "blocks of the core"),
+        KEY(INT64, "depth", model.core.depth, "12", 1, 256, "blocks of the cores stack and spectral"),
+        KEY(INT64, "depths", model.core.depths, "[2, 2, 2]", 1, 64,
+            "blocks of the core unet on each level, finest first; but for the last one, as many again on the way up",
+            LIST(ups_run_config, model.core.depths, model.core.depth_count, 1, UPS_MAX_LEVELS)),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
             "drop-path of the last block, rising linearly from 0"),
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
+        KEY(CHOICE, "mixing", model.core.mixing, "[]", 0, 0,
+            "what the core's blocks do in turn, such as [spectral, attention]; []: all do what the core does by itself",
+            .choices = mixings, LIST(ups_run_config, model.core.mixing, model.core.mixing_count, 0, UPS_MAX_TURNS)),
+        KEY(CHOICE, "attention", model.core.attention, "standard", 0, 0,
+            "over all tokens, by groups of 32 features that share weights, or over tokens of a window of the token "
+            "grid, "
+            "shifted in every second block that attends",
+            .choices = attentions),
+        KEY(INT64, "window", model.core.window, "[16, 8, 4]", 2, 4096,
+            "tokens of a window along an axis: of tasks with one, two and three grid axes; the last number counts for "
+            "those after it",
+            LIST(ups_run_config, model.core.window, model.core.window_count, 1, 3)),
+        KEY(CHOICE, "positions", model.core.positions, "borders", 0, 0,
+            "how blocks know where a token of the grid lies: borders: a map of its place is added where the domain has "
+            "borders; learned: a table of each task is added; rotary: as borders, and attention turns queries and keys",
+            .choices = positions),
+        KEY(INT64, "convolution", model.core.convolution, "0", 0, 7,
+            "cells along an axis of a depthwise convolution over the token grid in every block: 3, 5 or 7; 0: none"),
         KEY(INT64, "modes", model.core.modes, "[32, 12, 8]", 1, 4096,
-            "modes along an axis that the core spectral mixes, at most: of tasks with one, two and three grid axes; "
+            "modes along an axis that spectral mixing takes, at most: of tasks with one, two and three grid axes; "
             "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),

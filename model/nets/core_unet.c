@@ -1,0 +1,80 @@
+/* The core `unet`: blocks on the token grid, on one with half as many tokens along each axis, and so on; then back up,
+ * where each level's own tokens, through a linear, are added to what comes from below.
+ *
+ *   down  x_l = blocks(coarsen(x_{l-1}))        up  y_l = blocks(refine(y_{l+1}) + linear(x_l))
+ *
+ * depths[l] blocks on the way down and as many on the way up; those of the coarsest level once. A fixed number of
+ * tokens counts as a line. */
+#include "model/nets/blocks.h"
+#include "model/nets/core.h"
+#include "model/nets/core_blocks.h"
+
+#include <stdio.h>
+
+static ups_status check(const ups_operator_options *o, ups_error *error) {
+    bool wrong = o->level_count < 1 || o->level_count > UPS_MAX_LEVELS;
+    for (int level = 0; level < o->level_count && !wrong; level++) wrong = o->depths[level] < 1;
+    if (!wrong) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG, "operator: depths must be 1 to %d numbers, each at least 1", UPS_MAX_LEVELS);
+}
+
+static int block_count(const ups_operator_options *o) {
+    int count = 0;
+    for (int level = 0; level < o->level_count; level++)
+        count += (level + 1 < o->level_count ? 2 : 1) * o->depths[level];
+    return count;
+}
+
+typedef struct builder {
+    const char *prefix;
+    ups_core_block block; /* the next one */
+    uint32_t first_layer;
+} builder;
+
+static ups_value run_level(ups_graph *g, builder *b, const ups_token_grid *grid, int level, ups_value x) {
+    b->block.grid = *grid;
+    b->block.level = level;
+    for (int i = 0; i < b->block.options->depths[level]; i++, b->block.index++) {
+        b->block.layer = b->first_layer + 2 * (uint32_t)b->block.index;
+        x = ups_core_block_build(g, b->prefix, &b->block, x);
+    }
+    return x;
+}
+
+static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
+                       ups_value condition, uint32_t first_layer) {
+    builder b = {.prefix = prefix, .first_layer = first_layer};
+    b.block = (ups_core_block){.options = o, .count = block_count(o), .condition = condition};
+    ups_token_grid grids[UPS_MAX_LEVELS] = {o->grid};
+    ups_value skips[UPS_MAX_LEVELS];
+    if (!o->grid.task) grids[0] = (ups_token_grid){.dims = 1, .cells = {o->tokens}};
+    const int last = o->level_count - 1;
+    for (int level = 0; level < last; level++) {
+        skips[level] = x = run_level(g, &b, &grids[level], level, x);
+        ups_graph_scope(g, "%s.down.%d", prefix, level);
+        x = ups_coarsen(g, x, grids[level].dims, grids[level].cells);
+        grids[level + 1] = grids[level];
+        for (int axis = 0; axis < grids[level].dims; axis++)
+            grids[level + 1].cells[axis] = (grids[level].cells[axis] + 1) / 2;
+    }
+    x = run_level(g, &b, &grids[last], last, x);
+    for (int level = last - 1; level >= 0; level--) {
+        char name[32];
+        snprintf(name, sizeof name, "skips.%d", level);
+        ups_value skip =
+            ups_dense(g, prefix, name, skips[level], o->hidden, (ups_dense_options){.output_f32 = true, .matrices = 1});
+        ups_graph_scope(g, "%s.up.%d", prefix, level);
+        x = ups_add(g, ups_refine(g, x, grids[level].dims, grids[level].cells, grids[level].periodic), skip);
+        x = run_level(g, &b, &grids[level], level, x);
+    }
+    return x;
+}
+
+const ups_core_class ups_core_unet = {
+    .name = "unet",
+    .help = "blocks on ever coarser tokens and back, with skips",
+    .mixing = UPS_MIXING_ATTENTION,
+    .check = check,
+    .block_count = block_count,
+    .build = build,
+};

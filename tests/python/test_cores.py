@@ -1,0 +1,77 @@
+"""Every core of the operator, and what its blocks may do: training lowers the loss, on any number of threads to the same
+bytes, and a run that was stopped goes on to them too."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import one_sentence, program
+from test_token_grid import GRID
+from tiny_run import metrics
+
+SHORT = GRID.replace("steps: 200", "steps: 80").replace("every: 50", "every: 40").replace("every: 20", "every: 10").replace("log_every: 10", "log_every: 5")
+ON_GRIDS = {
+    "convolution": "{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 5}",
+    "turns": "{core: stack, mixing: [spectral, attention], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 3}",
+    "groups": "{core: stack, attention: channel_separated, positions: rotary, hidden: 64, depth: 1, heads: 4, mlp_ratio: 1, drop_path: 0}",
+    "windows": "{core: stack, attention: window, window: [4, 2], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
+    "places": "{core: stack, positions: learned, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}",
+    "unet": "{core: unet, depths: [1, 1], hidden: 16, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
+    "modes": "{core: unet, mixing: [spectral], depths: [1, 1, 1], modes: [8, 4], convolution: 3, hidden: 16, mlp_ratio: 2, drop_path: 0.1}",
+}
+
+
+def core(text):
+    lines = [line for line in SHORT.splitlines() if not line.startswith("  operator: {{")]
+    at = lines.index("  dim: auto") + 1
+    return "\n".join(lines[:at] + ["  operator: " + text.replace("{", "{{").replace("}", "}}")] + lines[at:]) + "\n"
+
+
+@pytest.mark.parametrize("name", ON_GRIDS)
+def test_training_lowers_the_loss_and_neither_threads_nor_a_stop_change_a_byte(runs, name):
+    text = core(ON_GRIDS[name])
+    runs.must("train", runs.config(name, text))
+    lines = [line for line in metrics(runs.path(name)) if line["stage"] == "operator" and "task_loss" in line]
+    for task in ("advection", "darcy"):
+        losses = [line["task_loss"][task] for line in lines if task in line["task_loss"]]
+        assert np.mean(losses[-3:]) < 0.7 * losses[0], losses
+    stopped = runs.config(name + "-stopped", text)
+    with subprocess.Popen([program("ups"), "train", stopped, "-q", "--set", "device.threads=3"], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "operator, step 40" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.returncode != 0
+    runs.must("train", stopped, "--resume", "--set", "device.threads=2")
+    one, other = (Path(runs.path(run, "operator.safetensors")).read_bytes() for run in (name, name + "-stopped"))
+    assert one == other
+
+
+def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
+    changes = ["model.operator.core=unet", "model.operator.depths=[1, 1]", "model.operator.drop_path=0"]
+    config = runs.config("fixed")
+    runs.must("train", config, *(f"--set={each}" for each in changes))
+    lines = [line["task_loss"] for line in metrics(runs.path("fixed")) if line["stage"] == "operator" and "task_loss" in line]
+    first, last = ([line[task] for line in part for task in line] for part in (lines[:2], lines[-2:]))
+    assert np.mean(last) < np.mean(first)
+
+
+@pytest.mark.parametrize("change, words", [
+    (["model.operator.mixing=[spectral]"], ("mixing", "tokens: grid")),
+    (["model.operator.convolution=3"], ("convolution", "tokens: grid")),
+    (["model.operator.convolution=4"], ("convolution", "0, 3, 5 or 7")),
+    (["model.operator.attention=window"], ("attention", "tokens: grid")),
+    (["model.operator.positions=rotary"], ("positions", "tokens: grid")),
+    (["model.operator.attention=channel_separated"], ("channel_separated", "multiple of 32")),
+    (["model.tokens=grid", "model.operator.core=spectral", "model.operator.attention=window"], ("attention", "[spectral, attention]")),
+    (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=16"], ("positions", "even")),
+    (["model.operator.window=[1]"], ("window", "2")),
+    (["model.operator.core=unet", "model.operator.depths=[2, 0]"], ("depths", "1")),
+    (["model.operator.mixing=[modes]"], ("mixing", "attention or spectral")),
+])
+def test_what_does_not_go_together_is_refused(runs, change, words):
+    one_sentence(runs.run("train", runs.config("refused"), *(f"--set={each}" for each in change)), *words)
