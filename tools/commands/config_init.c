@@ -210,10 +210,10 @@ typedef struct model_size {
     int64_t hidden, depth, steps;
 } model_size;
 static const model_size sizes[] = {
-    {64e6, 0, 48, 4, 4000},
-    {2e9, 2e9, 64, 4, 10000},
-    {20e9, 4e9, 96, 6, 40000},
-    {1e300, 8e9, 128, 8, 100000},
+    {64e6, 0, 48, 4, 8000},
+    {2e9, 2e9, 64, 4, 20000},
+    {20e9, 4e9, 96, 6, 80000},
+    {1e300, 8e9, 128, 8, 200000},
 };
 
 static const model_size *choose_size(double bytes) {
@@ -276,6 +276,7 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. */
 static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
     enum { MOST_BATCHES = 8, ROLLOUT_STEPS = 8 };
+    enum { ROLLS_OUT = 15 }; /* one step in so many, the last ones, rolls out: about a third of the time */
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
     set_number(arena, stage, "steps", size->steps);
@@ -290,7 +291,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, section(arena, losses, "relative"), "weight", 1);
     ups_yaml *rollout = section(arena, losses, "rollout_relative");
     set_number(arena, rollout, "weight", 1);
-    set_number(arena, rollout, "from", size->steps / 2);
+    set_number(arena, rollout, "from", size->steps - size->steps / ROLLS_OUT);
 }
 
 static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
