@@ -167,7 +167,7 @@ int ups_cmd_compare(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 2)
-        return ups_command_usage_error(&arguments, "two were expected, A and B, each a CONFIG, a RUN or a FILE.json");
+        return ups_command_usage_error(&arguments, "A B was expected, each a CONFIG, a RUN or a FILE.json");
     json_t *documents[2] = {NULL, NULL};
     char *const *operands = arguments.operands;
     ups_status status = UPS_OK;
