@@ -55,8 +55,8 @@ ups_value ups_mix_spectral(ups_graph *g, const char *prefix, const ups_core_bloc
     char name[48];
     snprintf(name, sizeof name, "spectral.%dd.%s", grid->dims, grid->periodic ? "periodic" : "padded");
     ups_graph_scope(g, "%s.%s", prefix, name);
-    ups_init init = {
-        .kind = UPS_INIT_NORMAL, .scale = 1 / sqrtf((float)(2 * o->hidden)), .no_decay = true, .matrices = all};
+    /* No `matrices`: making each mode's orthogonal took two thirds of a step again, and AdamW did as well. */
+    ups_init init = {.kind = UPS_INIT_NORMAL, .scale = 1 / sqrtf((float)(2 * o->hidden)), .no_decay = true};
     ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(all, parts * o->hidden, o->hidden), init);
     ups_value mixed = ups_spectral(g, x, weight, tables, grid->dims, modes);
     return ups_add(g, mixed, ups_dense(g, prefix, "spectral.local", x, o->hidden, (ups_dense_options){.matrices = 1}));
