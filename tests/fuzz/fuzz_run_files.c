@@ -53,7 +53,8 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
 static void read_latest(fuzz_input input) {
     ups_error error = {0};
     static const char *const names[] = {"one", "two"};
-    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names}};
+    static const char *const losses[UPS_MAX_LOSSES] = {"near", "far"};
+    ups_training_state state = {.seed = 42, .interval = {.tasks = 2, .task_names = names, .loss_names = losses}};
     int64_t batch_size;
     ups_parameters *parameters;
     ups_optimizer *optimizer;

@@ -291,3 +291,36 @@ def test_tasks_whose_windows_cannot_be_shifted_are_told_of(runs):
     path = runs.config("mixed", text, task="line", patch=4, losses="", steps=2, log_every=1, rollout_steps=2)
     told = runs.must("train", path, "--set", "operator.augment=shift", "--set", "operator.accumulation=2").stderr
     assert "windows of diffreact are not shifted: its domain is not periodic" in told and "windows of line" not in told
+
+
+FIXED = CONFIG[:CONFIG.index("model:")] + """\
+model:
+  tokens: 8
+  dim: 8
+  encoder: {{width: 16, frequencies: [1, 2]}}
+  decoder: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, frequencies: [1, 2]}}
+  operator: {{hidden: 16, depth: 1, heads: 2, mlp_ratio: 2}}
+autoencoder:
+  gate: 0
+  steps: {steps}
+  batch_size: 8
+  queries: 16
+  log_every: {log_every}
+  query_sampling: {queries}
+  optimizer: {{learning_rate: 0.005, warmup_steps: 4}}
+"""
+
+
+def autoencoder(runs, name, queries, *options):
+    path = runs.config(name, FIXED, task="line", patch=4, steps=60, log_every=15, queries=queries)
+    runs.must("train", path, "--stage", "autoencoder", *options)
+    return [line["losses"] for line in metrics(runs.path(name)) if line["stage"] == "autoencoder" and "losses" in line]
+
+
+@pytest.mark.parametrize("queries", ["stratified", "curriculum"])
+def test_query_points_can_be_drawn_otherwise_and_are_the_same_in_every_run(runs, queries):
+    whole = autoencoder(runs, queries, queries)
+    assert whole != autoencoder(runs, "uniform" + queries, "uniform")
+    assert whole == autoencoder(runs, queries + "2", queries, "--set", "device.threads=2")
+    models = [load_file(runs.path(run, "autoencoder.safetensors")) for run in (queries, queries + "2")]
+    assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])

@@ -21,11 +21,15 @@ typedef struct trained {
 
 static ups_device *device;
 static const char *const names[] = {"one"};
+static const char *const loss_names[UPS_MAX_LOSSES] = {"near", "far"};
 
 /* A model with a matrix of `rows` rows and a bias; values and moments drawn from `seed`. */
 static trained make_with(ups_optimizer_kind kind, int64_t rows, bool average, ups_dtype compute, uint64_t seed) {
     trained t = {.parameters = ups_parameters_create(),
-                 .state = {.seed = 5, .batch_size = 8, .score = NAN, .interval = {.tasks = 1, .task_names = names}}};
+                 .state = {.seed = 5,
+                           .batch_size = 8,
+                           .score = NAN,
+                           .interval = {.tasks = 1, .task_names = names, .loss_names = loss_names}}};
     ups_optimizer_config config = {
         .kind = kind, .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .momentum = 0.95};
     if (average) config.ema_decay = 0.5;
@@ -144,6 +148,8 @@ CLAIM(a_checkpoint_comes_back_bit_for_bit) {
         if (kind & 1) saved.state.plateau = (ups_plateau){.begun = true, .best = 1.0 / 7, .stale = 2, .cuts = 1};
         saved.state.interval.sum[0] = 0.1 * 3;
         saved.state.interval.count[0] = kind + 1;
+        saved.state.interval.part[1] = 0.1 * 7;
+        saved.state.interval.part_count[1] = kind + 2;
         assert_false(ups_checkpoint_exists(scratch("run")));
         ok(save(&saved, &failure));
         assert_true(ups_checkpoint_exists(scratch("run")));
@@ -448,6 +454,11 @@ CLAIM(a_state_that_no_run_can_have_left_is_refused) {
         {"interval", "{\"one\": {\"sum\": -1.0, \"windows\": 4}}", "a loss of -1 over 4 windows for task one"},
         {"interval", "{\"one\": {\"sum\": 1.0, \"windows\": -4}}", "a loss of 1 over -4 windows for task one"},
         {"interval", "{\"two\": {\"sum\": 1.0, \"windows\": 4}}", "'two', which is no task of this run"},
+        {"interval_losses", "[]", "'interval_losses' is an array"},
+        {"interval_losses", "{\"far\": {\"sum\": 1.0}}", "windows"},
+        {"interval_losses", "{\"far\": {\"sum\": 1.0, \"windows\": 0}}", "1 over 0 windows for far"},
+        {"interval_losses", "{\"far\": {\"sum\": -1.0, \"windows\": 4}}", "-1 over 4 windows for far"},
+        {"interval_losses", "{\"wide\": {\"sum\": 1.0, \"windows\": 4}}", "'wide', which is no loss of this stage"},
         {"best", "3", "'best' is an integer"},
         {"best", "{\"step\": 1}", "key 'score'"},
         {"best", "{\"step\": 1, \"score\": 0.5, \"stale\": 0}", "'tasks' is missing"},
