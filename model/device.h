@@ -59,7 +59,7 @@ typedef struct ups_kernel {
 /* How an optimizer moves a value; each has its own use of the call's numbers. */
 typedef enum ups_update_rule {
     UPS_RULE_ADAMW, /* Loshchilov & Hutter, arXiv 1711.05101: two moments, beta1, beta2, epsilon */
-    UPS_RULE_MUON,  /* model/cpu/muon.c: whole matrices by one moment, beta1; the learning rate is AdamW's */
+    UPS_RULE_MUON,  /* model/cpu/optimizer/muon.c: whole matrices by one moment, beta1; the learning rate is AdamW's */
 } ups_update_rule;
 
 /* One pass of an optimizer over a parameter group, EMA and the compute copy included. Learning rate, bias corrections,

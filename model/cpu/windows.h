@@ -47,7 +47,7 @@ static inline int64_t window_start(const windows *w, int axis, int64_t index, in
 /* The tokens of window `index` of a grid, and codes of their places: seen from token j, token i lies at code[i] −
  * code[j] + centre. Returns how many there are. */
 static inline int64_t windows_list(const windows *w, int64_t index, int32_t *token, int32_t *code) {
-    int64_t start[3], length[3], count = 1;
+    int64_t start[3] = {0}, length[3] = {1, 1, 1}, count = 1;
     for (int axis = w->dims - 1; axis >= 0; axis--) {
         start[axis] = window_start(w, axis, index % w->count[axis], &length[axis]);
         index /= w->count[axis];

@@ -235,7 +235,8 @@ void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options,
 
 ups_value ups_operator_build(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
                              ups_value parameters, ups_value task) {
-    ups_value state;
-    ups_operator_rollout(graph, options, &z, dt, parameters, task, 1, &state);
-    return state;
+    ups_value given[UPS_MAX_HISTORY], states[UPS_MAX_BUNDLE] = {UPS_NO_VALUE};
+    for (int i = 0; i < UPS_MAX_HISTORY; i++) given[i] = z;
+    ups_operator_rollout(graph, options, given, dt, parameters, task, 1, states);
+    return states[0];
 }

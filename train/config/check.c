@@ -178,7 +178,8 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, "operator.augment", WITH("model.tokens"),
                  "shift moves windows by whole tokens, and needs model.tokens: grid");
     }
-    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && (config->model.core.history > 1 || config->model.core.bundle > 1)) {
+    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 &&
+        (config->model.core.history > 1 || config->model.core.bundle > 1)) {
         disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", "model.operator.bundle"),
                  "the loss is of an operator that reads one frame and gives one; leave history and bundle 1");
     }

@@ -125,7 +125,7 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
 
 /* A grid point by its number among those whose places along each axis are multiples of `stride`. */
 static int64_t coarse_point(const ups_sample *geometry, int64_t stride, int64_t number) {
-    int64_t point = 0, at[UPS_MAX_GRID_DIMS];
+    int64_t point = 0, at[UPS_MAX_GRID_DIMS] = {0};
     for (int a = geometry->dims - 1; a >= 0; a--) {
         int64_t places = (geometry->grid[a] + stride - 1) / stride;
         at[a] = number % places * stride;
