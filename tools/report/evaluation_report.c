@@ -272,7 +272,9 @@ static void write_over_time(const task_charts *s) {
                           "stays at 0 in the truth; what the model adds to it is drift.</p>\n<div class=\"row\">");
     const char *field;
     json_t *change;
-    json_object_foreach(json_object_get(s->over_time, "mean_change"), field, change) chart_mean(s, field, change);
+    json_object_foreach(json_object_get(s->over_time, "mean_change"), field, change) {
+        chart_mean(s, field, change);
+    }
     ups_html_markup(html, "</div>\n");
 }
 
