@@ -105,7 +105,7 @@ def test_trajectories_without_a_finite_error_are_left_out_and_counted(compare):
     assert (found["trajectories"], found["not_finite"], found["undefined"]) == (8, {"a": 2, "b": 1}, 1)
     assert found["difference"] == pytest.approx(np.mean([a[i] - b[i] for i in kept]), rel=1e-12)
     text = compare(document(waves=x), document(waves=y)).stdout
-    assert "waves: A is not finite on 2 trajectories where B is; they are left out\n" in text
+    assert "waves: A alone is not finite on 2 trajectories, left out\nwaves: B alone is not finite on 1 trajectory, left out\n" in text
     assert "fewer than 10 trajectories" in text
     one_sentence(compare(document(waves=[None] * 3), document(waves=errors(1, 3))), "task waves: on none of the 3 trajectories", r"3 fail in .*a\.json")
 

@@ -120,16 +120,15 @@ static void print_result(const char *name, int width, const ups_paired_result *r
                              : "no difference shown");
 }
 
+static void print_left_out(const char *name, int64_t count, const char *why) {
+    if (count > 0)
+        printf("%s: %s on %lld trajector%s, left out\n", name, why, (long long)count, count == 1 ? "y" : "ies");
+}
+
 static void print_failed(const char *name, const ups_paired_result *result) {
-    if (result->failed_a > 0)
-        printf("%s: A is not finite on %lld trajectories where B is; they are left out\n", name,
-               (long long)result->failed_a);
-    if (result->failed_b > 0)
-        printf("%s: B is not finite on %lld trajectories where A is; they are left out\n", name,
-               (long long)result->failed_b);
-    if (result->undefined > 0)
-        printf("%s: neither has an error on %lld trajectories; they are left out\n", name,
-               (long long)result->undefined);
+    print_left_out(name, result->failed_a, "A alone is not finite");
+    print_left_out(name, result->failed_b, "B alone is not finite");
+    print_left_out(name, result->undefined, "neither has an error");
 }
 
 static void print_alone(const char *side, char *const *names, int count) {
