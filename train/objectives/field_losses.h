@@ -1,7 +1,8 @@
 /* The operator's losses on decoded fields, for tasks whose tokens are the cells of a grid (field.h). All are of
  * normalised fields, so that fields of different size count alike:
  *
- *   decoded       mean over channels of ‖p − t‖ / ‖t‖ of a frame, t in the field's own units: nRMSE
+ *   decoded       mean over channels of ‖p − t‖ / ‖t‖ of a frame, t in the field's own units: nRMSE. ‖t‖ is at least a
+ *                 thousandth of that of a field of deviation 1, so that a field of zeros gives no infinity
  *   spectral      mean over octaves of wavenumbers and channels of ‖P − T‖ / ‖T‖, P and T the Fourier modes (cosine
  *                 modes along axes that are not periodic) of an octave: 0 to 1, 1 to 2, 2 to 4, … waves in the domain.
  *                 The norm of T is at least a hundredth of the whole field's, so that octaves without anything in them
