@@ -59,14 +59,16 @@ static ups_value window_offsets(ups_graph *g, int dims, int64_t window) {
     return ups_graph_constant(g, name, UPS_F32, UPS_SHAPE(count, dims), host);
 }
 
-/* (offsets, heads): an MLP of the offset, which starts at zero. Tasks with as many axes share it. */
+/* (offsets, heads): an MLP of the offset, which starts at zero. Tasks with as many axes share it. Its last layer has no
+ * bias: what is added to all scores changes none of their shares. */
 static ups_value relative_bias(ups_graph *g, const char *prefix, int dims, int64_t window, int heads) {
     char name[48];
     snprintf(name, sizeof name, "attention.bias%dd.hidden", dims);
     ups_value offsets = window_offsets(g, dims, window);
     ups_value hidden = ups_gelu(g, ups_dense(g, prefix, name, offsets, BIAS_HIDDEN, (ups_dense_options){0}));
     snprintf(name, sizeof name, "attention.bias%dd.output", dims);
-    return ups_dense(g, prefix, name, hidden, heads, (ups_dense_options){.output_f32 = true, .zero = true});
+    return ups_dense(g, prefix, name, hidden, heads,
+                     (ups_dense_options){.no_bias = true, .output_f32 = true, .zero = true});
 }
 
 /* Whether windows of the block are shifted: every second one that attends. */
