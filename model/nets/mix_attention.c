@@ -59,8 +59,8 @@ static ups_value window_offsets(ups_graph *g, int dims, int64_t window) {
     return ups_graph_constant(g, name, UPS_F32, UPS_SHAPE(count, dims), host);
 }
 
-/* (offsets, heads): an MLP of the offset, which starts at zero. Tasks with as many axes share it. Without a bias: what
- * all keys have in common changes no attention. */
+/* (offsets, heads): an MLP of the offset, which starts at zero. Tasks with as many axes share it. Its last layer has no
+ * bias: what is added to all scores changes none of their shares. */
 static ups_value relative_bias(ups_graph *g, const char *prefix, int dims, int64_t window, int heads) {
     char name[48];
     snprintf(name, sizeof name, "attention.bias%dd.hidden", dims);
@@ -68,7 +68,7 @@ static ups_value relative_bias(ups_graph *g, const char *prefix, int dims, int64
     ups_value hidden = ups_gelu(g, ups_dense(g, prefix, name, offsets, BIAS_HIDDEN, (ups_dense_options){0}));
     snprintf(name, sizeof name, "attention.bias%dd.output", dims);
     return ups_dense(g, prefix, name, hidden, heads,
-                     (ups_dense_options){.output_f32 = true, .zero = true, .no_bias = true});
+                     (ups_dense_options){.no_bias = true, .output_f32 = true, .zero = true});
 }
 
 /* Whether windows of the block are shifted: every second one that attends. */
@@ -84,7 +84,7 @@ static ups_value dense_by_group(ups_graph *g, const char *prefix, const char *na
     ups_shape shape = ups_graph_info(g, x)->shape;
     int64_t batch = shape.size[0], tokens = shape.size[1], width = shape.size[2] / groups;
     if (groups > 1) x = ups_graph_reshape(g, x, UPS_SHAPE(batch, tokens * groups, width));
-    ups_value y = ups_dense(g, prefix, name, x, times * width, (ups_dense_options){.matrices = times});
+    ups_value y = ups_dense(g, prefix, name, x, times * width, (ups_dense_options){0});
     return groups > 1 ? ups_graph_reshape(g, y, UPS_SHAPE(batch, tokens, times * groups * width)) : y;
 }
 

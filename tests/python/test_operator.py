@@ -281,8 +281,8 @@ def compute(path, *arguments, **options):
     (1e-5, dict(PLANE, periodic=0, positions=3)), (1e-5, dict(PLANE, periodic=1, positions=2)), (1e-5, dict(PLANE, periodic=0, positions=1)),
     (1e-5, dict(PLANE, periodic=1, attention=2, window=4)), (1e-5, dict(PLANE, periodic=0, attention=2, window=2, positions=3)),
     (1e-5, dict(SPECTRAL, tokens=23, heads=4, periodic=0, turns=1, depth=4, attention=2, window=8)), (5e-2, dict(PLANE, periodic=0, attention=2, window=3, bf16=1)),
-    (2e-5, dict(SMALL, tokens=23, unet=1, each=1, depth=1, steps=1)), (2e-5, dict(PLANE, periodic=0, unet=1, each=2)),
-    (2e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1))])
+    (1e-5, dict(SMALL, tokens=23, unet=1, each=1, depth=1, steps=1)), (1e-5, dict(PLANE, periodic=0, unet=1, each=1, qk_norm=0)),
+    (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
