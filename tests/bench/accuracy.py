@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Errors at equal time: our surrogate and baselines, the same files, seconds and threads, one after the other.
 
-  accuracy.py UPS FOLDER [--task NAME ...] [--model fno ...] [--peers DIR] [--python PYTHON] [--seconds 300] [--threads 2] [--share 1]
+  accuracy.py UPS FOLDER [--task NAME ...] [--model fno ...] [--peers DIR] [--python PYTHON] [--seconds 300] [--threads 2] [--share 1] [--history 1] [--bundle 1]
 
 For each task `ups datagen` makes training and test files of different seeds in FOLDER, once; that no initial condition stands in both is checked. Ours: encoder,
 cache and operator in the given seconds (twice as many in 2D); how many steps that is, is measured on a short run first. Baselines by DIR/accuracy_peers.py (default:
@@ -47,7 +47,7 @@ tasks:
 model:
   tokens: grid
   dim: {dim}
-  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, drop_path: 0, modes: [{modes}]}}
+  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, drop_path: 0, modes: [{modes}], history: {history}, bundle: {bundle}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.0005}}
 operator:
   steps: {steps}
@@ -103,7 +103,8 @@ def ours(arguments, name, files, seconds):
         subprocess.run(["rm", "-rf", run], check=True)
         config.write_text(CONFIG.format(**dict(
             output=run, precision=arguments.precision, threads=arguments.threads, folder=arguments.folder, train=", ".join(files[0]), test=", ".join(files[1]),
-            patch=sizes["patch"], dim="auto", hidden=sizes["hidden"], modes=sizes["modes"], steps=steps, every=max(1, steps // 6), rollout=8, rate=arguments.rate, start=start)))
+            patch=sizes["patch"], dim="auto", hidden=sizes["hidden"], modes=sizes["modes"], steps=steps, every=max(1, steps // 6), rollout=max(2, 8 // arguments.bundle), rate=arguments.rate, start=start,
+            history=arguments.history, bundle=arguments.bundle)))
         began = time.perf_counter()
         subprocess.run([arguments.ups, "train", config, "-q", *(f"--set={pair}" for pair in arguments.set)], check=True, stderr=subprocess.DEVNULL)
         return time.perf_counter() - began
@@ -149,6 +150,8 @@ def main():
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
+    parser.add_argument("--history", type=int, default=1, help="frames that our operator reads")
+    parser.add_argument("--bundle", type=int, default=1, help="frames that an application of it gives")
     arguments = parser.parse_args()
     if arguments.model and not arguments.peers:
         parser.error("where accuracy_peers.py lies is not known; give --peers DIR or set UPS_PEERS, or --model without names")
@@ -163,7 +166,7 @@ def main():
             errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
             print(f"{name:10s} {row['model']:13s} {errors}  {row['seconds']:6.0f} s  {row['steps']:7d} steps", flush=True)
             with open(arguments.folder / "results.jsonl", "a") as file:
-                file.write(json.dumps(dict(row, task=name, threads=arguments.threads, share=arguments.share)) + "\n")
+                file.write(json.dumps(dict(row, task=name, threads=arguments.threads, share=arguments.share, history=arguments.history, bundle=arguments.bundle)) + "\n")
 
 
 if __name__ == "__main__":
