@@ -30,8 +30,8 @@ static ups_parameters *small_model(void) {
     ups_device *device = NULL;
     FUZZ_CHECK(ups_device_open(&(ups_device_options){"cpu", 1}, &device, &error) == UPS_OK);
     model = ups_parameters_create();
-    ups_parameters_add(model, "weight", 2, (int64_t[]){3, 4}, (ups_init){UPS_INIT_ZEROS, 0, false});
-    ups_parameters_add(model, "bias", 1, (int64_t[]){3}, (ups_init){UPS_INIT_ZEROS, 0, true});
+    ups_parameters_add(model, "weight", 2, (int64_t[]){3, 4}, (ups_init){.kind = UPS_INIT_ZEROS});
+    ups_parameters_add(model, "bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ZEROS, .no_decay = true});
     FUZZ_CHECK(ups_parameters_allocate(model, device, false, UPS_BF16, 1, &error) == UPS_OK);
     return model;
 }
