@@ -232,12 +232,12 @@ def test_more_steps_of_wsd_go_on_from_before_the_decay_as_if_the_stage_had_had_t
 
 
 def test_without_the_checkpoint_before_the_decay_more_steps_go_on_from_its_end_and_say_so(runs):
-    config = runs.config("forgotten", WSD)
+    config = runs.config("unstable", WSD)
     runs.must("train", config)
-    os.unlink(runs.path("forgotten", "checkpoints", "operator", "stable.json"))
+    os.unlink(runs.path("unstable", "checkpoints", "operator", "stable.json"))
     said = runs.must("train", config, "--extend", "--set", "operator.steps=100").stderr
     assert "goes on to 100 from weights whose learning rate has decayed" in said and "stable.json" in said
-    rates = {line["step"]: line["learning_rate"] for line in metrics(runs.path("forgotten")) if line["stage"] == "operator" and "loss" in line}
+    rates = {line["step"]: line["learning_rate"] for line in metrics(runs.path("unstable")) if line["stage"] == "operator" and "loss" in line}
     assert rates[60] < 0.001 and rates[70] == pytest.approx(0.005) and rates[100] < 0.001
 
 
