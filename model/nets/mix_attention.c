@@ -84,7 +84,7 @@ static ups_value dense_by_group(ups_graph *g, const char *prefix, const char *na
     ups_shape shape = ups_graph_info(g, x)->shape;
     int64_t batch = shape.size[0], tokens = shape.size[1], width = shape.size[2] / groups;
     if (groups > 1) x = ups_graph_reshape(g, x, UPS_SHAPE(batch, tokens * groups, width));
-    ups_value y = ups_dense(g, prefix, name, x, times * width, (ups_dense_options){0});
+    ups_value y = ups_dense(g, prefix, name, x, times * width, (ups_dense_options){.matrices = times});
     return groups > 1 ? ups_graph_reshape(g, y, UPS_SHAPE(batch, tokens, times * groups * width)) : y;
 }
 
