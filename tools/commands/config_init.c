@@ -284,11 +284,13 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
     ups_yaml *optimizer = section(arena, stage, "optimizer"), *losses = section(arena, stage, "losses");
+    set_plain(arena, optimizer, "kind", "muon");
     set_plain(arena, optimizer, "learning_rate", "0.002");
     set_plain(arena, optimizer, "weight_decay", "0.0001");
     set_plain(arena, optimizer, "ema_decay", "0.998");
     set_number(arena, section(arena, losses, "one_step"), "weight", 0);
     set_number(arena, section(arena, losses, "relative"), "weight", 1);
+    set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
     ups_yaml *rollout = section(arena, losses, "rollout_relative");
     set_number(arena, rollout, "weight", 1);
     set_number(arena, rollout, "from", size->steps - size->steps / ROLLS_OUT);
