@@ -70,7 +70,7 @@ def test_keys_of_a_configuration_are_offered_step_by_step_and_then_their_choices
     assert {"data.", "tasks[0].", "seed="} <= set(answers("eval", "x", "--set", ""))
     assert "model.operator." in answers("train", "x", "-s", "model.")
     assert "-smodel.operator.depth=" in answers("train", "x", "-smodel.operator.")
-    assert answers("train", "x", "-s", "model.operator.depth") == {"model.operator.depth=": "blocks of the core"}
+    assert answers("train", "x", "-s", "model.operator.drop") == {"model.operator.drop_path=": "drop-path of the last block, rising linearly from 0"}
     assert list(answers("train", "x", "-s", "tasks[7].n")) == ["tasks[7].name="]
     assert list(answers("train", "x", "--set=data.residency=r")) == ["--set=data.residency=ram_compressed", "--set=data.residency=ram"]
     assert list(answers("train", "x", "--set", "model.operator.qk_norm=")) == ["model.operator.qk_norm=true", "model.operator.qk_norm=false"]
