@@ -278,7 +278,8 @@ static bool write_contents(writing *w, int *variables, int *parameters, float *r
  * one that writes fail with. */
 static ups_status fail(const char *path, int result, int number, ups_error *error) {
     bool of_write = number == ENOSPC || number == EFBIG || number == EDQUOT || number == EIO || number == EROFS;
-    if ((result == NC_EHDFERR || result == EACCES) && of_write) result = number; /* EACCES: of whatever creating met */
+    bool of_hdf5 = result <= NC4_FIRST_ERROR && result >= NC4_LAST_ERROR; /* of an attribute, a variable, or whatever */
+    if ((of_hdf5 || result == EACCES) && of_write) result = number;       /* EACCES: of whatever creating met */
     if (result == NC_ENOMEM) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
     if (result > 0) { /* the system's own */
         errno = result;
