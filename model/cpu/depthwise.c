@@ -170,24 +170,34 @@ static inline __attribute__((always_inline)) void weigh_line(const int size, con
                                                              const float *dy, int64_t a, int64_t b, int64_t n,
                                                              float *partial) {
     for (int64_t at = 0; at < d->width; at += UPS_VECTOR) {
-        f32v sum[MAX_SIZE];
+        f32v sum[MAX_SIZE], other[MAX_SIZE]; /* of even and of odd cells: enough sums that none waits for itself */
 #pragma GCC unroll 8
-        for (int tap = 0; tap < size; tap++) sum[tap] = (f32v){0};
+        for (int tap = 0; tap < size; tap++) sum[tap] = other[tap] = (f32v){0};
         for (int64_t u = 0; u < d->cells[0]; u++) {
             for (int64_t v = 0; v < d->cells[1]; v++) {
                 const float *from = seen(d, x, u, v, a, b) + at;
                 const float *own = seen(d, dy, u, v, d->reach[0], d->reach[1]) + d->reach[2] * d->width;
                 own += at;
-                for (int64_t cell = 0; cell < d->cells[2]; cell++, from += d->width, own += d->width) {
-                    f32v gradient = f32v_load(own);
+                int64_t cell = 0;
+                for (; cell + 2 <= d->cells[2]; cell += 2, from += 2 * d->width, own += 2 * d->width) {
+                    f32v gradient = f32v_load(own), next = f32v_load(own + d->width), loaded[MAX_SIZE + 1];
 #pragma GCC unroll 8
-                    for (int tap = 0; tap < size; tap++) sum[tap] += f32v_load(from + tap * d->width) * gradient;
+                    for (int tap = 0; tap <= size; tap++) loaded[tap] = f32v_load(from + tap * d->width);
+#pragma GCC unroll 8
+                    for (int tap = 0; tap < size; tap++) {
+                        sum[tap] += loaded[tap] * gradient;
+                        other[tap] += loaded[tap + 1] * next;
+                    }
                 }
+                if (cell == d->cells[2]) continue;
+                f32v gradient = f32v_load(own);
+#pragma GCC unroll 8
+                for (int tap = 0; tap < size; tap++) sum[tap] += f32v_load(from + tap * d->width) * gradient;
             }
         }
         for (int tap = 0; tap < size; tap++) {
             float lanes[UPS_VECTOR];
-            f32v_store(lanes, sum[tap]);
+            f32v_store(lanes, sum[tap] + other[tap]);
             float *to = partial + ((a * d->size[1] + b) * size + tap) * d->channels;
             for (int i = 0; i < UPS_VECTOR && at + i < n; i++) to[at + i] = lanes[i];
         }
