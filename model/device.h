@@ -87,6 +87,7 @@ typedef struct ups_optimizer_call {
     uint16_t *compute;                      /* the copy in `compute_dtype` (weights.h); NULL: none */
     ups_dtype compute_dtype;
     float beta1, beta2, epsilon, weight_decay, ema_decay;
+    int32_t set; /* of the parameters: how often it rested is the update's */
     const ups_update *update;
 } ups_optimizer_call;
 
@@ -155,7 +156,8 @@ typedef struct ups_device_class {
     /* The training step's own (model/update.h). */
     ups_status (*add_losses)(ups_device *device, const ups_losses_call *call, ups_error *error);
     ups_status (*seed_backward)(ups_device *device, const ups_update *update, float *gradient, ups_error *error);
-    /* Σ x² in float64 and the number of non-finite elements. Deterministic for a given count, whatever the threads. */
+    /* Adds Σ x² in float64 and the number of non-finite elements to the result. Deterministic for a given count,
+     * whatever the threads. */
     ups_status (*norm)(ups_device *device, const float *gradients, int64_t count, ups_update *update, ups_error *error);
     /* Whether the step is taken, with which scale of gradients, and the loss scale of the next one. */
     ups_status (*decide)(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);

@@ -14,6 +14,7 @@
 
 #define UPS_UPDATE_MAX_TASKS 256
 #define UPS_UPDATE_MAX_LOSSES 24
+#define UPS_UPDATE_MAX_SETS 320 /* of parameters (parameters.h): one a task, and those that tasks share */
 
 /* Written by the host before a micro-batch. */
 typedef struct ups_update_input {
@@ -22,6 +23,7 @@ typedef struct ups_update_input {
     int64_t micro_batch; /* within that step, from 0 */
     float share;         /* of the micro-batch in the step's gradient: 1 / accumulation */
     float learning_rate; /* of the step */
+    int64_t rested[UPS_UPDATE_MAX_SETS]; /* steps so far that did not train a set: bias corrections leave them out */
 } ups_update_input;
 
 /* Of one optimizer step; cleared with the input of its first micro-batch. */
@@ -37,7 +39,7 @@ typedef struct ups_update_result {
     bool skipped;                  /* the weights are what they were */
     bool failed;                   /* skipped, and so is every later step: no loss scale would help */
     float gradient_scale;          /* clipping and loss scale: what the optimizer multiplies gradients by */
-    float rate, second_correction; /* AdamW's, bias correction included */
+    float rate, second_correction; /* AdamW's, bias correction included, of sets that never rested */
 } ups_update_result;
 
 /* Lives on from step to step. */

@@ -231,6 +231,39 @@ static ups_status read_loss_scale(const record *r, ups_update_state *state, ups_
                     r->path, scale, (long long)state->good_steps, (long long)state->skipped);
 }
 
+/* {parameter: steps that did not train it}, of each set of parameters its first one; sets that every step trained are
+ * left out. */
+static json_t *write_rested(const ups_parameters *parameters, const ups_optimizer *optimizer) {
+    json_t *rested = json_object();
+    bool told[UPS_UPDATE_MAX_SETS] = {false};
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        const int64_t steps = ups_optimizer_rested(optimizer, parameter->set);
+        if (!told[parameter->set] && steps > 0)
+            json_object_set_new(rested, parameter->name, json_integer((json_int_t)steps));
+        told[parameter->set] = true;
+    }
+    return rested;
+}
+
+static ups_status read_rested(const record *r, const ups_parameters *parameters, ups_optimizer *optimizer,
+                              ups_error *error) {
+    json_t *rested = json_object_get(r->json, "rested"), *steps;
+    const char *name;
+    if (!rested) return UPS_OK; /* a checkpoint of before there were sets: every step counts */
+    UPS_TRY(ups_json_object(r->json, "rested", r->path, &rested, error));
+    json_object_foreach(rested, name, steps) {
+        const int32_t parameter = ups_parameters_find(parameters, name);
+        if (parameter < 0)
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'rested' names '%s', which is no parameter of this run",
+                            r->path, name);
+        if (!json_is_integer(steps) || json_integer_value(steps) < 0 || json_integer_value(steps) > r->step)
+            return refuse(r->path, "rested", "an object of numbers of steps", error);
+        ups_optimizer_set_rested(optimizer, ups_parameters_get(parameters, parameter)->set, json_integer_value(steps));
+    }
+    return UPS_OK;
+}
+
 /* {"step": …, "score": …, "stale": …, "tasks": {task: loss}} */
 static json_t *write_best(const ups_training_state *state) {
     const ups_best_score *best = &state->best;
@@ -422,6 +455,7 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
         ups_update_state scaling = ups_optimizer_state(optimizer);
         json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));
     }
+    json_object_set_new(json, "rested", write_rested(parameters, optimizer));
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = path_in(directory, latest_name);
     ups_status status =
@@ -462,6 +496,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
         if (status == UPS_OK && scales) status = read_loss_scale(&r, &scaling, error);
+        if (status == UPS_OK) status = read_rested(&r, parameters, optimizer, error);
         if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);

@@ -26,8 +26,9 @@ typedef struct loss_history {
 typedef struct loop {
     const ups_loop_options *options;
     const ups_loop_stage *stage;
-    ups_training_state state; /* as of the last step whose result was read */
-    int64_t issued;           /* steps, of which the last may not be read yet */
+    ups_training_state state;          /* as of the last step whose result was read */
+    int64_t issued;                    /* steps, of which the last may not be read yet */
+    bool trained[UPS_UPDATE_MAX_SETS]; /* by the step that is being issued */
     ups_metrics *metrics;
     ups_progress *progress;
     char *checkpoints; /* directory */
@@ -332,6 +333,7 @@ static ups_status issue_step(loop *l, ups_error *error) {
         UPS_TRY(
             options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
     }
+    memset(l->trained, 0, sizeof l->trained);
     l->last_rate = ups_schedule_rate(&training->optimizer, l->issued, training->steps, l->state.plateau.cuts);
     for (int64_t m = 0; m < training->accumulation; m++) {
         ups_update_input input = {.seed = options->seed,
@@ -344,10 +346,11 @@ static ups_status issue_step(loop *l, ups_error *error) {
         ups_micro_batch micro = {.step = l->issued,
                                  .index = m,
                                  .accumulate = zeroed || m > 0,
-                                 .update = ups_optimizer_update(options->optimizer)};
+                                 .update = ups_optimizer_update(options->optimizer),
+                                 .trained = l->trained};
         UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
     }
-    UPS_TRY(ups_optimizer_step(options->optimizer, error));
+    UPS_TRY(ups_optimizer_step(options->optimizer, l->trained, error));
     l->issued++;
     return UPS_OK;
 }

@@ -15,6 +15,7 @@ typedef struct ups_micro_batch {
     int64_t index;      /* micro-batch within it */
     bool accumulate;    /* add to the gradients that are there */
     ups_update *update; /* device memory: what kernels read, and where losses are added */
+    bool *trained;      /* by set of parameters (parameters.h): to be set where this micro-batch has gradients */
 } ups_micro_batch;
 
 /* What a stage supplies. */
@@ -37,8 +38,8 @@ typedef struct ups_loop_stage {
     void (*describe_batch)(void *context, int64_t step, int64_t index, char *text, size_t bytes);
     ups_loader *loader;    /* for its statistics */
     const char *residency; /* of the stage's samples, for metrics; NULL: not told */
-    bool zero_gradients;   /* some micro-batches leave gradients of some parameters as they are: all are zeroed before a
-                              step instead of overwritten */
+    bool zero_gradients;   /* micro-batches of a step may train different parameters: all gradients are zeroed before
+                              it instead of overwritten */
 } ups_loop_stage;
 
 typedef struct ups_loop_options {

@@ -9,6 +9,7 @@ enum { MOMENTS = 2 };
 typedef enum group_kind { DECAYED, UNDECAYED, DECAYED_MATRICES, UNDECAYED_MATRICES, GROUPS } group_kind;
 
 typedef struct group {
+    int32_t set;
     ups_range *ranges; /* device memory */
     int32_t count;
     ups_matrices *matrices; /* of its parameters; NULL: moved element by element */
@@ -22,6 +23,12 @@ typedef struct places {
     int64_t seconds;                    /* elements of all second moments */
 } places;
 
+/* Parameters that the same graphs train: where they lie in the flat buffers. */
+typedef struct parameter_set {
+    int64_t offset, count;
+    int64_t rested; /* steps so far that did not train them */
+} parameter_set;
+
 struct ups_optimizer {
     ups_optimizer_config config;
     ups_device *device;
@@ -29,7 +36,10 @@ struct ups_optimizer {
     float *moments[MOMENTS], *average; /* the second moment only of what AdamW moves */
     void *workspace;                   /* Muon's; NULL: none */
     places places;
-    group groups[GROUPS];
+    parameter_set *sets;
+    int32_t set_count;
+    group *groups; /* those that are not empty */
+    int32_t group_count;
     int64_t growth_steps; /* 0: the loss scale is fixed */
     ups_update_channel *channel;
     ups_update_state state;
@@ -50,8 +60,7 @@ static ups_matrices matrices_of(const ups_parameter *parameter) {
     return (ups_matrices){parameter->offset, count, parameter->elements / (count * columns), columns};
 }
 
-/* Parameters lie in the flat buffers in the reverse order of their indices, each up to the next one, padding included.
- * Second moments are in the same order, one behind the other. */
+/* Second moments are in the order of the flat buffers, one behind the other. */
 static ups_status place_moments(ups_optimizer *optimizer, ups_error *error) {
     const ups_parameters *parameters = optimizer->parameters;
     const int32_t count = ups_parameters_count(parameters);
@@ -61,7 +70,8 @@ static ups_status place_moments(ups_optimizer *optimizer, ups_error *error) {
         *lists[i] = calloc((size_t)count + 1, sizeof **lists[i]);
         if (!*lists[i]) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
     }
-    for (int32_t i = count - 1; i >= 0; i--) {
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t i = ups_parameters_placed(parameters, k);
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
         const bool by_matrix = is_by_matrix(&optimizer->config, parameter);
         at->first[i] = by_matrix ? -1 : parameter->offset;
@@ -72,60 +82,75 @@ static ups_status place_moments(ups_optimizer *optimizer, ups_error *error) {
     return UPS_OK;
 }
 
-/* From the end of the buffers to their start; neighbours of a group are one range. */
-static int32_t find_ranges(const ups_optimizer *optimizer, group_kind kind, ups_range *ranges) {
+/* Of a group, in the order of the flat buffers; neighbours are one range. */
+static int32_t find_ranges(const ups_optimizer *optimizer, int32_t set, group_kind kind, ups_range *ranges) {
     const ups_parameters *parameters = optimizer->parameters;
     int32_t count = 0;
-    int64_t end = ups_parameters_elements(parameters);
-    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+    for (int32_t k = 0; k < ups_parameters_count(parameters); k++) {
+        const int32_t i = ups_parameters_placed(parameters, k);
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
-        ups_range *last = count ? &ranges[count - 1] : NULL;
-        const bool ours = kind_of(&optimizer->config, parameter) == kind;
+        if (parameter->set != set || kind_of(&optimizer->config, parameter) != kind) continue;
         const int64_t second = optimizer->places.second[i] < 0 ? 0 : optimizer->places.second[i];
-        if (ours && last && end == last->offset) {
-            last->count += last->offset - parameter->offset;
-            last->offset = parameter->offset;
-            last->second = second;
-        } else if (ours) {
-            ranges[count++] = (ups_range){parameter->offset, end - parameter->offset, second};
-        }
-        end = parameter->offset;
+        ups_range *last = count ? &ranges[count - 1] : NULL;
+        if (last && last->offset + last->count == parameter->offset)
+            last->count += ups_parameter_extent(parameter);
+        else
+            ranges[count++] = (ups_range){parameter->offset, ups_parameter_extent(parameter), second};
     }
     return count;
 }
 
-static int32_t find_matrices(const ups_optimizer_config *config, const ups_parameters *parameters, int kind,
-                             ups_matrices *matrices) {
+/* Those of a group; of all with set −1. */
+static int32_t find_matrices(const ups_optimizer_config *config, const ups_parameters *parameters, int32_t set,
+                             group_kind kind, ups_matrices *matrices) {
     int32_t count = 0;
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
-        if (is_by_matrix(config, parameter) && (kind == GROUPS || kind_of(config, parameter) == (group_kind)kind))
+        if (!is_by_matrix(config, parameter)) continue;
+        if (set < 0 || (parameter->set == set && kind_of(config, parameter) == kind))
             matrices[count++] = matrices_of(parameter);
     }
     return count;
 }
 
-static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
+/* The group of these ranges; it is there for `destroy` to free whatever becomes of it. */
+static ups_status make_group(ups_optimizer *optimizer, int32_t set, group_kind kind, const ups_range *ranges,
+                             int32_t count, ups_error *error) {
     ups_device *device = optimizer->device;
-    const size_t most = (size_t)ups_parameters_count(optimizer->parameters) + 1;
-    ups_range *ranges = calloc(most, sizeof *ranges);
-    ups_status status = ranges ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-    for (int kind = 0; kind < GROUPS && status == UPS_OK; kind++) {
-        group *made = &optimizer->groups[kind];
-        bool decays = kind == DECAYED || kind == DECAYED_MATRICES;
-        made->weight_decay = decays ? (float)optimizer->config.weight_decay : 0;
-        made->count = find_ranges(optimizer, (group_kind)kind, ranges);
-        size_t bytes = (size_t)made->count * sizeof *ranges;
-        if (bytes == 0) continue;
-        if (kind == DECAYED_MATRICES || kind == UNDECAYED_MATRICES) {
-            made->matrices = calloc(most, sizeof *made->matrices);
-            if (!made->matrices) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-            if (status != UPS_OK) break;
-            made->matrices_count = find_matrices(&optimizer->config, optimizer->parameters, kind, made->matrices);
+    const bool decays = kind == DECAYED || kind == DECAYED_MATRICES;
+    group *made = &optimizer->groups[optimizer->group_count++];
+    *made = (group){.set = set, .count = count, .weight_decay = decays ? (float)optimizer->config.weight_decay : 0};
+    if (kind == DECAYED_MATRICES || kind == UNDECAYED_MATRICES) {
+        made->matrices = calloc((size_t)ups_parameters_count(optimizer->parameters), sizeof *made->matrices);
+        if (!made->matrices) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+        made->matrices_count = find_matrices(&optimizer->config, optimizer->parameters, set, kind, made->matrices);
+    }
+    const size_t bytes = (size_t)count * sizeof *ranges;
+    UPS_TRY(device->class->allocate(device, bytes, (void **)&made->ranges, error));
+    UPS_TRY(device->class->upload(device, made->ranges, ranges, bytes, error));
+    return device->class->synchronize(device, error); /* `ranges` is used again */
+}
+
+static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
+    const ups_parameters *parameters = optimizer->parameters;
+    const int32_t parameter_count = ups_parameters_count(parameters);
+    optimizer->set_count = ups_parameters_sets(parameters);
+    optimizer->sets = calloc((size_t)optimizer->set_count, sizeof *optimizer->sets);
+    optimizer->groups = calloc((size_t)optimizer->set_count * GROUPS, sizeof *optimizer->groups);
+    ups_range *ranges = calloc((size_t)parameter_count + 1, sizeof *ranges);
+    ups_status status = UPS_OK;
+    if (!optimizer->sets || !optimizer->groups || !ranges)
+        status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+    for (int32_t k = parameter_count - 1; k >= 0 && status == UPS_OK; k--) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, ups_parameters_placed(parameters, k));
+        optimizer->sets[parameter->set].offset = parameter->offset;
+        optimizer->sets[parameter->set].count += ups_parameter_extent(parameter);
+    }
+    for (int32_t set = 0; set < optimizer->set_count; set++) {
+        for (int kind = 0; kind < GROUPS && status == UPS_OK; kind++) {
+            const int32_t count = find_ranges(optimizer, set, (group_kind)kind, ranges);
+            if (count > 0) status = make_group(optimizer, set, (group_kind)kind, ranges, count, error);
         }
-        status = device->class->allocate(device, bytes, (void **)&made->ranges, error);
-        if (status == UPS_OK) status = device->class->upload(device, made->ranges, ranges, bytes, error);
-        if (status == UPS_OK) status = device->class->synchronize(device, error); /* `ranges` is used again */
     }
     free(ranges);
     return status;
@@ -139,7 +164,7 @@ static ups_status measure_workspace(const ups_optimizer_config *config, ups_devi
     if (config->kind != UPS_OPTIMIZER_MUON) return UPS_OK;
     ups_matrices *all = calloc((size_t)ups_parameters_count(parameters) + 1, sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-    int32_t count = find_matrices(config, parameters, GROUPS, all);
+    int32_t count = find_matrices(config, parameters, -1, DECAYED, all);
     if (count > 0) *bytes = device->class->matrices_workspace(device, all, count, compute);
     free(all);
     return UPS_OK;
@@ -200,10 +225,12 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
     if (optimizer->average) device->class->release(device, optimizer->average);
     if (optimizer->workspace)
         device->class->release(device, optimizer->workspace); /* waits for what reads `matrices` */
-    for (int i = 0; i < GROUPS; i++) {
+    for (int32_t i = 0; i < optimizer->group_count; i++) {
         if (optimizer->groups[i].ranges) device->class->release(device, optimizer->groups[i].ranges);
         free(optimizer->groups[i].matrices);
     }
+    free(optimizer->groups);
+    free(optimizer->sets);
     free(optimizer->places.first);
     free(optimizer->places.momentum);
     free(optimizer->places.second);
@@ -234,10 +261,29 @@ ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_stat
 }
 
 ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error) {
-    return ups_update_give(optimizer->channel, micro, error);
+    ups_update_input given = *micro;
+    for (int32_t set = 0; set < optimizer->set_count; set++) given.rested[set] = optimizer->sets[set].rested;
+    return ups_update_give(optimizer->channel, &given, error);
 }
 
-ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
+/* Sets that lie side by side are one piece. */
+static ups_status measure_norm(const ups_optimizer *optimizer, const bool *trained, ups_error *error) {
+    const ups_device_class *class = optimizer->device->class;
+    float *const gradients = ups_parameters_gradients(optimizer->parameters);
+    ups_update *const update = ups_optimizer_update(optimizer);
+    for (int32_t set = 0; set < optimizer->set_count;) {
+        const int64_t offset = optimizer->sets[set].offset;
+        int64_t count = 0;
+        for (; set < optimizer->set_count && (!trained || trained[set]); set++) count += optimizer->sets[set].count;
+        if (count > 0)
+            UPS_TRY(class->norm(optimizer->device, gradients + offset, count, update, error));
+        else
+            set++;
+    }
+    return UPS_OK;
+}
+
+ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
     const ups_optimizer_config *config = &optimizer->config;
     ups_device *device = optimizer->device;
     ups_update *update = ups_optimizer_update(optimizer);
@@ -259,11 +305,12 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
         .ema_decay = (float)config->ema_decay,
         .update = update,
     };
-    UPS_TRY(device->class->norm(device, weights->gradients, weights->count, update, error));
+    UPS_TRY(measure_norm(optimizer, trained, error));
     UPS_TRY(device->class->decide(device, &rules, update, error));
-    for (int i = 0; i < GROUPS; i++) {
+    for (int32_t i = 0; i < optimizer->group_count; i++) {
         const group *of = &optimizer->groups[i];
-        if (of->count == 0) continue;
+        if (trained && !trained[of->set]) continue;
+        call.set = of->set;
         call.ranges = of->ranges;
         call.range_count = of->count;
         call.rule = of->matrices ? UPS_RULE_MUON : UPS_RULE_ADAMW;
@@ -273,7 +320,16 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error) {
         call.weight_decay = of->weight_decay;
         UPS_TRY(device->class->optimize(device, &call, error));
     }
+    for (int32_t set = 0; trained && set < optimizer->set_count; set++) optimizer->sets[set].rested += !trained[set];
     return ups_update_take(optimizer->channel, error);
+}
+
+int64_t ups_optimizer_rested(const ups_optimizer *optimizer, int32_t set) {
+    return optimizer->sets[set].rested;
+}
+
+void ups_optimizer_set_rested(ups_optimizer *optimizer, int32_t set, int64_t steps) {
+    optimizer->sets[set].rested = steps;
 }
 
 ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, ups_error *error) {

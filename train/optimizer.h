@@ -2,9 +2,11 @@
  * of the weights, in one pass over memory.
  *
  * Parameters fall into groups: matrices are decayed; gains, biases and embeddings (init.no_decay) are not. With Muon
- * hidden matrices (init.matrices) are groups of their own, and AdamW moves the rest. A group is a list of ranges of the
- * flat buffers in device memory, and updated in one call. Nothing here waits for the device but
- * ups_optimizer_result: a step is begun before its micro-batches, issued after them, and its result read later. */
+ * hidden matrices (init.matrices) are groups of their own, and AdamW moves the rest. A group is of one set of
+ * parameters (parameters.h), a list of ranges of the flat buffers in device memory, and updated in one call. Sets that
+ * a step does not train stay as they are, with their moments and averages, and their bias corrections do not count it.
+ * Nothing here waits for the device but ups_optimizer_result: a step is begun before its micro-batches, issued after
+ * them, and its result read later. */
 #ifndef UPS_TRAIN_OPTIMIZER_H
 #define UPS_TRAIN_OPTIMIZER_H
 
@@ -38,8 +40,11 @@ bool ups_optimizer_scales_losses(const ups_optimizer *optimizer);
 ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error);
 ups_update *ups_optimizer_update(const ups_optimizer *optimizer); /* device memory */
 /* Issues the update with the gradients as they stand; its result is to be read. At most UPS_UPDATE_TAKEN wait for
- * that. */
-ups_status ups_optimizer_step(ups_optimizer *optimizer, ups_error *error);
+ * that. `trained`: by set, whether the step has gradients for it; NULL: for all. */
+ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error);
+/* Steps that were issued and did not train a set; a checkpoint keeps them. */
+int64_t ups_optimizer_rested(const ups_optimizer *optimizer, int32_t set);
+void ups_optimizer_set_rested(ups_optimizer *optimizer, int32_t set, int64_t steps);
 /* Waits for the oldest step that was not read yet. `state` of the last one read is what a checkpoint keeps. */
 ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, ups_error *error);
 

@@ -145,8 +145,11 @@ static size_t matrices_workspace(ups_device *device, const ups_matrices *matrice
 
 static ups_status norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
                        ups_error *error) {
-    variant_here()->sum_of_squares(ups_cpu_threads(device), gradients, count, &update->result.squared_norm,
-                                   &update->result.non_finite);
+    double sum;
+    int64_t non_finite;
+    variant_here()->sum_of_squares(ups_cpu_threads(device), gradients, count, &sum, &non_finite);
+    update->result.squared_norm += sum;
+    update->result.non_finite += non_finite;
     return UPS_OK;
 }
 

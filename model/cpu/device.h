@@ -19,5 +19,7 @@ bool ups_cpu_bf16_is_fast(void);
 ups_status ups_cpu_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error);
 ups_status ups_cpu_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error);
 ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);
+/* AdamW's learning rate and second correction for the call's set of parameters. */
+void ups_cpu_bias_corrections(const ups_optimizer_call *call, float *rate, float *second);
 
 #endif

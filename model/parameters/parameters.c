@@ -1,8 +1,8 @@
 /* Parameters: names and places of the weights in the flat buffers, their first values, and their way to and from files.
  *
- * They are placed in the reverse of the order they were added in, which is the order of first use. Each begins at a
- * multiple of 64 elements, so kernels may assume alignment; the padding between stays zero, so that norms over a whole
- * buffer are norms over the parameters. */
+ * They are placed set by set, each in the reverse of the order they were added in, which is the order of first use.
+ * Each begins at a multiple of 64 elements, so kernels may assume alignment; the padding between stays zero, so that
+ * norms over a whole buffer are norms over the parameters. */
 #include "model/parameters/parameters.h"
 
 #include "base/arena.h"
@@ -24,7 +24,8 @@ enum { ALIGNMENT = 64 }; /* elements */
 struct ups_parameters {
     ups_arena *arena;
     ups_parameter *list;
-    int32_t count, capacity;
+    int32_t count, capacity, sets;
+    int32_t *placed; /* indices, as they lie in the flat buffers; NULL until allocated */
     int64_t elements;
     ups_device *device; /* NULL until allocated */
     ups_weights weights;
@@ -42,6 +43,7 @@ static int64_t padded(int64_t elements) {
 ups_parameters *ups_parameters_create(void) {
     ups_parameters *parameters = calloc(1, sizeof *parameters);
     if (!parameters) return NULL;
+    parameters->sets = 1;
     parameters->arena = ups_arena_create(0);
     if (!parameters->arena) {
         free(parameters);
@@ -83,6 +85,21 @@ int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int ran
     }
     parameters->elements += padded(added->elements);
     return parameters->count++;
+}
+
+void ups_parameters_divide(ups_parameters *parameters, const int32_t *set_of) {
+    for (int32_t i = 0; i < parameters->count; i++) {
+        parameters->list[i].set = set_of[i];
+        if (set_of[i] >= parameters->sets) parameters->sets = set_of[i] + 1;
+    }
+}
+
+int32_t ups_parameters_sets(const ups_parameters *parameters) {
+    return parameters->sets;
+}
+
+int32_t ups_parameters_placed(const ups_parameters *parameters, int32_t i) {
+    return parameters->placed[i];
 }
 
 int32_t ups_parameters_count(const ups_parameters *parameters) {
@@ -153,14 +170,25 @@ static void initialise(const ups_parameter *parameter, uint64_t seed, float *out
     }
 }
 
+/* Sets are few. */
+static void place_all(ups_parameters *parameters) {
+    int64_t offset = 0;
+    int32_t placed = 0;
+    parameters->placed = UPS_ARENA_ARRAY(parameters->arena, int32_t, parameters->count);
+    for (int32_t set = 0; set < parameters->sets; set++) {
+        for (int32_t i = parameters->count - 1; i >= 0; i--) {
+            if (parameters->list[i].set != set) continue;
+            parameters->list[i].offset = offset;
+            parameters->placed[placed++] = i;
+            offset += padded(parameters->list[i].elements);
+        }
+    }
+}
+
 ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *device, bool gradients, ups_dtype compute,
                                    uint64_t seed, ups_error *error) {
     if (parameters->device) return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters are allocated already");
-    int64_t offset = 0;
-    for (int32_t i = parameters->count - 1; i >= 0; i--) {
-        parameters->list[i].offset = offset;
-        offset += padded(parameters->list[i].elements);
-    }
+    place_all(parameters);
     parameters->device = device;
     const ups_device_class *class = device->class;
     size_t bytes = sizeof(float) * (size_t)parameters->elements;

@@ -1,6 +1,7 @@
-/* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another, laid out in reverse
- * order of first use, so that a range of gradients is complete early in backward and can be reduced while the rest
- * still runs, and shards are slices. The buffers are ups_weights (weights.h), on the device.
+/* Parameters: all of a model's weights in one flat float32 buffer, their gradients in another. Those that the same
+ * graphs train are a set, and lie side by side, so that a step passes over what it trains alone. Within a set they are
+ * laid out in reverse order of first use, so that a range of gradients is complete early in backward and can be reduced
+ * while the rest still runs, and shards are slices. The buffers are ups_weights (weights.h), on the device.
  */
 #ifndef UPS_MODEL_PARAMETERS_PARAMETERS_H
 #define UPS_MODEL_PARAMETERS_PARAMETERS_H
@@ -31,6 +32,7 @@ typedef struct ups_parameter {
     int64_t size[4];
     int64_t elements;
     int64_t offset; /* elements from the start of the flat buffers; a multiple of 64; set by allocate */
+    int32_t set;    /* 0 unless ups_parameters_divide said another */
     ups_init init;
 } ups_parameter;
 
@@ -43,6 +45,10 @@ void ups_parameters_destroy(ups_parameters *parameters); /* frees device buffers
  */
 int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int rank, const int64_t *size, ups_init init);
 
+/* After all graphs are built and before allocate: the set of each parameter, by index, from 0 on without a gap. */
+void ups_parameters_divide(ups_parameters *parameters, const int32_t *set_of);
+int32_t ups_parameters_sets(const ups_parameters *parameters); /* at least 1 */
+
 /* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does
  * not change the others). `gradients`: allocate these too. `compute`: the dtype of the copy that bf16 and fp16 graphs
  * read; UPS_F32: none. */
@@ -52,6 +58,7 @@ ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device
 int32_t ups_parameters_count(const ups_parameters *parameters);
 const ups_parameter *ups_parameters_get(const ups_parameters *parameters, int32_t index);
 int32_t ups_parameters_find(const ups_parameters *parameters, const char *name); /* −1 when absent */
+int32_t ups_parameters_placed(const ups_parameters *parameters, int32_t i); /* index of the i-th in the flat buffers */
 int64_t ups_parameters_elements(
     const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included; grows until allocate */
 int64_t ups_parameter_extent(const ups_parameter *parameter);       /* what it takes of these: with its padding */

@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
             put(file, prefix, ups_parameters_get(parameters, i), device, ups_parameters_gradients(parameters));
         ups_update_input input = {.step = step, .share = 1, .learning_rate = (float)s.optimizer.learning_rate};
         check(ups_optimizer_begin(optimizer, &input, &failure));
-        check(ups_optimizer_step(optimizer, &failure));
+        check(ups_optimizer_step(optimizer, NULL, &failure));
         check(ups_optimizer_result(optimizer, &update, &failure));
     }
     ups_parameter_buffer buffers[1 + UPS_OPTIMIZER_MAX_BUFFERS] = {

@@ -76,6 +76,7 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
     pull *p = context;
     float *w = weights_of(p), *there = ups_parameters_gradients(p->parameters);
     float *g = read_device(device, there, WEIGHTS * sizeof *g);
+    micro->trained[0] = true;
     ups_update *update = read_device(device, micro->update, sizeof *update);
     const float seed = update->state.loss_scale * update->input.share; /* of backward */
     double loss = 0;

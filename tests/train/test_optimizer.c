@@ -14,6 +14,7 @@
 enum { STEPS = 7, TENSORS = 5 };
 static const int64_t sizes[TENSORS] = {130, 64, 7, 1, 333};
 static const bool undecayed[TENSORS] = {false, true, true, false, false};
+static const int32_t sets[TENSORS] = {1, 0, 1, 0, 2}; /* of a model whose graphs train different parameters */
 
 typedef struct trained {
     const ups_optimizer_config *config;
@@ -22,7 +23,7 @@ typedef struct trained {
     ups_optimizer *optimizer;
 } trained;
 
-static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
+static trained begin_divided(const ups_optimizer_config *config, ups_dtype compute, const int32_t *set_of) {
     trained t = {.config = config, .parameters = ups_parameters_create()};
     ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
     for (int i = 0; i < TENSORS; i++) {
@@ -31,9 +32,14 @@ static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
         ups_parameters_add(t.parameters, name, 1, &sizes[i],
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = undecayed[i]});
     }
+    if (set_of) ups_parameters_divide(t.parameters, set_of);
     ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
     ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
     return t;
+}
+
+static trained begin(const ups_optimizer_config *config, ups_dtype compute) {
+    return begin_divided(config, compute, NULL);
 }
 
 static void end(trained *t) {
@@ -77,15 +83,19 @@ static float *flat(const trained *t, const float *buffer) {
     return read_device(t->device, buffer, (size_t)elements(t) * sizeof(float));
 }
 
-/* One step, read at once. */
-static ups_update step_now(const trained *t, int64_t step) {
+/* One step of some sets, NULL: of all, read at once. */
+static ups_update step_of(const trained *t, int64_t step, const bool *sets_trained) {
     ups_update update;
     ups_update_input input = {
         .step = step, .share = 1, .learning_rate = (float)ups_schedule_rate(t->config, step, STEPS, 0)};
     ok(ups_optimizer_begin(t->optimizer, &input, &failure));
-    ok(ups_optimizer_step(t->optimizer, &failure));
+    ok(ups_optimizer_step(t->optimizer, sets_trained, &failure));
     ok(ups_optimizer_result(t->optimizer, &update, &failure));
     return update;
+}
+
+static ups_update step_now(const trained *t, int64_t step) {
+    return step_of(t, step, NULL);
 }
 
 static void near(const char *what, int64_t element, double found, double expected) {
@@ -94,9 +104,11 @@ static void near(const char *what, int64_t element, double found, double expecte
     }
 }
 
-/* Steps the optimizer and the plain account side by side. */
-static void check(ups_optimizer_config config, float gradient_size, ups_dtype compute) {
-    trained t = begin(&config, compute);
+/* Steps the optimizer and the plain account side by side. With `set_of` a step trains a part of the sets, now and then
+ * none, though gradients of all lie there. */
+static void check_divided(ups_optimizer_config config, float gradient_size, ups_dtype compute, const int32_t *set_of) {
+    trained t = begin_divided(&config, compute, set_of);
+    int taken[TENSORS] = {0}; /* steps, by set */
     int64_t count = elements(&t);
     double *value = calloc((size_t)count, sizeof *value), *m = calloc((size_t)count, sizeof *m);
     double *v = calloc((size_t)count, sizeof *v), *average = calloc((size_t)count, sizeof *average);
@@ -105,7 +117,10 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
     for (int64_t step = 0; step < STEPS; step++) {
         put_gradients(&t, step, gradient_size * ups_optimizer_state(t.optimizer).loss_scale);
         double squares = 0;
+        const bool trains[TENSORS] = {step % 2 == 1, step % 4 != 0, step > 3 && step % 2 == 1};
+        for (int set = 0; set < TENSORS; set++) taken[set] += !set_of || trains[set];
         for (int64_t i = 0; i < count; i++) {
+            if (set_of && owner(&t, i) && !trains[owner(&t, i)->set]) continue;
             double g = owner(&t, i) ? (double)gradient_of(i, step, gradient_size) : 0;
             squares += g * g;
         }
@@ -113,18 +128,18 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
         double rate = ups_schedule_rate(&config, step, STEPS, 0);
         for (int64_t i = 0; i < count; i++) {
             const ups_parameter *p = owner(&t, i);
-            if (!p) continue;
+            if (!p || (set_of && !trains[p->set])) continue;
             double g = scale * (double)gradient_of(i, step, gradient_size);
             m[i] = config.beta1 * m[i] + (1 - config.beta1) * g;
             v[i] = config.beta2 * v[i] + (1 - config.beta2) * g * g;
-            double m_hat = m[i] / (1 - pow(config.beta1, (double)(step + 1)));
-            double v_hat = v[i] / (1 - pow(config.beta2, (double)(step + 1)));
+            double m_hat = m[i] / (1 - pow(config.beta1, taken[p->set]));
+            double v_hat = v[i] / (1 - pow(config.beta2, taken[p->set]));
             double decay = p->init.no_decay ? 0 : config.weight_decay;
             value[i] -= rate * (m_hat / (sqrt(v_hat) + config.epsilon) + decay * value[i]);
             double follow = fmin(config.ema_decay, (double)(1 + step) / (double)(10 + step));
             average[i] = follow * average[i] + (1 - follow) * value[i];
         }
-        ups_update_result result = step_now(&t, step).result;
+        ups_update_result result = step_of(&t, step, set_of ? trains : NULL).result;
         assert_int_equal(result.non_finite, 0);
         near("the gradient norm", 0, result.gradient_norm, norm);
         free(values);
@@ -156,6 +171,10 @@ static void check(ups_optimizer_config config, float gradient_size, ups_dtype co
     end(&t);
 }
 
+static void check(ups_optimizer_config config, float gradient_size, ups_dtype compute) {
+    check_divided(config, gradient_size, compute, NULL);
+}
+
 static const ups_optimizer_config usual = {.learning_rate = 0.01,
                                            .weight_decay = 0.1,
                                            .beta1 = 0.9,
@@ -180,6 +199,31 @@ CLAIM(gradients_beyond_the_limit_are_scaled_down_to_it_and_others_left_alone) {
 CLAIM(the_compute_copy_follows_the_values) {
     check(usual, 0.1f, UPS_BF16);
     check(usual, 0.1f, UPS_F16);
+}
+
+CLAIM(sets_that_a_step_does_not_train_stay_as_they_are_and_do_not_count_it) {
+    ups_optimizer_config config = usual;
+    config.clip = 1;
+    check_divided(config, 3, UPS_F32, sets);
+    check_divided(usual, 0.1f, UPS_BF16, sets);
+    config.ema_decay = 0;
+    check_divided(config, 0.1f, UPS_F32, (int32_t[TENSORS]){0, 1, 1, 1, 0});
+}
+
+CLAIM(parameters_lie_set_by_set) {
+    trained t = begin_divided(&usual, UPS_F32, sets);
+    int64_t end_of_last = 0;
+    int32_t set = 0;
+    assert_int_equal(ups_parameters_sets(t.parameters), 3);
+    for (int32_t i = 0; i < TENSORS; i++) {
+        const ups_parameter *p = ups_parameters_get(t.parameters, ups_parameters_placed(t.parameters, i));
+        assert_int_equal(p->offset, end_of_last);
+        assert_true(p->set >= set);
+        end_of_last += ups_parameter_extent(p);
+        set = p->set;
+    }
+    assert_int_equal(end_of_last, elements(&t));
+    end(&t);
 }
 
 CLAIM(without_an_average_none_is_kept) {

@@ -110,16 +110,16 @@ static ups_status watched_allocate(ups_device *device, size_t bytes, void **memo
     return watched.real->allocate(device, bytes, memory, error);
 }
 
-/* The optimizer asks for the gradients' norm once a step. */
-static ups_status watched_norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
-                               ups_error *error) {
+/* The optimizer asks for a decision once a step. */
+static ups_status watched_decide(ups_device *device, const ups_update_rules *rules, ups_update *update,
+                                 ups_error *error) {
 #ifdef WATCHES_ALLOCATIONS
     watched.alive[watched.steps] = atomic_load(&alive);
     if (watched.steps == 0) atomic_store(&largest_asked, 0);
     watched.largest = atomic_load(&largest_asked);
 #endif
     watched.steps++;
-    return watched.real->norm(device, gradients, count, update, error);
+    return watched.real->decide(device, rules, update, error);
 }
 
 static void watch(ups_device *device) {
@@ -127,7 +127,7 @@ static void watch(ups_device *device) {
     watched.real = device->class;
     watched.class = *device->class;
     watched.class.allocate = watched_allocate;
-    watched.class.norm = watched_norm;
+    watched.class.decide = watched_decide;
     device->class = &watched.class;
 }
 

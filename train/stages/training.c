@@ -34,6 +34,8 @@ typedef struct training {
     ups_parameters *parameters;
     ups_stage_graph *graphs;
     int graph_count;
+    bool *trains;   /* (graph, UPS_UPDATE_MAX_SETS): the sets of parameters that a graph trains */
+    bool undivided; /* all parameters are one set, though graphs train different ones */
     ups_optimizer *optimizer;
     split_tasks train, validation;
     ups_stores stores; /* of the samples of both */
@@ -88,6 +90,7 @@ static void end(training *t) {
         ups_graph_destroy(t->graphs[i].graph);
     }
     free(t->graphs);
+    free(t->trains);
     ups_parameters_destroy(t->parameters);
     free_split_tasks(&t->train);
     free_split_tasks(&t->validation);
@@ -134,17 +137,50 @@ static const ups_graph **list_graphs(const training *t) {
     return list;
 }
 
-/* Whether some graph leaves gradients of some parameter as they are. */
-static bool any_graph_is_partial(const training *t) {
-    for (int i = 0; i < t->graph_count; i++) {
-        const ups_graph *graph = t->graphs[i].graph;
-        int32_t reached = 0;
-        for (ups_value v = 0; v < graph->value_count; v++) {
-            reached += graph->values[v].kind == UPS_VALUE_PARAMETER && graph->values[v].needs_gradient;
-        }
-        if (reached < ups_parameters_count(t->parameters)) return true;
+/* Marks the parameters that a graph has gradients for, each in its row of as many as there are graphs. */
+static void mark_trained(const training *t, int graph, bool *trains) {
+    const ups_graph *of = t->graphs[graph].graph;
+    for (ups_value v = 0; v < of->value_count; v++) {
+        const ups_value_info *value = &of->values[v];
+        if (value->kind == UPS_VALUE_PARAMETER && value->needs_gradient)
+            trains[(int64_t)value->parameter * t->graph_count + graph] = true;
     }
-    return false;
+}
+
+/* Parameters that the same graphs train become a set. More sets than an update has place for: one set, which every step
+ * trains. */
+static ups_status divide_parameters(training *t, ups_error *error) {
+    const int32_t count = ups_parameters_count(t->parameters);
+    const size_t row = (size_t)t->graph_count;
+    bool *trains = calloc((size_t)count * row + 1, sizeof *trains);
+    int32_t *set_of = calloc((size_t)count + 1, sizeof *set_of);
+    t->trains = calloc(row * UPS_UPDATE_MAX_SETS + 1, sizeof *t->trains);
+    ups_status status = UPS_OK;
+    if (!trains || !set_of || !t->trains)
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its tables", ups_stage_name(t->stage->stage));
+    for (int graph = 0; graph < t->graph_count && status == UPS_OK; graph++) mark_trained(t, graph, trains);
+    int32_t first[UPS_UPDATE_MAX_SETS], sets = 0;
+    for (int32_t p = 0; p < count && status == UPS_OK; p++) {
+        int32_t set = 0;
+        while (set < sets && memcmp(trains + (size_t)first[set] * row, trains + (size_t)p * row, row) != 0) set++;
+        if (set == UPS_UPDATE_MAX_SETS) {
+            memset(set_of, 0, (size_t)count * sizeof *set_of);
+            sets = 0;
+            break;
+        }
+        if (set == sets) first[sets++] = p;
+        set_of[p] = set;
+    }
+    for (int graph = 0; graph < t->graph_count && status == UPS_OK; graph++) {
+        for (int32_t set = 0; set < sets; set++)
+            t->trains[graph * UPS_UPDATE_MAX_SETS + set] = trains[(size_t)first[set] * row + (size_t)graph];
+        if (sets == 0) t->trains[graph * UPS_UPDATE_MAX_SETS] = true;
+    }
+    t->undivided = sets == 0;
+    if (status == UPS_OK) ups_parameters_divide(t->parameters, set_of);
+    free(trains);
+    free(set_of);
+    return status;
 }
 
 /* ---- planning -------------------------------------------------------------------------------------------------- */
@@ -347,7 +383,11 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
                            (double)micro->step / (double)config->steps};
     ups_step_run_options options = {
         .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
-    return run_batch(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, &options, micro->update, error);
+    const unsigned losses = losses_due(t, micro->step);
+    const int64_t kind = t->stage->kind(t->stage->context, t->train.task_of[batch->window[0].task]);
+    const bool *trains = t->trains + (find_graph(t, kind, losses) - t->graphs) * UPS_UPDATE_MAX_SETS;
+    for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
+    return run_batch(t, batch, t->train.task_of, losses, &draw, &options, micro->update, error);
 }
 
 static void describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
@@ -486,6 +526,7 @@ static bool has_checkpoint(const training *t) {
 
 static ups_status allocate(training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
+    UPS_TRY(divide_parameters(t, error));
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     UPS_TRY(begin_with_given_weights(t, error));
     if (t->stage->initialise && !t->given && !has_checkpoint(t)) {
@@ -585,7 +626,7 @@ static ups_status train(training *t, ups_error *error) {
                             .describe_batch = describe_batch,
                             .loader = t->loader,
                             .residency = t->stores.residency,
-                            .zero_gradients = t->graph_count > 1 && any_graph_is_partial(t)};
+                            .zero_gradients = t->graph_count > 1 && (config->accumulation > 1 || t->undivided)};
     ups_loop_options loop = {.training = config,
                              .seed = t->config->seed,
                              .output = t->config->output,

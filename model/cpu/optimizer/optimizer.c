@@ -1,16 +1,17 @@
 /* Optimizers in one pass over memory: values, moments, EMA and the compute copy of a block are read and written
  * together, since this pass is bound by memory alone. Muon moves whole matrices first (muon.c). */
+#include "model/cpu/device.h"
 #include "model/cpu/vector.h"
 
 enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
 
-static void adamw(const ups_optimizer_call *call, int64_t start, int64_t second_start, int64_t n) {
+static void adamw(const ups_optimizer_call *call, float rate, float correction2, int64_t start, int64_t second_start,
+                  int64_t n) {
     float *restrict w = call->values + start, *restrict m = call->moments[0] + start;
     float *restrict v = call->moments[1] + second_start;
     const float *restrict g = call->gradients + start;
     const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon;
-    const float scale = call->update->result.gradient_scale, rate = call->update->result.rate;
-    const float correction2 = call->update->result.second_correction;
+    const float scale = call->update->result.gradient_scale;
     const float keep = 1.0f - call->update->input.learning_rate * call->weight_decay;
     for (int64_t i = 0; i < n; i++) {
         float d = g[i] * scale;
@@ -40,6 +41,8 @@ void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call) {
     enum { PIECE = 1024 }; /* what the second pass over w, for EMA and the copy, finds in the first-level cache */
     if (call->update->result.skipped) return;
     const bool by_matrix = call->rule == UPS_RULE_MUON;
+    float rate, correction2;
+    ups_cpu_bias_corrections(call, &rate, &correction2);
     if (by_matrix) UPS_CPU(muon)(threads, call);
 #pragma omp parallel num_threads(threads)
     for (int32_t r = 0; r < call->range_count; r++) {
@@ -47,7 +50,7 @@ void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call) {
 #pragma omp for schedule(static) nowait
         for (int64_t piece = 0; piece < ups_div_up(range.count, PIECE); piece++) {
             int64_t start = range.offset + piece * PIECE, n = ups_min(PIECE, range.count - piece * PIECE);
-            if (!by_matrix) adamw(call, start, range.second + piece * PIECE, n);
+            if (!by_matrix) adamw(call, rate, correction2, start, range.second + piece * PIECE, n);
             follow(call, start, n);
         }
     }
