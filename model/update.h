@@ -56,11 +56,10 @@ typedef struct ups_update {
     ups_update_state state;
 } ups_update;
 
-/* Largest decay of the weights' average at a step: it begins as the mean of what there is, and forgets the first
- * weights.
- */
-static inline float ups_update_ema_decay(int64_t step) {
-    return (float)(1 + step) / (float)(10 + step);
+/* Largest decay of the average of weights that were trained so many times before: it begins as the mean of what there
+ * is, and forgets the first weights. */
+static inline float ups_update_ema_decay(int64_t taken) {
+    return (float)(1 + taken) / (float)(10 + taken);
 }
 
 /* How `decide` judges a step. With dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section 3.2) backward

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Errors at equal time: our surrogate and baselines, the same files, seconds and threads, one after the other.
 
-  accuracy.py UPS FOLDER [--task NAME ...] [--model fno ...] [--peers DIR] [--python PYTHON] [--seconds 300] [--threads 2] [--share 1] [--history 1] [--bundle 1]
+  accuracy.py UPS FOLDER [--task NAME ...] [--together] [--model fno ...] [--peers DIR] [--python PYTHON] [--seconds 300] [--threads 2] [--share 1] [--seed 0]
 
 For each task `ups datagen` makes training and test files of different seeds in FOLDER, once; that no initial condition stands in both is checked. Ours: encoder,
-cache and operator in the given seconds (twice as many in 2D); how many steps that is, is measured on a short run first. Baselines by DIR/accuracy_peers.py (default:
+cache and operator in the given seconds (twice as many in 2D); how many steps that is, is measured on a short run first. --together: one model of
+ours for all these tasks, in the sum of their seconds. Baselines by DIR/accuracy_peers.py (default:
 the environment's UPS_PEERS), which trains one for a given time. PYTHON has PyTorch, h5py and neuraloperator. --share S makes a part of the trajectories alone.
 Prints a row a model: nRMSE after one step, after ten, and of whole rollouts over the test files; seconds; steps. As JSON lines in FOLDER/results.jsonl.
 Nothing else should run on the machine.
@@ -19,17 +20,19 @@ from pathlib import Path
 
 import h5py
 
-LINE = dict(resolution=256, steps=41, train=1000, test=100, patch=4, hidden=64, modes=33)
-PLANE = dict(resolution=64, steps=21, train=500, test=50, patch=2, hidden=48, modes=12)
+# Of the data, then of the model: small batches, so that there are many steps.
+LINE = dict(resolution=256, steps=41, train=1000, test=100, patch=4, hidden=64, modes=33, convolution=5, batch=8, bundle=1)
+PLANE = dict(resolution=64, steps=21, train=500, test=50, patch=2, hidden=48, modes=12, convolution=3, batch=4, bundle=1)
+TOGETHER = dict(hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
-    "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, LINE),
+    "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, dict(LINE, bundle=4)),  # waves that travel unchanged: fewer, longer steps
     "burgers": ("burgers1d", "nu", (0.001, 0.01, 0.1), {}, LINE),
     "reaction": ("reacdiff1d", None, (None,), {}, LINE),
     "sorption": ("diffsorp1d", None, (None,), {}, LINE),
     "gas1d": ("cfd1d_rand", None, (None,), {}, LINE),
     "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, patch=4)),
-    "pattern": ("diffreact2d", None, (None,), {}, dict(PLANE, patch=1, hidden=32)),
+    "pattern": ("diffreact2d", None, (None,), {}, PLANE),
     "water": ("swe2d", None, (None,), {}, PLANE),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
 }
@@ -39,23 +42,24 @@ output: {output}
 precision: {precision}
 device: {{threads: {threads}}}
 data: {{root: {folder}, split: {{train: 0.9, validation: 0.1, test: 0}}}}
+seed: {seed}
 tasks:
-  - name: task
-    files: [{train}]
-    test_files: [{test}]
-    patch: [{patch}]
-model:
+{tasks}model:
   tokens: grid
-  dim: {dim}
-  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, drop_path: 0, modes: [{modes}], history: {history}, bundle: {bundle}}}
+  dim: auto
+  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, drop_path: 0, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.0005}}
 operator:
   steps: {steps}
-  batch_size: 16
+  batch_size: {batch}
   validate_every: {every}
   rollout_steps: {rollout}
-  optimizer: {{learning_rate: {rate}, weight_decay: 0.0001, warmup_steps: 200, ema_decay: 0.999}}
-  losses: {{one_step: {{weight: 0}}, relative: {{weight: 1}}, rollout_relative: {{weight: 1, from: {start}}}}}
+  optimizer: {{kind: muon, learning_rate: {rate}, weight_decay: 0.0001, warmup_steps: 200, ema_decay: 0.999}}
+  losses:
+    one_step: {{weight: 0}}
+    decoded: {{weight: 1}}
+    spectral: {{weight: 0.1}}
+    rollout_decoded: {{weight: 1, from: {start}}}
 evaluation: {{horizons: [1, 10, 0], max_samples: 0}}
 """
 
@@ -94,37 +98,60 @@ def first_frames(path):
             yield from (file[seed]["data"][0] for seed in file if seed.isdigit())
 
 
-def ours(arguments, name, files, seconds):
-    sizes = TASKS[name][4]
-    config, run = arguments.folder / f"{name}.yaml", arguments.folder / f"run-{name}"
-    steady = sizes["steps"] is None
+def ours(arguments, names, files, seconds):
+    """Rows of one model for the tasks of these names, `files` of each."""
+    sizes = dict(TASKS[names[0]][4], **(TOGETHER if len(names) > 1 else {}), **dict(pair.split("=") for pair in arguments.size))
+    label = names[0] if len(names) == 1 else "together"
+    config, run = arguments.folder / f"{label}.yaml", arguments.folder / f"run-{label}"
+    tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}]}}\n"
+                    for name, (train, test) in zip(names, files))
+    steady = all(TASKS[name][4]["steps"] is None for name in names)
 
-    def train(steps, start, **more):
-        subprocess.run(["rm", "-rf", run], check=True)
+    def configure(output, steps, start):
         config.write_text(CONFIG.format(**dict(
-            output=run, precision=arguments.precision, threads=arguments.threads, folder=arguments.folder, train=", ".join(files[0]), test=", ".join(files[1]),
-            patch=sizes["patch"], dim="auto", hidden=sizes["hidden"], modes=sizes["modes"], steps=steps, every=max(1, steps // 6), rollout=max(2, 8 // arguments.bundle), rate=arguments.rate, start=start,
-            history=arguments.history, bundle=arguments.bundle)))
+            sizes, output=output, precision=arguments.precision, threads=arguments.threads, folder=arguments.folder, tasks=tasks, seed=arguments.seed, steps=steps,
+            every=max(1, steps // 6), rollout=max(2, 8 // int(sizes["bundle"])), rate=arguments.rate, start=start)))
+
+    def train(run, *more):
+        subprocess.run(["rm", "-rf", run], check=True)
         began = time.perf_counter()
-        subprocess.run([arguments.ups, "train", config, "-q", *(f"--set={pair}" for pair in arguments.set)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([arguments.ups, "train", *more, "-q", *(f"--set={pair}" for pair in arguments.set)], check=True, stderr=subprocess.DEVNULL)
         return time.perf_counter() - began
 
-    def step_time(few, many, start):  # what starts and ends a run is the same in both
-        return max(1e-4, (train(many, min(start, many)) - train(few, min(start, few))) / (many - few))
+    def fork(steps, start):  # of the run that has encoder and cache
+        return train(trial, prepared, "--fork", trial, f"--set=operator.steps={steps}", f"--set=operator.losses.rollout_decoded.from={start}", f"--set=operator.validate_every={steps}")
 
-    base = train(0, 0)  # encoder and cache
-    one = step_time(30, 150, 150)
-    eight = one if steady else step_time(10, 40, 0)
-    rolling = 0 if steady else int(ROLLING * (seconds - base) / eight)
-    steps = rolling + int((seconds - base - rolling * eight) / one)
-    took = train(steps, steps - rolling if rolling else steps)
+    def step_time(rolls):  # what starts and ends a run is the same in a short and in a longer one
+        few, short = 20 * len(names), 0
+        for share in (0.01, 0.05):  # of the time: a guess, then the measure
+            began = fork(few, 0 if rolls else few)
+            many = few + max(5 * few, int(share * seconds / short) if short else 0)
+            short = max(2e-3, (fork(many, 0 if rolls else many) - began) / (many - few))
+        return short
+
+    prepared, trial = f"{run}-prepared", f"{run}-trial"
+    configure(prepared, 0, 0)
+    base = train(prepared, config)
+    one = step_time(False)
+    eight = one if steady else step_time(True)
+    for _ in range(2):
+        rolling = 0 if steady else int(ROLLING * (seconds - base) / eight)
+        steps = rolling + int((seconds - base - rolling * eight) / one)
+        configure(run, steps, steps - rolling if rolling else steps)
+        took = train(run, config)
+        if took <= 1.03 * seconds:
+            break
+        one, eight = one * took / seconds, eight * took / seconds  # slower than it was: once more, with fewer steps
     subprocess.run([arguments.ups, "eval", run, "-q"], check=True, stdout=subprocess.DEVNULL)
-    horizons = json.loads((run / "evaluation.json").read_text())["tasks"][0]["horizons"]
-    errors = [h["model"]["nrmse"] if h["windows"] else None for h in horizons]
-    return dict(model="ups", errors=errors, reconstruction=horizons[-1]["reconstruction"]["nrmse"], seconds=took, steps=steps)
+    rows = []
+    for task in json.loads((run / "evaluation.json").read_text())["tasks"]:
+        errors = [h["model"]["nrmse"] if h["windows"] else None for h in task["horizons"]]
+        rows.append(dict(task=task["task"], model="ups" if len(names) == 1 else "ups-together", errors=errors, seconds=took, steps=steps,
+                         reconstruction=task["horizons"][-1]["reconstruction"]["nrmse"]))
+    return rows
 
 
-def baseline(arguments, model, files, seconds):
+def baseline(arguments, name, model, files, seconds):
     paths = [[str(arguments.folder / file) for file in split] for split in files]
     command = [arguments.python, os.path.join(arguments.peers, "accuracy_peers.py"), "--model", model, "--train", *paths[0], "--test", *paths[1],
                "--seconds", str(seconds), "--threads", str(arguments.threads), "--given", "1", "--json"]
@@ -133,7 +160,7 @@ def baseline(arguments, model, files, seconds):
         sys.exit(done.stderr)
     told = json.loads(done.stdout.strip().splitlines()[-1])
     errors = [told["horizons"].get(h, {}).get("nrmse") for h in ("1", "10", "0")]
-    return dict(model=model, errors=errors, seconds=told["seconds"], steps=told["steps"])
+    return [dict(task=name, model=model, errors=errors, seconds=told["seconds"], steps=told["steps"])]
 
 
 def main():
@@ -150,23 +177,32 @@ def main():
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
-    parser.add_argument("--history", type=int, default=1, help="frames that our operator reads")
-    parser.add_argument("--bundle", type=int, default=1, help="frames that an application of it gives")
+    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: hidden, modes, convolution, batch or bundle of every task")
+    parser.add_argument("--seed", type=int, default=0, help="of ours; baselines draw another one every time")
+    parser.add_argument("--together", action="store_true", help="one model of ours for all tasks, in the sum of their seconds")
     arguments = parser.parse_args()
     if arguments.model and not arguments.peers:
         parser.error("where accuracy_peers.py lies is not known; give --peers DIR or set UPS_PEERS, or --model without names")
     arguments.folder = arguments.folder.absolute()
     arguments.ups = arguments.ups and os.path.abspath(arguments.ups)
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    files = {name: make_data(arguments, name) for name in arguments.task}
+    seconds = {name: arguments.seconds * (2 if TASKS[name][4]["resolution"] == 64 else 1) for name in arguments.task}
+    if arguments.ups and arguments.together:
+        report(arguments, ours(arguments, arguments.task, list(files.values()), sum(seconds.values())))
     for name in arguments.task:
-        files = make_data(arguments, name)
-        seconds = arguments.seconds * (2 if TASKS[name][4]["resolution"] == 64 else 1)
-        for model in [*(["ups"] if arguments.ups else []), *arguments.model]:
-            row = ours(arguments, name, files, seconds) if model == "ups" else baseline(arguments, model, files, seconds)
-            errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
-            print(f"{name:10s} {row['model']:13s} {errors}  {row['seconds']:6.0f} s  {row['steps']:7d} steps", flush=True)
-            with open(arguments.folder / "results.jsonl", "a") as file:
-                file.write(json.dumps(dict(row, task=name, threads=arguments.threads, share=arguments.share, history=arguments.history, bundle=arguments.bundle)) + "\n")
+        if arguments.ups and not arguments.together:
+            report(arguments, ours(arguments, [name], [files[name]], seconds[name]))
+        for model in arguments.model:
+            report(arguments, baseline(arguments, name, model, files[name], seconds[name]))
+
+
+def report(arguments, rows):
+    for row in rows:
+        errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
+        print(f"{row['task']:10s} {row['model']:13s} {errors}  {row['seconds']:6.0f} s  {row['steps']:7d} steps", flush=True)
+        with open(arguments.folder / "results.jsonl", "a") as file:
+            file.write(json.dumps(dict(row, threads=arguments.threads, share=arguments.share, seed=arguments.seed)) + "\n")
 
 
 if __name__ == "__main__":

@@ -329,7 +329,7 @@ def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_sa
     validator.validate(parsed(text))
     keys = {key["key"]: key for key in json.loads(must("config", "keys", "--json").stdout)}
     comments = re.sub(r"\n *# ", " ", text)  # each on one line, however it was broken
-    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout_relative.from"):
+    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout_decoded.from"):
         told = keys[key]
         assert f"{told['help']} ({told['expected']}; default {told['default']})" in comments
     assert text.count(keys["tasks[].name"]["help"]) == 1

@@ -136,7 +136,7 @@ static void check_divided(ups_optimizer_config config, float gradient_size, ups_
             double v_hat = v[i] / (1 - pow(config.beta2, taken[p->set]));
             double decay = p->init.no_decay ? 0 : config.weight_decay;
             value[i] -= rate * (m_hat / (sqrt(v_hat) + config.epsilon) + decay * value[i]);
-            double follow = fmin(config.ema_decay, (double)(1 + step) / (double)(10 + step));
+            double follow = fmin(config.ema_decay, (double)taken[p->set] / (double)(9 + taken[p->set]));
             average[i] = follow * average[i] + (1 - follow) * value[i];
         }
         ups_update_result result = step_of(&t, step, set_of ? trains : NULL).result;

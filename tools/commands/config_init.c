@@ -210,10 +210,10 @@ typedef struct model_size {
     int64_t hidden, depth, steps;
 } model_size;
 static const model_size sizes[] = {
-    {64e6, 0, 48, 4, 8000},
-    {2e9, 2e9, 64, 4, 20000},
-    {20e9, 4e9, 96, 6, 80000},
-    {1e300, 8e9, 128, 8, 200000},
+    {64e6, 0, 48, 4, 16000},
+    {2e9, 2e9, 64, 4, 40000},
+    {20e9, 4e9, 96, 6, 160000},
+    {1e300, 8e9, 128, 8, 400000},
 };
 
 static const model_size *choose_size(double bytes) {
@@ -271,16 +271,22 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
     set_number(s->arena, core, "depth", size->depth);
     set_number(s->arena, core, "mlp_ratio", 2);
     set_number(s->arena, core, "drop_path", 0);
+    set_number(s->arena, core, "convolution", 3);
 }
 
-/* A batch holds one task: as many batches a step as there are tasks, up to a few. */
+/* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so the
+ * more tokens a window has: many steps win. */
 static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
-    enum { MOST_BATCHES = 8, ROLLOUT_STEPS = 8 };
+    enum { MOST_BATCHES = 8, ROLLOUT_STEPS = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
     enum { ROLLS_OUT = 15 }; /* one step in so many, the last ones, rolls out: about a third of the time */
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
+    int64_t batch = LINE_BATCH;
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        if (f->shape.dims > 1) batch = PLANE_BATCH;
+    }
     set_number(arena, stage, "steps", size->steps);
-    set_number(arena, stage, "batch_size", 16);
+    set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
     ups_yaml *optimizer = section(arena, stage, "optimizer"), *losses = section(arena, stage, "losses");
@@ -289,9 +295,9 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_plain(arena, optimizer, "weight_decay", "0.0001");
     set_plain(arena, optimizer, "ema_decay", "0.998");
     set_number(arena, section(arena, losses, "one_step"), "weight", 0);
-    set_number(arena, section(arena, losses, "relative"), "weight", 1);
+    set_number(arena, section(arena, losses, "decoded"), "weight", 1);
     set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
-    ups_yaml *rollout = section(arena, losses, "rollout_relative");
+    ups_yaml *rollout = section(arena, losses, "rollout_decoded");
     set_number(arena, rollout, "weight", 1);
     set_number(arena, rollout, "from", size->steps - size->steps / ROLLS_OUT);
 }
