@@ -5,8 +5,9 @@
 
 DIR is a checkout of github.com/pdebench/PDEBench. Nothing of it is copied or changed: its scripts are read from there and run with its own configurations, of which
 NAMES below are overridden: number of samples, seed, stored times, and cells where its 1,024 would take hours. Its licence is for research that is not commercial; read it.
-Four things are put right on the way, in memory: `.loc[` is `.at[` and `cond is True` is `cond` (its current text runs on no JAX, or does not normalise); an argument
-`plot` that its dam break no longer has is dropped; and its merging script, which cannot run as it is, is left out: arrays are written here, in the layout that it means.
+What keeps its current text from running is put right on the way, in memory: `.loc[` is `.at[` and `cond is True` is `cond` (else fields are not normalised); an argument
+`plot` of its dam break and a key `n` of its sorption, which their code no longer has, are dropped. Its merging script is left out: arrays are written here, in the layout
+that it means.
 
 Files are named as accuracy.py names them, FOLDER/NAME_test…, FOLDER/NAME_train…, of seeds apart. 1D fields come out at 256 points and 41 frames, 2D at 64 x 64 and 21;
 what was solved on more cells is thinned out, as PDEBench's loaders do. --train 0 makes test files alone. A file that exists is left as it is.
@@ -61,7 +62,7 @@ def run_script(pdebench, recipe, config, cells, samples, key):
     exec(compile(text_of(pdebench / NLE / "utils.py"), str(pdebench / NLE / "utils.py"), "exec"), utils.__dict__)
     script, before = folder / recipe["script"], sys.argv
     Path("save").mkdir()
-    sys.argv = [str(script), f"+{recipe['section']}={config}", *(f"++{recipe['section']}.{k}={v}" for k, v in keys.items()), "hydra.run.dir=.", "hydra.output_subdir=null"]
+    sys.argv = [str(script), f"+{recipe['section']}={config}.yaml", *(f"++{recipe['section']}.{k}={v}" for k, v in keys.items()), "hydra.run.dir=.", "hydra.output_subdir=null"]
     try:
         exec(compile(text_of(script), str(script), "exec"), {"__name__": "__main__", "__file__": str(script)})
     finally:
@@ -110,6 +111,7 @@ def write_arrays(path, name, config, arrays):
 
 def make_arrays(arguments, name, number, end, config, recipe, cells, split, samples):
     """One file, in a process of its own: each script wants the whole of JAX and Hydra."""
+    cells = arguments.cells or cells
     path = arguments.folder / f"{name}_{split}{end}.hdf5"
     if path.exists() or not samples:
         return
@@ -152,6 +154,8 @@ def make_groups(arguments, name, split, samples):
             generator.RadialDamBreak2D.run = lambda self, T, tsteps, plot=None: run(self, T, tsteps)
     settings = OmegaConf.load(arguments.pdebench / "pdebench/data_gen/configs" / f"{config}.yaml")
     settings.sim.update(keys)
+    if name == "sorption":
+        settings.sim.pop("n")
     working = path.with_suffix(".making")
     working.unlink(missing_ok=True)
     settings.output_path = str(working)
@@ -170,6 +174,7 @@ def main():
     parser.add_argument("--task", nargs="+", choices=names, default=names)
     parser.add_argument("--test", type=int, default=60, help="trajectories a task, over all of its files")
     parser.add_argument("--train", type=int, default=300)
+    parser.add_argument("--cells", type=int, help="along an axis that scripts of arrays solve on, in place of their own")
     arguments = parser.parse_args()
     arguments.folder, arguments.pdebench = arguments.folder.absolute(), arguments.pdebench.absolute()
     if not (arguments.pdebench / NLE / "utils.py").exists():

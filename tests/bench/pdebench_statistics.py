@@ -3,8 +3,9 @@
 
   pdebench_statistics.py UPS OURS THEIRS [--task NAME ...]
 
-OURS is a folder of accuracy.py, THEIRS one of pdebench_data.py; files NAME_test… and NAME_train… of both are read, at most --most trajectories a file. A figure's
-standard error is that of the mean over trajectories; a row is marked where the two are more than three of them apart. Problems are solved anew from the first frames of
+OURS is a folder of accuracy.py, THEIRS one of pdebench_data.py; files NAME_test… and NAME_train… of both are read, at most --most trajectories a value of the task's
+parameter, all of which are taken together. A figure's standard error is that of the mean over trajectories; a row is marked where the two are more than three of them
+apart, which happens by chance too: sizes of random waves are far from normally distributed. Problems are solved anew from the first frames of
 THEIRS by `ups datagen --initial`; the nRMSE between both solutions is of all frames, and of the last. Beginnings on another grid than THEIRS were solved on, and schemes of
 another order, are in it. Prints a table; exits with 1 where a row is marked.
 """
@@ -60,13 +61,13 @@ def read(folder, name, ending, most):
     return {field: np.concatenate([part[field][:most] for part in parts]) for field in parts[0]} if parts else None
 
 
-def solved_anew(arguments, name, ending, value, path):
+def solved_anew(arguments, name, value, path):
     solver, parameter, _, fixed, sizes = accuracy.TASKS[name]
     options = [f"--param={k}={v}" for k, v in (({parameter: value} if parameter else {}) | fixed).items()]
     options += ["--steps", str(sizes["steps"])] if sizes["steps"] else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "anew.hdf5"
-        subprocess.run([arguments.ups, "datagen", solver, "-o", out, "--initial", path, "-r", str(sizes["resolution"]), "-q", *options], check=True)
+        subprocess.run([arguments.ups, "datagen", solver, "-o", out, "--initial", path, "-r", str(sizes["resolution"]), "-q", *options], check=True, stdout=subprocess.DEVNULL)
         ours, theirs = read_fields(out), read_fields(path)
     return {field: (nrmse(ours[field] - theirs[field], theirs[field]), nrmse((ours[field] - theirs[field])[:, -1:], theirs[field][:, -1:])) for field in theirs if field != "nu"}
 
@@ -77,28 +78,28 @@ def main():
     parser.add_argument("ours", type=Path)
     parser.add_argument("theirs", type=Path)
     parser.add_argument("--task", nargs="+", choices=list(accuracy.TASKS), default=list(accuracy.TASKS))
-    parser.add_argument("--most", type=int, default=400, help="trajectories of a file")
+    parser.add_argument("--most", type=int, default=400, help="trajectories of a value of the parameter")
     arguments = parser.parse_args()
     arguments.ups, marked = os.path.abspath(arguments.ups), 0
     for name in arguments.task:
         _, parameter, values, _, _ = accuracy.TASKS[name]
-        for value in values:
-            ending = "" if value is None else f"_{parameter}{value}"
-            both = [read(folder, name, ending, arguments.most) for folder in (arguments.theirs, arguments.ours)]
-            if None in both:
-                print(f"{name}{ending}: no files in {arguments.theirs if both[0] is None else arguments.ours}")
-                continue
-            theirs, ours = (statistics(name, fields) for fields in both)
-            print(f"{name}{ending}: {len(next(iter(both[0].values())))} of PDEBench's, {len(next(iter(both[1].values())))} of ups datagen")
-            for what in theirs:
-                a, b = theirs[what], ours[what]
-                error = np.sqrt(a.var() / len(a) + b.var() / len(b))
-                apart = abs(a.mean() - b.mean()) / error if error > 0 else 0.0
-                marked += apart > 3
-                print(f"  {what:44s} {a.mean():11.4g} {b.mean():11.4g}   apart by {apart:4.1f} standard errors{'  <--' if apart > 3 else ''}")
-            path = next(iter(sorted(arguments.theirs.glob(f"{name}_test{ending}.h*5"))))
-            for field, (all_frames, last) in solved_anew(arguments, name, ending, value, path).items():
-                print(f"  {field}, solved by both from the same beginnings: nRMSE {all_frames:.4f} of all frames, {last:.4f} of the last", flush=True)
+        endings = ["" if value is None else f"_{parameter}{value}" for value in values]
+        both = [[statistics(name, fields) for ending in endings if (fields := read(folder, name, ending, arguments.most))] for folder in (arguments.theirs, arguments.ours)]
+        if not all(both):
+            print(f"{name}: no files in {arguments.ours if both[0] else arguments.theirs}")
+            continue
+        theirs, ours = ({what: np.concatenate([file[what] for file in files]) for what in files[0]} for files in both)
+        print(f"{name}: {len(next(iter(theirs.values())))} of PDEBench's, {len(next(iter(ours.values())))} of ups datagen")
+        for what, a in theirs.items():
+            b = ours[what]
+            error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+            apart = abs(a.mean() - b.mean()) / error if error > 0 else 0.0
+            marked += apart > 3
+            print(f"  {what:44s} {a.mean():11.4g} {b.mean():11.4g}   apart by {apart:4.1f} standard errors{'  <--' if apart > 3 else ''}")
+        for value, ending in zip(values, endings):
+            for path in sorted(arguments.theirs.glob(f"{name}_test{ending}.h*5")):
+                for field, (all_frames, last) in solved_anew(arguments, name, value, path).items():
+                    print(f"  {path.name}, {field}, solved by both from the same beginnings: nRMSE {all_frames:.4f} of all frames, {last:.4f} of the last", flush=True)
     return 1 if marked else 0
 
 
