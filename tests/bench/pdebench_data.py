@@ -72,7 +72,7 @@ def run_script(pdebench, recipe, config, cells, samples, key):
 
 def thinned(array, points, axes):
     """Every nth point of the last `axes` axes."""
-    step = array.shape[-1] // points
+    step = max(1, array.shape[-1] // points)
     return array[(..., *[slice(None, None, step)] * axes)]
 
 
