@@ -229,7 +229,7 @@ static const char *const fields_of[3][6] = {
 #define VISCOSITY(value)                                                                                               \
     {"eta", value, 0.0, 10.0, UPS_REAL, "length^2/time", "shear viscosity"},                                           \
     {"zeta", value, 0.0, 10.0, UPS_REAL, "length^2/time", "bulk viscosity"},                                           \
-    {"stress", BY_MASS, 0, 1, UPS_CHOICE, "pdebench|newton",                                                        \
+    {"stress", BY_MASS, 0, 1, UPS_CHOICE, "pdebench|newton",                                                           \
      "what eta and zeta count for: a unit of mass, as in PDEBench's script, or of volume"}
 #define END(value) {"t_end", value, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"}
 #define MACH(value) {"M", value, 1e-3, 10.0, UPS_REAL, "1", "mean speed over the speed of sound"}
