@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, LEAST_FRAMES = 4 };
-#define MOST_PRODUCTS 4e9 /* of numbers of a patch, over all patches: some seconds */
-#define MOST_VALUES 6.4e7 /* that are held in memory: 256 MB */
+#define MOST_PRODUCTS 4e9               /* of numbers of a patch, over all patches: some seconds */
+#define MOST_VALUES 6.4e7               /* that are held in memory: 256 MB */
 #define GOLDEN_RATIO 0.6180339887498949 /* whose multiples, modulo 1, are spread evenly however many there are */
 
 /* Patches of some frames, normalised. */
