@@ -2,11 +2,13 @@
 """Errors at equal time: our surrogate and baselines, the same files, seconds and threads, one after the other.
 
   accuracy.py UPS FOLDER [--task NAME ...] [--together] [--model fno ...] [--peers DIR] [--python PYTHON] [--seconds 300] [--threads 2] [--share 1] [--seed 0]
+              [--train-data DIR] [--test-data DIR]
 
 For each task `ups datagen` makes training and test files of different seeds in FOLDER, once; that no initial condition stands in both is checked. Ours: encoder,
 cache and operator in the given seconds (twice as many in 2D); how many steps that is, is measured on a short run first. --together: one model of
 ours for all these tasks, in the sum of their seconds. Baselines by DIR/accuracy_peers.py (default:
 the environment's UPS_PEERS), which trains one for a given time. PYTHON has PyTorch, h5py and neuraloperator. --share S makes a part of the trajectories alone.
+--train-data and --test-data name folders whose files NAME_train… or NAME_test… take the place of made ones, such as those of pdebench_data.py.
 Prints a row a model: nRMSE after one step, after ten, and of whole rollouts over the test files; seconds; steps. As JSON lines in FOLDER/results.jsonl.
 Nothing else should run on the machine.
 """
@@ -68,7 +70,12 @@ def make_data(arguments, name):
     """Files of a task, (train, test), made once."""
     solver, parameter, values, fixed, sizes = TASKS[name]
     made = []
-    for split, seed in (("train", 1), ("test", 1001)):
+    for split, seed, given in (("train", 1, arguments.train_data), ("test", 1001, arguments.test_data)):
+        if given:
+            made.append(sorted(str(path.absolute()) for ending in ("h5", "hdf5") for path in given.glob(f"{name}_{split}*.{ending}")))
+            if not made[-1]:
+                sys.exit(f"{given} has no file {name}_{split}*.hdf5")
+            continue
         files = []
         for i, value in enumerate(values):
             path = arguments.folder / f"{name}_{split}{'' if value is None else f'_{parameter}{value}'}.hdf5"
@@ -174,6 +181,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=float, default=1)
+    parser.add_argument("--train-data", type=Path, metavar="DIR", help="train on files of this folder")
+    parser.add_argument("--test-data", type=Path, metavar="DIR", help="score on files of this folder")
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
@@ -202,7 +211,8 @@ def report(arguments, rows):
         errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
         print(f"{row['task']:10s} {row['model']:13s} {errors}  {row['seconds']:6.0f} s  {row['steps']:7d} steps", flush=True)
         with open(arguments.folder / "results.jsonl", "a") as file:
-            file.write(json.dumps(dict(row, threads=arguments.threads, share=arguments.share, seed=arguments.seed)) + "\n")
+            file.write(json.dumps(dict(row, threads=arguments.threads, share=arguments.share, seed=arguments.seed,
+                                       train_data=str(arguments.train_data or ""), test_data=str(arguments.test_data or ""))) + "\n")
 
 
 if __name__ == "__main__":

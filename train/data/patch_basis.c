@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, LEAST_FRAMES = 4 };
-#define MOST_PRODUCTS 4e9 /* of numbers of a patch, over all patches: some seconds */
-#define MOST_VALUES 6.4e7 /* that are held in memory: 256 MB */
+#define MOST_PRODUCTS 4e9               /* of numbers of a patch, over all patches: some seconds */
+#define MOST_VALUES 6.4e7               /* that are held in memory: 256 MB */
+#define GOLDEN_RATIO 0.6180339887498949 /* whose multiples, modulo 1, are spread evenly however many there are */
 
 /* Patches of some frames, normalised. */
 typedef struct collection {
@@ -66,12 +67,17 @@ static void add_frame(collection *c, const float *frame) {
     }
 }
 
+/* Each trajectory gives frames from other times, so that over all of them every frame counts alike: first frames are
+ * often the roughest, and a fixed choice of times would pass them over. */
 static ups_status visit(void *context, int64_t position, const ups_sample *sample, const float *frames,
                         ups_error *error) {
     collection *c = context;
     int64_t elements = ups_sample_frame_elements(&c->task->geometry);
-    for (int64_t i = 0; i < c->each && c->frames < c->most; i++)
-        add_frame(c, frames + (i * 2 + 1) * sample->times / (2 * c->each) * elements);
+    double shift = fmod((double)position * GOLDEN_RATIO, 1.0);
+    for (int64_t i = 0; i < c->each && c->frames < c->most; i++) {
+        int64_t frame = (int64_t)(((double)i + shift) * (double)sample->times / (double)c->each);
+        add_frame(c, frames + within(frame, sample->times) * elements);
+    }
     return UPS_OK;
 }
 

@@ -4,6 +4,10 @@
  *     E = p/(γ-1) + ½ρ|v|²,   τ = η(∇v + ∇vᵀ - ⅔∇·v) + ζ∇·v
  *
  * with constant shear viscosity η and bulk viscosity ζ; no heat is conducted (Takamoto et al., arXiv 2210.07182, D.5).
+ * PDEBench's script has another stress, `by_mass`: η and ζ count for a unit of mass, and what one velocity does along
+ * one axis is no matter of the others,
+ *
+ *     τ_ab = ρ (η ∂_a v_b + δ_ab (⅓η + ζ) ∂_a v_a)
  *
  * Finite volumes, unsplit: monotonized-central reconstruction of density, velocity and pressure, the HLLC solver at
  * faces, and the strong-stability-preserving two-stage Runge–Kutta scheme. Viscous fluxes are part of it while they
@@ -31,6 +35,7 @@ typedef struct ups_compressible_problem {
     bool periodic[3];   /* or outgoing: beyond the edge the flow is as in the cell at the edge */
     double gamma;       /* ratio of specific heats, > 1 */
     double shear, bulk; /* η and ζ, ≥ 0 */
+    bool by_mass;       /* the stress of PDEBench's script */
 } ups_compressible_problem;
 
 /* Order of variables everywhere: density, one velocity an axis, pressure. */

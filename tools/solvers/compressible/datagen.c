@@ -45,6 +45,8 @@ static bool is_periodic(const ups_solver_setup *setup, int axis) {
     return open == ALONG_Y && axis == 0;
 }
 
+enum { BY_MASS, OF_NEWTON }; /* what the parameter `stress` chooses from */
+
 static ups_compressible_problem problem_of(const ups_solver_setup *setup) {
     const flow_kind *kind = kind_of(setup);
     ups_compressible_problem problem = {
@@ -52,6 +54,7 @@ static ups_compressible_problem problem_of(const ups_solver_setup *setup) {
         .gamma = gamma_gas,
         .shear = value(setup, "eta"),
         .bulk = value(setup, "zeta"),
+        .by_mass = value(setup, "stress") == BY_MASS,
     };
     for (int a = 0; a < kind->axes; a++) {
         problem.cells[a] = setup->resolution;
@@ -204,8 +207,9 @@ static const char *const fields_of[3][6] = {
 
 #define EQUATIONS                                                                                                      \
     "rho_t + div(rho v) = 0, (rho v)_t + div(rho v v) + grad p = div tau, E_t + div((E + p) v) = div(tau v),\n"        \
-    "an ideal gas with ratio 5/3 of specific heats, shear viscosity eta, bulk viscosity zeta and no conduction of\n"   \
-    "heat. Finite volumes, second order in space and time: limited linear reconstruction, the HLLC solver, "           \
+    "an ideal gas with ratio 5/3 of specific heats and no conduction of heat. tau_ab is rho times eta d_a v_b, with\n" \
+    "4/3 eta + zeta for a = b, as PDEBench's script has it, or (stress=newton) Newton's, without rho.\n"               \
+    "Finite volumes, second order in space and time: limited linear reconstruction, the HLLC solver, "                 \
     "two-stage\n"                                                                                                      \
     "Runge-Kutta; stiff viscosity by RKL2. The step follows the Courant limit and every stored time is met exactly.\n"
 
@@ -223,8 +227,10 @@ static const char *const fields_of[3][6] = {
 
 /* Parameters that several kinds have, by their default values. All kinds begin with the first two lines. */
 #define VISCOSITY(value)                                                                                               \
-    {"eta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "shear viscosity"},                                      \
-    {"zeta", value, 0.0, 10.0, UPS_REAL, "mass/(length*time)", "bulk viscosity"}
+    {"eta", value, 0.0, 10.0, UPS_REAL, "length^2/time", "shear viscosity"},                                           \
+    {"zeta", value, 0.0, 10.0, UPS_REAL, "length^2/time", "bulk viscosity"},                                           \
+    {"stress", BY_MASS, 0, 1, UPS_CHOICE, "pdebench|newton",                                                           \
+     "what eta and zeta count for: a unit of mass, as in PDEBench's script, or of volume"}
 #define END(value) {"t_end", value, 1e-6, 1e3, UPS_SHARED, "time", "last stored time"}
 #define MACH(value) {"M", value, 1e-3, 10.0, UPS_REAL, "1", "mean speed over the speed of sound"}
 #define K_MAX(value) {"k_max", value, 1, 16, UPS_WHOLE, "1", "largest wavenumber along an axis"}

@@ -35,15 +35,37 @@ static double largest(const double lanes[UPS_GAS_LANES]) {
     return found;
 }
 
+/* Largest Σ (mean density at both faces)/(density Δx²) of a cell. */
+static double largest_share_of_mass(const ups_compressible *flow) {
+    double found = 0.0;
+    for (int64_t i = 0; i < flow->n[0]; i++) {
+        for (int64_t j = 0; j < flow->n[1]; j++) {
+            const double *density = flow->gas + ups_flow_row_at(flow, i, j);
+            for (int64_t k = 0; k < flow->n[2]; k++) {
+                double sum = 0.0;
+                for (int a = 0; a < flow->problem.axes; a++) {
+                    const ptrdiff_t step = flow->viscosity.step[a];
+                    const double neighbours = density[k - step] + density[k + step];
+                    const double by_dx = flow->axis_inverse_dx[a];
+                    sum += (0.5 + 0.25 * neighbours / density[k]) * by_dx * by_dx;
+                }
+                found = sum > found ? sum : found;
+            }
+        }
+    }
+    return found;
+}
+
 /* Largest stable step of the viscous terms by themselves in the explicit Euler scheme: 2 over the largest eigenvalue,
  * (4η/3 + ζ)/ρ Σ 4/Δx². Infinite without viscosity. */
 static double viscous_limit(const ups_compressible *flow) {
+    const double strongest = 4.0 / 3.0 * flow->problem.shear + flow->problem.bulk;
+    if (strongest > 0.0 && flow->problem.by_mass) return 1.0 / (2.0 * strongest * largest_share_of_mass(flow));
     double thinnest = flow->limits.thinnest[0], grid = 0.0;
     for (int lane = 1; lane < UPS_GAS_LANES; lane++) {
         thinnest = flow->limits.thinnest[lane] < thinnest ? flow->limits.thinnest[lane] : thinnest;
     }
     for (int a = 0; a < flow->problem.axes; a++) grid += flow->axis_inverse_dx[a] * flow->axis_inverse_dx[a];
-    const double strongest = 4.0 / 3.0 * flow->problem.shear + flow->problem.bulk;
     return strongest > 0.0 ? thinnest / (2.0 * strongest * grid) : HUGE_VAL;
 }
 

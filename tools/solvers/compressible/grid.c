@@ -43,7 +43,7 @@ static void lay_out(ups_compressible *flow) {
     flow->origin = (ptrdiff_t)pad0 * flow->step[0] + (ptrdiff_t)pad1 * flow->step[1] + LEAD;
     flow->row = apart(flow->n[2] + 2);
     flow->plane = apart(flow->row * flow->n[1]);
-    flow->viscosity = (ups_gas_viscosity){.shear = problem->shear, .bulk = problem->bulk};
+    flow->viscosity = (ups_gas_viscosity){.shear = problem->shear, .bulk = problem->bulk, .by_mass = problem->by_mass};
     for (int a = 0; a < problem->axes; a++) {
         flow->viscosity.step[a] = flow->step[slots[problem->axes - 1][a]];
         flow->viscosity.inverse_dx[a] = flow->axis_inverse_dx[a];

@@ -93,10 +93,33 @@ UPS_ALWAYS_INLINE void stress(int axes, int normal, int64_t count, const ups_gas
     }
 }
 
+/* τ_ab = ρ (η ∂_a v_b + δ_ab (⅓η + ζ) ∂_a v_a), with the mean density of both cells. */
+UPS_ALWAYS_INLINE void stress_by_mass(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
+                                      const double *cells, ptrdiff_t cell_stride, double *restrict flux,
+                                      ptrdiff_t stride) {
+    const double shear = viscosity->shear, along_normal = 4.0 / 3.0 * viscosity->shear + viscosity->bulk;
+    const ptrdiff_t up = viscosity->step[normal];
+    for (int64_t i = 0; i < count; i++) {
+        const double by_dx = 0.5 * (cells[i] + cells[up + i]) * viscosity->inverse_dx[normal];
+        double work = 0.0;
+        for (int b = 0; b < axes; b++) {
+            const double *velocity = cells + (1 + b) * cell_stride + i;
+            const double tau = (b == normal ? along_normal : shear) * by_dx * (velocity[up] - velocity[0]);
+            flux[(1 + b) * stride + i] -= tau;
+            work += tau * 0.5 * (velocity[0] + velocity[up]);
+        }
+        flux[(1 + axes) * stride + i] -= work;
+    }
+}
+
 UPS_EVERY_WIDTH void ups_gas_stress(int axes, int normal, int64_t count, const ups_gas_viscosity *viscosity,
                                     const double *cells, ptrdiff_t cell_stride, double *flux, ptrdiff_t stride) {
     const ups_gas_viscosity own = *viscosity;
-    WITH_CONSTANTS(stress, count, &own, cells, cell_stride, flux, stride);
+    if (own.by_mass) {
+        WITH_CONSTANTS(stress_by_mass, count, &own, cells, cell_stride, flux, stride);
+    } else {
+        WITH_CONSTANTS(stress, count, &own, cells, cell_stride, flux, stride);
+    }
 }
 
 UPS_EVERY_WIDTH void ups_gas_difference(int variables, int64_t count, double inverse_dx, const double *below,

@@ -32,6 +32,7 @@ void ups_gas_fluxes(int axes, int normal, int64_t count, double gamma, const dou
 
 typedef struct ups_gas_viscosity {
     double shear, bulk;
+    int by_mass;                  /* the stress of ups_compressible_problem.by_mass */
     ptrdiff_t step[UPS_GAS_AXES]; /* from a cell to its neighbour, by axis */
     double inverse_dx[UPS_GAS_AXES];
 } ups_gas_viscosity;
