@@ -7,7 +7,7 @@ enum { THREADS = 64 };
 
 static __global__ void missing_barrier(float *x) {
     __shared__ float s[THREADS];
-    s[threadIdx.x] = x[threadIdx.x];
+    s[threadIdx.x] = x[threadIdx.x];               // fault: missing_barrier (by what came later)
     x[threadIdx.x] = s[THREADS - 1 - threadIdx.x]; // fault: missing_barrier
 }
 

@@ -169,6 +169,8 @@ class Kernel:
             return "dynamic_shared"
         if operand in self.local:
             return f"((uint64_t)(uintptr_t)local + {self.local[operand]})"
+        if operand in self.parameters:
+            return f"((uint64_t)(uintptr_t)parameters + {self.parameters[operand][0]})"
         if operand in self.module.variables:
             return f"(uint64_t)(uintptr_t){self.module.variables[operand][0]}"
         raise Unknown(f"the operand {operand}")
@@ -270,10 +272,7 @@ class Kernel:
     def do_ld(self, modifiers, operands):
         kind = modifiers[-1]
         if "param" in modifiers:
-            symbol, offset = self.address(operands[1])
-            if symbol not in self.parameters:
-                raise Unknown(f"the parameter {symbol}")
-            start = f"const {c_type(kind)} *at = (const void *)(parameters + {self.parameters[symbol][0] + offset});"
+            start = f"const {c_type(kind)} *at = (const void *)(uintptr_t)({self.at(operands[1])});"
             return "{ " + start + " " + " ".join(f"{r} = at[{i}];" for i, r in enumerate(self.registers(operands[0])) if r) + " }"
         space, vector, ordered, left = self.memory(modifiers)
         if left:

@@ -62,7 +62,7 @@ void simt_races_synchronise(uint32_t warps); /* bit i: warp i takes part */
 void simt_races_atomic(void);
 typedef struct simt_shadow simt_shadow;
 simt_shadow *simt_shadow_create(size_t bytes); /* of memory; NULL: races are not looked for */
-void simt_shadow_destroy(simt_shadow *shadow, size_t bytes);
+void simt_shadow_destroy(simt_shadow *shadow);
 simt_shadow *simt_shadow_of_shared(void);
 /* A thread touches `bytes` bytes, `offset` into what the shadow is of. `where` names the memory. */
 void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt_access access, const char *where,

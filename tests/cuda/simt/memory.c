@@ -128,7 +128,7 @@ bool simt_memory_free(uint64_t address) {
     if (!a || a->begin != address || a->freed) return false;
     uint64_t page = address - OFFSET, room = whole_pages(OFFSET + a->bytes);
     mmap(contents_of(page), room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    simt_shadow_destroy(a->shadow, a->bytes);
+    simt_shadow_destroy(a->shadow);
     a->shadow = NULL;
     a->freed = true;
     return true;

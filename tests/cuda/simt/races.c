@@ -29,8 +29,16 @@ typedef struct record {
 
 enum { EXPECTED = SIMT_ATOMIC + 1 }; /* an asynchronous copy is to write here */
 
-struct simt_shadow {
+typedef struct granule {
     record written, read[2];
+} granule;
+
+/* A first write of the whole, such as zeroing what was allocated, is kept as one record. */
+struct simt_shadow {
+    record whole;
+    bool is_touched;
+    size_t bytes;
+    granule *granules; /* pages of it are there once they are touched */
 };
 
 /* What is known of a block of the grid that runs, once it did an atomic. */
@@ -52,17 +60,26 @@ static bool is_wanted(void) {
     return wanted;
 }
 
-/* Pages of it are there once they are touched. */
-simt_shadow *simt_shadow_create(size_t bytes) {
-    if (!is_wanted()) return NULL;
-    size_t size = (bytes / GRANULE + 1) * sizeof(simt_shadow);
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) simt_fail(NULL, "no memory to look for races in %zu bytes; SIMT_RACES=0 does not", bytes);
-    return memory;
+static size_t granule_bytes(size_t bytes) {
+    return (bytes / GRANULE + 1) * sizeof(granule);
 }
 
-void simt_shadow_destroy(simt_shadow *shadow, size_t bytes) {
-    if (shadow) munmap(shadow, (bytes / GRANULE + 1) * sizeof *shadow);
+simt_shadow *simt_shadow_create(size_t bytes) {
+    if (!is_wanted()) return NULL;
+    simt_shadow *shadow = calloc(1, sizeof *shadow);
+    void *memory =
+        mmap(NULL, granule_bytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!shadow || memory == MAP_FAILED)
+        simt_fail(NULL, "no memory to look for races in %zu bytes; SIMT_RACES=0 does not", bytes);
+    shadow->bytes = bytes;
+    shadow->granules = memory;
+    return shadow;
+}
+
+void simt_shadow_destroy(simt_shadow *shadow) {
+    if (!shadow) return;
+    munmap(shadow->granules, granule_bytes(shadow->bytes));
+    free(shadow);
 }
 
 simt_shadow *simt_shadow_of_shared(void) {
@@ -163,21 +180,23 @@ static bool clashes(const record *r, const record *later) {
     return !is_before(r, later->launch, later->thread);
 }
 
-static void check_granule(simt_shadow *s, const record *later, const char *where, uint64_t offset) {
-    if (clashes(&s->written, later)) report(&s->written, later, where, offset);
+static void check_granule(simt_shadow *shadow, granule *g, const record *later, const char *where, uint64_t offset) {
+    const record *written = g->written.mask ? &g->written : &shadow->whole;
+    if (clashes(written, later)) report(written, later, where, offset);
+    shadow->is_touched = true;
     if (later->kind == SIMT_READ) {
         uint32_t warp = later->thread / SIMT_LANES;
-        bool same = s->read[0].launch == later->launch && s->read[0].block == later->block &&
-                    s->read[0].thread / SIMT_LANES == warp;
-        if (!same) s->read[1] = s->read[0];
-        s->read[0] = *later;
+        bool same = g->read[0].launch == later->launch && g->read[0].block == later->block &&
+                    g->read[0].thread / SIMT_LANES == warp;
+        if (!same) g->read[1] = g->read[0];
+        g->read[0] = *later;
         return;
     }
     for (int i = 0; i < 2; i++) {
-        if (clashes(&s->read[i], later)) report(&s->read[i], later, where, offset);
-        s->read[i].mask = 0;
+        if (clashes(&g->read[i], later)) report(&g->read[i], later, where, offset);
+        g->read[i].mask = 0;
     }
-    s->written = *later;
+    g->written = *later;
 }
 
 static bool is_current(const record *r) {
@@ -185,7 +204,7 @@ static bool is_current(const record *r) {
 }
 
 /* Shared memory is a block's own: what others left there does not count. */
-static void forget_others(simt_shadow *s) {
+static void forget_others(granule *s) {
     if (!is_current(&s->written)) s->written.mask = 0;
     for (int i = 0; i < 2; i++) {
         if (!is_current(&s->read[i])) s->read[i].mask = 0;
@@ -198,7 +217,7 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
     if (bytes == 1) later.mask = (uint8_t)(1u << offset % GRANULE);
     if (access == SIMT_ATOMIC) simt_races_atomic();
     for (uint64_t i = offset / GRANULE; i <= (offset + bytes - 1) / GRANULE; i++) {
-        simt_shadow *s = &shadow[i];
+        granule *s = &shadow->granules[i];
         if (shadow == of_shared) {
             forget_others(s);
             if (s->written.mask && s->written.kind == EXPECTED) {
@@ -209,22 +228,26 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
                           s->written.at->line);
             }
         }
-        check_granule(s, &later, where, offset);
+        check_granule(shadow, s, &later, where, offset);
     }
 }
 
 void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset, size_t bytes, bool write) {
     record later = {NULL, launch, 0, 0, WORK_THREAD, 3, write ? SIMT_WRITE : SIMT_READ};
+    if (write && !shadow->is_touched && !shadow->whole.mask && offset == 0 && bytes == shadow->bytes) {
+        shadow->whole = later;
+        return;
+    }
     for (uint64_t i = offset / GRANULE; bytes && i <= (offset + bytes - 1) / GRANULE; i++) {
-        check_granule(&shadow[i], &later, "device", i * GRANULE);
+        check_granule(shadow, &shadow->granules[i], &later, "device", i * GRANULE);
     }
 }
 
 void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at) {
     simt_shadow *shadow = simt_shadow_of_shared();
     for (uint32_t i = offset / GRANULE; shadow && i <= (offset + bytes - 1) / GRANULE; i++) {
-        shadow[i].written.kind = EXPECTED;
-        shadow[i].written.at = at;
+        shadow->granules[i].written.kind = EXPECTED;
+        shadow->granules[i].written.at = at;
     }
 }
 
@@ -232,7 +255,7 @@ void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at) {
 void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at) {
     simt_shadow *shadow = simt_shadow_of_shared();
     for (uint32_t i = offset / GRANULE; shadow && i <= (offset + bytes - 1) / GRANULE; i++) {
-        shadow[i].written.kind = SIMT_WRITE;
-        shadow[i].written.time = now;
+        shadow->granules[i].written.kind = SIMT_WRITE;
+        shadow->granules[i].written.time = now;
     }
 }
