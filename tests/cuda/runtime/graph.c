@@ -9,15 +9,19 @@ struct CUgraphExec_st {
     emulated_work *last; /* of its last launch: a graph does not run beside itself */
 };
 
+static emulated_capture *captures; /* all, since events remember them */
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     EMULATED_CALL_BEGINS();
     if ((uintptr_t)stream <= 2)
         return emulated_refuse(cudaErrorStreamCaptureUnsupported, "the default stream is to be captured");
     if (stream->capture) return emulated_refuse(cudaErrorIllegalState, "the stream is captured already");
-    emulated_capture *capture = calloc(1, sizeof *capture); /* kept: events remember it */
+    emulated_capture *capture = calloc(1, sizeof *capture);
     struct CUgraph_st *graph = calloc(1, sizeof *graph);
     if (!capture || !graph) return cudaErrorMemoryAllocation;
-    *capture = (emulated_capture){.graph = graph, .origin = stream, .relaxed = mode == cudaStreamCaptureModeRelaxed};
+    *capture = (emulated_capture){
+        .before = captures, .graph = graph, .origin = stream, .relaxed = mode == cudaStreamCaptureModeRelaxed};
+    captures = capture;
     stream->capture = capture;
     stream->frontier.count = 0;
     return cudaSuccess;

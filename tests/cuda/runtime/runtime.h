@@ -73,6 +73,7 @@ bool emulated_work_try(emulated_work *work); /* does a little of what is left; w
 
 /* A capture under way, or one that ended: events remember it. */
 typedef struct emulated_capture {
+    struct emulated_capture *before;
     struct CUgraph_st *graph;
     struct CUstream_st *origin;
     bool ended, invalid, relaxed;

@@ -145,6 +145,10 @@ static void run(emulated_work *w) {
     }
     w->done = true;
     running = NULL;
+    if (body->references == 1) { /* no graph needs it again */
+        free(body->owned);
+        body->owned = NULL;
+    }
 }
 
 /* What is left to do until `w` is done. */
