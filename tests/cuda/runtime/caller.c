@@ -27,7 +27,7 @@ static bool describe_frame(void *address, char *text, size_t size) {
     pclose(pipe);
     text[found ? strcspn(text, "\n ") : 0] = '\0';
     if (!found || text[0] == '?' || strstr(text, ":?") || strstr(text, ":0")) return false;
-    static const char *const others[] = {"tests/cuda/runtime/", "tests/cuda/simt/", "include/crt/"};
+    static const char *const others[] = {"tests/cuda/runtime/", "tests/cuda/simt/", "include/crt/", "libsanitizer/"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strstr(text, others[i])) return false;
     }
