@@ -4,6 +4,7 @@
 #   UPS_CUDA_NVCC       the compiler; empty where there is none
 #   UPS_CUDA_INCLUDE    its headers
 #   UPS_CUDA_LIBRARIES  the folder of its libraries
+#   UPS_CUDA_CUBLASLT   cuBLASLt, a file
 #   ups_cuda_object(OUT SOURCE [NVCC_FLAG...])
 #       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX for sm_80 is of
 #       the same compilation, and is what the emulator runs.
@@ -28,10 +29,11 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
       break()
     endif()
   endforeach()
-  file(GLOB UPS_CUDA_CUBLASLT ${UPS_CUDA_LIBRARIES}/libcublasLt.so ${UPS_CUDA_LIBRARIES}/libcublasLt.so.1[0-9])
-  list(SORT UPS_CUDA_CUBLASLT)
-  list(POP_FRONT UPS_CUDA_CUBLASLT UPS_CUDA_CUBLASLT)
-  if(NOT UPS_CUDA_LIBRARIES OR NOT EXISTS ${UPS_CUDA_INCLUDE}/cublasLt.h)
+  file(GLOB cublaslt ${UPS_CUDA_LIBRARIES}/libcublasLt.so ${UPS_CUDA_LIBRARIES}/libcublasLt.so.1[0-9]) # wheels have the second alone
+  if(cublaslt)
+    list(GET cublaslt 0 UPS_CUDA_CUBLASLT)
+  endif()
+  if(NOT UPS_CUDA_LIBRARIES OR NOT UPS_CUDA_CUBLASLT OR NOT EXISTS ${UPS_CUDA_INCLUDE}/cublasLt.h)
     message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} lacks cudart or cuBLAS; `tools/install_dependencies cuda` installs them")
     set(UPS_CUDA_NVCC "")
   endif()
