@@ -56,9 +56,15 @@ typedef struct ups_update {
     ups_update_state state;
 } ups_update;
 
+#ifdef __CUDACC__
+#define UPS_ON_DEVICE_TOO __host__ __device__
+#else
+#define UPS_ON_DEVICE_TOO
+#endif
+
 /* Largest decay of the average of weights that were trained so many times before: it begins as the mean of what there
  * is, and forgets the first weights. */
-static inline float ups_update_ema_decay(int64_t taken) {
+UPS_ON_DEVICE_TOO static inline float ups_update_ema_decay(int64_t taken) {
     return (float)(1 + taken) / (float)(10 + taken);
 }
 

@@ -3,6 +3,7 @@
 #include "tools/machine.h"
 #include "base/system/cpu_features.h"
 #include "base/system/threads.h"
+#include "model/devices/cuda.h"
 #include "pipeline/io/io.h"
 #include "pipeline/netcdf/library.h"
 #include "pipeline/storage/compressors.h"
@@ -400,15 +401,25 @@ static void examine_accelerators(ups_findings *findings) {
     const char *group = "GPUs and other machines";
     char name[100] = "";
     const int gpus = count_gpus(name, sizeof(name));
+    const ups_cuda_module *module;
+    ups_error error;
+    ups_status loaded = ups_cuda_load(&module, &error);
     if (gpus > 0) {
-        advise(add(findings, group, "GPU", UPS_FINDING_NOTE,
-                   "%d x %s, but this build of UPS has no CUDA: it trains on the CPU", gpus, name),
-               "nothing to set: this version has no CUDA kernels");
+        advise(add(findings, group, "GPU", UPS_FINDING_NOTE, "%d x %s, which this version does not train on yet", gpus,
+                   name),
+               "nothing to set: the device 'auto' is the CPU");
     } else {
         add(findings, group, "GPU", UPS_FINDING_OK, "none (%s); training runs on the CPU",
             gpus < 0 ? "no NVIDIA driver" : "the NVIDIA driver shows no device");
     }
-    add(findings, group, "CUDA, NCCL", UPS_FINDING_OK, "not in this build");
+    if (loaded == UPS_OK) {
+        add(findings, group, "CUDA", UPS_FINDING_OK,
+            "kernels for %d of %d ops, compiled and emulated, never measured: training runs on the CPU",
+            module->kernel_count, module->op_count);
+    } else {
+        add(findings, group, "CUDA", UPS_FINDING_OK, "not used: %s", error.message);
+    }
+    add(findings, group, "NCCL", UPS_FINDING_OK, "not in this build");
     add(findings, group, "MPI", UPS_FINDING_OK, "not in this build: one process, all its cores");
 }
 

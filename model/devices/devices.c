@@ -1,5 +1,6 @@
 #include "model/devices/devices.h"
 #include "model/cpu/device.h"
+#include "model/devices/cuda.h"
 #include <string.h>
 
 static ups_status open_cpu(const ups_device_options *options, ups_device **device, ups_error *error) {
@@ -7,7 +8,12 @@ static ups_status open_cpu(const ups_device_options *options, ups_device **devic
 }
 
 static ups_status open_cuda(const ups_device_options *options, ups_device **device, ups_error *error) {
-    return ups_fail(error, UPS_ERR_UNSUPPORTED, "this build has no CUDA; choose the device 'cpu' or 'auto'");
+    const ups_cuda_module *module;
+    if (ups_cuda_load(&module, error) != UPS_OK) {
+        ups_fail_within(error, "the device 'cuda' cannot be used; choose 'cpu' or 'auto'");
+        return UPS_ERR_UNSUPPORTED;
+    }
+    return module->open(device, error);
 }
 
 static const ups_device_entry cpu = {"cpu", true, open_cpu}, cuda = {"cuda", false, open_cuda};

@@ -70,6 +70,8 @@ NOT_RUN = {
     "./tools/check": "runs these tests",
     "cmake --preset release && cmake --build --preset release": "builds the tree that is tested",
     "cmake --install build/release --prefix ~/.local": "installs; tests/libups does so into a folder of its own",
+    "tools/install_dependencies cuda": "installs 1.4 GB",
+    "tests/run build/release -R '^cuda'": "runs tests, of which this is one",
     "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",

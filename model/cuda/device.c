@@ -1,0 +1,313 @@
+/* A CUDA card as a device: two streams, pinned host memory, and a graph for each capture. C only: kernels are in the
+ * .cu files beside this one, and look like those of model/cpu/.
+ *
+ * CUDA tells of what failed on the card by a later call; every call here tells it on. */
+#include "model/cuda/host.h"
+#include "model/cuda/module.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct cuda_device {
+    ups_device device;
+    cudaStream_t streams[UPS_STREAM_COUNT];
+    cublasLtHandle_t blas;
+    ups_cuda_norm_partial *norm_partials;
+    char name[256];
+} cuda_device;
+
+static cuda_device *of(ups_device *device) {
+    return (cuda_device *)(void *)device;
+}
+
+cudaStream_t ups_cuda_stream(ups_device *device) {
+    return of(device)->streams[UPS_STREAM_COMPUTE];
+}
+
+cublasLtHandle_t ups_cuda_blas(ups_device *device) {
+    return of(device)->blas;
+}
+
+ups_status ups_cuda_check(cudaError_t code, const char *doing, ups_error *error) {
+    if (code == cudaSuccess) return UPS_OK;
+    cudaGetLastError();
+    ups_status status = code == cudaErrorMemoryAllocation ? UPS_ERR_MEMORY : UPS_ERR_UNSUPPORTED;
+    return ups_fail(error, status, "CUDA: %s failed: %s (%s)", doing, cudaGetErrorString(code), cudaGetErrorName(code));
+}
+
+ups_status ups_cuda_launched(const char *kernel, ups_error *error) {
+    return ups_cuda_check(cudaGetLastError(), kernel, error);
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+static ups_status synchronize(ups_device *device, ups_error *error) {
+    for (int s = 0; s < UPS_STREAM_COUNT; s++) {
+        if (!of(device)->streams[s]) continue; /* it was never made: opening failed */
+        UPS_TRY(ups_cuda_check(cudaStreamSynchronize(of(device)->streams[s]), "waiting for the card", error));
+    }
+    return UPS_OK;
+}
+
+/* Zeroed before anything else is issued, on whichever stream. */
+static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    cudaError_t code = cudaMalloc(memory, bytes ? bytes : 1);
+    if (code != cudaSuccess) {
+        cudaGetLastError();
+        size_t available = 0, total = 0;
+        cudaMemGetInfo(&available, &total);
+        return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory of %s could not be had: %.1f of its %.1f MB are left",
+                        (double)bytes * 1e-6, of(device)->name, (double)available * 1e-6, (double)total * 1e-6);
+    }
+    UPS_TRY(ups_cuda_check(cudaMemsetAsync(*memory, 0, bytes ? bytes : 1, ups_cuda_stream(device)), "zeroing memory",
+                           error));
+    return ups_cuda_check(cudaStreamSynchronize(ups_cuda_stream(device)), "zeroing memory", error);
+}
+
+static void release(ups_device *device, void *memory) {
+    synchronize(device, NULL);
+    cudaFree(memory);
+}
+
+static ups_status allocate_host(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    cudaError_t code = cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocDefault);
+    if (code == cudaSuccess) return UPS_OK;
+    cudaGetLastError();
+    return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of pinned host memory could not be had", (double)bytes * 1e-6);
+}
+
+static void release_host(ups_device *device, void *memory) {
+    synchronize(device, NULL);
+    cudaFreeHost(memory);
+}
+
+/* ---- copies ----------------------------------------------------------------------------------------------------- */
+
+static ups_status copy_on(ups_device *device, ups_stream stream, void *to, const void *from, size_t bytes,
+                          enum cudaMemcpyKind kind, ups_error *error) {
+    return ups_cuda_check(cudaMemcpyAsync(to, from, bytes, kind, of(device)->streams[stream]), "a copy", error);
+}
+
+static ups_status upload(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    return copy_on(device, UPS_STREAM_COMPUTE, to, from, bytes, cudaMemcpyHostToDevice, error);
+}
+
+static ups_status upload_ahead(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    return copy_on(device, UPS_STREAM_COPY, to, from, bytes, cudaMemcpyHostToDevice, error);
+}
+
+static ups_status download_later(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    return copy_on(device, UPS_STREAM_COMPUTE, to, from, bytes, cudaMemcpyDeviceToHost, error);
+}
+
+static ups_status download(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    UPS_TRY(download_later(device, to, from, bytes, error));
+    return ups_cuda_check(cudaStreamSynchronize(ups_cuda_stream(device)), "a copy", error);
+}
+
+static ups_status copy(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    return copy_on(device, UPS_STREAM_COMPUTE, to, from, bytes, cudaMemcpyDeviceToDevice, error);
+}
+
+static ups_status zero(ups_device *device, void *memory, size_t bytes, ups_error *error) {
+    return ups_cuda_check(cudaMemsetAsync(memory, 0, bytes, ups_cuda_stream(device)), "zeroing memory", error);
+}
+
+/* ---- events: a ups_event is a cudaEvent_t -------------------------------------------------------------------------
+ */
+
+static ups_status event_create(ups_device *device, ups_event **event, ups_error *error) {
+    return ups_cuda_check(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming), "making an event",
+                          error);
+}
+
+static void event_destroy(ups_device *device, ups_event *event) {
+    cudaEventDestroy((cudaEvent_t)event);
+}
+
+static ups_status event_record(ups_device *device, ups_event *event, ups_stream stream, ups_error *error) {
+    return ups_cuda_check(cudaEventRecord((cudaEvent_t)event, of(device)->streams[stream]), "recording an event",
+                          error);
+}
+
+static ups_status event_wait(ups_device *device, ups_event *event, ups_error *error) {
+    return ups_cuda_check(cudaEventSynchronize((cudaEvent_t)event), "waiting for an event", error);
+}
+
+static ups_status stream_wait(ups_device *device, ups_stream stream, ups_event *event, ups_error *error) {
+    return ups_cuda_check(cudaStreamWaitEvent(of(device)->streams[stream], (cudaEvent_t)event, 0),
+                          "waiting for an event", error);
+}
+
+/* ---- capture: a ups_capture is a cudaGraphExec_t ------------------------------------------------------------------
+ */
+
+static ups_status capture_begin(ups_device *device, ups_error *error) {
+    return ups_cuda_check(cudaStreamBeginCapture(ups_cuda_stream(device), cudaStreamCaptureModeThreadLocal),
+                          "beginning a capture", error);
+}
+
+static ups_status capture_end(ups_device *device, ups_capture **capture, ups_error *error) {
+    cudaGraph_t graph;
+    *capture = NULL;
+    UPS_TRY(ups_cuda_check(cudaStreamEndCapture(ups_cuda_stream(device), &graph), "ending a capture", error));
+    ups_status status =
+        ups_cuda_check(cudaGraphInstantiate((cudaGraphExec_t *)capture, graph, 0), "making a graph", error);
+    cudaGraphDestroy(graph);
+    return status;
+}
+
+static ups_status capture_launch(ups_device *device, const ups_capture *capture, ups_error *error) {
+    return ups_cuda_check(cudaGraphLaunch((cudaGraphExec_t)(uintptr_t)capture, ups_cuda_stream(device)),
+                          "launching a graph", error);
+}
+
+static void capture_release(ups_device *device, ups_capture *capture) {
+    cudaGraphExecDestroy((cudaGraphExec_t)capture);
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
+    [UPS_OP_LINEAR] = &ups_cuda_linear,
+    [UPS_OP_LINEAR_GELU] = &ups_cuda_linear_gelu,
+    [UPS_OP_LAYER_NORM] = &ups_cuda_layer_norm,
+    [UPS_OP_RMS_NORM] = &ups_cuda_rms_norm,
+    [UPS_OP_GELU] = &ups_cuda_gelu,
+    [UPS_OP_SILU] = &ups_cuda_silu,
+    [UPS_OP_CAST] = &ups_cuda_cast,
+};
+
+static ups_status choose_kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
+                                ups_error *error) {
+    const ups_cuda_kernel *chosen = kernels[call->kind];
+    *kernel = (ups_kernel){0};
+    if (!chosen) return UPS_OK;
+    kernel->forward = chosen->forward;
+    kernel->backward = chosen->backward;
+    return chosen->prepare ? chosen->prepare(device, call, backward, kernel, error) : UPS_OK;
+}
+
+static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
+                          ups_error *error) {
+    ups_tensor source = {.data = (void *)(uintptr_t)from, .dtype = UPS_F32, .shape = {1, {count}}};
+    ups_tensor target = {.data = to, .dtype = dtype, .shape = {1, {count}}};
+    return ups_cuda_convert(device, &source, &target, false, error);
+}
+
+static ups_status norm(ups_device *device, const float *gradients, int64_t count, ups_update *update,
+                       ups_error *error) {
+    return ups_cuda_norm(device, of(device)->norm_partials, gradients, count, update, error);
+}
+
+static size_t matrices_workspace(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
+    return 0; /* Muon has no kernels: ups_cuda_optimize says so */
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static int threads(const ups_device *device) {
+    return 1; /* it issues */
+}
+
+static void destroy(ups_device *device) {
+    cuda_device *d = of(device);
+    synchronize(device, NULL);
+    if (d->norm_partials) cudaFree(d->norm_partials);
+    if (d->blas) cublasLtDestroy(d->blas);
+    for (int s = 0; s < UPS_STREAM_COUNT; s++) {
+        if (d->streams[s]) cudaStreamDestroy(d->streams[s]);
+    }
+    free(d);
+}
+
+static const ups_device_class cuda_class = {
+    .name = "cuda",
+    .input_sets = 2,
+    .threads = threads,
+    .destroy = destroy,
+    .allocate = allocate,
+    .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
+    .upload = upload,
+    .upload_ahead = upload_ahead,
+    .download = download,
+    .download_later = download_later,
+    .copy = copy,
+    .zero = zero,
+    .synchronize = synchronize,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .stream_wait = stream_wait,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .capture_launch = capture_launch,
+    .capture_release = capture_release,
+    .kernel = choose_kernel,
+    .convert = convert,
+    .add_losses = ups_cuda_add_losses,
+    .seed_backward = ups_cuda_seed_backward,
+    .norm = norm,
+    .decide = ups_cuda_decide,
+    .optimize = ups_cuda_optimize,
+    .matrices_workspace = matrices_workspace,
+};
+
+static ups_status open_parts(cuda_device *d, ups_error *error) {
+    enum { LEAST = 8 /* sm_80 */ };
+    struct cudaDeviceProp properties;
+    int count = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "there is no CUDA card that can be used: %s",
+                        code == cudaSuccess ? "the driver shows none" : cudaGetErrorString(code));
+    }
+    UPS_TRY(ups_cuda_check(cudaSetDevice(0), "choosing card 0", error));
+    UPS_TRY(ups_cuda_check(cudaGetDeviceProperties(&properties, 0), "asking for what card 0 is", error));
+    memcpy(d->name, properties.name, sizeof d->name);
+    d->name[sizeof d->name - 1] = '\0';
+    if (properties.major < LEAST) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "%s is of compute capability %d.%d; the kernels are for 8.0 (Ampere) and later", d->name,
+                        properties.major, properties.minor);
+    }
+    for (int s = 0; s < UPS_STREAM_COUNT; s++)
+        UPS_TRY(
+            ups_cuda_check(cudaStreamCreateWithFlags(&d->streams[s], cudaStreamNonBlocking), "making a stream", error));
+    if (cublasLtCreate(&d->blas) != CUBLAS_STATUS_SUCCESS)
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "cuBLASLt cannot be opened on %s", d->name);
+    return ups_cuda_check(cudaMalloc((void **)&d->norm_partials, UPS_CUDA_NORM_BLOCKS * sizeof *d->norm_partials),
+                          "allocating memory", error);
+}
+
+static ups_status open_card(ups_device **device, ups_error *error) {
+    cuda_device *d = calloc(1, sizeof *d);
+    *device = NULL;
+    if (!d) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to open a CUDA card");
+    d->device.class = &cuda_class;
+    ups_status status = open_parts(d, error);
+    if (status == UPS_OK)
+        *device = &d->device;
+    else
+        destroy(&d->device);
+    return status;
+}
+
+/* ---- the module ---------------------------------------------------------------------------------------------------
+ */
+
+static bool has_kernel(ups_op_kind kind) {
+    return kernels[kind] != NULL;
+}
+
+__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_1(void) {
+    static ups_cuda_module module;
+    int count = 0;
+    for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;
+    module =
+        (ups_cuda_module){sizeof(ups_device_class), sizeof(ups_op_call), UPS_OP_COUNT, count, has_kernel, open_card};
+    return &module;
+}

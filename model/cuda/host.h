@@ -1,0 +1,55 @@
+/* What kernels know of the CUDA device, in C and in CUDA C++. */
+#ifndef UPS_MODEL_CUDA_HOST_H
+#define UPS_MODEL_CUDA_HOST_H
+
+#include "model/kernel.h"
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+/* An op's kernels: host functions that issue work to the compute stream. Backward as in ups_kernel_run. `prepare` makes
+ * what is needed for calls of these shapes once, and says the bytes of workspace; NULL: nothing is. */
+typedef struct ups_cuda_kernel {
+    ups_kernel_run *forward, *backward;
+    ups_status (*prepare)(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
+                          ups_error *error);
+} ups_cuda_kernel;
+
+extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, ups_cuda_rms_norm, ups_cuda_linear,
+    ups_cuda_linear_gelu, ups_cuda_cast;
+
+cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
+cublasLtHandle_t ups_cuda_blas(ups_device *device);
+
+/* UPS_OK, or an error that says what was done when CUDA refused. */
+ups_status ups_cuda_check(cudaError_t code, const char *doing, ups_error *error);
+/* The same of the launch before. */
+ups_status ups_cuda_launched(const char *kernel, ups_error *error);
+
+/* to (+)= from, each in its dtype (elementwise.cu). */
+ups_status ups_cuda_convert(ups_device *device, const ups_tensor *from, const ups_tensor *to, bool accumulate,
+                            ups_error *error);
+/* dh = dy GELU'(h), y = GELU(h) (activation.cu). */
+ups_status ups_cuda_gelu_rows(ups_device *device, const ups_tensor *h, const ups_tensor *y, ups_error *error);
+ups_status ups_cuda_gelu_gradient(ups_device *device, const ups_tensor *h, const ups_tensor *dy, const ups_tensor *dh,
+                                  ups_error *error);
+/* Sums of rows in the order of rows, `sums` (width) float32; partials: as many floats as ups_cuda_column_partials says
+ * (reduce.cu). */
+int64_t ups_cuda_column_partials(int64_t rows, int64_t width);
+ups_status ups_cuda_sum_rows(ups_device *device, const ups_tensor *x, float *partials, float *sums, bool accumulate,
+                             ups_error *error);
+
+/* The training step's own (update.cu). */
+ups_status ups_cuda_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error);
+ups_status ups_cuda_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error);
+ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error);
+/* `partials`: UPS_CUDA_NORM_BLOCKS of each. */
+enum { UPS_CUDA_NORM_BLOCKS = 256 };
+typedef struct ups_cuda_norm_partial {
+    double sum;
+    int64_t non_finite;
+} ups_cuda_norm_partial;
+ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
+                         ups_update *update, ups_error *error);
+ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error);
+
+#endif

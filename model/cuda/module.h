@@ -1,0 +1,24 @@
+/* The module libups_cuda.so: what `ups` loads where there is a driver, and its one entry.
+ *
+ * It is a file of its own since its libraries (cuBLASLt) are not there on machines without CUDA, and one program runs
+ * on both. The entry's name carries the version of this contract; module and program must be of one build, since they
+ * share the structs of model/device.h, and the entry tells what to compare. */
+#ifndef UPS_MODEL_CUDA_MODULE_H
+#define UPS_MODEL_CUDA_MODULE_H
+
+#include "model/device.h"
+
+#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_1"
+
+typedef struct ups_cuda_module {
+    size_t class_bytes, call_bytes; /* of ups_device_class and ups_op_call */
+    int op_count, kernel_count;     /* ops there are, and those that have kernels */
+    bool (*has_kernel)(ups_op_kind kind);
+    /* Opens the first card that the driver shows. Freed by ups_device_close. */
+    ups_status (*open)(ups_device **device, ups_error *error);
+} ups_cuda_module;
+
+typedef const ups_cuda_module *ups_cuda_module_get(void);
+ups_cuda_module_get ups_cuda_module_1;
+
+#endif

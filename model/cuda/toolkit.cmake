@@ -1,0 +1,61 @@
+# The CUDA toolkit, where there is one: a machine's own (nvcc on the PATH, or /usr/local/cuda), or what `tools/install_dependencies cuda` put into
+# the user's cache. UPS_CUDA=OFF builds without although there is one. Without it everything else builds, and `ups doctor` says why CUDA is not used.
+#
+#   UPS_CUDA_NVCC       the compiler; empty where there is none
+#   UPS_CUDA_INCLUDE    its headers
+#   UPS_CUDA_LIBRARIES  the folder of its libraries
+#   UPS_CUDA_CUBLASLT   cuBLASLt, a file
+#   ups_cuda_object(OUT SOURCE [NVCC_FLAG...])
+#       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX for sm_80 is of
+#       the same compilation, and is what the emulator runs.
+set(UPS_CUDA ON CACHE BOOL "Build the CUDA device where a toolkit is found")
+set(UPS_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
+
+if(DEFINED ENV{XDG_CACHE_HOME})
+  set(cache $ENV{XDG_CACHE_HOME}/ups/cuda)
+else()
+  set(cache $ENV{HOME}/.cache/ups/cuda)
+endif()
+if(UPS_CUDA)
+  find_program(UPS_CUDA_NVCC nvcc HINTS /usr/local/cuda/bin ${cache}/nvidia/cu13/bin)
+endif()
+if(UPS_CUDA AND UPS_CUDA_NVCC)
+  get_filename_component(nvcc ${UPS_CUDA_NVCC} REALPATH)
+  get_filename_component(UPS_CUDA_ROOT ${nvcc}/../.. ABSOLUTE)
+  set(UPS_CUDA_INCLUDE ${UPS_CUDA_ROOT}/include)
+  foreach(folder lib64 lib targets/x86_64-linux/lib)
+    if(EXISTS ${UPS_CUDA_ROOT}/${folder}/libcudart_static.a)
+      set(UPS_CUDA_LIBRARIES ${UPS_CUDA_ROOT}/${folder})
+      break()
+    endif()
+  endforeach()
+  file(GLOB cublaslt ${UPS_CUDA_LIBRARIES}/libcublasLt.so ${UPS_CUDA_LIBRARIES}/libcublasLt.so.1[0-9]) # wheels have the second alone
+  if(cublaslt)
+    list(GET cublaslt 0 UPS_CUDA_CUBLASLT)
+  endif()
+  if(NOT UPS_CUDA_LIBRARIES OR NOT UPS_CUDA_CUBLASLT OR NOT EXISTS ${UPS_CUDA_INCLUDE}/cublasLt.h)
+    message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} lacks cudart or cuBLAS; `tools/install_dependencies cuda` installs them")
+    set(UPS_CUDA_NVCC "")
+  endif()
+elseif(NOT UPS_CUDA)
+  set(UPS_CUDA_NVCC "")
+  message(STATUS "Without CUDA: UPS_CUDA is off")
+else()
+  set(UPS_CUDA_NVCC "")
+  message(STATUS "Without CUDA: no nvcc was found; `tools/install_dependencies cuda` installs one")
+endif()
+
+function(ups_cuda_object out source)
+  get_filename_component(name ${source} NAME_WE)
+  get_filename_component(path ${source} ABSOLUTE)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o)
+  set(ptx ${folder}/${name}.compute_80.ptx)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${object} ${ptx}
+    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${ARGN} -I${PROJECT_SOURCE_DIR} -Werror=all-warnings
+      -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
+    DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM)
+  set(${out}_OBJECT ${object} PARENT_SCOPE)
+  set(${out}_PTX ${ptx} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,160 @@
+// The training step's own, on the card: nothing inside a step waits for the host. What the CPU does in
+// model/cpu/optimizer/, in the same order of operations where there is one.
+#include "model/cuda/reduce.cuh"
+
+static __global__ void add_losses_kernel(ups_losses_call call) {
+    ups_update_result *result = &call.update->result;
+    bool finite = true;
+    bool taken[UPS_UPDATE_MAX_LOSSES] = {};
+    for (int term = 0; term < call.term_count; term++) taken[call.loss_of[term]] = true;
+    for (int loss = 0; loss < UPS_UPDATE_MAX_LOSSES; loss++) {
+        if (taken[loss]) result->part_windows[loss] += call.windows;
+    }
+    for (int64_t window = 0; window < call.windows; window++) {
+        float loss = 0.0f;
+        for (int term = 0; term < call.term_count; term++) {
+            float value = call.weights[term] * call.terms[term][window];
+            loss += value;
+            result->part[call.loss_of[term]] += (double)value;
+        }
+        int task = call.tasks[window];
+        result->loss[task] += (double)loss;
+        result->windows[task]++;
+        finite = finite && isfinite(result->loss[task]);
+    }
+    if (!finite && !result->bad_micro_batch) result->bad_micro_batch = call.update->input.micro_batch + 1;
+}
+
+ups_status ups_cuda_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error) {
+    add_losses_kernel<<<1, 1, 0, ups_cuda_stream(device)>>>(*call);
+    return ups_cuda_launched("adding losses", error);
+}
+
+static __global__ void seed_backward_kernel(const ups_update *update, float *gradient) {
+    *gradient = update->state.loss_scale * update->input.share;
+}
+
+ups_status ups_cuda_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error) {
+    seed_backward_kernel<<<1, 1, 0, ups_cuda_stream(device)>>>(update, gradient);
+    return ups_cuda_launched("beginning backward", error);
+}
+
+// base^exponent; base 0 < base < 1
+static __device__ double power(float base, double exponent) {
+    return exp(exponent * log((double)base));
+}
+
+// AdamW's bias corrections after so many steps, the one that is decided among them.
+static __device__ void correct(const ups_update *update, double taken, float beta1, float beta2, float *rate, float *second) {
+    *rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, taken)));
+    *second = (float)(1.0 / sqrt(1.0 - power(beta2, taken)));
+}
+
+static __global__ void decide_kernel(ups_update_rules rules, ups_update *update) {
+    ups_update_result *result = &update->result;
+    ups_update_state *state = &update->state;
+    const bool scaling = rules.growth_steps > 0, finite = !result->bad_micro_batch;
+    result->gradient_norm = sqrt(result->squared_norm) / (double)state->loss_scale;
+    result->skipped = result->non_finite > 0 || !finite || state->failed;
+    if (result->skipped && scaling && finite && !state->failed && state->loss_scale > UPS_LOSS_SCALE_MINIMUM) {
+        state->loss_scale /= 2;
+        state->good_steps = 0;
+        state->skipped++;
+        return;
+    }
+    result->failed = state->failed = result->skipped;
+    if (result->skipped) return;
+    const double norm = result->gradient_norm, taken = (double)(update->input.step + 1 - state->skipped);
+    double clip = rules.clip > 0 && norm > rules.clip ? rules.clip / norm : 1;
+    result->gradient_scale = (float)(clip / (double)state->loss_scale);
+    correct(update, taken, rules.beta1, rules.beta2, &result->rate, &result->second_correction);
+    if (scaling && ++state->good_steps >= rules.growth_steps) {
+        if (state->loss_scale < UPS_LOSS_SCALE_MAXIMUM) state->loss_scale *= 2;
+        state->good_steps = 0;
+    }
+}
+
+ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error) {
+    decide_kernel<<<1, 1, 0, ups_cuda_stream(device)>>>(*rules, update);
+    return ups_cuda_launched("deciding on a step", error);
+}
+
+// ---- the norm: a fixed number of blocks, each thread its own elements, sums in a fixed order
+
+static __device__ void add_in_order(ups_cuda_norm_partial *sums, int count) {
+    for (int half = count / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            sums[threadIdx.x].sum += sums[threadIdx.x + half].sum;
+            sums[threadIdx.x].non_finite += sums[threadIdx.x + half].non_finite;
+        }
+    }
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const float *x, int64_t count, ups_cuda_norm_partial *to) {
+    __shared__ ups_cuda_norm_partial sums[THREADS];
+    ups_cuda_norm_partial own = {};
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
+        float v = x[i];
+        own.sum += (double)v * (double)v;
+        own.non_finite += !isfinite(v);
+    }
+    sums[threadIdx.x] = own;
+    add_in_order(sums, THREADS);
+    if (threadIdx.x == 0) to[blockIdx.x] = sums[0];
+}
+
+static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS) norm_kernel(const ups_cuda_norm_partial *from, ups_update *update) {
+    __shared__ ups_cuda_norm_partial sums[UPS_CUDA_NORM_BLOCKS];
+    sums[threadIdx.x] = from[threadIdx.x];
+    add_in_order(sums, UPS_CUDA_NORM_BLOCKS);
+    if (threadIdx.x == 0) {
+        update->result.squared_norm += sums[0].sum;
+        update->result.non_finite += sums[0].non_finite;
+    }
+}
+
+ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
+                         ups_update *update, ups_error *error) {
+    cudaStream_t stream = ups_cuda_stream(device);
+    norm_partial_kernel<<<UPS_CUDA_NORM_BLOCKS, THREADS, 0, stream>>>(gradients, count, partials);
+    norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, update);
+    return ups_cuda_launched("the norm of gradients", error);
+}
+
+// ---- AdamW, its average and the compute copy, in one pass: a grid row a range
+
+static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
+    const ups_update *update = call.update;
+    if (update->result.skipped) return;
+    const ups_range range = call.ranges[blockIdx.y];
+    const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
+    const int64_t rested = update->input.rested[call.set], before = update->input.step - rested;
+    float rate = update->result.rate, correction2 = update->result.second_correction;
+    if (rested > 0) correct(update, fmax(1.0, (double)(before + 1 - update->state.skipped)), beta1, beta2, &rate, &correction2);
+    const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
+    const float decay = fminf(call.ema_decay, ups_update_ema_decay(before));
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < range.count; i += (int64_t)gridDim.x * THREADS) {
+        int64_t at = range.offset + i, second_at = range.second + i;
+        float d = call.gradients[at] * scale;
+        float first = beta1 * call.moments[0][at] + (1.0f - beta1) * d;
+        float second = beta2 * call.moments[1][second_at] + (1.0f - beta2) * d * d;
+        float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
+        call.moments[0][at] = first;
+        call.moments[1][second_at] = second;
+        call.values[at] = w;
+        if (call.ema) call.ema[at] = decay * call.ema[at] + (1.0f - decay) * w;
+        if (call.compute) call.compute[at] = half_bits(call.compute_dtype, w);
+    }
+}
+
+ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
+    enum { BLOCKS = 1024 }; // a range: their lengths are in device memory
+    if (call->rule != UPS_RULE_ADAMW)
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device 'cuda' has no kernel for Muon; optimizer: adamw has one");
+    if (call->range_count == 0) return UPS_OK;
+    dim3 grid(BLOCKS, (unsigned)call->range_count);
+    adamw_kernel<<<grid, THREADS, 0, ups_cuda_stream(device)>>>(*call);
+    return ups_cuda_launched("the optimizer", error);
+}

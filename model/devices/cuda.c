@@ -1,0 +1,73 @@
+#include "model/devices/cuda.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Beside the program, installed, built. */
+static const char *const places[] = {"libups_cuda.so", "../lib/ups/libups_cuda.so", "../model/cuda/libups_cuda.so"};
+
+static const ups_cuda_module *loaded;
+static ups_status result;
+static ups_error reason;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The file that is to be loaded, in `path` (PATH_MAX). */
+static bool find_file(char *path) {
+    const char *named = getenv("UPS_CUDA_MODULE");
+    char program[PATH_MAX];
+    if (named && *named) return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0) return false;
+    program[length] = '\0';
+    char *end = strrchr(program, '/');
+    if (!end) return false;
+    *end = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (snprintf(path, PATH_MAX, "%s/%s", program, places[i]) < PATH_MAX && access(path, R_OK) == 0) return true;
+    }
+    return false;
+}
+
+static ups_status load_file(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return ups_fail(&reason, UPS_ERR_UNSUPPORTED, "the CUDA module cannot be loaded: %s", dlerror());
+    ups_cuda_module_get *get = NULL;
+    *(void **)&get = dlsym(library, UPS_CUDA_MODULE_ENTRY);
+    const ups_cuda_module *module = get ? get() : NULL;
+    if (!module || module->class_bytes != sizeof(ups_device_class) || module->call_bytes != sizeof(ups_op_call) ||
+        module->op_count != UPS_OP_COUNT) {
+        dlclose(library);
+        return ups_fail(&reason, UPS_ERR_UNSUPPORTED,
+                        "%s is of another build than this program; build and install both together", path);
+    }
+    loaded = module;
+    return UPS_OK;
+}
+
+static void load(void) {
+    char path[PATH_MAX];
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!driver) {
+        result = ups_fail(&reason, UPS_ERR_UNSUPPORTED, "there is no NVIDIA driver here (libcuda.so.1)");
+        return;
+    }
+    dlclose(driver);
+    if (!find_file(path)) {
+        result = ups_fail(&reason, UPS_ERR_UNSUPPORTED,
+                          "this build has no CUDA: there is no libups_cuda.so beside the program. Run "
+                          "tools/install_dependencies cuda, then build UPS again");
+        return;
+    }
+    result = load_file(path);
+}
+
+ups_status ups_cuda_load(const ups_cuda_module **module, ups_error *error) {
+    pthread_once(&once, load);
+    *module = loaded;
+    if (result != UPS_OK && error) *error = reason;
+    return result;
+}

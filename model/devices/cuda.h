@@ -1,0 +1,11 @@
+/* The CUDA module (model/cuda/module.h) from a program's side: looked for and loaded once, where there is a driver. */
+#ifndef UPS_MODEL_DEVICES_CUDA_H
+#define UPS_MODEL_DEVICES_CUDA_H
+
+#include "model/cuda/module.h"
+
+/* The module, which stays loaded; or why CUDA is not used here, as one sentence. It lies beside the program, in
+ * ../lib/ups/ of an installation, in the build tree, or where the environment's UPS_CUDA_MODULE says. */
+ups_status ups_cuda_load(const ups_cuda_module **module, ups_error *error);
+
+#endif

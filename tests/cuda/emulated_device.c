@@ -1,0 +1,18 @@
+/* "cuda-emulated": the CUDA device over the emulated runtime, in every program that links this file. "auto" opens it
+ * where the environment's UPS_TEST_DEVICE names it. */
+#include "model/cuda/module.h"
+#include "model/devices/devices.h"
+#include <stdlib.h>
+#include <string.h>
+
+static ups_status open_emulated(const ups_device_options *options, ups_device **device, ups_error *error) {
+    return ups_cuda_module_1()->open(device, error);
+}
+
+static const ups_device_entry by_name = {"cuda-emulated", false, open_emulated};
+static const ups_device_entry automatic = {"cuda-emulated", true, open_emulated};
+
+__attribute__((constructor)) static void register_device(void) {
+    const char *wanted = getenv("UPS_TEST_DEVICE");
+    ups_device_register(wanted && strcmp(wanted, by_name.name) == 0 ? &automatic : &by_name);
+}

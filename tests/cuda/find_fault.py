@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""find_fault.py PROGRAM NAME: whether the emulator finds a planted fault where it is.
+
+Runs `PROGRAM NAME` in each order of threads. It must abort, with a message that begins with the file and a line that is
+marked `fault: NAME` in faults.cu or faults.c, and says what is wrong in the words that stand below."""
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+WORDS = {
+    "missing_barrier": "race in shared memory",
+    "missing_stream_wait": "race in device memory",
+    "beyond_global": "byte 256 of an allocation of 256",
+    "beyond_shared": "shared memory: 4 bytes at byte",
+    "misaligned": "not aligned",
+    "divergent_shuffle": "shuffle",
+    "missing_copy_wait": "asynchronous copy",
+    "race_between_blocks": "race in device memory",
+    "use_after_free": "memory that was freed",
+    "unjoined_capture": "does not wait for it",
+    "reused_host_memory": "writes pinned memory that a copy is still to read",
+    "host_reads_device": "the host touches device memory",
+    "host_reads_early": "touches pinned memory that a copy is still to fill",
+    "endless_loop": "does not end",
+    "barrier_not_met": "no thread can go on",
+}
+
+
+def marked_lines(name):
+    """FILE:LINE of the lines that are marked."""
+    for file in ("faults.cu", "faults.c"):
+        with open(os.path.join(FOLDER, file), encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                mark = re.search(r"fault: (\w+(?: \w+)*)", line)
+                if mark and name in mark[1].split():
+                    yield f"{file}:{number}"
+
+
+def main():
+    program, name = sys.argv[1:]
+    lines = list(marked_lines(name))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for order in ("forward", "backward", "random"):
+        run = subprocess.run([program, name], env={**os.environ, "SIMT_ORDER": order, "SIMT_TURNS": "100000"}, capture_output=True, text=True, timeout=120)
+        first = next((line for line in run.stderr.splitlines() if re.match(r"\S+:\d+: ", line)), "")
+        print(order, run.returncode, run.stderr, sep="\n")
+        if run.returncode != -signal.SIGABRT:
+            sys.exit(f"{name}, {order}: the program was not ended by the emulator")
+        if not any(first.split(": ")[0].endswith("/" + line) or first.startswith(line) for line in lines):
+            sys.exit(f"{name}, {order}: the message begins with {first.split(': ')[0]!r}; {lines} was expected")
+        if WORDS[name] not in run.stderr:
+            sys.exit(f"{name}, {order}: the message does not say {WORDS[name]!r}")
+
+
+if __name__ == "__main__":
+    main()

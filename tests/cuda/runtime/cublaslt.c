@@ -1,0 +1,328 @@
+/* The calls of cuBLASLt that a product takes, in float64. What the real one refuses is refused: other layouts and types
+ * than its table of kernels has (cuBLASLt documentation, cublasLtMatmul), dimensions that do not fit together, operands
+ * less aligned than was promised when the algorithm was chosen, less workspace than it was chosen for.
+ *
+ * An algorithm remembers what it was promised. The workspace is overwritten, as the real one's is. */
+#include "tests/cuda/ptx/numbers.h"
+#include "tests/cuda/runtime/runtime.h"
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct description {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    cublasOperation_t transpose_a, transpose_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+} description;
+
+typedef struct layout {
+    cudaDataType type;
+    uint64_t rows, columns;
+    int64_t stride;
+} layout;
+
+typedef struct preference {
+    uint64_t workspace;
+    uint32_t alignment[4]; /* a, b, c, d */
+} preference;
+
+typedef struct algorithm {
+    uint64_t magic, workspace;
+    uint32_t alignment[4];
+} algorithm;
+_Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it is kept in the library's struct");
+
+enum { MAGIC = 0x75707321, DEFAULT_ALIGNMENT = 256 };
+enum { NEEDED_WORKSPACE = 64 << 10 }; /* that the emulated algorithm asks for, where it may have as much */
+
+/* ---- descriptions --------------------------------------------------------------------------------------------------
+ */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    static int any;
+    *handle = (cublasLtHandle_t)&any;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status) {
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
+    default:
+        return "a status that the emulator does not name";
+    }
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *made, cublasComputeType_t compute, cudaDataType_t scale) {
+    description *d = calloc(1, sizeof *d);
+    if (!d) return CUBLAS_STATUS_ALLOC_FAILED;
+    *d = (description){compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL};
+    *made = (cublasLtMatmulDesc_t)(void *)d;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t made) {
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t set(void *to, size_t size, const void *from, size_t given) {
+    if (given != size) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, from, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t size) {
+    description *d = (description *)(void *)made;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&d->transpose_a, sizeof d->transpose_a, value, size);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&d->transpose_b, sizeof d->transpose_b, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&d->epilogue, sizeof d->epilogue, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&d->bias, sizeof d->bias, value, size);
+    default:
+        emulated_refuse(cudaErrorInvalidValue, "attribute %d of a product is not emulated", attribute);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *made, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+    layout *l = calloc(1, sizeof *l);
+    if (!l) return CUBLAS_STATUS_ALLOC_FAILED;
+    *l = (layout){type, rows, columns, stride};
+    *made = (cublasLtMatrixLayout_t)(void *)l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t made) {
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *made) {
+    preference *p = calloc(1, sizeof *p);
+    if (!p) return CUBLAS_STATUS_ALLOC_FAILED;
+    for (int i = 0; i < 4; i++) p->alignment[i] = DEFAULT_ALIGNMENT;
+    *made = (cublasLtMatmulPreference_t)(void *)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t made) {
+    free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t made,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                                    size_t size) {
+    preference *p = (preference *)(void *)made;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&p->workspace, sizeof p->workspace, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        return set(&p->alignment[0], sizeof *p->alignment, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        return set(&p->alignment[1], sizeof *p->alignment, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        return set(&p->alignment[2], sizeof *p->alignment, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&p->alignment[3], sizeof *p->alignment, value, size);
+    default:
+        emulated_refuse(cudaErrorInvalidValue, "preference %d of a product is not emulated", attribute);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+/* ---- what there is -------------------------------------------------------------------------------------------------
+ */
+
+static bool is_half(cudaDataType type) {
+    return type == CUDA_R_16BF || type == CUDA_R_16F;
+}
+
+/* The table of types for CUBLAS_COMPUTE_32F with float32 scale: A and B alike; C and D alike, float32 or A's. */
+static const char *check_types(const description *d, const layout *a, const layout *b, const layout *c,
+                               const layout *r) {
+    if (d->compute != CUBLAS_COMPUTE_32F || d->scale != CUDA_R_32F) return "another compute or scale type than float32";
+    if (a->type != b->type) return "operands of two types";
+    if (!is_half(a->type) && a->type != CUDA_R_32F) return "operands of a type that is not emulated";
+    if (c->type != r->type) return "C and D of two types";
+    if (r->type != CUDA_R_32F && r->type != a->type) return "a result of a type that there is not for these operands";
+    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->epilogue != CUBLASLT_EPILOGUE_BIAS)
+        return "an epilogue that is not emulated";
+    return NULL;
+}
+
+static const char *check_shapes(const description *d, const layout *a, const layout *b, const layout *c,
+                                const layout *r) {
+    const layout *all[] = {a, b, c, r};
+    bool ta = d->transpose_a == CUBLAS_OP_T, tb = d->transpose_b == CUBLAS_OP_T;
+    uint64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
+    uint64_t n = tb ? b->rows : b->columns, kb = tb ? b->columns : b->rows;
+    if (k != kb || r->rows != m || r->columns != n || c->rows != m || c->columns != n) return "shapes that do not fit";
+    for (int i = 0; i < 4; i++) {
+        if (all[i]->rows == 0 || all[i]->columns == 0) return "an empty matrix";
+        if (all[i]->stride < (int64_t)all[i]->rows) return "columns that overlap";
+    }
+    return NULL;
+}
+
+static cublasStatus_t refuse(const char *why, cublasStatus_t status) {
+    emulated_refuse(cudaErrorInvalidValue, "cuBLASLt: %s", why);
+    cudaGetLastError();
+    return status;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t wanted, int most,
+                                              cublasLtMatmulHeuristicResult_t *results, int *count) {
+    EMULATED_CALL_BEGINS();
+    const description *of = (const description *)(void *)made;
+    const preference *p = (const preference *)(void *)wanted;
+    *count = 0;
+    const char *wrong = check_types(of, (void *)a, (void *)b, (void *)c, (void *)d);
+    if (wrong) return refuse(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
+    wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
+    if (wrong) return refuse(wrong, CUBLAS_STATUS_INVALID_VALUE);
+    if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+    algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
+    memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);
+    memset(results, 0, sizeof *results);
+    memcpy(&results->algo, &chosen, sizeof chosen);
+    results->workspaceSize = chosen.workspace;
+    results->state = CUBLAS_STATUS_SUCCESS;
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- the product ---------------------------------------------------------------------------------------------------
+ */
+
+typedef struct product {
+    description of;
+    layout a, b, c, d;
+    uint64_t from_a, from_b, from_c, to_d, workspace, workspace_bytes;
+    float alpha, beta;
+    emulated_caller caller;
+} product;
+
+static double element(const void *memory, cudaDataType type, uint64_t at) {
+    if (type == CUDA_R_32F) return (double)((const float *)memory)[at];
+    uint16_t bits = ((const uint16_t *)memory)[at];
+    return (double)(type == CUDA_R_16BF ? ptx_from_bf16(bits) : ptx_from_f16(bits));
+}
+
+static void put(void *memory, cudaDataType type, uint64_t at, double value) {
+    if (type == CUDA_R_32F)
+        ((float *)memory)[at] = (float)value;
+    else
+        ((uint16_t *)memory)[at] = type == CUDA_R_16BF ? ptx_to_bf16((float)value) : ptx_to_f16((float)value);
+}
+
+static size_t size_of(cudaDataType type) {
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+static void *reach(uint32_t work, const product *p, uint64_t address, size_t bytes, bool write) {
+    const char *wrong;
+    void *found = simt_memory_reach(work, address, bytes, write, &wrong);
+    if (!found)
+        simt_fail(NULL, "%s: a product %s %zu bytes: %s", emulated_caller_describe(&p->caller),
+                  write ? "writes" : "reads", bytes, wrong);
+    return found;
+}
+
+static void *reach_matrix(uint32_t work, const product *p, const layout *l, uint64_t address, bool write) {
+    size_t elements = (size_t)((uint64_t)l->stride * (l->columns - 1) + l->rows);
+    return reach(work, p, address, elements * size_of(l->type), write);
+}
+
+static void run(uint32_t work, const void *owned) {
+    const product *p = owned;
+    bool ta = p->of.transpose_a == CUBLAS_OP_T, tb = p->of.transpose_b == CUBLAS_OP_T;
+    uint64_t k_count = ta ? p->a.rows : p->a.columns;
+    const void *a = reach_matrix(work, p, &p->a, p->from_a, false), *b = reach_matrix(work, p, &p->b, p->from_b, false);
+    const void *c = p->beta != 0 ? reach_matrix(work, p, &p->c, p->from_c, false) : NULL, *bias = NULL;
+    if (p->of.epilogue == CUBLASLT_EPILOGUE_BIAS)
+        bias = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.rows * size_of(p->d.type), false);
+    if (p->workspace_bytes) memset(reach(work, p, p->workspace, p->workspace_bytes, true), 0xff, p->workspace_bytes);
+    void *d = reach_matrix(work, p, &p->d, p->to_d, true);
+    for (uint64_t j = 0; j < p->d.columns; j++) {
+        for (uint64_t i = 0; i < p->d.rows; i++) {
+            double sum = 0.0;
+            for (uint64_t k = 0; k < k_count; k++) {
+                uint64_t at_a = ta ? i * (uint64_t)p->a.stride + k : k * (uint64_t)p->a.stride + i;
+                uint64_t at_b = tb ? k * (uint64_t)p->b.stride + j : j * (uint64_t)p->b.stride + k;
+                sum += element(a, p->a.type, at_a) * element(b, p->b.type, at_b);
+            }
+            sum *= (double)p->alpha;
+            if (c) sum += (double)p->beta * element(c, p->c.type, j * (uint64_t)p->c.stride + i);
+            if (bias) sum += element(bias, p->d.type, i);
+            put(d, p->d.type, j * (uint64_t)p->d.stride + i, sum);
+        }
+    }
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t layout_a, const void *b, cublasLtMatrixLayout_t layout_b,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t layout_c, void *d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+    EMULATED_CALL_BEGINS();
+    const description *of = (const description *)(void *)made;
+    const void *const operands[] = {a, b, c, d};
+    algorithm chosen;
+    const char *wrong = check_types(of, (void *)layout_a, (void *)layout_b, (void *)layout_c, (void *)layout_d);
+    if (!wrong) wrong = check_shapes(of, (void *)layout_a, (void *)layout_b, (void *)layout_c, (void *)layout_d);
+    if (wrong) return refuse(wrong, CUBLAS_STATUS_INVALID_VALUE);
+    if (!algo) return refuse("a product without an algorithm", CUBLAS_STATUS_INVALID_VALUE);
+    memcpy(&chosen, algo, sizeof chosen);
+    if (chosen.magic != MAGIC) return refuse("an algorithm that was not chosen", CUBLAS_STATUS_INVALID_VALUE);
+    for (int i = 0; i < 4; i++) {
+        if ((uintptr_t)operands[i] % chosen.alignment[i])
+            return refuse("an operand is aligned less than was promised", CUBLAS_STATUS_NOT_SUPPORTED);
+    }
+    if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 16))
+        return refuse("the workspace is smaller than the algorithm's, or not aligned", CUBLAS_STATUS_INVALID_VALUE);
+    if (of->epilogue == CUBLASLT_EPILOGUE_BIAS && !of->bias) return refuse("no bias", CUBLAS_STATUS_INVALID_VALUE);
+    product *p = calloc(1, sizeof *p);
+    if (!p) return CUBLAS_STATUS_ALLOC_FAILED;
+    *p = (product){.of = *of,
+                   .a = *(layout *)(void *)layout_a,
+                   .b = *(layout *)(void *)layout_b,
+                   .c = *(layout *)(void *)layout_c,
+                   .d = *(layout *)(void *)layout_d,
+                   .from_a = (uint64_t)(uintptr_t)a,
+                   .from_b = (uint64_t)(uintptr_t)b,
+                   .from_c = (uint64_t)(uintptr_t)c,
+                   .to_d = (uint64_t)(uintptr_t)d,
+                   .workspace = (uint64_t)(uintptr_t)workspace,
+                   .workspace_bytes = chosen.workspace,
+                   .alpha = *(const float *)alpha,
+                   .beta = *(const float *)beta};
+    emulated_caller_take(&p->caller);
+    emulated_body *body = emulated_body_create(EMULATED_CALL);
+    body->call = run;
+    body->owned = p;
+    body->name = "a product of cuBLASLt";
+    return emulated_issue(stream, body, NULL) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}

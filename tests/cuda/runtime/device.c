@@ -1,0 +1,81 @@
+/* The device as it tells of itself: one that an A100's limits hold for. */
+#include "tests/cuda/runtime/runtime.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { VERSION = 13000, PROCESSORS = 4 };
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (device != 0) return emulated_refuse(cudaErrorInvalidDevice, "device %d; there is device 0", device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    *version = VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
+    memset(properties, 0, sizeof *properties);
+    snprintf(properties->name, sizeof properties->name, "emulated, no card");
+    properties->major = 8;
+    properties->minor = 0;
+    properties->multiProcessorCount = PROCESSORS;
+    properties->maxThreadsPerBlock = 1024;
+    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->warpSize = 32;
+    properties->sharedMemPerBlock = 48 << 10;
+    properties->sharedMemPerBlockOptin = 163 << 10;
+    properties->sharedMemPerMultiprocessor = 164 << 10;
+    properties->totalGlobalMem = (size_t)8 << 30;
+    return cudaSuccess;
+}
+
+#define ERRORS(X)                                                                                                      \
+    X(cudaSuccess)                                                                                                     \
+    X(cudaErrorInvalidValue)                                                                                           \
+    X(cudaErrorMemoryAllocation)                                                                                       \
+    X(cudaErrorInvalidConfiguration)                                                                                   \
+    X(cudaErrorInvalidDevice)                                                                                          \
+    X(cudaErrorInvalidDeviceFunction)                                                                                  \
+    X(cudaErrorInvalidResourceHandle)                                                                                  \
+    X(cudaErrorIllegalState)                                                                                           \
+    X(cudaErrorNotReady)                                                                                               \
+    X(cudaErrorStreamCaptureUnsupported)                                                                               \
+    X(cudaErrorStreamCaptureInvalidated)                                                                               \
+    X(cudaErrorStreamCaptureMerge)                                                                                     \
+    X(cudaErrorStreamCaptureUnmatched)                                                                                 \
+    X(cudaErrorStreamCaptureUnjoined)                                                                                  \
+    X(cudaErrorStreamCaptureIsolation)                                                                                 \
+    X(cudaErrorCapturedEvent)
+
+const char *cudaGetErrorName(cudaError_t code) {
+    switch (code) {
+#define NAME(error)                                                                                                    \
+    case error:                                                                                                        \
+        return #error;
+        ERRORS(NAME)
+#undef NAME
+    default:
+        return "an error that the emulator does not name";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t code) {
+    return cudaGetErrorName(code);
+}

@@ -1,0 +1,76 @@
+/* The block that runs: what the emulator's own files share. */
+#ifndef UPS_TESTS_CUDA_SIMT_BLOCK_H
+#define UPS_TESTS_CUDA_SIMT_BLOCK_H
+
+#include "tests/cuda/simt/fiber.h"
+#include "tests/cuda/simt/simt.h"
+
+enum {
+    SIMT_LANES = 32,
+    SIMT_MAX_WARPS = 32,
+    SIMT_MAX_THREADS = SIMT_LANES * SIMT_MAX_WARPS,
+    SIMT_BARRIERS = 16,
+    SIMT_MAX_COPIES = 128,
+    SIMT_MAX_SHARED = 227 << 10,
+};
+
+/* An asynchronous copy that was begun. */
+typedef struct simt_copy {
+    uint32_t to, bytes, source_bytes;
+    const uint8_t *from;
+    const simt_place *at;
+} simt_copy;
+
+typedef struct simt_thread {
+    simt_fiber fiber;
+    simt_dim tid;
+    uint32_t index;
+    bool done;
+    int barrier;          /* where it waits; -1: nowhere */
+    const char *waits;    /* for what, in words */
+    const simt_place *at; /* and where */
+    uint64_t turns;
+    uint8_t *local;
+    uint32_t local_bytes;
+    simt_copy copies[SIMT_MAX_COPIES];
+    uint32_t copy_count, groups[SIMT_MAX_COPIES], group_count; /* groups: of copies, how many up to its end */
+} simt_thread;
+
+typedef struct simt_block {
+    uint32_t launch, number; /* of the work, of the block in its grid */
+    const simt_kernel *kernel;
+    uint32_t thread_count, alive;
+    simt_thread *threads, *running;
+    uint8_t *shared;
+    uint32_t shared_bytes;
+} simt_block;
+extern simt_block simt_now;
+
+/* The running thread stops until someone wakes it. */
+void simt_park(const char *waits, const simt_place *at);
+void simt_wake(simt_thread *thread);
+
+/* A thread of the warp is done: a meeting may be complete without it (warp.c). */
+void simt_warps_begin(void);
+void simt_warp_left(uint32_t thread);
+void simt_copies_end(void); /* of the running thread (copies.c) */
+
+/* The race checker (races.c). Times are the block's own: they pass when threads synchronise. */
+void simt_races_launch(uint32_t launch, uint32_t blocks);
+void simt_races_block(void);
+void simt_races_synchronise(uint32_t warps); /* bit i: warp i takes part */
+void simt_races_atomic(void);
+typedef struct simt_shadow simt_shadow;
+simt_shadow *simt_shadow_create(size_t bytes); /* of memory; NULL: races are not looked for */
+void simt_shadow_destroy(simt_shadow *shadow);
+simt_shadow *simt_shadow_of_shared(void);
+/* A thread touches `bytes` bytes, `offset` into what the shadow is of. `where` names the memory. */
+void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt_access access, const char *where,
+                      const simt_place *at);
+/* Work that is not a kernel does. */
+void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset, size_t bytes, bool write);
+/* Bytes of shared memory are to be brought by an asynchronous copy. */
+void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at);
+void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at);
+
+#endif

@@ -1,0 +1,132 @@
+/* A streaming multiprocessor in software: what translated kernels (ptx/translate.py) call, and how the runtime starts
+ * them.
+ *
+ * Every CUDA thread is a fiber of the one host thread that launches. It runs until it has to meet others: a barrier, a
+ * shuffle, a product of the whole warp. What it waits for, and at which line, is known, so that a kernel that cannot go
+ * on is reported with the lines where its threads stand.
+ *
+ * A fault is one sentence on stderr that begins with FILE:LINE of the .cu file, and the process aborts.
+ *
+ * The environment: SIMT_ORDER=forward (default), backward or random, with SIMT_SEED, says in which order threads,
+ * blocks and work of streams run; SIMT_RACES=0 leaves out the race checker (races.c), which takes most of the time;
+ * SIMT_TURNS is how many turns of loops a thread may make before a kernel counts as hanging (default 2^26). */
+#ifndef UPS_TESTS_CUDA_SIMT_H
+#define UPS_TESTS_CUDA_SIMT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct simt_dim {
+    uint32_t x, y, z;
+} simt_dim;
+
+typedef struct simt_place {
+    const char *file;
+    int line;
+} simt_place;
+
+/* Where the translated instruction stands in its .cu file: the translator writes #line. */
+#define SIMT_HERE                                                                                                      \
+    __extension__({                                                                                                    \
+        static const simt_place here_ = {__FILE__, __LINE__};                                                          \
+        &here_;                                                                                                        \
+    })
+
+typedef struct simt_parameter {
+    uint32_t offset, bytes;
+} simt_parameter;
+
+/* One __global__ function. */
+typedef struct simt_kernel {
+    const char *name; /* mangled */
+    void (*run)(const uint8_t *parameters);
+    uint32_t shared_bytes; /* of its own; dynamic shared memory follows */
+    uint32_t most_threads; /* a block (__launch_bounds__) */
+    uint32_t parameter_count;
+    const simt_parameter *parameters;
+} simt_kernel;
+
+/* What special registers say of the thread that runs. */
+typedef struct simt_registers {
+    simt_dim tid, ntid, ctaid, nctaid;
+    uint32_t laneid;
+    uint32_t turns_left; /* of loops, until simt_turned is asked */
+    uint8_t *local;      /* the thread's local memory, NULL: none */
+    uint32_t local_bytes;
+} simt_registers;
+extern simt_registers simt_self;
+
+/* ---- for the runtime ------------------------------------------------------------------------------------------- */
+
+/* Translated files tell of their kernels before main begins. `kernels` ends with one without a name. */
+void simt_add_kernels(const simt_kernel *kernels);
+const simt_kernel *simt_find_kernel(const char *name); /* NULL: none */
+/* Variables of a translated file, which its kernels may touch. */
+void simt_add_variable(const char *name, void *memory, size_t bytes, bool constant);
+
+/* Runs a whole grid. `launch` is a number that grows from one piece of work to the next. */
+void simt_launch(uint32_t launch, const simt_kernel *kernel, simt_dim grid, simt_dim block, uint32_t dynamic_shared,
+                 const uint8_t *parameters);
+
+/* Device memory: addresses that the host cannot touch, full of NaN. They are never handed out twice. */
+uint64_t simt_memory_allocate(size_t bytes); /* 0: there is no more */
+bool simt_memory_free(uint64_t address);     /* false: it is not the beginning of an allocation */
+bool simt_memory_is_device(const void *address);
+/* What lies between `address` and `bytes` further, for copies and libraries: NULL, and the reason, where that is not
+ * all within one allocation. `write`: it is going to be changed. Tells the race checker as well. */
+void *simt_memory_reach(uint32_t launch, uint64_t address, size_t bytes, bool write, const char **wrong);
+
+/* Whether a piece of work is done before the one that runs begins, whatever order is taken; and a piece of work in
+ * words, for messages. Set by the runtime. */
+extern bool (*simt_is_ordered)(uint32_t earlier);
+extern const char *(*simt_describe_work)(uint32_t work);
+
+uint32_t simt_random(uint32_t below); /* by SIMT_SEED */
+typedef enum simt_order { SIMT_FORWARD, SIMT_BACKWARD, SIMT_RANDOM } simt_order;
+simt_order simt_order_wanted(void);
+/* Which of `count` that could come next does. */
+uint32_t simt_choose(uint32_t count);
+
+_Noreturn void simt_fail(const simt_place *at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- for translated kernels -------------------------------------------------------------------------------------- */
+
+typedef enum simt_space { SIMT_GENERIC, SIMT_GLOBAL, SIMT_SHARED, SIMT_LOCAL } simt_space;
+typedef enum simt_access { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC } simt_access;
+
+/* What lies at an address; it ends with a message where a kernel may not do this. Shared addresses count from 0 in the
+ * space SIMT_SHARED. */
+void *simt_reach(simt_space space, uint64_t address, uint32_t bytes, simt_access access, const simt_place *at);
+uint64_t simt_shared_to_generic(uint64_t offset);
+uint64_t simt_generic_to_shared(uint64_t address);
+
+void simt_barrier(uint32_t id, uint32_t threads, const simt_place *at); /* threads 0: all of the block */
+/* The same, and how many threads came with `predicate`. */
+uint32_t simt_barrier_count(uint32_t id, bool predicate, const simt_place *at);
+void simt_warp_barrier(uint32_t mask, const simt_place *at);
+void simt_fence(void);
+
+typedef enum simt_shuffle_mode { SIMT_UP, SIMT_DOWN, SIMT_BUTTERFLY, SIMT_INDEX } simt_shuffle_mode;
+uint32_t simt_shuffle(simt_shuffle_mode mode, uint32_t value, uint32_t lane, uint32_t clamp, uint32_t mask,
+                      bool *inside, const simt_place *at);
+typedef enum simt_vote_mode { SIMT_ALL, SIMT_ANY, SIMT_UNIFORM, SIMT_BALLOT } simt_vote_mode;
+uint32_t simt_vote(simt_vote_mode mode, bool predicate, uint32_t mask, const simt_place *at);
+void simt_ldmatrix(uint32_t count, bool transposed, uint32_t *to, uint64_t address, const simt_place *at);
+
+typedef enum simt_fragment { SIMT_BF16_16, SIMT_F16_16, SIMT_TF32_8 } simt_fragment; /* operands, and k */
+/* d (4) = a (4) b (2) + c (4) of m16n8k16 or m16n8k8, float32 sums. */
+void simt_mma(simt_fragment kind, uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *c,
+              const simt_place *at);
+
+void simt_copy_async(uint64_t to, uint64_t from, uint32_t bytes, uint32_t source_bytes, const simt_place *at);
+void simt_copy_async_commit(void);
+void simt_copy_async_wait(uint32_t groups_left);
+
+void simt_turned(const simt_place *at);
+/* Before every jump back: threads that spin let others go on, and end with a message when that does not help. */
+static inline void simt_turn(const simt_place *at) {
+    if (--simt_self.turns_left == 0) simt_turned(at);
+}
+
+#endif

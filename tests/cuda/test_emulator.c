@@ -1,0 +1,457 @@
+/* The emulator runs kernels that are right, and they are right: each against float64 or the same in C. Then streams,
+ * events, graphs and pinned memory in any order that they allow, and calls that a card refuses. */
+#include "base/half.h"
+#include "base/random.h"
+#include "tests/cuda/kernels.h"
+#include "tests/model/claims.h"
+#include <math.h>
+#include <string.h>
+
+static cudaStream_t stream, other;
+
+#define works(call) assert_int_equal((call), cudaSuccess)
+#define fails(call, code)                                                                                              \
+    do {                                                                                                               \
+        assert_int_equal((call), (code));                                                                              \
+        assert_int_equal(cudaGetLastError(), (code));                                                                  \
+    } while (0)
+
+static int open_streams(void **state) {
+    works(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    works(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    return 0;
+}
+
+static void *room(size_t bytes) {
+    void *memory;
+    works(cudaMalloc(&memory, bytes));
+    return memory;
+}
+
+static void *up(const void *host, size_t bytes) {
+    void *memory = room(bytes);
+    works(cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, stream));
+    return memory;
+}
+
+static void *down(const void *device, size_t bytes) {
+    void *host = malloc(bytes);
+    works(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+    works(cudaStreamSynchronize(stream));
+    return host;
+}
+
+static float *normal(size_t count, uint32_t draw) {
+    float *x = malloc(count * sizeof *x);
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, draw), 1.0f, x, count);
+    return x;
+}
+
+static void near(double actual, double expected, double bound) {
+    if (fabs(actual - expected) <= bound) return; /* a NaN is not near */
+    fail_msg("%.9g; %.9g was expected, within %.1e", actual, expected, bound);
+}
+
+CLAIM(sums_of_rows_by_shuffles_and_barriers) {
+    enum { ROWS = 37, N = 1000 };
+    float *x = normal(ROWS * N, 1), *y = room(ROWS * sizeof *y);
+    launch_reduce(up(x, ROWS * N * sizeof *x), y, ROWS, N, stream);
+    float *sums = down(y, ROWS * sizeof *y);
+    for (int row = 0; row < ROWS; row++) {
+        double sum = 0.0;
+        for (int i = 0; i < N; i++) sum += (double)x[row * N + i];
+        near((double)sums[row], sum, 1e-4);
+    }
+    free(x);
+    free(sums);
+}
+
+CLAIM(the_last_block_adds_what_others_left) {
+    enum { N = 100003, BLOCKS = 13 };
+    float *x = normal(N, 2), *y = room(sizeof *y), *partials = room(BLOCKS * sizeof *partials);
+    unsigned *ticket = room(sizeof *ticket);
+    works(cudaMemsetAsync(ticket, 0, sizeof *ticket, stream));
+    launch_sum(up(x, N * sizeof *x), y, partials, ticket, N, BLOCKS, stream);
+    float *sum = down(y, sizeof *y);
+    double expected = 0.0;
+    for (int i = 0; i < N; i++) expected += (double)x[i];
+    near((double)*sum, expected, 2e-3);
+    free(x);
+    free(sum);
+}
+
+CLAIM(layer_norm_to_bf16) {
+    enum { ROWS = 20, D = 384 };
+    float *x = normal(ROWS * D, 3), *gain = normal(D, 4), *bias = normal(D, 5);
+    uint16_t *y = room(ROWS * D * sizeof *y);
+    launch_layer_norm(up(x, ROWS * D * sizeof *x), up(gain, D * sizeof *gain), up(bias, D * sizeof *bias), y, ROWS, D,
+                      1e-5f, stream);
+    ups_bf16 *result = down(y, ROWS * D * sizeof *y);
+    for (int row = 0; row < ROWS; row++) {
+        double mean = 0.0, variance = 0.0;
+        for (int i = 0; i < D; i++) mean += (double)x[row * D + i] / D;
+        for (int i = 0; i < D; i++) variance += pow((double)x[row * D + i] - mean, 2.0) / D;
+        for (int i = 0; i < D; i++) {
+            double expected =
+                ((double)x[row * D + i] - mean) / sqrt(variance + 1e-5) * (double)gain[i] + (double)bias[i];
+            near((double)ups_f32_of_bf16(result[row * D + i]), expected, 4e-3 * fabs(expected) + 1e-6);
+        }
+    }
+    free(x);
+    free(gain);
+    free(bias);
+    free(result);
+}
+
+static double function_of(int row, float x, int i) {
+    static const double coefficients[4] = {0.5, -1.25, 3.0, 0.125};
+    double v = (double)x;
+    float rounded;
+    switch (row) {
+    case 0:
+        return exp(v);
+    case 1:
+        return erf(v);
+    case 2:
+        return tanh(v);
+    case 3:
+        return sin(v);
+    case 4:
+        return cos((double)(1000.0f * x));
+    case 5:
+        return log((double)(fabsf(x) + 1e-3f));
+    case 6:
+        return sqrt(fabs(v));
+    case 7:
+        return 1.0 / sqrt((double)(fabsf(x) + 1e-3f));
+    case 8:
+        return v / (fabs(v) + 1.0);
+    case 9:
+        return pow((double)(fabsf(x) + 1.0f), 2.5);
+    case 10:
+        return 0.5 * v * (1.0 + erf(v * sqrt(0.5)));
+    case 11:
+        return (double)ups_f32_of_bf16(ups_bf16_of_f32(x));
+    case 12: {
+        ups_f16 half;
+        ups_f32_to_f16(&x, &half, 1);
+        ups_f16_to_f32(&half, &rounded, 1);
+        return (double)rounded;
+    }
+    case 13:
+        return rint(v) + floor(v) + trunc(v) + (double)(int)x;
+    case 14:
+        return coefficients[i % 4] * v;
+    default:
+        return v / 3.0 + sqrt(fabs(v));
+    }
+}
+
+CLAIM(functions_of_the_cuda_library) {
+    enum { N = 1000 };
+    float *x = normal(N, 6), *y = room(FUNCTIONS * N * sizeof *y);
+    launch_functions(up(x, N * sizeof *x), y, N, stream);
+    float *result = down(y, FUNCTIONS * N * sizeof *y);
+    for (int row = 0; row < FUNCTIONS; row++) {
+        for (int i = 0; i < N; i++) {
+            double expected = function_of(row, x[i], i);
+            near((double)result[row * N + i], expected, 1e-6 * (1.0 + fabs(expected)));
+        }
+    }
+    free(x);
+    free(result);
+}
+
+static float tf32(float x) { /* to the nearest that the hardware reads, so that both sides see the same */
+    return ups_f32_of_bits((ups_bits_of_f32(x) + 0x1000) & 0xffffe000u);
+}
+
+static void check_product(product_kind kind) {
+    enum { M = 48, N = 32, K = 64 };
+    float *a = normal(M * K, 7), *b = normal(N * K, 8), *c = room(M * N * sizeof *c);
+    uint16_t half_a[M * K], half_b[N * K];
+    void *device_a, *device_b;
+    if (kind == PRODUCT_TF32) {
+        for (int i = 0; i < M * K; i++) a[i] = tf32(a[i]);
+        for (int i = 0; i < N * K; i++) b[i] = tf32(b[i]);
+        device_a = up(a, M * K * sizeof *a), device_b = up(b, N * K * sizeof *b);
+    } else {
+        bool f16 = kind == PRODUCT_F16;
+        (f16 ? ups_f32_to_f16 : ups_f32_to_bf16)(a, half_a, M * K);
+        (f16 ? ups_f32_to_f16 : ups_f32_to_bf16)(b, half_b, N * K);
+        (f16 ? ups_f16_to_f32 : ups_bf16_to_f32)(half_a, a, M * K);
+        (f16 ? ups_f16_to_f32 : ups_bf16_to_f32)(half_b, b, N * K);
+        device_a = up(half_a, sizeof half_a), device_b = up(half_b, sizeof half_b);
+    }
+    launch_product(kind, device_a, device_b, c, M, N, K, stream);
+    float *result = down(c, M * N * sizeof *c);
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < N; j++) {
+            double sum = 0.0;
+            for (int k = 0; k < K; k++) {
+                double from_b = (double)(kind == PRODUCT_BF16_TRANSPOSED ? b[k * N + j] : b[j * K + k]);
+                sum += (double)a[i * K + k] * from_b;
+            }
+            near((double)result[i * N + j], sum, 1e-5 * (1.0 + fabs(sum)));
+        }
+    }
+    free(a);
+    free(b);
+    free(result);
+}
+
+CLAIM(products_on_tensor_cores) {
+    check_product(PRODUCT_BF16);
+    check_product(PRODUCT_F16);
+    check_product(PRODUCT_TF32);
+    check_product(PRODUCT_BF16_TRANSPOSED);
+}
+
+CLAIM(asynchronous_copies_in_two_stages) {
+    enum { N = 7 * 1024 };
+    float *x = normal(N, 9), *y = room(N * sizeof *y);
+    launch_staged(up(x, N * sizeof *x), y, 3.0f, N, stream);
+    float *result = down(y, N * sizeof *y);
+    for (int i = 0; i < N; i++) assert_true(result[i] == 3.0f * x[i]);
+    free(x);
+    free(result);
+}
+
+static uint64_t integer_of(int row, int32_t s, int32_t t) {
+    uint32_t u = (uint32_t)s, v = (uint32_t)t, reversed = 0;
+    uint64_t bytes = (uint64_t)v << 32 | u;
+    for (int i = 0; i < 32; i++) reversed |= (u >> i & 1) << (31 - i);
+    switch (row) {
+    case 0:
+        return (uint64_t)(int64_t)(s / t);
+    case 1:
+        return (uint64_t)(int64_t)(s % t);
+    case 2:
+        return u / v;
+    case 3:
+        return u % v;
+    case 4:
+        return (uint64_t)((int64_t)s * t);
+    case 5:
+        return (uint64_t)u * v;
+    case 6:
+        return (uint32_t)((uint64_t)u * v >> 32) ^ (uint32_t)((uint64_t)((int64_t)s * t) >> 32);
+    case 7:
+        return (uint32_t)(s >> (v & 31)) ^ (u << (v & 31));
+    case 8:
+        return (uint64_t)(int64_t)(int8_t)s + (uint64_t)(int64_t)(int16_t)t;
+    case 9:
+        return (uint64_t)(__builtin_popcount(u) * 100 + (u ? __builtin_clz(u) : 32));
+    case 10:
+        return (u & 0xff) | (v & 0xff) << 8 | (u >> 8 & 0xff) << 16 | (v >> 8 & 0xff) << 24;
+    case 11:
+        return (uint32_t)(bytes << 7 >> 32) ^ (uint32_t)(bytes >> 9);
+    case 12:
+        return (uint64_t)(int64_t)(s < t ? s : t) ^ (u > v ? u : v);
+    case 13:
+        return (u & v) ^ (~u | v);
+    case 14:
+        return reversed ^ (t < 0 ? 0 - v : v);
+    default:
+        return ((uint64_t)u << 32 | v) / ((uint64_t)v + 12345678901ull);
+    }
+}
+
+CLAIM(integers_wrap_divide_and_shift_as_in_c) {
+    enum { N = 777 };
+    int32_t a[N], b[N];
+    ups_random random = ups_random_stream(1, UPS_RANDOM_TEST, 10);
+    for (int i = 0; i < N; i++) {
+        a[i] = (int32_t)(uint32_t)ups_random_below(random, (uint64_t)(2 * i), (uint64_t)1 << 32);
+        b[i] = (int32_t)(uint32_t)ups_random_below(random, (uint64_t)(2 * i + 1), (uint64_t)1 << (i % 32 + 1)) | 2;
+    }
+    uint64_t *y = room(OPERATIONS * N * sizeof *y);
+    launch_integers(up(a, sizeof a), up(b, sizeof b), y, N, stream);
+    uint64_t *result = down(y, OPERATIONS * N * sizeof *y);
+    for (int row = 0; row < OPERATIONS; row++) {
+        for (int i = 0; i < N; i++) {
+            if (result[row * N + i] == integer_of(row, a[i], b[i])) continue;
+            fail_msg("operation %d of %d and %d: %#llx; %#llx was expected", row, a[i], b[i],
+                     (unsigned long long)result[row * N + i], (unsigned long long)integer_of(row, a[i], b[i]));
+        }
+    }
+    free(result);
+}
+
+CLAIM(votes_shuffles_and_counts) {
+    uint32_t *y = room(WARP_RESULTS * 64 * sizeof *y);
+    launch_warp(y, stream);
+    uint32_t *result = down(y, WARP_RESULTS * 64 * sizeof *y);
+    for (uint32_t t = 0; t < 64; t++) {
+        uint32_t lane = t % 32, ballot = 0;
+        for (uint32_t l = 0; l < 32; l++) ballot |= (uint32_t)((t - lane + l) % 3 == 0) << l;
+        const uint32_t expected[] = {ballot,
+                                     (t >= 32) + 2 * (t < 32),
+                                     lane + 5 < 32 ? t + 5 : t,
+                                     lane % 8 >= 3 ? t - 3 : t,
+                                     t / 16 * 16 + 9,
+                                     t ^ 6,
+                                     13,
+                                     3};
+        for (size_t row = 0; row < sizeof expected / sizeof *expected; row++)
+            assert_int_equal(result[row * 64 + t], expected[row]);
+        assert_int_equal(result[9 * 64 + t], (lane < 16 ? 2 : 3) * (t ^ 1));
+    }
+    assert_int_equal(result[8 * 64], 63 * 64 / 2);
+    assert_int_equal(result[8 * 64 + 1], 63);
+    free(result);
+}
+
+/* ---- streams and graphs ---- */
+
+static void all_are(const float *device, float value) {
+    enum { N = 300 };
+    float *host = down(device, N * sizeof *host);
+    for (int i = 0; i < N; i++) assert_true(host[i] == value);
+    free(host);
+}
+
+CLAIM(events_order_two_streams) {
+    enum { N = 300 };
+    float *x = room(N * sizeof *x);
+    cudaEvent_t there, back;
+    works(cudaEventCreateWithFlags(&there, cudaEventDisableTiming));
+    works(cudaEventCreateWithFlags(&back, cudaEventDisableTiming));
+    works(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
+    for (int i = 0; i < 3; i++) { /* x = (x + 1) 3 */
+        launch_add(x, 1.0f, N, stream);
+        works(cudaEventRecord(there, stream));
+        works(cudaStreamWaitEvent(other, there, 0));
+        launch_scale(x, 3.0f, N, other);
+        works(cudaEventRecord(back, other));
+        works(cudaStreamWaitEvent(stream, back, 0));
+    }
+    all_are(x, 39.0f);
+    while (cudaEventQuery(back) != cudaSuccess) continue;
+    works(cudaEventSynchronize(there));
+    works(cudaEventDestroy(there));
+    works(cudaEventDestroy(back));
+}
+
+/* x = (x + 1) 3 and y = (y + 2) 5 side by side, then both joined; replayed. */
+CLAIM(graphs_keep_their_edges) {
+    enum { N = 300 };
+    float *x = room(N * sizeof *x), *y = room(N * sizeof *y);
+    cudaEvent_t fork, join;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    works(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    works(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    works(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
+    works(cudaMemsetAsync(y, 0, N * sizeof *y, stream));
+    works(cudaStreamSynchronize(stream));
+    works(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    works(cudaEventRecord(fork, stream));
+    works(cudaStreamWaitEvent(other, fork, 0));
+    launch_add(y, 2.0f, N, other);
+    launch_add(x, 1.0f, N, stream);
+    launch_scale(y, 5.0f, N, other);
+    launch_scale(x, 3.0f, N, stream);
+    works(cudaEventRecord(join, other));
+    works(cudaStreamWaitEvent(stream, join, 0));
+    works(cudaMemcpyAsync(x, y, N / 2 * sizeof *x, cudaMemcpyDeviceToDevice, stream));
+    works(cudaMemcpyAsync(y, x, N / 2 * sizeof *x, cudaMemcpyDeviceToDevice, stream));
+    works(cudaStreamEndCapture(stream, &graph));
+    all_are(x, 0.0f); /* nothing has run */
+    works(cudaGraphInstantiate(&exec, graph, 0));
+    works(cudaGraphDestroy(graph));
+    works(cudaGraphLaunch(exec, stream));
+    works(cudaGraphLaunch(exec, stream));
+    float *first = down(x, N * sizeof *x), *second = down(y, N * sizeof *y);
+    for (int i = 0; i < N; i++) {
+        assert_true(first[i] == (i < N / 2 ? 60.0f : 12.0f));
+        assert_true(second[i] == 60.0f);
+    }
+    works(cudaGraphExecDestroy(exec));
+    works(cudaEventDestroy(fork));
+    works(cudaEventDestroy(join));
+    free(first);
+    free(second);
+}
+
+CLAIM(a_capture_refuses_what_a_card_does) {
+    enum { N = 64 };
+    float *x = room(N * sizeof *x), host[N];
+    void *memory;
+    cudaGraph_t graph;
+    cudaEvent_t before, during;
+    works(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+    works(cudaEventCreateWithFlags(&during, cudaEventDisableTiming));
+    works(cudaEventRecord(before, stream));
+
+    works(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    fails(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
+    fails(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+
+    works(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    fails(cudaMalloc(&memory, 64), cudaErrorStreamCaptureUnsupported);
+    fails(cudaMemcpyAsync(x, host, sizeof host, cudaMemcpyHostToDevice, stream), cudaErrorStreamCaptureUnsupported);
+    fails(cudaStreamWaitEvent(stream, before, 0), cudaErrorStreamCaptureIsolation);
+    fails(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+
+    works(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    works(cudaEventRecord(during, stream));
+    works(cudaStreamWaitEvent(other, during, 0));
+    fails(cudaStreamEndCapture(other, &graph), cudaErrorStreamCaptureUnmatched);
+    launch_add(x, 1.0f, N, other);
+    fails(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
+
+    fails(cudaStreamWaitEvent(stream, during, 0), cudaErrorCapturedEvent);
+    fails(cudaStreamEndCapture(stream, &graph), cudaErrorIllegalState);
+    works(cudaStreamSynchronize(other));
+    works(cudaEventDestroy(before));
+    works(cudaEventDestroy(during));
+}
+
+/* ---- memory ---- */
+
+CLAIM(pinned_memory_is_copied_both_ways) {
+    enum { N = 3000 };
+    float *from, *to, *x = room(N * sizeof *x);
+    works(cudaHostAlloc((void **)&from, N * sizeof *from, cudaHostAllocDefault));
+    works(cudaHostAlloc((void **)&to, N * sizeof *to, cudaHostAllocDefault));
+    for (int i = 0; i < N; i++) from[i] = (float)i;
+    works(cudaMemcpyAsync(x, from, N * sizeof *x, cudaMemcpyHostToDevice, stream));
+    launch_add(x, 1.0f, N, stream);
+    works(cudaMemcpyAsync(to, x, N * sizeof *x, cudaMemcpyDeviceToHost, stream));
+    works(cudaStreamSynchronize(stream));
+    for (int i = 0; i < N; i++) assert_true(to[i] == (float)i + 1.0f);
+    from[0] = 5.0f; /* it may be filled again */
+    works(cudaFreeHost(from));
+    works(cudaFreeHost(to));
+}
+
+CLAIM(copies_and_memory_that_make_no_sense_are_refused) {
+    float *x = room(64), host[16];
+    size_t available, total;
+    void *memory;
+    works(cudaMemGetInfo(&available, &total));
+    fails(cudaMalloc(&memory, total + 1), cudaErrorMemoryAllocation);
+    fails(cudaMemcpyAsync(x, host, 64, cudaMemcpyDeviceToHost, stream), cudaErrorInvalidValue);
+    fails(cudaMemcpyAsync(x, x, 64, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
+    fails(cudaMemsetAsync(host, 0, 64, stream), cudaErrorInvalidValue);
+    fails(cudaMemsetAsync(x, 0, 64, NULL), cudaErrorInvalidResourceHandle);
+    fails(cudaFree(x + 1), cudaErrorInvalidValue);
+    works(cudaFree(x));
+    fails(cudaFree(x), cudaErrorInvalidValue);
+    fails(cudaFreeHost(host), cudaErrorInvalidValue);
+}
+
+CLAIM(launches_beyond_a_cards_limits_are_refused) {
+    enum { TOO_WIDE = 60000 / sizeof(float) }; /* bytes of shared memory, for which nobody asked */
+    float *x = room(64);
+    launch_layer_norm(x, x, x, room(64), 1, TOO_WIDE, 1e-5f, stream);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidValue);
+    launch_reduce(x, x, 0, 16, stream);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    works(cudaPeekAtLastError());
+}
+
+int main(void) {
+    return run_claims(open_streams, NULL, NULL);
+}
