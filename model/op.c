@@ -32,6 +32,7 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_LOSS_RELATIVE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0}, .backward_output = true},
     [UPS_OP_LOSS_GROUPED]  = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0, BIT_0, BIT_0}},
     [UPS_OP_LOSS_NEGATIVE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0}},
+    [UPS_OP_LOSS_COVARIANCE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0}, .backward_saved = true},
     [UPS_OP_NOISE]         = {.gradient_inputs = BIT_0, .passes_gradient = BIT_0},
     [UPS_OP_SHIFT]         = {.gradient_inputs = BIT_0},
     [UPS_OP_WEIGHTED_SUM]  = {.gradient_inputs = ANY},

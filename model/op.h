@@ -41,6 +41,7 @@
     X(LOSS_RELATIVE, loss_relative)                                                                                    \
     X(LOSS_GROUPED, loss_grouped)                                                                                      \
     X(LOSS_NEGATIVE, loss_negative)                                                                                    \
+    X(LOSS_COVARIANCE, loss_covariance)                                                                                \
     X(NOISE, noise)                                                                                                    \
     X(SHIFT, shift)                                                                                                    \
     X(WEIGHTED_SUM, weighted_sum)                                                                                      \
@@ -58,6 +59,7 @@ typedef enum ups_op_kind {
 typedef struct ups_op_attributes {
     float epsilon;          /* norms, relative loss */
     bool output_f32;        /* linear, norms */
+    bool diagonal;          /* covariance loss: variances, or what is beside them */
     int heads, groups;      /* attention; groups of heads that q, k and v are packed by: 0 is 1 */
     float drop_path;        /* residual: probability of dropping a sample's branch */
     uint32_t layer;         /* residual, noise: separates random streams */

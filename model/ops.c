@@ -506,6 +506,16 @@ ups_value ups_loss_negative(ups_graph *g, ups_value x) {
     return ups_graph_append(g, kind, NULL, 1, &x, UPS_F32, UPS_SHAPE(shape_of(g, x).size[0]), 0, NULL);
 }
 
+ups_value ups_loss_covariance(ups_graph *g, ups_value x, bool diagonal) {
+    const ups_op_kind kind = UPS_OP_LOSS_COVARIANCE;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.diagonal = diagonal};
+    return ups_graph_append(g, kind, &attributes, 1, &x, UPS_F32, UPS_SHAPE(shape.size[0]), 1,
+                            &UPS_SHAPE(shape.size[2] + 1, shape.size[2]));
+}
+
 ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer) {
     const ups_op_kind kind = UPS_OP_NOISE;
     require_float(g, kind, "x", x);

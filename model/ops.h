@@ -111,6 +111,10 @@ ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target,
                            float least);
 /* y (B) = mean over a sample of min(x, 0)² */
 ups_value ups_loss_negative(ups_graph *g, ups_value x);
+/* y (B), the same for every sample: with C (D, D) the covariance of features of x (B, T, D) over all rows, diagonal:
+ * mean_d (C_dd − 1)²; else mean_{d ≠ e} C_de² (Bardes et al., VICReg, arXiv 2105.04906, equations 1 and 3, of variances
+ * in the place of deviations). Saves C and the means (D + 1, D) */
+ups_value ups_loss_covariance(ups_graph *g, ups_value x, bool diagonal);
 /* y = x + deviation · gain? · n in training, else x; n: a standard normal number for each element, Philox (seed, item,
  * layer) (model/augment.h). gain (D), which gets no gradient. y: dtype of x */
 ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer);

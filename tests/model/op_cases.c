@@ -90,6 +90,8 @@ const op_case op_cases[] = {
     {.name = "error by groups", .kind = UPS_OP_LOSS_GROUPED, .attributes = {.factor = 1e-3f}, .input_count = 4, .inputs = {C(3, 70, 30), S(3, 70, 30), {.kind = INDEX, .shape = UPS_SHAPE(2100), .bound = 5}, V(5, 2)}, .output = S(3)},
     {.name = "error by groups of small targets", .kind = UPS_OP_LOSS_GROUPED, .attributes = {.factor = 5.0f}, .input_count = 4, .inputs = {S(2, 9, 4), S(2, 9, 4), {.kind = INDEX, .shape = UPS_SHAPE(36), .bound = 3}, V(3, 2)}, .output = S(2)},
     {.name = "what is below zero", .kind = UPS_OP_LOSS_NEGATIVE, .input_count = 1, .inputs = {C(3, 900, 3)}, .output = S(3)},
+    {.name = "variances", .kind = UPS_OP_LOSS_COVARIANCE, .attributes = {.diagonal = true}, .input_count = 1, .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(3, 20, 13), .spread = 1.5f}}, .output = S(3), .saved = {UPS_SHAPE(14, 13)}},
+    {.name = "covariances", .kind = UPS_OP_LOSS_COVARIANCE, .input_count = 1, .inputs = {C(2, 9, 18)}, .output = S(2), .saved = {UPS_SHAPE(19, 18)}},
     {.name = "noise", .kind = UPS_OP_NOISE, .attributes = {.factor = 0.5f, .layer = 2}, .input_count = 2, .inputs = {C(3, 50, 17), V(17)}, .output = C(3, 50, 17), .training = true},
     {.name = "noise of one size", .kind = UPS_OP_NOISE, .attributes = {.factor = 0.1f}, .input_count = 2, .inputs = {S(2, 2000), NONE}, .output = S(2, 2000), .training = true},
     {.name = "no noise in use", .kind = UPS_OP_NOISE, .attributes = {.factor = 0.5f}, .input_count = 2, .inputs = {C(3, 5, 7), NONE}, .output = C(3, 5, 7)},

@@ -736,6 +736,31 @@ static void loss_negative(const ups_reference *r, bool backward) {
     }
 }
 
+static void loss_covariance(const ups_reference *r, bool backward) {
+    int64_t width = ups_shape_last(r->shapes[0]), rows = ups_shape_rows(r->shapes[0]), batch = r->shapes[0].size[0];
+    const double *x = r->inputs[0];
+    const bool diagonal = r->attributes->diagonal;
+    double *means = calloc((size_t)width, sizeof *means), loss = 0.0, dy = 0.0;
+    for (int64_t i = 0; i < rows * width; i++) means[i % width] += x[i] / (double)rows;
+    for (int64_t b = 0; backward && b < batch; b++) dy += r->output_gradient[b];
+    for (int64_t d = 0; d < width; d++) {
+        for (int64_t e = 0; e < width; e++) {
+            if ((d == e) != diagonal) continue;
+            double entry = diagonal ? -1.0 : 0.0, entries = (double)(diagonal ? width : width * (width - 1));
+            for (int64_t n = 0; n < rows; n++)
+                entry += (x[n * width + d] - means[d]) * (x[n * width + e] - means[e]) / (double)rows;
+            loss += entry * entry / entries;
+            for (int64_t n = 0; backward && n < rows; n++) {
+                double slope = 2.0 * dy * entry / entries / (double)rows;
+                add_to(r->input_gradients[0], n * width + d, slope * (x[n * width + e] - means[e]));
+                add_to(r->input_gradients[0], n * width + e, slope * (x[n * width + d] - means[d]));
+            }
+        }
+    }
+    for (int64_t b = 0; !backward && b < batch; b++) r->output[b] = loss;
+    free(means);
+}
+
 static void noise(const ups_reference *r, bool backward) {
     int64_t width = ups_shape_last(r->shapes[0]);
     const double *gain = r->inputs[1];

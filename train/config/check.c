@@ -134,7 +134,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
 /* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
 static unsigned losses_of_data(ups_stage stage) {
     if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
-    return ~0u;
+    return (1u << UPS_AUTOENCODER_LATENT_NORM) - 1;
 }
 
 /* A step without any loss would train nothing. */

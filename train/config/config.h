@@ -178,6 +178,8 @@ enum {
     UPS_AUTOENCODER_INVERSE_DECODING, /* decode(encode(field)) ≈ field, mean squared */
     UPS_AUTOENCODER_RELATIVE,         /* the same as nRMSE */
     UPS_AUTOENCODER_INVERSE_ENCODING, /* encode(decode(latent)) ≈ latent */
+    UPS_AUTOENCODER_LATENT_NORM,      /* variances of latent features ≈ 1 */
+    UPS_AUTOENCODER_LATENT_DIVERSITY, /* covariances of different ones ≈ 0 */
 };
 /* How query points are drawn from a grid (train/stages/autoencoder.c). */
 typedef enum ups_query_sampling { UPS_QUERY_UNIFORM, UPS_QUERY_STRATIFIED, UPS_QUERY_CURRICULUM } ups_query_sampling;

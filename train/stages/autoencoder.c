@@ -80,6 +80,13 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
         ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target),
                           losses[UPS_AUTOENCODER_RELATIVE].weight);
     }
+    static const int of_latents[] = {UPS_AUTOENCODER_LATENT_NORM, UPS_AUTOENCODER_LATENT_DIVERSITY};
+    for (int i = 0; i < 2; i++) {
+        made->objective.loss = of_latents[i];
+        if (!(made->losses & 1u << of_latents[i])) continue;
+        ups_value term = ups_loss_covariance(g, latents, of_latents[i] == UPS_AUTOENCODER_LATENT_NORM);
+        ups_objective_add(g, &made->objective, term, losses[of_latents[i]].weight);
+    }
     if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
 }
 
