@@ -39,7 +39,8 @@ static int64_t stem_width(const ups_task *task) {
 }
 
 static ups_patch_code patch_code_of(const ups_run_config *config, const ups_task *task) {
-    ups_patch_code code = {.field = field_of(task), .dim = ups_task_latents(config, task).dim};
+    ups_patch_code code = {
+        .field = field_of(task), .dim = ups_task_latents(config, task).dim, .between = config->model.decoder.between};
     for (int a = 0; a < task->geometry.dims; a++) code.patch[a] = task->patch[a];
     return code;
 }
@@ -157,14 +158,19 @@ ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
     return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), none);
 }
 
+static ups_value bounded(ups_graph *graph, const ups_run_config *config, ups_value latents) {
+    return config->model.bound > 0 ? ups_bound(graph, latents, (float)config->model.bound, false) : latents;
+}
+
 ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
-        return ups_patch_encode(graph, &code, field, ups_networks_statistics(graph, task));
+        return bounded(graph, config, ups_patch_encode(graph, &code, field, ups_networks_statistics(graph, task)));
     }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
-    return ups_encoder_build(graph, &options, &shape, field, ups_networks_statistics(graph, task));
+    ups_value statistics = ups_networks_statistics(graph, task);
+    return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, statistics));
 }
 
 ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config *config, const ups_task *task,
@@ -172,16 +178,17 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
         code.field.channels_first = false;
-        return ups_patch_encode(graph, &code, field, UPS_NO_VALUE);
+        return bounded(graph, config, ups_patch_encode(graph, &code, field, UPS_NO_VALUE));
     }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
     shape.channels_first = false;
-    return ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE);
+    return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE));
 }
 
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates) {
+    if (config->model.bound > 0) latents = ups_bound(graph, latents, (float)config->model.bound, true);
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
         return ups_patch_decode(graph, &code, latents, coordinates);
@@ -200,6 +207,46 @@ ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, co
         }
     }
     return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);
+}
+
+/* Which points of the grid stay, where along each axis one of `steps` does. */
+static ups_value kept_points(ups_graph *graph, const ups_patch_reading *reading, const int64_t steps[3]) {
+    int64_t kept = 1, left[3];
+    for (int axis = 0; axis < reading->dims; axis++) {
+        left[axis] = (reading->grid[axis] + steps[axis] - 1) / steps[axis];
+        kept *= left[axis];
+    }
+    int32_t *index = UPS_ARENA_ARRAY(graph->arena, int32_t, kept);
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t rest = i, point = 0, stride = 1;
+        for (int axis = reading->dims - 1; axis >= 0; axis--) {
+            point += rest % left[axis] * steps[axis] * stride;
+            rest /= left[axis];
+            stride *= reading->grid[axis];
+        }
+        index[i] = (int32_t)point;
+    }
+    return ups_graph_constant(graph, "kept_points", UPS_I32, UPS_SHAPE(kept), index);
+}
+
+int ups_networks_between(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
+                         ups_value coordinates, ups_value read[2]) {
+    const ups_patch_code code = patch_code_of(config, task);
+    const ups_patch_reading reading = ups_patch_code_reading(&code);
+    static const int64_t spacings[] = {2, 4};
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t steps[3];
+        if (!ups_patch_thinning(&reading, spacings[i], steps)) continue;
+        if (graph) {
+            ups_value thinned =
+                ups_gather_points(graph, field, kept_points(graph, &reading, steps),
+                                  ups_networks_statistics(graph, task), reading.channels, code.field.channels_first);
+            read[count] = ups_patch_read_thinned(graph, &reading, steps, thinned, coordinates);
+        }
+        count++;
+    }
+    return count;
 }
 
 void ups_task_coordinates(const ups_task *task, float *out) {
@@ -253,13 +300,19 @@ static json_t *describe_encoder(const ups_run_config *config, const ups_task *ta
 
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
     json_t *encoder = ups_run_on_grid(config) ? describe_patch_code(config, task) : describe_encoder(config, task);
+    if (config->model.bound > 0) json_object_set_new(encoder, "bound", json_real(config->model.bound));
     if (ups_mapping_is_given(&task->config->layout))
         json_object_set_new(encoder, "layout", describe_layout(&task->config->layout));
     return encoder;
 }
 
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
-    if (ups_run_on_grid(config)) return json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
+    if (ups_run_on_grid(config)) {
+        json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
+        const int64_t between = config->model.decoder.between;
+        if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
+        return decoder;
+    }
     ups_decoder_options options = decoder_of(config, task);
     return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "position", (int)options.position, "frequencies",

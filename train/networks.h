@@ -34,6 +34,11 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
 /* Normalised values (B, Q, channels) at coordinates (Q, dims). */
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates);
+/* On a grid of tokens: normalised values (B, Q, channels) at coordinates (Q, dims) of the task's grid, read from fields
+ * (B, elements of a frame) that are thinned, once by every second point and once by every fourth, where axes are long
+ * enough. How many of the two there are; `graph` may be NULL to ask for that alone. */
+int ups_networks_between(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
+                         ups_value coordinates, ups_value read[2]);
 /* The task's normalisation as a constant (channels, 2). */
 ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task);
 

@@ -134,7 +134,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
 /* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
 static unsigned losses_of_data(ups_stage stage) {
     if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
-    return (1u << UPS_AUTOENCODER_LATENT_NORM) - 1;
+    return ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED | 1u << UPS_AUTOENCODER_BETWEEN;
 }
 
 /* A step without any loss would train nothing. */
@@ -170,6 +170,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, key, WITH("model.tokens"),
                  "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
     }
+    for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
+        if (losses[i].weight <= 0 || config->model.bound == 0) continue;
+        name_key(key, "operator.losses", names[i]);
+        disagree(
+            mistakes, key, WITH("model.bound"),
+            "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set model.bound: "
+            "0");
+    }
     if (config->op.noise > 0 && !ups_run_on_grid(config)) {
         disagree(mistakes, "operator.noise", WITH("model.tokens"),
                  "noise is measured by what a step changes, which is known with model.tokens: grid");
@@ -190,6 +198,23 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
         disagree(mistakes, "operator.losses.positivity", NULL,
                  "it names no fields; fields: [density, pressure] were possible");
+    }
+}
+
+/* What corrects values between grid points is trained by a loss of its own, and by nothing else. */
+static void check_between(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    const int64_t features = config->model.decoder.between;
+    const bool trained = config->autoencoder.training.losses[UPS_AUTOENCODER_BETWEEN].weight > 0;
+    if (features > 0 && !ups_run_on_grid(config)) {
+        disagree(mistakes, "model.decoder.between", WITH("model.tokens"),
+                 "it corrects what is read of a grid of patches, and needs model.tokens: grid");
+    } else if (features > 0 && (!trained || config->autoencoder.training.steps == 0)) {
+        disagree(mistakes, "model.decoder.between", WITH("autoencoder.losses.between", "autoencoder.steps"),
+                 "the correction would learn nothing; give autoencoder.losses.between a weight and autoencoder some "
+                 "steps");
+    } else if (features == 0 && trained) {
+        disagree(mistakes, "autoencoder.losses.between", WITH("model.decoder.between"),
+                 "there is no correction that it could train; give model.decoder.between features, such as 16");
     }
 }
 
@@ -326,5 +351,6 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_grid_training(config, mistakes);
+    check_between(config, mistakes);
     check_model(config, mistakes);
 }

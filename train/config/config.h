@@ -105,7 +105,8 @@ typedef struct ups_decoder_config {
     float *frequencies; /* Fourier features of the query points */
     unsigned frequency_count;
     bool qk_norm;
-    bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
+    int64_t between; /* on a grid of tokens: features of what corrects values between grid points; 0: none */
+    bool position;   /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
 typedef struct ups_core_config {
     char *name; /* in the table of cores (model/nets/core.h) */
@@ -129,6 +130,7 @@ typedef struct ups_core_config {
 typedef struct ups_model_config {
     int64_t tokens; /* 0: "grid", one a patch */
     int64_t dim;    /* 0: "auto", the smallest that reaches autoencoder.target */
+    double bound;   /* latents are b asinh(z / b); 0: z itself */
     ups_encoder_config encoder;
     ups_decoder_config decoder;
     ups_core_config core;
@@ -180,6 +182,8 @@ enum {
     UPS_AUTOENCODER_INVERSE_ENCODING, /* encode(decode(latent)) ≈ latent */
     UPS_AUTOENCODER_LATENT_NORM,      /* variances of latent features ≈ 1 */
     UPS_AUTOENCODER_LATENT_DIVERSITY, /* covariances of different ones ≈ 0 */
+    UPS_AUTOENCODER_ROUNDED,          /* decode(FP16(encode(field))) ≈ field, nRMSE; computed in float32 */
+    UPS_AUTOENCODER_BETWEEN,          /* grid points read from every second and every fourth of them ≈ field, nRMSE */
 };
 /* How query points are drawn from a grid (train/stages/autoencoder.c). */
 typedef enum ups_query_sampling { UPS_QUERY_UNIFORM, UPS_QUERY_STRATIFIED, UPS_QUERY_CURRICULUM } ups_query_sampling;

@@ -4,7 +4,9 @@
  * can see all of them. Each task has a graph for every set of losses that falls due.
  *
  * Inverse decoding (UPT, arXiv 2402.12365): decode(encode(u)) ≈ u at `queries` grid points that are drawn, the same for
- * a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
+ * a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point.
+ * Rounded: as inverse decoding, of latents as the cache will hold them; the gradient does not see the rounding.
+ * Between: what a patch code reads between grid points learns from fields of which points are left out. */
 #include "base/random.h"
 #include "train/data/origin.h"
 #include "train/data/patch_basis.h"
@@ -86,6 +88,20 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
         if (!(made->losses & 1u << of_latents[i])) continue;
         ups_value term = ups_loss_covariance(g, latents, of_latents[i] == UPS_AUTOENCODER_LATENT_NORM);
         ups_objective_add(g, &made->objective, term, losses[of_latents[i]].weight);
+    }
+    made->objective.loss = UPS_AUTOENCODER_ROUNDED;
+    if (made->losses & 1u << UPS_AUTOENCODER_ROUNDED) {
+        ups_value cached = ups_networks_decode(g, a->config, task, ups_round(g, latents), coordinates);
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, cached, target),
+                          losses[UPS_AUTOENCODER_ROUNDED].weight);
+    }
+    made->objective.loss = UPS_AUTOENCODER_BETWEEN;
+    if (made->losses & 1u << UPS_AUTOENCODER_BETWEEN) {
+        ups_value read[2];
+        int count = ups_networks_between(g, a->config, task, field, coordinates, read);
+        for (int i = 0; i < count; i++)
+            ups_objective_add(g, &made->objective, ups_loss_relative(g, read[i], target),
+                              losses[UPS_AUTOENCODER_BETWEEN].weight / count);
     }
     if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
 }
@@ -217,6 +233,7 @@ static ups_stage_description describe(autoencoder *a, const ups_stage_request *r
     return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
                                    .training = &config->training,
                                    .one_task_per_batch = true,
+                                   .exact_losses = 1u << UPS_AUTOENCODER_ROUNDED,
                                    .context = a,
                                    .kind = kind,
                                    .build = build,
@@ -235,10 +252,25 @@ static void release(autoencoder *a) {
     if (a->query_coordinates) a->device->class->release_host(a->device, a->query_coordinates);
 }
 
+/* A task whose grid cannot be thinned has nothing to learn the correction from. */
+static ups_status check_tasks(const autoencoder *a, ups_error *error) {
+    if (a->config->model.decoder.between == 0) return UPS_OK;
+    for (int t = 0; t < a->tasks->count; t++) {
+        if (ups_networks_between(NULL, a->config, &a->tasks->task[t], UPS_NO_VALUE, UPS_NO_VALUE, NULL) > 0) continue;
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "task %s: no axis of its grid has 16 points or more of which every second can be left out (of "
+            "a periodic axis an even number), so that model.decoder.between would learn nothing; leave it 0",
+            a->tasks->task[t].name);
+    }
+    return UPS_OK;
+}
+
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_plan(&stage, request, made, error);
+    ups_status status = check_tasks(&a, error);
+    if (status == UPS_OK) status = ups_stage_training_plan(&stage, request, made, error);
     release(&a);
     return status;
 }
@@ -246,7 +278,8 @@ static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, u
 static ups_status run(const ups_stage_request *request, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_run(&stage, request, error);
+    ups_status status = check_tasks(&a, error);
+    if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
     release(&a);
     return status;
 }

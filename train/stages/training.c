@@ -63,7 +63,8 @@ static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
     ups_stage_graph *made = &t->graphs[t->graph_count++];
     made->kind = kind;
     made->losses = losses;
-    made->graph = ups_graph_create(t->parameters, ups_run_compute(t->config));
+    const bool exact = losses & t->stage->exact_losses;
+    made->graph = ups_graph_create(t->parameters, exact ? UPS_F32 : ups_run_compute(t->config));
     made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);

@@ -32,6 +32,7 @@ typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
     bool one_task_per_batch;
+    unsigned exact_losses; /* a mask: graphs with one of these compute in float32, whatever the run computes in */
     const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
     void *context;         /* the stage's own; handed to all of the following */
     /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
