@@ -428,7 +428,7 @@ ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int
                             UPS_SHAPE(shape_of(g, x).size[0], shape_of(g, coordinates).size[0], channels), 0, NULL);
 }
 
-ups_value ups_weigh(ups_graph *g, ups_value x, ups_value weights, int64_t rows) {
+ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t rows) {
     const ups_op_kind kind = UPS_OP_WEIGH;
     require_rank(g, kind, "x", x, 3);
     require_rank(g, kind, "the weights", weights, 2);

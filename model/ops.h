@@ -94,7 +94,7 @@ ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int
                            const int64_t *patch, int64_t channels, bool periodic);
 /* y (B, Q, C) = Σ_o x (B, Q·O, C) · w (Q·O, C): of every O rows in a row, each with weights of its own, which all
  * samples share. All float32 */
-ups_value ups_weigh(ups_graph *g, ups_value x, ups_value weights, int64_t rows);
+ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t rows);
 /* y (Q, d·(1 + 2F)) = [c, sin 2πfc, cos 2πfc …] of coordinates c (Q, d) float32; no gradient. y: compute */
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count);
 /* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by

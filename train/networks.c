@@ -124,6 +124,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         options.dim = latents.dim;
         options.grid =
             (ups_token_grid){.task = task->name, .dims = task->geometry.dims, .periodic = task->geometry.periodic};
+        if (task->config->stride_count > 0) options.grid.stride = task->config->stride;
         ups_patch_code_cells(&code, options.grid.cells);
         if (ups_task_steps(task) < 2) options.history = options.bundle = 1;
     }
@@ -226,27 +227,42 @@ static ups_value kept_points(ups_graph *graph, const ups_patch_reading *reading,
         }
         index[i] = (int32_t)point;
     }
-    return ups_graph_constant(graph, "kept_points", UPS_I32, UPS_SHAPE(kept), index);
+    return ups_graph_constant(graph, ups_arena_printf(graph->arena, "kept_points%d", (int)graph->value_count), UPS_I32,
+                              UPS_SHAPE(kept), index);
 }
 
-int ups_networks_between(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
-                         ups_value coordinates, ups_value read[2]) {
+/* Normalised values (B, points that stay, channels). */
+static ups_value gather_kept(ups_graph *graph, const ups_task *task, const ups_patch_reading *reading,
+                             const int64_t steps[3], ups_value field) {
+    return ups_gather_points(graph, field, kept_points(graph, reading, steps), ups_networks_statistics(graph, task),
+                             reading->channels, task->geometry.order == UPS_CHANNELS_FIRST);
+}
+
+static ups_patch_reading reading_of(const ups_run_config *config, const ups_task *task) {
     const ups_patch_code code = patch_code_of(config, task);
-    const ups_patch_reading reading = ups_patch_code_reading(&code);
-    static const int64_t spacings[] = {2, 4};
-    int count = 0;
-    for (int i = 0; i < 2; i++) {
-        int64_t steps[3];
-        if (!ups_patch_thinning(&reading, spacings[i], steps)) continue;
-        if (graph) {
-            ups_value thinned =
-                ups_gather_points(graph, field, kept_points(graph, &reading, steps),
-                                  ups_networks_statistics(graph, task), reading.channels, code.field.channels_first);
-            read[count] = ups_patch_read_thinned(graph, &reading, steps, thinned, coordinates);
-        }
-        count++;
-    }
-    return count;
+    return ups_patch_code_reading(&code);
+}
+
+ups_value ups_networks_read_thinned(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                    ups_value field, ups_value coordinates) {
+    const ups_patch_reading reading = reading_of(config, task);
+    int64_t steps[3];
+    ups_patch_thinning(&reading, steps);
+    ups_value thinned = gather_kept(graph, task, &reading, steps, field);
+    return ups_patch_read_thinned(graph, &reading, steps, thinned, coordinates);
+}
+
+ups_value ups_networks_read_lines(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
+                                  ups_value lines, ups_value weights) {
+    static const int64_t all[3] = {1, 1, 1};
+    const ups_patch_reading reading = reading_of(config, task);
+    return ups_patch_read_lines(graph, &reading, gather_kept(graph, task, &reading, all, field), lines, weights);
+}
+
+bool ups_networks_can_thin(const ups_run_config *config, const ups_task *task) {
+    const ups_patch_reading reading = reading_of(config, task);
+    int64_t steps[3];
+    return ups_patch_thinning(&reading, steps);
 }
 
 void ups_task_coordinates(const ups_task *task, float *out) {

@@ -641,7 +641,7 @@ CLAIM(a_correction_between_points_begins_as_nothing_and_is_nothing_at_grid_point
     ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
     float *untrained[] = {evaluate(&m, read[2], 1), evaluate(&m, read[3], 1)};
     assert_memory_equal(untrained[0], untrained[1], 2 * OFF * 2 * sizeof(float));
-    float weights[8 * 2 * 7];
+    float weights[2 * 4 * 2 * 7];
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) weights[i] = (float)((i * 13) % 17) / 17.0f - 0.5f;
     ok(ups_parameters_set(m.parameters, "decoder.t.between.output.weight", weights, &failure));
     float *learnt[4];

@@ -210,20 +210,20 @@ static const struct {
     const char *files;   /* patterns, with blanks between them */
     const char *command; /* that it means this in; NULL: any. The first that fits counts */
 } kinds[] = {
-    {"KEY=VALUE", answer_settings, NULL},
-    {"SECTION", answer_sections, NULL},
-    {"TASK", answer_tasks, NULL},
-    {"SOLVER", answer_solvers, NULL},
-    {"NAME=VALUE", answer_parameters, NULL},
-    {"CONFIG", NULL, "*.yaml"},
-    {"FILE", NULL, "*"},
-    {"PATH", NULL, "*"},
-    {"DIR", NULL, "/"},
-    {"RUN", NULL, "/"},
+    {"KEY=VALUE", answer_settings, NULL, NULL},
+    {"SECTION", answer_sections, NULL, NULL},
+    {"TASK", answer_tasks, NULL, NULL},
+    {"SOLVER", answer_solvers, NULL, NULL},
+    {"NAME=VALUE", answer_parameters, NULL, NULL},
+    {"CONFIG", NULL, "*.yaml", NULL},
+    {"FILE", NULL, "*", NULL},
+    {"PATH", NULL, "*", NULL},
+    {"DIR", NULL, "/", NULL},
+    {"RUN", NULL, "/", NULL},
     {"A", NULL, "*.yaml *.json", "compare"},
     {"B", NULL, "*.yaml *.json", "compare"},
-    {"A", NULL, "*.yaml"},
-    {"B", NULL, "*.yaml"},
+    {"A", NULL, "*.yaml", NULL},
+    {"B", NULL, "*.yaml", NULL},
 };
 
 /* `argument` is an option's, or the word for an operand: "CONFIG|RUN", "[DIR]...", "FILE.png", "npy|hdf5|zarr". */

@@ -107,6 +107,24 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
+static void check_strides(unsigned number, const ups_task_config *task, ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES], other[NAME_BYTES];
+    bool found = task->stride_count == 0;
+    for (unsigned i = 0; i < task->stride_count; i++) {
+        found = found || task->strides[i] == task->stride;
+        for (unsigned j = 0; j < i; j++) {
+            if (task->strides[i] != task->strides[j]) continue;
+            disagree(mistakes, name_task_key(key, number, "strides"), NULL, "%lld stands there twice",
+                     (long long)task->strides[i]);
+            return;
+        }
+    }
+    if (found) return;
+    disagree(mistakes, name_task_key(key, number, "strides"), WITH(name_task_key(other, number, "stride")),
+             "stride %lld is not among them; validation, rollouts and evaluations take it unless told otherwise",
+             (long long)task->stride);
+}
+
 static void check_tasks(const ups_run_config *config, ups_config_mistakes *mistakes) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     char key[NAME_BYTES], other[NAME_BYTES];
@@ -118,6 +136,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
                      task->name);
         }
         check_layout(i, &task->layout, mistakes);
+        check_strides(i, task, mistakes);
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) != 0) continue;
             disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,

@@ -219,6 +219,9 @@ static const ups_config_key task_keys[] = {
              "further files, kept for evaluation whole; training and validation share out the others",
              LIST(ups_task_config, test_files, test_file_count, 0, 0)),
     TASK_KEY(INT64, "stride", stride, "1", 1, MANY, "time stride of a step, in stored frames"),
+    TASK_KEY(INT64, "strides", strides, "[]", 1, MANY,
+             "time strides that the operator learns at once, in stored frames, `stride` among them; []: that one alone",
+             LIST(ups_task_config, strides, stride_count, 0, UPS_MAX_STRIDES)),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
              "multiplies its share of the draws, but for proportional sampling; 0: 1"),
@@ -348,7 +351,7 @@ static const ups_config_key autoencoder_keys[] = {
                     "decode(encode(field)) against the field, nRMSE, of latents rounded to FP16 as the cache has them; "
                     "steps with it compute in float32"),
                LOSS("between", autoencoder.training.losses[UPS_AUTOENCODER_BETWEEN], "0",
-                    "field at grid points, read from every second and every fourth of them, nRMSE: what "
+                    "field at grid points and between them, read from every second point, nRMSE: what "
                     "model.decoder.between learns from")),
     {.name = NULL}};
 
