@@ -322,17 +322,25 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
     return encoder;
 }
 
-json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
-    if (ups_run_on_grid(config)) {
-        json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
-        const int64_t between = config->model.decoder.between;
-        if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
-        return decoder;
-    }
+static json_t *describe_reading(const ups_run_config *config, const ups_task *task) {
+    json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
+    const int64_t between = config->model.decoder.between;
+    if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
+    return decoder;
+}
+
+static json_t *describe_decoder(const ups_run_config *config, const ups_task *task) {
     ups_decoder_options options = decoder_of(config, task);
     return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "position", (int)options.position, "frequencies",
                      list_frequencies(options.frequencies, options.frequency_count));
+}
+
+/* The bound stands here even where there is none: a model that has one, or none, must be used so. */
+json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
+    json_t *decoder = ups_run_on_grid(config) ? describe_reading(config, task) : describe_decoder(config, task);
+    if (decoder) json_object_set_new(decoder, "bound", json_real(config->model.bound));
+    return decoder;
 }
 
 /* What a core does beyond its name; what it does not do is not said. */

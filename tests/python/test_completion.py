@@ -140,7 +140,7 @@ def test_bash_completes_words_values_and_files(folder):
     assert sorted(in_bash("cache", "inspect", "x", "--png=p", cwd=folder)) == ["picture.png"]
     assert set(in_bash("compare", "ru", "", cwd=folder)) == {"other.yaml", "run.yaml", "runs", "scores.json"}
     assert sorted(in_bash("cache", "inspect", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]
-    assert sorted(in_bash("data", "inspect", "", cwd=folder)) == ["data.h5", "other.yaml", "picture.png", "run.yaml", "runs"]
+    assert sorted(in_bash("data", "inspect", "", cwd=folder)) == ["data.h5", "other.yaml", "picture.png", "run.yaml", "runs", "scores.json"]
 
 
 def installed(shell):

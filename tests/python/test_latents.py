@@ -188,4 +188,4 @@ def test_a_bound_is_part_of_what_latents_are(runs, plain):
     """A run with another one has other stages; its cache is none of this one's."""
     answer = runs.run("train", plain, "--set", "model.bound=8")
     assert answer.returncode == 1 and "model.bound" in answer.stderr
-    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "bound")
+    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "another line.decoder", "its 'bound' is 0.0, here it is 8.0")
