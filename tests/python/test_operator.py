@@ -17,10 +17,6 @@ from commands import TIMEOUT, program
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
-# What was compiled is kept between runs, by JAX, under a hash of the program, of JAX's version and of the processor.
-compiled = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ups", "jax")
-for option, value in (("compilation_cache_dir", compiled), ("persistent_cache_min_compile_time_secs", 0), ("persistent_cache_min_entry_size_bytes", -1)):
-    jax.config.update("jax_" + option, value)
 
 
 def linear(p, name, x):
