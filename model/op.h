@@ -23,6 +23,8 @@
     X(BROADCAST, broadcast)                                                                                            \
     X(GELU, gelu)                                                                                                      \
     X(SILU, silu)                                                                                                      \
+    X(BOUND, bound)                                                                                                    \
+    X(ROUND_F16, round_f16)                                                                                            \
     X(SCALE, scale)                                                                                                    \
     X(ATTENTION, attention)                                                                                            \
     X(SLICE, slice)                                                                                                    \
@@ -34,6 +36,7 @@
     X(REFINE, refine)                                                                                                  \
     X(POOL_TOKENS, pool_tokens)                                                                                        \
     X(GATHER_POINTS, gather_points)                                                                                    \
+    X(WEIGH, weigh)                                                                                                    \
     X(READ_PATCHES, read_patches)                                                                                      \
     X(FOURIER, fourier)                                                                                                \
     X(SPECTRAL, spectral)                                                                                              \
@@ -41,6 +44,7 @@
     X(LOSS_RELATIVE, loss_relative)                                                                                    \
     X(LOSS_GROUPED, loss_grouped)                                                                                      \
     X(LOSS_NEGATIVE, loss_negative)                                                                                    \
+    X(LOSS_COVARIANCE, loss_covariance)                                                                                \
     X(NOISE, noise)                                                                                                    \
     X(SHIFT, shift)                                                                                                    \
     X(WEIGHTED_SUM, weighted_sum)                                                                                      \
@@ -58,12 +62,14 @@ typedef enum ups_op_kind {
 typedef struct ups_op_attributes {
     float epsilon;          /* norms, relative loss */
     bool output_f32;        /* linear, norms */
+    bool inverse;           /* bound: of it */
+    bool diagonal;          /* covariance loss: variances, or what is beside them */
     int heads, groups;      /* attention; groups of heads that q, k and v are packed by: 0 is 1 */
     float drop_path;        /* residual: probability of dropping a sample's branch */
     uint32_t layer;         /* residual, noise: separates random streams */
     int64_t batch;          /* broadcast */
-    float factor;           /* scale; noise: deviation; grouped loss: least norm of a target */
-    int64_t offset, length; /* slice */
+    float factor;           /* scale; bound: from where on; noise: deviation; grouped loss: least norm of a target */
+    int64_t offset, length; /* slice; weigh: rows that make one, length */
     int64_t frame;          /* select_frame */
     ups_dtype dtype;        /* cast */
     bool channels_first;    /* patchify, gather_points */

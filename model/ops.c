@@ -164,6 +164,17 @@ ups_value ups_silu(ups_graph *g, ups_value x) {
     return pointwise(g, UPS_OP_SILU, NULL, x);
 }
 
+ups_value ups_bound(ups_graph *g, ups_value x, float b, bool inverse) {
+    if (dtype_of(g, x) != UPS_F32) ups_graph_abort(g, ups_op_name(UPS_OP_BOUND), "x is not float32");
+    if (!(b > 0)) ups_graph_abort(g, ups_op_name(UPS_OP_BOUND), "a bound of %g", (double)b);
+    return pointwise(g, UPS_OP_BOUND, &(ups_op_attributes){.factor = b, .inverse = inverse}, x);
+}
+
+ups_value ups_round(ups_graph *g, ups_value x) {
+    if (dtype_of(g, x) != UPS_F32) ups_graph_abort(g, ups_op_name(UPS_OP_ROUND_F16), "x is not float32");
+    return pointwise(g, UPS_OP_ROUND_F16, NULL, x);
+}
+
 ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain) {
     const ups_op_kind kind = UPS_OP_SCALE;
     require_float(g, kind, "x", x);
@@ -417,6 +428,22 @@ ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int
                             UPS_SHAPE(shape_of(g, x).size[0], shape_of(g, coordinates).size[0], channels), 0, NULL);
 }
 
+ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t rows) {
+    const ups_op_kind kind = UPS_OP_WEIGH;
+    require_rank(g, kind, "x", x, 3);
+    require_rank(g, kind, "the weights", weights, 2);
+    ups_shape shape = shape_of(g, x);
+    if (dtype_of(g, x) != UPS_F32 || dtype_of(g, weights) != UPS_F32)
+        ups_graph_abort(g, ups_op_name(kind), "x or the weights are not float32");
+    if (rows < 1 || shape.size[1] % rows != 0)
+        ups_graph_abort(g, ups_op_name(kind), "x has no multiple of %lld rows", (long long)rows);
+    require_size(g, kind, "the weights' rows", shape_of(g, weights).size[0], shape.size[1]);
+    require_size(g, kind, "the weights' width", shape_of(g, weights).size[1], shape.size[2]);
+    ups_op_attributes attributes = {.length = rows};
+    return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, weights}, UPS_F32,
+                            UPS_SHAPE(shape.size[0], shape.size[1] / rows, shape.size[2]), 0, NULL);
+}
+
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count) {
     const ups_op_kind kind = UPS_OP_FOURIER;
     require_rank(g, kind, "the coordinates", coordinates, 2);
@@ -504,6 +531,16 @@ ups_value ups_loss_negative(ups_graph *g, ups_value x) {
     const ups_op_kind kind = UPS_OP_LOSS_NEGATIVE;
     require_float(g, kind, "x", x);
     return ups_graph_append(g, kind, NULL, 1, &x, UPS_F32, UPS_SHAPE(shape_of(g, x).size[0]), 0, NULL);
+}
+
+ups_value ups_loss_covariance(ups_graph *g, ups_value x, bool diagonal) {
+    const ups_op_kind kind = UPS_OP_LOSS_COVARIANCE;
+    require_float(g, kind, "x", x);
+    require_rank(g, kind, "x", x, 3);
+    ups_shape shape = shape_of(g, x);
+    ups_op_attributes attributes = {.diagonal = diagonal};
+    return ups_graph_append(g, kind, &attributes, 1, &x, UPS_F32, UPS_SHAPE(shape.size[0]), 1,
+                            &UPS_SHAPE(shape.size[2] + 1, shape.size[2]));
 }
 
 ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer) {

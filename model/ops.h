@@ -33,6 +33,10 @@ ups_value ups_broadcast(ups_graph *g, ups_value x, int64_t batch);
 ups_value ups_gelu(ups_graph *g, ups_value x);
 /* x σ(x) */
 ups_value ups_silu(ups_graph *g, ups_value x);
+/* y = b asinh(x / b), or the inverse, b sinh(x / b): near 0 x itself, far beyond b its logarithm. float32 */
+ups_value ups_bound(ups_graph *g, ups_value x, float b, bool inverse);
+/* y = x rounded to float16, as float32; dx = dy, as if it were not. float32 */
+ups_value ups_round(ups_graph *g, ups_value x);
 /* y (…, D) = factor · x · gain?; gain (D), which gets no gradient */
 ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain);
 /* softmax(q kᵀ / √d) v by head. Inputs: q, kv?, gain_q?, gain_k?. Self: q is packed (B, T, 3·D) = [q | k | v], kv
@@ -88,6 +92,9 @@ ups_value ups_gather_points(ups_graph *g, ups_value field, ups_value index, ups_
  * through them. Beyond its border the field is periodic, or its last value. x and y: float32; no gradient to c */
 ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int dims, const int64_t *grid,
                            const int64_t *patch, int64_t channels, bool periodic);
+/* y (B, Q, C) = Σ_o x (B, Q·O, C) · w (Q·O, C): of every O rows in a row, each with weights of its own, which all
+ * samples share. All float32 */
+ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t rows);
 /* y (Q, d·(1 + 2F)) = [c, sin 2πfc, cos 2πfc …] of coordinates c (Q, d) float32; no gradient. y: compute */
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count);
 /* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by
@@ -111,6 +118,10 @@ ups_value ups_loss_grouped(ups_graph *g, ups_value prediction, ups_value target,
                            float least);
 /* y (B) = mean over a sample of min(x, 0)² */
 ups_value ups_loss_negative(ups_graph *g, ups_value x);
+/* y (B), the same for every sample: with C (D, D) the covariance of features of x (B, T, D) over all rows, diagonal:
+ * mean_d (C_dd − 1)²; else mean_{d ≠ e} C_de² (Bardes et al., VICReg, arXiv 2105.04906, equations 1 and 3, of variances
+ * in the place of deviations). Saves C and the means (D + 1, D) */
+ups_value ups_loss_covariance(ups_graph *g, ups_value x, bool diagonal);
 /* y = x + deviation · gain? · n in training, else x; n: a standard normal number for each element, Philox (seed, item,
  * layer) (model/augment.h). gain (D), which gets no gradient. y: dtype of x */
 ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer);

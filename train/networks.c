@@ -39,7 +39,8 @@ static int64_t stem_width(const ups_task *task) {
 }
 
 static ups_patch_code patch_code_of(const ups_run_config *config, const ups_task *task) {
-    ups_patch_code code = {.field = field_of(task), .dim = ups_task_latents(config, task).dim};
+    ups_patch_code code = {
+        .field = field_of(task), .dim = ups_task_latents(config, task).dim, .between = config->model.decoder.between};
     for (int a = 0; a < task->geometry.dims; a++) code.patch[a] = task->patch[a];
     return code;
 }
@@ -123,6 +124,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         options.dim = latents.dim;
         options.grid =
             (ups_token_grid){.task = task->name, .dims = task->geometry.dims, .periodic = task->geometry.periodic};
+        if (task->config->stride_count > 0) options.grid.stride = task->config->stride;
         ups_patch_code_cells(&code, options.grid.cells);
         if (ups_task_steps(task) < 2) options.history = options.bundle = 1;
     }
@@ -157,14 +159,19 @@ ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task) {
     return ups_graph_constant(graph, "statistics", UPS_F32, UPS_SHAPE(channels, 2), none);
 }
 
+static ups_value bounded(ups_graph *graph, const ups_run_config *config, ups_value latents) {
+    return config->model.bound > 0 ? ups_bound(graph, latents, (float)config->model.bound, false) : latents;
+}
+
 ups_value ups_networks_encode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field) {
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
-        return ups_patch_encode(graph, &code, field, ups_networks_statistics(graph, task));
+        return bounded(graph, config, ups_patch_encode(graph, &code, field, ups_networks_statistics(graph, task)));
     }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
-    return ups_encoder_build(graph, &options, &shape, field, ups_networks_statistics(graph, task));
+    ups_value statistics = ups_networks_statistics(graph, task);
+    return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, statistics));
 }
 
 ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config *config, const ups_task *task,
@@ -172,16 +179,17 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
         code.field.channels_first = false;
-        return ups_patch_encode(graph, &code, field, UPS_NO_VALUE);
+        return bounded(graph, config, ups_patch_encode(graph, &code, field, UPS_NO_VALUE));
     }
     ups_encoder_options options = encoder_of(config, task);
     ups_field_shape shape = field_of(task);
     shape.channels_first = false;
-    return ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE);
+    return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE));
 }
 
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates) {
+    if (config->model.bound > 0) latents = ups_bound(graph, latents, (float)config->model.bound, true);
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
         return ups_patch_decode(graph, &code, latents, coordinates);
@@ -200,6 +208,61 @@ ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, co
         }
     }
     return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);
+}
+
+/* Which points of the grid stay, where along each axis one of `steps` does. */
+static ups_value kept_points(ups_graph *graph, const ups_patch_reading *reading, const int64_t steps[3]) {
+    int64_t kept = 1, left[3];
+    for (int axis = 0; axis < reading->dims; axis++) {
+        left[axis] = (reading->grid[axis] + steps[axis] - 1) / steps[axis];
+        kept *= left[axis];
+    }
+    int32_t *index = UPS_ARENA_ARRAY(graph->arena, int32_t, kept);
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t rest = i, point = 0, stride = 1;
+        for (int axis = reading->dims - 1; axis >= 0; axis--) {
+            point += rest % left[axis] * steps[axis] * stride;
+            rest /= left[axis];
+            stride *= reading->grid[axis];
+        }
+        index[i] = (int32_t)point;
+    }
+    return ups_graph_constant(graph, ups_arena_printf(graph->arena, "kept_points%d", (int)graph->value_count), UPS_I32,
+                              UPS_SHAPE(kept), index);
+}
+
+/* Normalised values (B, points that stay, channels). */
+static ups_value gather_kept(ups_graph *graph, const ups_task *task, const ups_patch_reading *reading,
+                             const int64_t steps[3], ups_value field) {
+    return ups_gather_points(graph, field, kept_points(graph, reading, steps), ups_networks_statistics(graph, task),
+                             reading->channels, task->geometry.order == UPS_CHANNELS_FIRST);
+}
+
+static ups_patch_reading reading_of(const ups_run_config *config, const ups_task *task) {
+    const ups_patch_code code = patch_code_of(config, task);
+    return ups_patch_code_reading(&code);
+}
+
+ups_value ups_networks_read_thinned(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                    ups_value field, ups_value coordinates) {
+    const ups_patch_reading reading = reading_of(config, task);
+    int64_t steps[3];
+    ups_patch_thinning(&reading, steps);
+    ups_value thinned = gather_kept(graph, task, &reading, steps, field);
+    return ups_patch_read_thinned(graph, &reading, steps, thinned, coordinates);
+}
+
+ups_value ups_networks_read_lines(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
+                                  ups_value lines, ups_value weights) {
+    static const int64_t all[3] = {1, 1, 1};
+    const ups_patch_reading reading = reading_of(config, task);
+    return ups_patch_read_lines(graph, &reading, gather_kept(graph, task, &reading, all, field), lines, weights);
+}
+
+bool ups_networks_can_thin(const ups_run_config *config, const ups_task *task) {
+    const ups_patch_reading reading = reading_of(config, task);
+    int64_t steps[3];
+    return ups_patch_thinning(&reading, steps);
 }
 
 void ups_task_coordinates(const ups_task *task, float *out) {
@@ -253,17 +316,31 @@ static json_t *describe_encoder(const ups_run_config *config, const ups_task *ta
 
 json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_task *task) {
     json_t *encoder = ups_run_on_grid(config) ? describe_patch_code(config, task) : describe_encoder(config, task);
+    if (config->model.bound > 0) json_object_set_new(encoder, "bound", json_real(config->model.bound));
     if (ups_mapping_is_given(&task->config->layout))
         json_object_set_new(encoder, "layout", describe_layout(&task->config->layout));
     return encoder;
 }
 
-json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
-    if (ups_run_on_grid(config)) return json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
+static json_t *describe_reading(const ups_run_config *config, const ups_task *task) {
+    json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
+    const int64_t between = config->model.decoder.between;
+    if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
+    return decoder;
+}
+
+static json_t *describe_decoder(const ups_run_config *config, const ups_task *task) {
     ups_decoder_options options = decoder_of(config, task);
     return json_pack("{s:I, s:b, s:b, s:o}", "heads", (json_int_t)options.heads, "qk_norm", (int)options.qk_norm,
                      "position", (int)options.position, "frequencies",
                      list_frequencies(options.frequencies, options.frequency_count));
+}
+
+/* The bound stands here even where there is none: a model that has one, or none, must be used so. */
+json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
+    json_t *decoder = ups_run_on_grid(config) ? describe_reading(config, task) : describe_decoder(config, task);
+    if (decoder) json_object_set_new(decoder, "bound", json_real(config->model.bound));
+    return decoder;
 }
 
 /* What a core does beyond its name; what it does not do is not said. */

@@ -34,6 +34,14 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
 /* Normalised values (B, Q, channels) at coordinates (Q, dims). */
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates);
+/* On a grid of tokens, of fields (B, elements of a frame): normalised values (B, Q, channels) at coordinates (Q, dims),
+ * read from every second point (ups_patch_read_thinned), and those of polynomials through lines of grid points
+ * (ups_patch_read_lines). Whether the task's grid can be thinned at all. */
+ups_value ups_networks_read_thinned(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                    ups_value field, ups_value coordinates);
+ups_value ups_networks_read_lines(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value field,
+                                  ups_value lines, ups_value weights);
+bool ups_networks_can_thin(const ups_run_config *config, const ups_task *task);
 /* The task's normalisation as a constant (channels, 2). */
 ups_value ups_networks_statistics(ups_graph *graph, const ups_task *task);
 

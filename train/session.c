@@ -10,7 +10,9 @@
 #include "train/run/replace.h"
 #include "train/run_precision.h"
 #include "train/state.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error) {
     const char *output = session->config->output;
@@ -68,6 +70,37 @@ ups_status ups_session_settle_precision(ups_session *session, ups_error *error) 
         ups_log(UPS_LOG_INFO, "precision: %s", meaning);
     }
     return UPS_OK;
+}
+
+static bool has_learnt(const ups_task_config *task, int64_t stride) {
+    bool found = task->stride == stride;
+    for (unsigned i = 0; i < task->stride_count; i++) found = found || task->strides[i] == stride;
+    return found;
+}
+
+ups_status ups_session_use_stride(ups_session *session, const char *task, int64_t stride, ups_error *error) {
+    int found = 0;
+    char learnt[200] = "";
+    for (unsigned t = 0; t < session->config->task_count; t++) {
+        ups_task_config *config = &session->config->tasks[t];
+        if (task && strcmp(config->name, task) != 0) continue;
+        if (has_learnt(config, stride)) {
+            config->stride = stride;
+            found++;
+            continue;
+        }
+        size_t used = strlen(learnt);
+        snprintf(learnt + used, sizeof learnt - used, "%s%s %lld", used ? "; " : "", config->name,
+                 (long long)(config->stride_count > 0 ? config->strides[0] : config->stride));
+        for (unsigned i = 1; i < config->stride_count; i++) {
+            used = strlen(learnt);
+            snprintf(learnt + used, sizeof learnt - used, ", %lld", (long long)config->strides[i]);
+        }
+    }
+    if (found > 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT,
+                    "--stride %lld: no step of it was learnt; steps were of %s (tasks[].strides says which are)",
+                    (long long)stride, learnt);
 }
 
 void ups_session_close(ups_session *session) {

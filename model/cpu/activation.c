@@ -1,4 +1,4 @@
-/* GELU (gelu.h) and SiLU. */
+/* GELU (gelu.h), SiLU, and what latents pass through: bound, round. */
 #include "model/cpu/gelu.h"
 #include "model/cpu/vector.h"
 
@@ -60,5 +60,56 @@ static ups_status silu_backward(ups_device *device, const ups_op_call *call, ups
     return UPS_OK;
 }
 
+static ups_status bound_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const float *x = call->inputs[0].data, b = call->attributes->factor;
+    float *y = call->output.data;
+    const bool inverse = call->attributes->inverse;
+    int64_t count = ups_shape_elements(call->output.shape);
+#pragma omp parallel for num_threads(ups_threads_for(device, 16 * count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) y[i] = b * (inverse ? sinhf(x[i] / b) : asinhf(x[i] / b));
+    return UPS_OK;
+}
+
+static ups_status bound_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    const float *x = call->inputs[0].data, *dy = call->output_gradient.data, b = call->attributes->factor;
+    float *dx = gradient->data;
+    const bool inverse = call->attributes->inverse, accumulate = call->accumulate[0];
+    int64_t count = ups_shape_elements(gradient->shape);
+#pragma omp parallel for num_threads(ups_threads_for(device, 16 * count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        float u = x[i] / b, slope = inverse ? coshf(u) : 1.0f / sqrtf(1.0f + u * u);
+        dx[i] = (accumulate ? dx[i] : 0.0f) + dy[i] * slope;
+    }
+    return UPS_OK;
+}
+
+static ups_status round_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const float *x = call->inputs[0].data;
+    float *y = call->output.data;
+    int64_t count = ups_shape_elements(call->output.shape), chunks = ups_div_up(count, UPS_CHUNK);
+#pragma omp parallel for num_threads(ups_threads_for(device, count)) schedule(static)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        ups_f16 halves[UPS_CHUNK];
+        int64_t start = chunk * UPS_CHUNK, n = ups_min(UPS_CHUNK, count - start);
+        ups_f32_to_f16(x + start, halves, (size_t)n);
+        ups_f16_to_f32(halves, y + start, (size_t)n);
+    }
+    return UPS_OK;
+}
+
+static ups_status round_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    const float *dy = call->output_gradient.data;
+    float *dx = gradient->data;
+    int64_t count = ups_shape_elements(gradient->shape);
+    for (int64_t i = 0; i < count; i++) dx[i] = call->accumulate[0] ? dx[i] + dy[i] : dy[i];
+    return UPS_OK;
+}
+
+const ups_cpu_kernel UPS_CPU(bound) = {.forward = bound_forward, .backward = bound_backward};
+const ups_cpu_kernel UPS_CPU(round_f16) = {.forward = round_forward, .backward = round_backward};
 const ups_cpu_kernel UPS_CPU(gelu) = {.forward = gelu_forward, .backward = gelu_backward};
 const ups_cpu_kernel UPS_CPU(silu) = {.forward = silu_forward, .backward = silu_backward};

@@ -220,6 +220,102 @@ static ups_status negative_backward(ups_device *device, const ups_op_call *call,
     return UPS_OK;
 }
 
+/* ---- covariance of features ------------------------------------------------------------------------------------- */
+
+/* How many entries of the covariance the loss is a mean of. */
+static double entries_of(bool diagonal, int64_t width) {
+    return diagonal ? (double)width : fmax((double)(width * (width - 1)), 1.0);
+}
+
+/* A row of x, less the means. */
+static void read_centred(const ups_tensor *x, int64_t row, int64_t width, const float *means, float *to) {
+    for (int64_t start = 0; start < width; start += UPS_CHUNK) {
+        float in[UPS_CHUNK];
+        int64_t n = ups_min(UPS_CHUNK, width - start);
+        const float *from = ups_row_read(x, row * width + start, n, in);
+        for (int64_t i = 0; i < n; i++) to[start + i] = from[i] - means[start + i];
+    }
+}
+
+static void add_row(const ups_tensor *x, int64_t row, int64_t width, float share, float *to) {
+    for (int64_t start = 0; start < width; start += UPS_CHUNK) {
+        float in[UPS_CHUNK];
+        int64_t n = ups_min(UPS_CHUNK, width - start);
+        const float *from = ups_row_read(x, row * width + start, n, in);
+        for (int64_t i = 0; i < n; i++) to[start + i] += share * from[i];
+    }
+}
+
+/* A row a thread. */
+static size_t covariance_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
+    return (size_t)(2 * ups_cpu_threads(device) * ups_shape_last(call->inputs[0].shape)) * sizeof(float);
+}
+
+/* Each thread sums up rows of C of its own, over all rows of x in order. */
+static ups_status covariance_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *x = &call->inputs[0];
+    const int64_t width = ups_shape_last(x->shape), rows = ups_shape_rows(x->shape);
+    float *const c = call->saved[0].data, *const means = c + width * width, *const y = call->output.data;
+    double loss = 0.0;
+    memset(means, 0, (size_t)width * sizeof(float));
+    for (int64_t row = 0; row < rows; row++) add_row(x, row, width, 1.0f / (float)rows, means);
+#pragma omp parallel num_threads(ups_threads_for(device, rows *width *width))
+    {
+        float *own = (float *)call->workspace + 2 * omp_get_thread_num() * width;
+        int64_t threads = omp_get_num_threads(), from = omp_get_thread_num() * width / threads,
+                to = (omp_get_thread_num() + 1) * width / threads;
+        memset(c + from * width, 0, (size_t)((to - from) * width) * sizeof(float));
+        for (int64_t row = 0; row < rows; row++) {
+            read_centred(x, row, width, means, own);
+            for (int64_t d = from; d < to; d++) {
+                float *entries = c + d * width, value = own[d] / (float)rows;
+                for (int64_t e = 0; e < width; e++) entries[e] += value * own[e];
+            }
+        }
+    }
+    for (int64_t d = 0; d < width; d++) {
+        for (int64_t e = 0; e < width; e++) {
+            if ((d == e) != call->attributes->diagonal) continue;
+            double off = (double)c[d * width + e] - (d == e ? 1.0 : 0.0);
+            loss += off * off;
+        }
+    }
+    loss /= entries_of(call->attributes->diagonal, width);
+    for (int64_t sample = 0; sample < call->output.shape.size[0]; sample++) y[sample] = (float)loss;
+    return UPS_OK;
+}
+
+/* dx = 4 Σ dy / (rows · entries) · (x - mean) (C - I), of the entries that count; what the means change cancels. */
+static ups_status covariance_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *x = &call->inputs[0], *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
+    const bool diagonal = call->attributes->diagonal;
+    const int64_t width = ups_shape_last(x->shape), rows = ups_shape_rows(x->shape);
+    const float *const c = call->saved[0].data, *const means = c + width * width, *dy = call->output_gradient.data;
+    double sum = 0.0;
+    for (int64_t sample = 0; sample < x->shape.size[0]; sample++) sum += (double)dy[sample];
+    const float factor = (float)(4.0 * sum / ((double)rows * entries_of(diagonal, width)));
+#pragma omp parallel for num_threads(ups_threads_for(device, rows *width *width)) schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        float *own = (float *)call->workspace + 2 * omp_get_thread_num() * width, *made = own + width;
+        read_centred(x, row, width, means, own);
+        for (int64_t e = 0; e < width; e++) made[e] = diagonal ? own[e] * (c[e * width + e] - 1.0f) : 0.0f;
+        for (int64_t d = 0; d < width && !diagonal; d++) {
+            const float *entries = c + d * width;
+            for (int64_t e = 0; e < width; e++) made[e] += own[d] * entries[e];
+            made[d] -= own[d] * entries[d];
+        }
+        for (int64_t start = 0; start < width; start += UPS_CHUNK) {
+            float out[UPS_CHUNK];
+            int64_t n = ups_min(UPS_CHUNK, width - start), at = row * width + start;
+            float *to = ups_row_target(gradient, at, out, call->accumulate[0]);
+            for (int64_t i = 0; i < n; i++) to[i] = factor * made[start + i];
+            ups_row_write(gradient, at, n, to, call->accumulate[0]);
+        }
+    }
+    return UPS_OK;
+}
+
 static ups_status weighted_sum_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     double total = 0.0;
     for (int input = 0; input < call->input_count; input++) {
@@ -252,4 +348,6 @@ const ups_cpu_kernel UPS_CPU(loss_relative) = {
 const ups_cpu_kernel UPS_CPU(loss_grouped) = {
     .workspace = grouped_workspace, .forward = grouped_forward, .backward = grouped_backward};
 const ups_cpu_kernel UPS_CPU(loss_negative) = {.forward = negative_forward, .backward = negative_backward};
+const ups_cpu_kernel UPS_CPU(loss_covariance) = {
+    .workspace = covariance_workspace, .forward = covariance_forward, .backward = covariance_backward};
 const ups_cpu_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};

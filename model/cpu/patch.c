@@ -1,4 +1,4 @@
-/* From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, fourier.
+/* From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, weigh, fourier.
  *
  * Fields are float32, (B, points * C), channels first (C, points) or last (points, C). What is written to tokens or
  * read from them by element is inlined once a dtype, so that its loops do not ask for it. */
@@ -295,6 +295,48 @@ static ups_status read_patches_backward(ups_device *device, const ups_op_call *c
     return UPS_OK;
 }
 
+/* Rows (Q·O, C) of a sample; `each`: O. */
+static ups_status weigh_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const int64_t *size = call->output.shape.size, queries = size[1], channels = size[2];
+    const int64_t each = call->attributes->length * channels;
+    const float *x = call->inputs[0].data, *weights = call->inputs[1].data;
+    float *y = call->output.data;
+#pragma omp parallel for num_threads(ups_threads_for(device, size[0] * queries * each)) schedule(static)
+    for (int64_t row = 0; row < size[0] * queries; row++) {
+        const float *from = x + row * each, *w = weights + row % queries * each;
+        float *to = y + row * channels;
+        memset(to, 0, (size_t)channels * sizeof *to);
+        for (int64_t o = 0; o < each; o += channels) {
+            for (int64_t c = 0; c < channels; c++) to[c] += from[o + c] * w[o + c];
+        }
+    }
+    return UPS_OK;
+}
+
+/* By query, since all samples add to its weights. */
+static ups_status weigh_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const int64_t *size = call->output_gradient.shape.size, queries = size[1], channels = size[2];
+    const int64_t rows = call->attributes->length, each = rows * channels;
+    const float *x = call->inputs[0].data, *weights = call->inputs[1].data, *dy = call->output_gradient.data;
+    float *const dx = ups_present(&call->input_gradients[0]) ? call->input_gradients[0].data : NULL;
+    float *const dw = ups_present(&call->input_gradients[1]) ? call->input_gradients[1].data : NULL;
+#pragma omp parallel for num_threads(ups_threads_for(device, size[0] * queries * each)) schedule(static)
+    for (int64_t q = 0; q < queries; q++) {
+        if (dw && !call->accumulate[1]) memset(dw + q * each, 0, (size_t)each * sizeof *dw);
+        for (int64_t b = 0; b < size[0]; b++) {
+            const int64_t at = (b * queries + q) * each;
+            const float *d = dy + (b * queries + q) * channels;
+            for (int64_t o = 0; o < each; o++) {
+                if (dw) dw[q * each + o] += d[o % channels] * x[at + o];
+                if (!dx) continue;
+                float slope = d[o % channels] * weights[q * each + o];
+                dx[at + o] = call->accumulate[0] ? dx[at + o] + slope : slope;
+            }
+        }
+    }
+    return UPS_OK;
+}
+
 /* (B, N or T, D) */
 typedef struct pooling {
     int64_t batch, from, to, width;
@@ -385,3 +427,4 @@ const ups_cpu_kernel UPS_CPU(gather_points) = {
 const ups_cpu_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
 const ups_cpu_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};
 const ups_cpu_kernel UPS_CPU(read_patches) = {.forward = read_patches_forward, .backward = read_patches_backward};
+const ups_cpu_kernel UPS_CPU(weigh) = {.forward = weigh_forward, .backward = weigh_backward};

@@ -162,12 +162,20 @@ static void name_task(const ups_operator_options *o, char name[160]) {
     snprintf(name, 160, "%s.%s", prefix, o->grid.task);
 }
 
+/* Where it is kept what a step changes. */
+static void scope_to_step(ups_graph *g, const ups_operator_options *o) {
+    char own[160];
+    name_task(o, own);
+    if (o->grid.stride > 0)
+        ups_graph_scope(g, "%s.stride%lld", own, (long long)o->grid.stride);
+    else
+        ups_graph_scope(g, "%s", own);
+}
+
 /* The frame after those there are. */
 static void add_frame(ups_graph *g, const ups_operator_options *o, past *p, ups_value z) {
     if (o->history > 1) {
-        char own[160];
-        name_task(o, own);
-        ups_graph_scope(g, "%s", own);
+        scope_to_step(g, o);
         const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
         ups_value rate = ups_graph_parameter(g, "rate", UPS_SHAPE(o->dim), one);
         ups_value change = ups_add(g, z, ups_scale(g, p->last, -1, UPS_NO_VALUE));
@@ -203,10 +211,11 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
     ups_value update =
         ups_add(g, ups_dense(g, own, "output", x, width, zero), ups_dense(g, own, "skip", p->last, width, zero));
     update = add_changes(g, own, "trend", p, update);
-    ups_graph_scope(g, "%s", own);
+    scope_to_step(g, o);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
     ups_value scale = ups_graph_parameter(g, "change", UPS_SHAPE(width), one);
     update = ups_scale(g, update, 1, scale);
+    ups_graph_scope(g, "%s", own);
     for (int i = 0; i < o->bundle; i++) {
         ups_value change = o->bundle == 1 ? update : ups_slice(g, update, i * o->dim, o->dim);
         if (o->conserve) change = keep_what_stays(g, change, o->dim);

@@ -14,7 +14,8 @@
  *   z' = z + s · (output(norm(core(input(z) + position))) + skip(z))
  *
  * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
- * gets no gradient; output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
+ * gets no gradient (of one that has learnt steps of several strides operator.TASK.strideN.change, of the step at hand);
+ * output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
  * Fourier features, are told only where a border makes places differ, unless options->positions says otherwise. Time,
  * parameters and task modulate the blocks' norms.
  *

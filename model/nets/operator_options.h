@@ -16,6 +16,7 @@ typedef struct ups_token_grid {
     int dims;
     int64_t cells[3]; /* along each axis, slowest first */
     bool periodic;
+    int64_t stride; /* of the step, where the operator has learnt several, each with a change of its own; else 0 */
 } ups_token_grid;
 
 /* Most frames that an operator reads, and most that it gives. */

@@ -22,6 +22,20 @@ int64_t ups_patch_code_numbers(const ups_patch_code *code) {
     return numbers;
 }
 
+ups_patch_reading ups_patch_code_reading(const ups_patch_code *code) {
+    const ups_field_shape *shape = &code->field;
+    ups_patch_reading reading = {.task = shape->task,
+                                 .dims = shape->dims,
+                                 .channels = shape->channels,
+                                 .periodic = shape->periodic,
+                                 .hidden = code->between};
+    for (int axis = 0; axis < shape->dims; axis++) {
+        reading.grid[axis] = shape->grid[axis];
+        reading.patch[axis] = code->patch[axis];
+    }
+    return reading;
+}
+
 static const ups_dense_options plain = {.no_bias = true, .no_decay = true, .output_f32 = true};
 
 ups_value ups_patch_encode(ups_graph *g, const ups_patch_code *code, ups_value field, ups_value statistics) {
@@ -39,6 +53,6 @@ ups_value ups_patch_decode(ups_graph *g, const ups_patch_code *code, ups_value l
     const ups_field_shape *shape = &code->field;
     snprintf(prefix, sizeof prefix, "decoder.%s", shape->task);
     ups_value patches = ups_dense(g, prefix, "patch", latents, ups_patch_code_numbers(code), plain);
-    return ups_read_patches(g, patches, coordinates, shape->dims, shape->grid, code->patch, shape->channels,
-                            shape->periodic);
+    const ups_patch_reading reading = ups_patch_code_reading(code);
+    return ups_patch_read(g, &reading, patches, coordinates);
 }

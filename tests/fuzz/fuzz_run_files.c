@@ -1,12 +1,13 @@
 /* What a run keeps for the next command: state.json, a checkpoint's latest.json and how its tasks are drawn,
- * metrics.jsonl, the journal of an interrupted `ups datagen`, which stages are done again. The first byte chooses which
- * of them the input is. */
+ * metrics.jsonl, the journal of an interrupted `ups datagen`, which stages are done again, an evaluation that is held
+ * against another one. The first byte chooses which of them the input is. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/files.h"
 #include "model/devices/devices.h"
 #include "tools/solvers/writer/unfinished.h"
 #include "train/checkpoint.h"
+#include "train/evaluation/paired.h"
 #include "train/metrics.h"
 #include "train/run/replace.h"
 #include "train/state.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE, LATEST, SAMPLING, METRICS, JOURNAL, REDO, KINDS };
+enum { STATE, LATEST, SAMPLING, METRICS, JOURNAL, REDO, EVALUATION, KINDS };
 
 static const char *place(const char *name) {
     static char path[300];
@@ -119,9 +120,37 @@ static void read_redo(fuzz_input input) {
     FUZZ_CHECK(stages > 0 && stages < 1u << UPS_STAGE_COUNT);
 }
 
+static void check_result(const ups_paired_result *result) {
+    FUZZ_CHECK(result->trajectories > 0 && result->failed_a >= 0 && result->failed_b >= 0 && result->undefined >= 0);
+    FUZZ_CHECK(!(result->low > result->high) && !(result->probability_a < 0) && !(result->probability_a > 1));
+}
+
+/* Against a sound one, on either side. */
+static void read_evaluation(fuzz_input input) {
+    static const char sound[] = "{\"tasks\": [{\"task\": \"one\", \"given\": 1, \"by_trajectory\": "
+                                "{\"truth_xxh3\": [\"a\", \"b\"], \"nrmse\": [0.1, 0.2]}}]}";
+    json_t *other = json_loads(sound, 0, NULL), *read = NULL;
+    ups_paired paired;
+    ups_error error = {0};
+    fuzz_write(place("evaluation.json"), input.bytes, input.length);
+    if (fuzz_accepted(ups_json_read(place("evaluation.json"), &read, &error), &error)) {
+        for (int side = 0; side < 2; side++) {
+            ups_status status = side == 0 ? ups_paired_compare(read, "read", other, "other", &paired, &error)
+                                          : ups_paired_compare(other, "other", read, "read", &paired, &error);
+            if (!fuzz_accepted(status, &error)) continue;
+            FUZZ_CHECK(paired.count > 0);
+            for (int i = 0; i < paired.count; i++) check_result(&paired.task[i].result);
+            check_result(&paired.all);
+            ups_paired_free(&paired);
+        }
+    }
+    json_decref(read);
+    json_decref(other);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const readers[KINDS])(fuzz_input) = {read_state,   read_latest,  read_sampling,
-                                                       read_metrics, read_journal, read_redo};
+    static void (*const readers[KINDS])(fuzz_input) = {read_state,   read_latest, read_sampling,  read_metrics,
+                                                       read_journal, read_redo,   read_evaluation};
     fuzz_input input = {data, size};
     readers[fuzz_byte(&input) % KINDS](input);
     return 0;

@@ -169,6 +169,8 @@ def seed_run_files():
     best = {"step": 2, "score": 0.25, "stale": 1, "tasks": {"one": 0.5, "two": 0.0}}
     put("run_files", "latest_best", b"\1" + json.dumps({**latest, "best": best}).encode())
     put("run_files", "redo", b"\5" + json.dumps({"stages": ["cache", "operator"], "groups": ["advection/train"]}).encode())
+    evaluation = {"tasks": [{"task": "one", "given": 1, "by_trajectory": {"truth_xxh3": ["b", "a"], "nrmse": [0.3, None]}}, {"task": "two", "given": 1}]}
+    put("run_files", "evaluation", b"\6" + json.dumps(evaluation).encode())
     put("run_files", "sampling", b"\2" + json.dumps(sampling).encode())
     lines = [{"stage": "operator", "step": s, "loss": 0.1 * s} for s in (5, 10, 15)]
     put("run_files", "metrics", b"\3" + "".join(json.dumps(line) + "\n" for line in lines).encode() + b'{"stage": "oper')

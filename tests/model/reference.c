@@ -1,4 +1,5 @@
 #include "tests/model/reference.h"
+#include "base/half.h"
 #include "model/augment.h"
 #include "model/drop_path.h"
 #include <math.h>
@@ -172,6 +173,32 @@ static void elementwise(const ups_reference *r, bool backward, double (*f)(doubl
             add_to(r->input_gradients[0], i, r->output_gradient[i] * slope);
         else
             r->output[i] = value;
+    }
+}
+
+static void bound(const ups_reference *r, bool backward) {
+    const double b = (double)r->attributes->factor;
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        const double u = r->inputs[0][i] / b;
+        const double slope = r->attributes->inverse ? cosh(u) : 1.0 / sqrt(1.0 + u * u);
+        if (backward)
+            add_to(r->input_gradients[0], i, r->output_gradient[i] * slope);
+        else
+            r->output[i] = b * (r->attributes->inverse ? sinh(u) : asinh(u));
+    }
+}
+
+/* Straight through: backward does not see it. */
+static void round_f16(const ups_reference *r, bool backward) {
+    for (int64_t i = 0; i < size_of(r, 0); i++) {
+        ups_f16 half;
+        float value = (float)r->inputs[0][i];
+        ups_f32_to_f16(&value, &half, 1);
+        ups_f16_to_f32(&half, &value, 1);
+        if (backward)
+            add_to(r->input_gradients[0], i, r->output_gradient[i]);
+        else
+            r->output[i] = (double)value;
     }
 }
 
@@ -574,6 +601,21 @@ static void read_patches(const ups_reference *r, bool backward) {
     }
 }
 
+static void weigh(const ups_reference *r, bool backward) {
+    const int64_t rows = r->attributes->length, queries = r->output_shape.size[1], channels = r->output_shape.size[2];
+    for (int64_t i = 0; i < ups_shape_elements(r->output_shape); i++) {
+        int64_t c = i % channels, q = i / channels % queries, b = i / channels / queries;
+        if (!backward) r->output[i] = 0.0;
+        for (int64_t o = 0; o < rows; o++) {
+            int64_t w = (q * rows + o) * channels + c, x = b * queries * rows * channels + w;
+            if (!backward) r->output[i] += r->inputs[0][x] * r->inputs[1][w];
+            if (!backward) continue;
+            add_to(r->input_gradients[0], x, r->output_gradient[i] * r->inputs[1][w]);
+            add_to(r->input_gradients[1], w, r->output_gradient[i] * r->inputs[0][x]);
+        }
+    }
+}
+
 static void fourier(const ups_reference *r, bool backward) {
     int64_t dims = ups_shape_last(r->shapes[0]), i = 0;
     for (int64_t q = 0; q < ups_shape_rows(r->shapes[0]) && !backward; q++) {
@@ -734,6 +776,31 @@ static void loss_negative(const ups_reference *r, bool backward) {
         }
         if (!backward) r->output[b] = sum;
     }
+}
+
+static void loss_covariance(const ups_reference *r, bool backward) {
+    int64_t width = ups_shape_last(r->shapes[0]), rows = ups_shape_rows(r->shapes[0]), batch = r->shapes[0].size[0];
+    const double *x = r->inputs[0];
+    const bool diagonal = r->attributes->diagonal;
+    double *means = calloc((size_t)width, sizeof *means), loss = 0.0, dy = 0.0;
+    for (int64_t i = 0; i < rows * width; i++) means[i % width] += x[i] / (double)rows;
+    for (int64_t b = 0; backward && b < batch; b++) dy += r->output_gradient[b];
+    for (int64_t d = 0; d < width; d++) {
+        for (int64_t e = 0; e < width; e++) {
+            if ((d == e) != diagonal) continue;
+            double entry = diagonal ? -1.0 : 0.0, entries = (double)(diagonal ? width : width * (width - 1));
+            for (int64_t n = 0; n < rows; n++)
+                entry += (x[n * width + d] - means[d]) * (x[n * width + e] - means[e]) / (double)rows;
+            loss += entry * entry / entries;
+            for (int64_t n = 0; backward && n < rows; n++) {
+                double slope = 2.0 * dy * entry / entries / (double)rows;
+                add_to(r->input_gradients[0], n * width + d, slope * (x[n * width + e] - means[e]));
+                add_to(r->input_gradients[0], n * width + e, slope * (x[n * width + d] - means[d]));
+            }
+        }
+    }
+    for (int64_t b = 0; !backward && b < batch; b++) r->output[b] = loss;
+    free(means);
 }
 
 static void noise(const ups_reference *r, bool backward) {

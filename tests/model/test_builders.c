@@ -621,6 +621,38 @@ CLAIM(patches_come_back_through_a_code_that_keeps_them) {
     end(m);
 }
 
+/* A field of a plane, read off its points: with a correction that was not trained, and with one of random weights. */
+CLAIM(a_correction_between_points_begins_as_nothing_and_is_nothing_at_grid_points) {
+    enum { POINTS = 48, OFF = 19 };
+    model m = begin(UPS_F32);
+    ups_patch_reading plain = {.task = "t", .dims = 2, .grid = {6, 8}, .patch = {3, 4}, .channels = 2};
+    ups_patch_reading corrected = plain;
+    corrected.hidden = 7;
+    float places[POINTS * 2], off[OFF * 2];
+    ups_grid_coordinates(2, plain.grid, places);
+    for (int i = 0; i < 2 * OFF; i++) off[i] = (float)((i * 37 + 5) % 101) / 101.0f;
+    ups_value patches = input(&m, "patches", UPS_SHAPE(2, 4, 24));
+    ups_value nodes = ups_graph_constant(m.graph, "nodes", UPS_F32, UPS_SHAPE(POINTS, 2), places);
+    ups_value between = ups_graph_constant(m.graph, "between", UPS_F32, UPS_SHAPE(OFF, 2), off);
+    ups_value read[] = {
+        ups_patch_read(m.graph, &plain, patches, nodes), ups_patch_read(m.graph, &corrected, patches, nodes),
+        ups_patch_read(m.graph, &plain, patches, between), ups_patch_read(m.graph, &corrected, patches, between)};
+    for (int i = 0; i < 4; i++) ups_graph_keep(m.graph, read[i]);
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+    float *untrained[] = {evaluate(&m, read[2], 1), evaluate(&m, read[3], 1)};
+    assert_memory_equal(untrained[0], untrained[1], 2 * OFF * 2 * sizeof(float));
+    float weights[2 * 4 * 2 * 7];
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) weights[i] = (float)((i * 13) % 17) / 17.0f - 0.5f;
+    ok(ups_parameters_set(m.parameters, "decoder.t.between.output.weight", weights, &failure));
+    float *learnt[4];
+    for (int i = 0; i < 4; i++) learnt[i] = evaluate(&m, read[i], 1);
+    assert_true(difference(learnt[0], learnt[1], 2 * POINTS * 2) < 1e-5);
+    assert_true(difference(learnt[2], learnt[3], 2 * OFF * 2) > 1e-2);
+    for (int i = 0; i < 4; i++) free(learnt[i]);
+    free(untrained[0]), free(untrained[1]);
+    end(m);
+}
+
 int main(void) {
     return run_claims(open_device, close_device, NULL);
 }

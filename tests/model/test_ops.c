@@ -352,6 +352,7 @@ static double finite_difference(const ups_reference *r, int input, int64_t eleme
 CLAIM(the_references_own_gradients_agree_with_finite_differences) {
     enum { ELEMENTS = 4 };
     for (int c = 0; c < op_case_count; c++) {
+        if (op_cases[c].kind == UPS_OP_ROUND_F16) continue; /* its gradient passes what it computes by */
         fixture f;
         if (!fixture_create(&f, &op_cases[c], UPS_F32)) continue;
         for (int i = 0; i < op_cases[c].input_count; i++) {

@@ -160,3 +160,14 @@ def test_a_model_of_another_history_or_bundle_is_refused(runs, config):
 def test_history_and_bundle_need_a_grid_of_tokens(runs):
     for key in ("history", "bundle"):
         one_sentence(runs.run("train", runs.config(f"fixed-{key}"), "--set", f"model.operator.{key}=2"), f"model.operator.{key}", "tokens: grid")
+
+
+def test_files_of_a_single_step_are_refused_by_name(runs, config):
+    """Such a task is taken for a steady one, which this operator was not trained as."""
+    runs.generate("advection1d", "one_step.h5", 4, "-r", "32", "--steps", "2")
+    for command in ("rollout", "eval"):
+        more = ("--task", "advection", "-o", runs.path("none.h5")) if command == "rollout" else ()
+        answer = runs.run(command, config, "--set", "tasks[0].files=[one_step.h5]", *more)
+        one_sentence(answer, r"one_step\.h5: task advection: trajectories of 2 frames have 1 step", "reads 3 frames and gives 2", "at least 3 frames")
+    runs.generate("advection1d", "two_steps.h5", 10, "-r", "32", "--steps", "3")
+    runs.must("rollout", config, "--task", "advection", "-o", runs.path("some.h5"), "--set", "tasks[0].files=[two_steps.h5]")

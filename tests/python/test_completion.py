@@ -97,7 +97,8 @@ def test_files_are_offered_with_the_suffix_that_fits():
                           ("data inspect a b ", ":*"), ("cache diff a ", ":*.yaml"), ("config check a b ", ":*.yaml"), ("rollout x -o ", ":*"),
                           ("bench codec ", ":*.npy"), ("data dump x -o ", ":*.npy"), ("data dump x -oy", ":*.npy"), ("cache prune --config ", ":*.yaml")):
         assert list(answers(*line.split(" "))) == [pattern], line
-    for line in ("cache diff a b ", "datagen burgers1d -n ", "cache export x --samples ", "config schema "):
+    assert list(answers("compare", "")) == list(answers("compare", "a", "")) == [":*.yaml", ":*.json"]
+    for line in ("cache diff a b ", "compare a b ", "datagen burgers1d -n ", "cache export x --samples ", "config schema "):
         assert answers(*line.split(" ")) == {}, line
 
 
@@ -117,7 +118,7 @@ def in_bash(*words, cwd=None):
 
 @pytest.fixture
 def folder(scratch):
-    for name in ("run.yaml", "other.yaml", "data.h5", "picture.png"):
+    for name in ("run.yaml", "other.yaml", "data.h5", "picture.png", "scores.json"):
         open(os.path.join(scratch, name), "w").close()
     os.mkdir(os.path.join(scratch, "runs"))
     return scratch
@@ -137,8 +138,9 @@ def test_bash_completes_words_values_and_files(folder):
     assert sorted(in_bash("train", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]
     assert sorted(in_bash("train", "ru", cwd=folder)) == ["run.yaml", "runs"]
     assert sorted(in_bash("cache", "inspect", "x", "--png=p", cwd=folder)) == ["picture.png"]
+    assert set(in_bash("compare", "ru", "", cwd=folder)) == {"other.yaml", "run.yaml", "runs", "scores.json"}
     assert sorted(in_bash("cache", "inspect", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]
-    assert sorted(in_bash("data", "inspect", "", cwd=folder)) == ["data.h5", "other.yaml", "picture.png", "run.yaml", "runs"]
+    assert sorted(in_bash("data", "inspect", "", cwd=folder)) == ["data.h5", "other.yaml", "picture.png", "run.yaml", "runs", "scores.json"]
 
 
 def installed(shell):
@@ -170,6 +172,7 @@ def test_zsh_completes_words_values_and_files(folder):
     assert in_zsh("train", "x", "--stage", "") == ["autoencoder:", "cache:", "operator:"]
     assert in_zsh("train", "x", "--set", "data.residency=st") == ["data.residency=stream:"]
     assert in_zsh("train", "") == ["files -g *.yaml"]
+    assert in_zsh("compare", "") == ["files -g (*.yaml|*.json)"]
     assert in_zsh("cache", "inspect", "") == ["files -/"]
 
 
@@ -185,6 +188,7 @@ def test_fish_completes_words_values_and_files(folder):
     assert sorted(in_fish("ups train x --stage ")) == ["autoencoder", "cache", "operator"]
     assert in_fish("ups train x --set data.residency=st") == ["data.residency=stream"]
     assert sorted(in_fish("ups train ru")) == ["run.yaml", "runs/"]
+    assert set(in_fish("ups compare ")) == {"other.yaml", "run.yaml", "runs/", "scores.json"}
     assert in_fish("ups cache inspect x --png=p") == ["--png=picture.png"]
 
 

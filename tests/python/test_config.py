@@ -5,13 +5,14 @@ import json
 import os
 import re
 import shutil
+import sys
 
 import h5py
 import jsonschema
 import pytest
 import yaml
 
-from commands import TREE, must, ups
+from commands import TREE, UPS, must, run, ups
 
 # A mistake a line that has a key behind its "#!"; all of them are to be found.
 MISTAKES = """\
@@ -379,3 +380,14 @@ def test_what_is_no_data_is_refused_and_nothing_is_written(data, scratch):
         assert told in done.stderr
     assert "-o CONFIG" in ups("config", "init", file).stderr
     assert os.listdir(scratch) == ["single.h5"]
+
+
+def test_the_fuzzers_dictionaries_have_every_key():
+    """tests/fuzz/make_dictionary.py writes that of a run anew; what a key is called comes from `ups config keys`."""
+    made = run(sys.executable, str(TREE / "tests/fuzz/make_dictionary.py"), UPS)
+    assert made.returncode == 0, made.stderr
+    assert (TREE / "tests/fuzz/run_config.dict").read_text() == made.stdout
+    sample = (TREE / "tests/base/sample_config.h").read_text()
+    names = set(re.findall(r'KEY\([A-Z0-9]+, "(\w+)"|SUBSECTION\(\s*"(\w+)"', sample))
+    words = re.findall(r'^"(\w+)[".:=\[]', (TREE / "tests/fuzz/config.dict").read_text(), re.M)
+    assert {name for pair in names for name in pair if name} <= set(words)

@@ -324,3 +324,25 @@ def test_query_points_can_be_drawn_otherwise_and_are_the_same_in_every_run(runs,
     assert whole == autoencoder(runs, queries + "2", queries, "--set", "device.threads=2")
     models = [load_file(runs.path(run, "autoencoder.safetensors")) for run in (queries, queries + "2")]
     assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_latents_are_brought_to_variances_of_one_and_no_covariances(runs):
+    """And in the cached latents, by NumPy: nearer to it than without the two losses."""
+    far = {}
+    for name, weight in (("free", 1e-9), ("normal", 1)):
+        losses = [f"autoencoder.losses.{loss}.weight={weight}" for loss in ("latent_norm", "latent_diversity")]
+        last = autoencoder(runs, name, "uniform", *(word for loss in losses for word in ("--set", loss)))[-1]
+        runs.must("cache", "build", runs.path(name))
+        dump = runs.path(name + ".npy")
+        runs.must("cache", "export", runs.path(name, "cache", "line", "train"), "--format", "npy", "-o", dump)
+        latents = np.load(dump).astype(float)
+        covariance = np.cov(latents.reshape(-1, latents.shape[-1]).T)
+        off = covariance[~np.eye(len(covariance), dtype=bool)]
+        far[name] = np.array([np.mean((np.diag(covariance) - 1) ** 2), np.mean(off**2), last["latent_norm"], last["latent_diversity"]])
+    assert (far["normal"] < 0.7 * far["free"]).all(), far
+
+
+def test_losses_of_latents_alone_train_nothing_and_are_refused(runs):
+    path = runs.config("alone", FIXED, task="line", patch=4, steps=60, log_every=15, queries="uniform")
+    answer = runs.run("train", path, "--set", "autoencoder.losses.inverse_decoding.weight=0", "--set", "autoencoder.losses.latent_norm.weight=1")
+    one_sentence(answer, "autoencoder.losses", "against the data")

@@ -5,7 +5,7 @@ import functools
 import os
 import subprocess
 
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling takes longer than running
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling is nine tenths of the time
 
 import jax
 import jax.numpy as jnp
@@ -261,6 +261,9 @@ PLANE = dict(grid=1, tokens=30, columns=6, dim=6, hidden=32, depth=2, heads=2, b
 SMALL = dict(tokens=24, dim=32, hidden=48, depth=3, heads=4, batch=3, parameters=5, tasks=3, steps=2)
 
 
+REFERENCE = ("heads", "attention", "positions", "periodic", "window", "each", "unet", "depth", "columns", "tokens")  # what it reads of the options; the rest it sees in the tensors
+
+
 def compute(path, *arguments, **options):
     subprocess.run([program("operator_gradients"), path, *arguments, *(f"{k}={v}" for k, v in options.items())], check=True, timeout=TIMEOUT)
     return load_file(path)
@@ -269,11 +272,11 @@ def compute(path, *arguments, **options):
 @pytest.mark.parametrize("tolerance, options", [
     (1e-5, dict(tokens=128, dim=128, hidden=384, depth=12, heads=8, batch=2)), (1e-5, SMALL), (5e-2, dict(SMALL, bf16=1)),
     (1e-5, dict(tokens=7, dim=5, hidden=21, depth=2, heads=3, batch=1, qk_norm=0, plain_update=1)),
-        (1e-5, dict(SPECTRAL, periodic=1, conserve=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, bf16=1)),
+        (1e-5, dict(SPECTRAL, periodic=1, conserve=1)), (1e-5, dict(SPECTRAL, periodic=0, modes=25)), (5e-2, dict(SPECTRAL, periodic=1, conserve=1, bf16=1)),
     (1e-5, dict(SPECTRAL, periodic=0, tokens=11, hidden=19, modes=5)), (1e-5, dict(SPECTRAL, periodic=1, history=2)),
     (1e-5, dict(SPECTRAL, periodic=1, bundle=3)), (1e-5, dict(SPECTRAL, periodic=0, history=3, bundle=2, steps=3, conserve=1)),
     (1e-5, dict(SPECTRAL, periodic=1, history=2, bundle=5)), (1e-5, dict(SPECTRAL, periodic=1, history=4, bundle=1, steps=4)),
-    (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=2, bf16=1)),
+    (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=5, bf16=1)),
     (1e-5, dict(SPECTRAL, periodic=1, turns=1, heads=4, depth=3, convolution=5)), (1e-5, dict(SPECTRAL, periodic=0, convolution=7)),
     (1e-5, dict(PLANE, periodic=1, convolution=3)), (1e-5, dict(PLANE, periodic=0, convolution=7)),
     (5e-2, dict(PLANE, periodic=0, convolution=5, bf16=1)),
@@ -287,7 +290,8 @@ def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options)
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
     gradients, outputs = part(tensors, "gradients."), part(tensors, "outputs.")
-    (loss, states), reference = rollout(parameters, inputs, tuple(options.items()))
+    known = {key: value for key, value in options.items() if key in REFERENCE}
+    (loss, states), reference = rollout(parameters, inputs, tuple(sorted(known.items())))
     errors = {"loss": difference(outputs["loss"], np.array([loss]))}
     errors |= {f"state {k}": difference(outputs[f"state{k}"], np.array(s)) for k, s in enumerate(states)}
     errors |= {f"gradient of {n}": difference(gradients[n], np.array(g)) for n, g in reference.items()}

@@ -4,7 +4,7 @@
  * only carry questions and answers.
  *
  * An answer is a line: a word, a tab and what it means; or, where a file can stand, ":" and a pattern (":*.yaml"; ":/"
- * are directories alone), since shells know best how files are written. */
+ * are directories alone), a line each where there are several, since shells know best how files are written. */
 #include "base/nearest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -52,18 +52,20 @@ static const script scripts[] = {
             "# ups completion for zsh: source <(ups completion zsh)\n"
             "_ups() {\n"
             "    local answer word\n"
-            "    local -a found open files\n"
+            "    local -a found open files globs\n"
             "    for answer in \"${(@f)$(\"${words[1]/#\\~\\//$HOME/}\" completion --words -- "
             "\"${(@Q)words[2,CURRENT]}\" 2>/dev/null)}\"; do\n"
             "        word=${answer%%$'\\t'*}\n"
             "        case $answer in\n"
             "            '') ;;\n"
             "            :/) files=(-/) ;;\n"
-            "            :*) files=(-g \"${answer#:}\") ;;\n"
+            "            :*) globs+=(\"${answer#:}\") ;;\n"
             "            *[=.]$'\\t'*) open+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
             "            *) found+=(\"${word//:/\\\\:}:${answer#*$'\\t'}\") ;;\n"
             "        esac\n"
             "    done\n"
+            "    (($#globs == 1)) && files=(-g \"$globs\")\n"
+            "    (($#globs > 1)) && files=(-g \"(${(j:|:)globs})\")\n"
             "    (($#found)) && _describe word found\n"
             "    (($#open)) && _describe word open -S ''\n"
             "    (($#files)) && { compset -P '--*='; _files $files; }\n"
@@ -205,20 +207,23 @@ static void answer_parameters(question *q) {
 static const struct {
     const char *name;
     void (*answer)(question *q);
-    const char *files;
+    const char *files;   /* patterns, with blanks between them */
+    const char *command; /* that it means this in; NULL: any. The first that fits counts */
 } kinds[] = {
-    {"KEY=VALUE", answer_settings, NULL},
-    {"SECTION", answer_sections, NULL},
-    {"TASK", answer_tasks, NULL},
-    {"SOLVER", answer_solvers, NULL},
-    {"NAME=VALUE", answer_parameters, NULL},
-    {"CONFIG", NULL, "*.yaml"},
-    {"FILE", NULL, "*"},
-    {"PATH", NULL, "*"},
-    {"DIR", NULL, "/"},
-    {"RUN", NULL, "/"},
-    {"A", NULL, "*.yaml"},
-    {"B", NULL, "*.yaml"},
+    {"KEY=VALUE", answer_settings, NULL, NULL},
+    {"SECTION", answer_sections, NULL, NULL},
+    {"TASK", answer_tasks, NULL, NULL},
+    {"SOLVER", answer_solvers, NULL, NULL},
+    {"NAME=VALUE", answer_parameters, NULL, NULL},
+    {"CONFIG", NULL, "*.yaml", NULL},
+    {"FILE", NULL, "*", NULL},
+    {"PATH", NULL, "*", NULL},
+    {"DIR", NULL, "/", NULL},
+    {"RUN", NULL, "/", NULL},
+    {"A", NULL, "*.yaml *.json", "compare"},
+    {"B", NULL, "*.yaml *.json", "compare"},
+    {"A", NULL, "*.yaml", NULL},
+    {"B", NULL, "*.yaml", NULL},
 };
 
 /* `argument` is an option's, or the word for an operand: "CONFIG|RUN", "[DIR]...", "FILE.png", "npy|hdf5|zarr". */
@@ -236,13 +241,15 @@ static void answer_argument(question *q, const char *argument, size_t length) {
             snprintf(pattern, sizeof pattern, "*%s", dot);
         }
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-            if (strcmp(part, kinds[k].name) != 0) continue;
+            if (strcmp(part, kinds[k].name) != 0 || (kinds[k].command && strcmp(q->path, kinds[k].command) != 0))
+                continue;
             if (kinds[k].answer) kinds[k].answer(q);
             if (kinds[k].files && (!*pattern || strcmp(pattern, "/") == 0))
                 snprintf(pattern, sizeof pattern, "%s", kinds[k].files);
         }
     }
-    if (*pattern) printf(":%s\n", pattern); /* with a pattern come directories: files may lie in them */
+    for (char *rest = pattern, *one; *pattern && (one = strsep(&rest, " "));)
+        printf(":%s\n", one); /* with a pattern come directories: files may lie in them */
 }
 
 /* The word for operand `index`; the last may stand for all that follow. */

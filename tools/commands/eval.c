@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHECKPOINT, SPLIT, OUTPUT, HTML, SET, OPTION_COUNT };
+enum { CHECKPOINT, SPLIT, OUTPUT, HTML, STRIDE, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
@@ -19,6 +19,8 @@ static const ups_option options[OPTION_COUNT] = {
                "trajectories to take (default test; validation where that is empty)"},
     [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
     [HTML] = {"html", 0, "FILE", "writes a page with charts: errors over time, spectra, trajectories"},
+    [STRIDE] = {"stride", 0, "N",
+                "stored frames from one step to the next, of those that were trained (default: tasks[].stride)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -46,6 +48,7 @@ static const ups_usage usage = {
     "trajectory's own error.\n"
     "With evaluation.given=10 the first ten frames are given and not scored, as in PDEBench's published figures; the\n"
     "rollout starts from the last of them, and horizons count from there.\n"
+    "An operator that was trained on several strides (tasks[].strides) takes steps of any of them: --stride.\n"
     "RUN, the directory of a run, stands for its own configuration.\n"
     "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
     "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
@@ -62,6 +65,7 @@ static const ups_usage usage = {
 typedef struct eval_request {
     const char *checkpoint, *output, *html;
     ups_split split;
+    int64_t stride; /* 0: each task's own */
     bool json;
 } eval_request;
 
@@ -235,6 +239,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, up
 }
 
 int ups_cmd_eval(int argc, char **argv) {
+    enum { MAXIMUM_STRIDE = 1 << 20 };
     ups_arguments arguments;
     ups_error error;
     eval_request request = {0};
@@ -245,6 +250,7 @@ int ups_cmd_eval(int argc, char **argv) {
         if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
         if (option == HTML) request.html = arguments.value;
+        if (option == STRIDE) ups_arguments_integer(&arguments, 1, MAXIMUM_STRIDE, &request.stride);
         if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {
@@ -258,6 +264,8 @@ int ups_cmd_eval(int argc, char **argv) {
         ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
                                              false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
+        if (status == UPS_OK && request.stride > 0)
+            status = ups_session_use_stride(&session, NULL, request.stride, &error);
         if (status == UPS_OK) status = evaluate(&session, &request, &error);
         if (status != UPS_OK && !session.config) {
             exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);

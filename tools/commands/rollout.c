@@ -18,7 +18,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, SET, OPTION_COUNT };
+enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, STRIDE, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [TASK] = {"task", 0, "TASK", "the task to predict (default: every task, each into a file of its own)"},
     [SAMPLE] = {"sample", 0, "I", "predicts trajectory I of the split alone, counted from 0"},
@@ -31,6 +31,8 @@ static const ups_option options[OPTION_COUNT] = {
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
+    [STRIDE] = {"stride", 0, "N",
+                "stored frames from one step to the next, of those that were trained (default: tasks[].stride)"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -58,7 +60,8 @@ typedef struct rollout_request {
     const char *task, *output, *png, *checkpoint;
     int64_t sample, samples, steps; /* sample −1: not given */
     int64_t grid[UPS_MAX_GRID_DIMS];
-    int axes; /* numbers in --resolution; 0: not given */
+    int64_t stride; /* 0: each task's own */
+    int axes;       /* numbers in --resolution; 0: not given */
     ups_split split;
     bool json;
 } rollout_request;
@@ -286,7 +289,7 @@ static bool promises_another_format(const char *output) {
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. */
 static bool read_line(ups_arguments *arguments, rollout_request *request, int *exit_code) {
-    enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, DEFAULT_SAMPLES = 3 };
+    enum { MAXIMUM_SAMPLES = 1 << 20, MAXIMUM_STEPS = 1 << 20, MAXIMUM_STRIDE = 1 << 20, DEFAULT_SAMPLES = 3 };
     int split = UPS_SPLIT_COUNT;
     const char *resolution = NULL;
     *request = (rollout_request){.sample = -1};
@@ -300,6 +303,7 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
         if (option == OUTPUT) request->output = arguments->value;
         if (option == PNG) request->png = arguments->value;
         if (option == CHECKPOINT) request->checkpoint = arguments->value;
+        if (option == STRIDE) ups_arguments_integer(arguments, 1, MAXIMUM_STRIDE, &request->stride);
         if (option == SET) ups_arguments_override(arguments);
     }
     request->split = (ups_split)split;
@@ -343,6 +347,8 @@ int ups_cmd_rollout(int argc, char **argv) {
         const ups_task *task = NULL;
         bool misnamed = status == UPS_OK && ups_task_named(session.tasks, request.task, &task, &error) != UPS_OK;
         if (status == UPS_OK && !misnamed) status = ups_session_settle_precision(&session, &error);
+        if (status == UPS_OK && !misnamed && request.stride > 0)
+            status = ups_session_use_stride(&session, request.task, request.stride, &error);
         if (status == UPS_OK && !misnamed) status = rollout(&session, &request, &error);
         if (misnamed) {
             exit_code = ups_command_usage_error(&arguments, "%s", error.message);

@@ -107,6 +107,24 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
+static void check_strides(unsigned number, const ups_task_config *task, ups_config_mistakes *mistakes) {
+    char key[NAME_BYTES], other[NAME_BYTES];
+    bool found = task->stride_count == 0;
+    for (unsigned i = 0; i < task->stride_count; i++) {
+        found = found || task->strides[i] == task->stride;
+        for (unsigned j = 0; j < i; j++) {
+            if (task->strides[i] != task->strides[j]) continue;
+            disagree(mistakes, name_task_key(key, number, "strides"), NULL, "%lld stands there twice",
+                     (long long)task->strides[i]);
+            return;
+        }
+    }
+    if (found) return;
+    disagree(mistakes, name_task_key(key, number, "strides"), WITH(name_task_key(other, number, "stride")),
+             "stride %lld is not among them; validation, rollouts and evaluations take it unless told otherwise",
+             (long long)task->stride);
+}
+
 static void check_tasks(const ups_run_config *config, ups_config_mistakes *mistakes) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     char key[NAME_BYTES], other[NAME_BYTES];
@@ -118,6 +136,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
                      task->name);
         }
         check_layout(i, &task->layout, mistakes);
+        check_strides(i, task, mistakes);
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) != 0) continue;
             disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,
@@ -134,7 +153,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
 /* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
 static unsigned losses_of_data(ups_stage stage) {
     if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
-    return ~0u;
+    return ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED | 1u << UPS_AUTOENCODER_BETWEEN;
 }
 
 /* A step without any loss would train nothing. */
@@ -170,6 +189,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, key, WITH("model.tokens"),
                  "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
     }
+    for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
+        if (losses[i].weight <= 0 || config->model.bound == 0) continue;
+        name_key(key, "operator.losses", names[i]);
+        disagree(
+            mistakes, key, WITH("model.bound"),
+            "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set model.bound: "
+            "0");
+    }
     if (config->op.noise > 0 && !ups_run_on_grid(config)) {
         disagree(mistakes, "operator.noise", WITH("model.tokens"),
                  "noise is measured by what a step changes, which is known with model.tokens: grid");
@@ -190,6 +217,23 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
         disagree(mistakes, "operator.losses.positivity", NULL,
                  "it names no fields; fields: [density, pressure] were possible");
+    }
+}
+
+/* What corrects values between grid points is trained by a loss of its own, and by nothing else. */
+static void check_between(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    const int64_t features = config->model.decoder.between;
+    const bool trained = config->autoencoder.training.losses[UPS_AUTOENCODER_BETWEEN].weight > 0;
+    if (features > 0 && !ups_run_on_grid(config)) {
+        disagree(mistakes, "model.decoder.between", WITH("model.tokens"),
+                 "it corrects what is read of a grid of patches, and needs model.tokens: grid");
+    } else if (features > 0 && (!trained || config->autoencoder.training.steps == 0)) {
+        disagree(mistakes, "model.decoder.between", WITH("autoencoder.losses.between", "autoencoder.steps"),
+                 "the correction would learn nothing; give autoencoder.losses.between a weight and autoencoder some "
+                 "steps");
+    } else if (features == 0 && trained) {
+        disagree(mistakes, "autoencoder.losses.between", WITH("model.decoder.between"),
+                 "there is no correction that it could train; give model.decoder.between features, such as 16");
     }
 }
 
@@ -326,5 +370,6 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_grid_training(config, mistakes);
+    check_between(config, mistakes);
     check_model(config, mistakes);
 }

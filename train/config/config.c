@@ -24,6 +24,10 @@ static const char *const autoencoder_losses[UPS_MAX_LOSSES] = {
     [UPS_AUTOENCODER_INVERSE_DECODING] = "inverse_decoding",
     [UPS_AUTOENCODER_RELATIVE] = "relative",
     [UPS_AUTOENCODER_INVERSE_ENCODING] = "inverse_encoding",
+    [UPS_AUTOENCODER_LATENT_NORM] = "latent_norm",
+    [UPS_AUTOENCODER_LATENT_DIVERSITY] = "latent_diversity",
+    [UPS_AUTOENCODER_ROUNDED] = "rounded",
+    [UPS_AUTOENCODER_BETWEEN] = "between",
 };
 static const char *const operator_losses[UPS_MAX_LOSSES] = {
     [UPS_OPERATOR_ONE_STEP] = "one_step",

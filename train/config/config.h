@@ -75,17 +75,21 @@ typedef struct ups_data_config {
     ups_difficulty_config difficulty;
 } ups_data_config;
 
+#define UPS_MAX_STRIDES 8 /* of a task */
+
 typedef struct ups_task_config {
     char *name;
     char **files; /* relative to data.root */
     unsigned file_count;
     char **test_files; /* likewise: all of their samples are of the split `test` */
     unsigned test_file_count;
-    int64_t stride;      /* time stride of a step, in stored frames */
-    int64_t max_samples; /* 0: all */
-    double weight;       /* what its share is multiplied by; 0: 1 */
-    int64_t from, ramp;  /* optimizer step of a stage from which it is drawn, and steps until it has its full share */
-    int64_t *patch;      /* points a patch, slowest axis first */
+    int64_t stride;        /* time stride of a step, in stored frames */
+    int64_t *strides;      /* that the operator learns at once, `stride` among them */
+    unsigned stride_count; /* 0: that one alone */
+    int64_t max_samples;   /* 0: all */
+    double weight;         /* what its share is multiplied by; 0: 1 */
+    int64_t from, ramp;    /* optimizer step of a stage from which it is drawn, and steps until it has its full share */
+    int64_t *patch;        /* points a patch, slowest axis first */
     unsigned patch_count;
     float *field_scale; /* standard deviation each field is normalised to: its weight in losses; empty: 1 each */
     unsigned field_scale_count;
@@ -105,7 +109,8 @@ typedef struct ups_decoder_config {
     float *frequencies; /* Fourier features of the query points */
     unsigned frequency_count;
     bool qk_norm;
-    bool position; /* latents carry Fourier features of their patch's place into the decoder's keys and values */
+    int64_t between; /* on a grid of tokens: features of what corrects values between grid points; 0: none */
+    bool position;   /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
 typedef struct ups_core_config {
     char *name; /* in the table of cores (model/nets/core.h) */
@@ -129,6 +134,7 @@ typedef struct ups_core_config {
 typedef struct ups_model_config {
     int64_t tokens; /* 0: "grid", one a patch */
     int64_t dim;    /* 0: "auto", the smallest that reaches autoencoder.target */
+    double bound;   /* latents are b asinh(z / b); 0: z itself */
     ups_encoder_config encoder;
     ups_decoder_config decoder;
     ups_core_config core;
@@ -178,6 +184,10 @@ enum {
     UPS_AUTOENCODER_INVERSE_DECODING, /* decode(encode(field)) ≈ field, mean squared */
     UPS_AUTOENCODER_RELATIVE,         /* the same as nRMSE */
     UPS_AUTOENCODER_INVERSE_ENCODING, /* encode(decode(latent)) ≈ latent */
+    UPS_AUTOENCODER_LATENT_NORM,      /* variances of latent features ≈ 1 */
+    UPS_AUTOENCODER_LATENT_DIVERSITY, /* covariances of different ones ≈ 0 */
+    UPS_AUTOENCODER_ROUNDED,          /* decode(FP16(encode(field))) ≈ field, nRMSE; computed in float32 */
+    UPS_AUTOENCODER_BETWEEN,          /* field read from every second grid point ≈ field, nRMSE */
 };
 /* How query points are drawn from a grid (train/stages/autoencoder.c). */
 typedef enum ups_query_sampling { UPS_QUERY_UNIFORM, UPS_QUERY_STRATIFIED, UPS_QUERY_CURRICULUM } ups_query_sampling;

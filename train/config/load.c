@@ -219,6 +219,9 @@ static const ups_config_key task_keys[] = {
              "further files, kept for evaluation whole; training and validation share out the others",
              LIST(ups_task_config, test_files, test_file_count, 0, 0)),
     TASK_KEY(INT64, "stride", stride, "1", 1, MANY, "time stride of a step, in stored frames"),
+    TASK_KEY(INT64, "strides", strides, "[]", 1, MANY,
+             "time strides that the operator learns at once, in stored frames, `stride` among them; []: that one alone",
+             LIST(ups_task_config, strides, stride_count, 0, UPS_MAX_STRIDES)),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
              "multiplies its share of the draws, but for proportional sampling; 0: 1"),
@@ -244,6 +247,8 @@ static const ups_config_key model_keys[] = {
         "features of a latent token, with tokens: grid at most the numbers of a patch; auto: as few as reach "
         "autoencoder.target",
         .word = "auto"),
+    KEY(DOUBLE, "bound", model.bound, "0", 0, 1e6,
+        "softly bounds latents z: they become b asinh(z / b), with this b, and z again in the decoder; 0: they stay z"),
     SUBSECTION("encoder",
                KEY(INT64, "width", model.encoder.width, "128", 1, 65536, "features of a patch inside the encoder"),
                KEY(INT64, "depth", model.encoder.depth, "0", 0, 64,
@@ -265,7 +270,10 @@ static const ups_config_key model_keys[] = {
                    LIST(ups_run_config, model.decoder.frequencies, model.decoder.frequency_count, 1, 0)),
                KEY(BOOL, "qk_norm", model.decoder.qk_norm, "false", 0, 0, "RMSNorm on each head's queries and keys"),
                KEY(BOOL, "position", model.decoder.position, "true", 0, 0,
-                   "tells the decoder where each latent's patches lie")),
+                   "tells the decoder where each latent's patches lie"),
+               KEY(INT64, "between", model.decoder.between, "0", 0, 4096,
+                   "with tokens: grid: features of a learnt correction of what is read between the grid's points; 0: "
+                   "none, cubic convolution alone")),
     SUBSECTION(
         "operator",
         KEY(TEXT, "core", model.core.name, "stack", 0, 0,
@@ -334,7 +342,17 @@ static const ups_config_key autoencoder_keys[] = {
                LOSS("relative", autoencoder.training.losses[UPS_AUTOENCODER_RELATIVE], "0",
                     "decode(encode(field)) against the field, nRMSE"),
                LOSS("inverse_encoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING], "0",
-                    "encode(decode(latent)) against the latent")),
+                    "encode(decode(latent)) against the latent"),
+               LOSS("latent_norm", autoencoder.training.losses[UPS_AUTOENCODER_LATENT_NORM], "0",
+                    "variance of each latent feature over a batch against 1, mean squared"),
+               LOSS("latent_diversity", autoencoder.training.losses[UPS_AUTOENCODER_LATENT_DIVERSITY], "0",
+                    "covariance of each two latent features over a batch against 0, mean squared"),
+               LOSS("rounded", autoencoder.training.losses[UPS_AUTOENCODER_ROUNDED], "0",
+                    "decode(encode(field)) against the field, nRMSE, of latents rounded to FP16 as the cache has them; "
+                    "steps with it compute in float32"),
+               LOSS("between", autoencoder.training.losses[UPS_AUTOENCODER_BETWEEN], "0",
+                    "field at grid points and between them, read from every second point, nRMSE: what "
+                    "model.decoder.between learns from")),
     {.name = NULL}};
 
 static const ups_config_key cache_keys[] = {

@@ -1,6 +1,7 @@
 #include "train/evaluation/surrogate.h"
 
 #include "base/system/cancel.h"
+#include "model/parameters/safetensors.h"
 #include "model/step.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
@@ -123,11 +124,36 @@ static ups_status check_origins(const ups_run_config *config, const ups_tasks *t
     return status;
 }
 
+/* An operator of several frames is none for a steady problem, which is what trajectories of one step are taken for. */
+static ups_status check_steps(const ups_run_config *config, const ups_task *task, const char *op, ups_error *error) {
+    const ups_core_config *core = &config->model.core;
+    if (ups_task_steps(task) > 1 || (core->history == 1 && core->bundle == 1)) return UPS_OK;
+    char change[128], rate[128];
+    snprintf(change, sizeof change, "operator.%s.change", task->name);
+    snprintf(rate, sizeof rate, "operator.%s.rate", task->name);
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(op, &file, error));
+    const ups_safetensor *of = ups_safetensors_find(file, change);
+    const bool several =
+        ups_safetensors_find(file, rate) || (of && of->rank == 1 && of->size[0] > ups_task_latents(config, task).dim);
+    ups_safetensors_close(file);
+    if (!several) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT,
+                    "%s: task %s: trajectories of %lld frames have %lld step%s of a stride of %lld, but the operator "
+                    "reads %d frames and gives %d at once (model.operator.history and bundle); it needs files with at "
+                    "least %lld frames a trajectory",
+                    task->source->files[0], task->name, (long long)task->geometry.times,
+                    (long long)ups_task_steps(task), ups_task_steps(task) == 1 ? "" : "s",
+                    (long long)task->config->stride, core->history, core->bundle,
+                    (long long)(2 * task->config->stride + 1));
+}
+
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
                               const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
                               ups_error *error) {
     UPS_TRY(ups_networks_check(config, tasks, error));
     UPS_TRY(check_origins(config, tasks, files, error));
+    if (files->op) UPS_TRY(check_steps(config, &tasks->task[task], files->op, error));
     ups_surrogate *s = calloc(1, sizeof *s);
     if (!s) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate");
     s->config = config;

@@ -35,9 +35,14 @@ ups_value ups_windows_shift(ups_graph *graph, const ups_run_config *config, cons
     return ups_shift(graph, window, task->geometry.dims, cells);
 }
 
-ups_value ups_windows_noise(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value state) {
+ups_value ups_windows_noise(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                            const ups_operator_options *options, ups_value state) {
     if (config->op.noise <= 0) return state;
-    ups_graph_scope(graph, "operator.%s", task->name);
+    const long long stride = (long long)options->grid.stride;
+    if (stride > 0)
+        ups_graph_scope(graph, "operator.%s.stride%lld", task->name, stride);
+    else
+        ups_graph_scope(graph, "operator.%s", task->name);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
     ups_value change = ups_graph_parameter(graph, "change", UPS_SHAPE(ups_task_latents(config, task).dim), one);
     return ups_noise(graph, state, (float)config->op.noise, change, 0);

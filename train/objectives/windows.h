@@ -18,6 +18,7 @@ ups_value ups_windows_shift(ups_graph *graph, const ups_run_config *config, cons
 
 /* A state (B, tokens, dim) + operator.noise · change · normal numbers; change is what a step changes each number of a
  * token, operator.TASK.change of the model. The state itself without noise. */
-ups_value ups_windows_noise(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value state);
+ups_value ups_windows_noise(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                            const ups_operator_options *options, ups_value state);
 
 #endif

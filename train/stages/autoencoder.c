@@ -4,17 +4,23 @@
  * can see all of them. Each task has a graph for every set of losses that falls due.
  *
  * Inverse decoding (UPT, arXiv 2402.12365): decode(encode(u)) ≈ u at `queries` grid points that are drawn, the same for
- * a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point. */
+ * a whole batch. Inverse encoding: encode(decode(z)) ≈ z, for which the latents are decoded at every grid point.
+ * Rounded: as inverse decoding, of latents as the cache will hold them; the gradient does not see the rounding.
+ * Between: what a patch code reads between grid points learns from fields of which every second point is left out. At
+ * those it is known what it should read; anywhere between two points of the whole grid along an axis the polynomial
+ * through the eight around says so nearly. */
 #include "base/random.h"
+#include "model/nets/patch_reading.h"
 #include "train/data/origin.h"
 #include "train/data/patch_basis.h"
 #include "train/evaluation/gate.h"
 #include "train/networks.h"
 #include "train/stages/training.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FIELD, QUERY_INDEX, QUERY_COORDINATES };
+enum { FIELD, QUERY_INDEX, QUERY_COORDINATES, PLACES, LINES, LINE_WEIGHTS };
 
 typedef struct autoencoder {
     ups_device *device;
@@ -24,9 +30,10 @@ typedef struct autoencoder {
     float **coordinates;  /* of all grid points, a task: (points, dims) */
     int32_t *query_index; /* a batch's, in host memory of the device's own, like the next */
     float *query_coordinates;
+    float *places, *lines, *line_weights; /* likewise; NULL where nothing is learnt between points */
 } autoencoder;
 
-static int64_t kind(const void *context, int task) {
+static int64_t kind(const void *context, int task, int variant) {
     return task;
 }
 
@@ -80,6 +87,35 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
         ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target),
                           losses[UPS_AUTOENCODER_RELATIVE].weight);
     }
+    static const int of_latents[] = {UPS_AUTOENCODER_LATENT_NORM, UPS_AUTOENCODER_LATENT_DIVERSITY};
+    for (int i = 0; i < 2; i++) {
+        made->objective.loss = of_latents[i];
+        if (!(made->losses & 1u << of_latents[i])) continue;
+        ups_value term = ups_loss_covariance(g, latents, of_latents[i] == UPS_AUTOENCODER_LATENT_NORM);
+        ups_objective_add(g, &made->objective, term, losses[of_latents[i]].weight);
+    }
+    made->objective.loss = UPS_AUTOENCODER_ROUNDED;
+    if (made->losses & 1u << UPS_AUTOENCODER_ROUNDED) {
+        ups_value cached = ups_networks_decode(g, a->config, task, ups_round(g, latents), coordinates);
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, cached, target),
+                          losses[UPS_AUTOENCODER_ROUNDED].weight);
+    }
+    made->objective.loss = UPS_AUTOENCODER_BETWEEN;
+    if (made->losses & 1u << UPS_AUTOENCODER_BETWEEN) {
+        const int64_t dims = task->geometry.dims, rows = queries * UPS_LINE_POINTS;
+        ups_value places = ups_graph_input(g, "places", UPS_F32, UPS_SHAPE(queries, dims));
+        ups_value lines = ups_graph_input(g, "lines", UPS_F32, UPS_SHAPE(rows, dims));
+        ups_value weights = ups_graph_input(g, "line_weights", UPS_F32, UPS_SHAPE(rows, channels));
+        ups_value left_out = ups_networks_read_thinned(g, a->config, task, field, coordinates);
+        ups_value between = ups_networks_read_thinned(g, a->config, task, field, places);
+        ups_value there = ups_networks_read_lines(g, a->config, task, field, lines, weights);
+        const double weight = losses[UPS_AUTOENCODER_BETWEEN].weight / 2;
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, left_out, target), weight);
+        ups_objective_add(g, &made->objective, ups_loss_relative(g, between, there), weight);
+        made->inputs[PLACES] = places;
+        made->inputs[LINES] = lines;
+        made->inputs[LINE_WEIGHTS] = weights;
+    }
     if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
 }
 
@@ -103,6 +139,17 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     UPS_TRY(
         a->device->class->allocate_host(a->device, queries * sizeof *a->query_index, (void **)&a->query_index, error));
     UPS_TRY(a->device->class->allocate_host(a->device, coordinates, (void **)&a->query_coordinates, error));
+    if (a->config->model.decoder.between > 0) {
+        int64_t channels = 1;
+        for (int t = 0; t < a->tasks->count; t++) {
+            if (a->tasks->task[t].geometry.channels > channels) channels = a->tasks->task[t].geometry.channels;
+        }
+        const size_t lines = UPS_LINE_POINTS * coordinates,
+                     weights = UPS_LINE_POINTS * queries * (size_t)channels * sizeof *a->line_weights;
+        UPS_TRY(a->device->class->allocate_host(a->device, coordinates, (void **)&a->places, error));
+        UPS_TRY(a->device->class->allocate_host(a->device, lines, (void **)&a->lines, error));
+        UPS_TRY(a->device->class->allocate_host(a->device, weights, (void **)&a->line_weights, error));
+    }
     bool had = a->coordinates != NULL;
     for (int t = 0; had && t < a->tasks->count; t++) {
         const ups_task *task = &a->tasks->task[t];
@@ -160,6 +207,43 @@ static void draw_queries(autoencoder *a, int task, const ups_stage_draw *draw, i
     }
 }
 
+/* A place between the middle two of UPS_LINE_POINTS grid points in a row along an axis, and at a grid point along the
+ * others. Where there is a border, the row ends within. */
+static void draw_place(autoencoder *a, int task, ups_random stream, uint64_t drawn, int64_t q, int along) {
+    const ups_sample *geometry = &a->tasks->task[task].geometry;
+    const int64_t dims = geometry->dims, channels = geometry->channels, row = q * UPS_LINE_POINTS;
+    const double inside = 0.5 * UPS_LINE_POINTS - 1 + ups_random_uniform(stream, drawn++);
+    float weights[UPS_LINE_POINTS];
+    ups_patch_line_weights(inside, weights);
+    for (int64_t i = 0; i < UPS_LINE_POINTS * channels; i++)
+        a->line_weights[row * channels + i] = weights[i / channels];
+    for (int d = 0; d < dims; d++) {
+        const int64_t points = geometry->grid[d];
+        const int64_t room = d == along && !geometry->periodic ? points - UPS_LINE_POINTS + 1 : points;
+        const int64_t first = (int64_t)ups_random_below(stream, drawn++, (uint64_t)room);
+        for (int64_t i = 0; i < UPS_LINE_POINTS; i++) {
+            const int64_t at = d == along ? (first + i) % points : first;
+            a->lines[(row + i) * dims + d] = ((float)at + 0.5f) / (float)points;
+        }
+        const double place = fmod(((double)first + (d == along ? inside : 0) + 0.5) / (double)points, 1.0);
+        a->places[q * dims + d] = (float)place;
+    }
+}
+
+static void draw_places(autoencoder *a, int task, const ups_stage_draw *draw, int64_t count) {
+    const ups_sample *geometry = &a->tasks->task[task].geometry;
+    int usable[UPS_MAX_GRID_DIMS], axes = 0;
+    for (int axis = 0; axis < geometry->dims; axis++) {
+        if (geometry->grid[axis] >= UPS_LINE_POINTS) usable[axes++] = axis;
+    }
+    enum { DRAWS = 2 + UPS_MAX_GRID_DIMS }; /* of each place, behind those of the query points */
+    ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_QUERY, (uint32_t)draw->item);
+    for (int64_t q = 0; q < count; q++) {
+        const uint64_t first = (uint64_t)(a->queries + q * DRAWS);
+        draw_place(a, task, stream, first + 1, q, usable[ups_random_below(stream, first, (uint64_t)axes)]);
+    }
+}
+
 static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
                          const ups_stage_draw *draw, ups_error *error) {
     autoencoder *a = context;
@@ -170,8 +254,16 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[FIELD], batch->data, field_bytes, error));
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[QUERY_INDEX], a->query_index, (size_t)queries * sizeof(int32_t),
                             error));
-    return ups_step_upload(graph->step, graph->inputs[QUERY_COORDINATES], a->query_coordinates,
-                           (size_t)(queries * dims) * sizeof(float), error);
+    const size_t coordinates = (size_t)(queries * dims) * sizeof(float);
+    if (graph->losses & 1u << UPS_AUTOENCODER_BETWEEN) {
+        const size_t weights =
+            UPS_LINE_POINTS * (size_t)(queries * a->tasks->task[task].geometry.channels) * sizeof(float);
+        draw_places(a, task, draw, queries);
+        UPS_TRY(ups_step_upload(graph->step, graph->inputs[PLACES], a->places, coordinates, error));
+        UPS_TRY(ups_step_upload(graph->step, graph->inputs[LINES], a->lines, UPS_LINE_POINTS * coordinates, error));
+        UPS_TRY(ups_step_upload(graph->step, graph->inputs[LINE_WEIGHTS], a->line_weights, weights, error));
+    }
+    return ups_step_upload(graph->step, graph->inputs[QUERY_COORDINATES], a->query_coordinates, coordinates, error);
 }
 
 /* On a grid of tokens: both linear maps of every task. */
@@ -210,6 +302,7 @@ static ups_stage_description describe(autoencoder *a, const ups_stage_request *r
     return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
                                    .training = &config->training,
                                    .one_task_per_batch = true,
+                                   .exact_losses = 1u << UPS_AUTOENCODER_ROUNDED,
                                    .context = a,
                                    .kind = kind,
                                    .build = build,
@@ -226,12 +319,30 @@ static void release(autoencoder *a) {
     free(a->coordinates);
     if (a->query_index) a->device->class->release_host(a->device, a->query_index);
     if (a->query_coordinates) a->device->class->release_host(a->device, a->query_coordinates);
+    if (a->places) a->device->class->release_host(a->device, a->places);
+    if (a->lines) a->device->class->release_host(a->device, a->lines);
+    if (a->line_weights) a->device->class->release_host(a->device, a->line_weights);
+}
+
+/* A task whose grid cannot be thinned has nothing to learn the correction from. */
+static ups_status check_tasks(const autoencoder *a, ups_error *error) {
+    if (a->config->model.decoder.between == 0) return UPS_OK;
+    for (int t = 0; t < a->tasks->count; t++) {
+        if (ups_networks_can_thin(a->config, &a->tasks->task[t])) continue;
+        return ups_fail(
+            error, UPS_ERR_CONFIG,
+            "task %s: no axis of its grid has 16 points or more of which every second can be left out (of "
+            "a periodic axis an even number), so that model.decoder.between would learn nothing; leave it 0",
+            a->tasks->task[t].name);
+    }
+    return UPS_OK;
 }
 
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_plan(&stage, request, made, error);
+    ups_status status = check_tasks(&a, error);
+    if (status == UPS_OK) status = ups_stage_training_plan(&stage, request, made, error);
     release(&a);
     return status;
 }
@@ -239,7 +350,8 @@ static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, u
 static ups_status run(const ups_stage_request *request, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = ups_stage_training_run(&stage, request, error);
+    ups_status status = check_tasks(&a, error);
+    if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
     release(&a);
     return status;
 }

@@ -8,7 +8,11 @@
  * losses that falls due.
  *
  * A rollout begins with fewer frames than a history has, and repeats the first. Of a share of the windows,
- * `short_history`, the operator is shown it in the same way: 1 to history − 1 of the frames, equally often. */
+ * `short_history`, the operator is shown it in the same way: 1 to history − 1 of the frames, equally often.
+ *
+ * Where a task has several strides, the loader's windows reach as far as the longest window of any stride does, in
+ * steps of their greatest common divisor. Each micro-batch draws its stride, and of each of its windows where in it the
+ * stride's own window begins; only that goes to the device. So the order of samples knows nothing of strides. */
 #include "base/half.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -25,6 +29,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LATENTS, DT, PARAMETERS, TASK, UNKNOWN };
 enum { CHANGE_SAMPLES = 64 };
@@ -35,18 +40,78 @@ typedef struct operator_stage {
     const ups_run_config *config;
     const ups_tasks *tasks;
     ups_operator_options options;
-    int64_t window[UPS_SAMPLER_MAX_TASKS]; /* frames of a task's windows */
-    float *dt, *condition, *one_hot;       /* a batch's, in host memory of the device's own */
-    float *unknown;                        /* likewise */
-    ups_source **sources[UPS_SPLIT_COUNT]; /* latents of a split, by task; NULL where not opened */
+    int64_t window[UPS_SAMPLER_MAX_TASKS][UPS_MAX_STRIDES]; /* frames of a task's windows, by variant: its strides */
+    float *chosen;                                          /* a batch's frames at its stride; NULL: none has several */
+    float *dt, *condition, *one_hot;                        /* a batch's, in host memory of the device's own */
+    float *unknown;                                         /* likewise */
+    ups_source **sources[UPS_SPLIT_COUNT];                  /* latents of a split, by task; NULL where not opened */
     bool encodes[UPS_SPLIT_COUNT][UPS_SAMPLER_MAX_TASKS];
     ups_encoder_pool *encoders; /* NULL where all latents are cached */
     ups_field_maps *fields;     /* NULL where no loss is one of decoded fields, and for a plan */
 } operator_stage;
 
-static int64_t kind(const void *context, int task) {
+/* ---- strides --------------------------------------------------------------------------------------------------- */
+
+static int variants(const void *context, int task) {
     const operator_stage *o = context;
-    return ups_run_on_grid(o->config) ? task : o->window[task];
+    const ups_task_config *config = o->tasks->task[task].config;
+    return config->stride_count > 0 ? (int)config->stride_count : 1;
+}
+
+/* The first variant is the task's `stride`, which validation takes. */
+static int64_t stride_of(const operator_stage *o, int task, int variant) {
+    const ups_task_config *config = o->tasks->task[task].config;
+    if (variant == 0) return config->stride;
+    for (unsigned i = 0; i < config->stride_count; i++) {
+        if (config->strides[i] != config->stride && --variant == 0) return config->strides[i];
+    }
+    return config->stride;
+}
+
+/* Of the loader's windows: stored frames from one to the next. */
+static int64_t spacing(const operator_stage *o, int task) {
+    int64_t common = o->tasks->task[task].config->stride;
+    for (int v = 1; v < variants(o, task); v++) {
+        for (int64_t other = stride_of(o, task, v); other != 0;) {
+            int64_t rest = common % other;
+            common = other;
+            other = rest;
+        }
+    }
+    return common;
+}
+
+/* From the first frame of a stride's window to its last, in the loader's frames. */
+static int64_t reach(const operator_stage *o, int task, int variant) {
+    return (o->window[task][variant] - 1) * (stride_of(o, task, variant) / spacing(o, task));
+}
+
+static int64_t loaded_frames(const operator_stage *o, int task) {
+    int64_t furthest = 0;
+    for (int v = 0; v < variants(o, task); v++) {
+        if (reach(o, task, v) > furthest) furthest = reach(o, task, v);
+    }
+    return furthest + 1;
+}
+
+/* What is drawn for a batch beside how much of a history is known, which takes the numbers below. */
+enum { STRIDE_DRAW = 1 << 30 };
+
+static int draw_variant(const void *context, int task, const ups_stage_draw *draw) {
+    ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_HISTORY, (uint32_t)draw->item);
+    return (int)ups_random_below(stream, STRIDE_DRAW, (uint64_t)variants(context, task));
+}
+
+static ups_operator_options options_of(const operator_stage *o, int task, int variant) {
+    ups_operator_options options = ups_run_operator(o->config, o->tasks, &o->tasks->task[task]);
+    if (options.grid.stride > 0) options.grid.stride = stride_of(o, task, variant);
+    return options;
+}
+
+static int64_t kind(const void *context, int task, int variant) {
+    const operator_stage *o = context;
+    int64_t shared = ups_run_on_grid(o->config) ? task : o->window[task][variant];
+    return shared * UPS_MAX_STRIDES + variant;
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -112,8 +177,8 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     const operator_stage *o = context;
     const ups_task *first = &o->tasks->task[task];
     const ups_latent_shape shape = ups_task_latents(o->config, first);
-    const ups_operator_options options = ups_run_operator(o->config, o->tasks, first);
-    int64_t window = o->window[task];
+    const ups_operator_options options = options_of(o, task, made->variant);
+    int64_t window = o->window[task][made->variant];
     ups_graph *g = made->graph;
     ups_value latents = ups_graph_input(g, "latents", UPS_F32, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
     ups_value dt = ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(batch, 1)), parameters = UPS_NO_VALUE,
@@ -132,7 +197,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     const int steps = made->losses & ROLLOUTS ? (int)window - options.history : options.bundle;
     ups_value given[UPS_MAX_HISTORY], *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     build_given(made, &options, latents, given);
-    given[options.history - 1] = ups_windows_noise(g, o->config, first, given[options.history - 1]);
+    given[options.history - 1] = ups_windows_noise(g, o->config, first, &options, given[options.history - 1]);
     ups_operator_rollout(g, &options, given, dt, parameters, one_hot, steps / options.bundle, states);
     build_losses(o, made, &options, latents, states, steps);
     if (made->losses & 1u << UPS_OPERATOR_SEMIGROUP && ups_task_steps(first) > 1) {
@@ -148,8 +213,8 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
 static ups_loader_load load(const void *context, int index, ups_split split) {
     const operator_stage *o = context;
     const ups_task *task = &o->tasks->task[index];
-    ups_loader_load load = {.frames = o->window[index],
-                            .stride = task->config->stride,
+    ups_loader_load load = {.frames = loaded_frames(o, index),
+                            .stride = spacing(o, index),
                             .frame_elements = ups_task_latent_elements(o->config, task),
                             .dtype = UPS_F16};
     load.limits = o->encodes[split][index] ? ups_encoding_limits(o->config, task, task->geometry.times)
@@ -179,6 +244,14 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
         size_t unknown = row * (size_t)((o->options.history - 1) * widest);
         UPS_TRY(device->class->allocate_host(device, unknown, (void **)&o->unknown, error));
     }
+    size_t chosen = 0;
+    for (int t = 0; t < o->tasks->count; t++) {
+        for (int v = 0; v < variants(o, t) && variants(o, t) > 1; v++) {
+            size_t each = (size_t)(o->window[t][v] * ups_task_latent_elements(o->config, &o->tasks->task[t]));
+            if (row * each > chosen) chosen = row * each;
+        }
+    }
+    if (chosen > 0) UPS_TRY(device->class->allocate_host(device, chosen, (void **)&o->chosen, error));
     return device->class->allocate_host(device, tasks, (void **)&o->one_hot, error);
 }
 
@@ -197,9 +270,9 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     }
     entry->source = *source;
     entry->sample_count = (*source)->count;
-    entry->window = o->window[index];
-    entry->stride = task->config->stride;
-    entry->dt_frame = ups_run_operator(o->config, o->tasks, task).history - 1;
+    entry->window = loaded_frames(o, index);
+    entry->stride = spacing(o, index);
+    entry->dt_frame = variants(o, index) > 1 ? 0 : ups_run_operator(o->config, o->tasks, task).history - 1;
     return UPS_OK;
 }
 
@@ -217,6 +290,24 @@ static int64_t draw_unknown(operator_stage *o, int task, int64_t windows, const 
     return earlier * dim;
 }
 
+/* The frames of a batch at the graph's stride, (windows, frames, …): those of the batch itself where there is one. */
+static const float *choose_frames(operator_stage *o, int task, const ups_stage_graph *graph, const ups_batch *batch,
+                                  const ups_stage_draw *draw) {
+    if (variants(o, task) == 1) return batch->data;
+    const int64_t each = batch->frame_elements, frames = o->window[task][graph->variant];
+    const int64_t step = stride_of(o, task, graph->variant) / spacing(o, task);
+    const int64_t places = batch->frames - reach(o, task, graph->variant);
+    ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_HISTORY, (uint32_t)draw->item);
+    for (int64_t b = 0; b < batch->windows; b++) {
+        const int64_t first = (int64_t)ups_random_below(stream, STRIDE_DRAW + 1 + (uint64_t)b, (uint64_t)places);
+        for (int64_t f = 0; f < frames; f++) {
+            const float *from = (const float *)batch->data + (b * batch->frames + first + f * step) * each;
+            memcpy(o->chosen + (b * frames + f) * each, from, (size_t)each * sizeof *from);
+        }
+    }
+    return o->chosen;
+}
+
 static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
                          const ups_stage_draw *draw, ups_error *error) {
     operator_stage *o = context;
@@ -224,13 +315,15 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     for (int64_t b = 0; b < batch->windows; b++) {
         const ups_window *window = &batch->window[b];
         int task = task_of[window->task];
-        o->dt[b] = (float)window->dt;
+        o->dt[b] = (float)(window->dt * (double)(stride_of(o, task, graph->variant) / spacing(o, task)));
         ups_task_condition(&o->tasks->task[task], window->parameters, (int)parameters, o->condition + b * parameters);
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
+    const int first = task_of[batch->window[0].task];
+    const float *latents = choose_frames(o, first, graph, batch, draw);
     size_t rows = (size_t)batch->windows * sizeof(float);
-    UPS_TRY(ups_step_upload(graph->step, graph->inputs[LATENTS], batch->data,
-                            rows * (size_t)(batch->frames * batch->frame_elements), error));
+    UPS_TRY(ups_step_upload(graph->step, graph->inputs[LATENTS], latents,
+                            rows * (size_t)(o->window[first][graph->variant] * batch->frame_elements), error));
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows, error));
     if (parameters > 0) {
         UPS_TRY(
@@ -239,19 +332,20 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     if (tasks > 0) {
         UPS_TRY(ups_step_upload(graph->step, graph->inputs[TASK], o->one_hot, rows * (size_t)tasks, error));
     }
-    int64_t unknown = draw_unknown(o, task_of[batch->window[0].task], batch->windows, draw);
+    int64_t unknown = draw_unknown(o, first, batch->windows, draw);
     if (unknown > 0)
         UPS_TRY(ups_step_upload(graph->step, graph->inputs[UNKNOWN], o->unknown, rows * (size_t)unknown, error));
     return UPS_OK;
 }
 
-/* Root mean square of what `bundle` steps of the task's stride change in each number of a token, over training
- * trajectories: (bundle, dim), after one step, after two … */
-static ups_status measure_change(const operator_stage *o, int index, int bundle, float *change, ups_error *error) {
+/* Root mean square of what `bundle` steps of a stride change in each number of a token, over training trajectories:
+ * (bundle, dim), after one step, after two … */
+static ups_status measure_change(const operator_stage *o, int index, int64_t stride, int bundle, float *change,
+                                 ups_error *error) {
     const ups_task *task = &o->tasks->task[index];
     const ups_source *source = o->sources[UPS_SPLIT_TRAIN][index];
     const ups_latent_shape shape = ups_task_latents(o->config, task);
-    int64_t times = task->geometry.times, stride = task->config->stride, each = shape.tokens * shape.dim, counted = 0;
+    int64_t times = task->geometry.times, each = shape.tokens * shape.dim, counted = 0;
     const int64_t dim = shape.dim;
     int64_t wanted = source->count < CHANGE_SAMPLES ? source->count : CHANGE_SAMPLES;
     ups_f16 *stored = malloc((size_t)(times * each) * sizeof *stored);
@@ -302,24 +396,35 @@ static ups_status set_conserved(const operator_stage *o, int index, ups_paramete
     return status;
 }
 
+/* Name of what is kept for steps of the options' stride; `what`: "change" or "rate". */
+static const char *name_of_step(const ups_operator_options *options, const char *what, char name[128]) {
+    char stride[32] = "";
+    if (options->grid.stride > 0) snprintf(stride, sizeof stride, "stride%lld.", (long long)options->grid.stride);
+    snprintf(name, 128, "operator.%s.%s%s", options->grid.task, stride, what);
+    return name;
+}
+
+static ups_status set_change(const operator_stage *o, int task, int variant, ups_parameters *parameters,
+                             ups_error *error) {
+    const ups_operator_options options = options_of(o, task, variant);
+    char name[128];
+    float *change = malloc((size_t)(options.bundle * options.dim) * sizeof *change);
+    if (!change) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", options.grid.task);
+    ups_status status = measure_change(o, task, stride_of(o, task, variant), options.bundle, change, error);
+    if (status == UPS_OK)
+        status = ups_parameters_set(parameters, name_of_step(&options, "change", name), change, error);
+    if (status == UPS_OK && options.history > 1) { /* what never changes says nothing */
+        for (int64_t d = 0; d < options.dim; d++) change[d] = change[d] > 0 ? 1 / change[d] : 0;
+        status = ups_parameters_set(parameters, name_of_step(&options, "rate", name), change, error);
+    }
+    free(change);
+    return status;
+}
+
 static ups_status initialise(void *context, ups_parameters *parameters, ups_error *error) {
     const operator_stage *o = context;
     for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
-        const ups_task *task = &o->tasks->task[t];
-        const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
-        char name[128];
-        snprintf(name, sizeof name, "operator.%s.change", task->name);
-        float *change = malloc((size_t)(options.bundle * options.dim) * sizeof *change);
-        ups_status status = change ? measure_change(o, t, options.bundle, change, error)
-                                   : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-        if (status == UPS_OK) status = ups_parameters_set(parameters, name, change, error);
-        if (status == UPS_OK && options.history > 1) { /* what never changes says nothing */
-            for (int64_t d = 0; d < options.dim; d++) change[d] = change[d] > 0 ? 1 / change[d] : 0;
-            snprintf(name, sizeof name, "operator.%s.rate", task->name);
-            status = ups_parameters_set(parameters, name, change, error);
-        }
-        free(change);
-        UPS_TRY(status);
+        for (int v = 0; v < variants(o, t); v++) UPS_TRY(set_change(o, t, v, parameters, error));
         if (o->config->model.core.conserve) UPS_TRY(set_conserved(o, t, parameters, error));
     }
     return UPS_OK;
@@ -335,6 +440,11 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
 
 /* ---- the stage ------------------------------------------------------------------------------------------------- */
 
+/* Of a trajectory at a variant's stride. */
+static int64_t frames_at(const operator_stage *o, int task, int variant) {
+    return (o->tasks->task[task].geometry.times - 1) / stride_of(o, task, variant) + 1;
+}
+
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
@@ -344,30 +454,36 @@ static bool find_windows(operator_stage *o) {
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_operator_options options = ups_run_operator(o->config, o->tasks, &o->tasks->task[t]);
-        int64_t bundle = options.bundle, possible = (ups_task_steps(&o->tasks->task[t]) + 1 - options.history) / bundle;
-        int64_t wanted = rolls_out ? o->config->op.rollout_steps : 1;
-        if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
-        o->window[t] = options.history + wanted * bundle;
-        alike = alike && o->window[t] == o->window[0];
+        for (int v = 0; v < variants(o, t); v++) {
+            int64_t bundle = options.bundle, possible = (frames_at(o, t, v) - options.history) / bundle;
+            int64_t wanted = rolls_out ? o->config->op.rollout_steps : 1;
+            if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
+            o->window[t][v] = options.history + wanted * bundle;
+        }
+        alike = alike && variants(o, t) == 1 && o->window[t][0] == o->window[0][0];
     }
     return alike;
 }
 
+static ups_status check_window(const operator_stage *o, int index, int variant, ups_error *error) {
+    const ups_task *task = &o->tasks->task[index];
+    const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
+    const int64_t available = frames_at(o, index, variant), stride = stride_of(o, index, variant);
+    if (o->window[index][variant] <= available) return UPS_OK;
+    if (available < 2)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
+                        (long long)stride, (long long)task->geometry.times);
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
+                    "%d + %d frames; lower model.operator.history or model.operator.bundle",
+                    task->name, (long long)task->geometry.times, (long long)available, (long long)stride,
+                    options.history, options.bundle);
+}
+
 static ups_status check_windows(const operator_stage *o, ups_error *error) {
     for (int t = 0; t < o->tasks->count; t++) {
-        const ups_task *task = &o->tasks->task[t];
-        const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
-        int64_t available = ups_task_steps(task) + 1;
-        if (o->window[t] <= available) continue;
-        if (available < 2)
-            return ups_fail(error, UPS_ERR_CONFIG,
-                            "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
-                            (long long)task->config->stride, (long long)task->geometry.times);
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
-                        "%d + %d frames; lower model.operator.history or model.operator.bundle",
-                        task->name, (long long)task->geometry.times, (long long)available,
-                        (long long)task->config->stride, options.history, options.bundle);
+        for (int v = 0; v < variants(o, t); v++) UPS_TRY(check_window(o, t, v, error));
     }
     return UPS_OK;
 }
@@ -417,6 +533,8 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .training = &config->training,
         .one_task_per_batch = !find_windows(o) || (ups_run_on_grid(o->config) && o->tasks->count > 1),
         .context = o,
+        .variants = variants,
+        .draw_variant = draw_variant,
         .kind = kind,
         .build = build,
         .load = load,
@@ -440,6 +558,7 @@ static void release(operator_stage *o) {
     if (o->condition) device->class->release_host(device, o->condition);
     if (o->one_hot) device->class->release_host(device, o->one_hot);
     if (o->unknown) device->class->release_host(device, o->unknown);
+    if (o->chosen) device->class->release_host(device, o->chosen);
 }
 
 /* What can only be held against the tasks. */

@@ -61,11 +61,13 @@ static ups_stage_graph *find_graph(const training *t, int64_t kind, unsigned los
     return NULL;
 }
 
-static void build_graph(training *t, int task, int64_t kind, unsigned losses) {
+static void build_graph(training *t, int task, int variant, int64_t kind, unsigned losses) {
     ups_stage_graph *made = &t->graphs[t->graph_count++];
+    made->variant = variant;
     made->kind = kind;
     made->losses = losses;
-    made->graph = ups_graph_create(t->parameters, ups_run_compute(t->config));
+    const bool exact = losses & t->stage->exact_losses;
+    made->graph = ups_graph_create(t->parameters, exact ? UPS_F32 : ups_run_compute(t->config));
     made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
@@ -102,6 +104,10 @@ static void end(training *t) {
     json_decref(t->opening);
 }
 
+static int count_variants(const training *t, int task) {
+    return t->stage->variants ? t->stage->variants(t->stage->context, task) : 1;
+}
+
 /* The graphs, without memory to run in. */
 static ups_status begin(training *t, const ups_stage_description *stage, const ups_stage_request *request,
                         int64_t batch, ups_error *error) {
@@ -118,14 +124,18 @@ static ups_status begin(training *t, const ups_stage_description *stage, const u
     int64_t steps = stage->training->steps;
     t->mask_count = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, t->masks);
     t->parameters = ups_parameters_create();
-    t->graphs = calloc((size_t)(t->tasks->count * t->mask_count), sizeof *t->graphs);
+    int variants = 0;
+    for (int task = 0; task < t->tasks->count; task++) variants += count_variants(t, task);
+    t->graphs = calloc((size_t)(variants * t->mask_count), sizeof *t->graphs);
     if (!t->parameters || !t->graphs) {
         return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its graphs", ups_stage_name(stage->stage));
     }
     for (int task = 0; task < t->tasks->count; task++) {
-        int64_t kind = stage->kind(stage->context, task);
-        for (int m = 0; m < t->mask_count; m++) {
-            if (!find_graph(t, kind, t->masks[m])) build_graph(t, task, kind, t->masks[m]);
+        for (int v = 0; v < count_variants(t, task); v++) {
+            int64_t kind = stage->kind(stage->context, task, v);
+            for (int m = 0; m < t->mask_count; m++) {
+                if (!find_graph(t, kind, t->masks[m])) build_graph(t, task, v, kind, t->masks[m]);
+            }
         }
     }
     return UPS_OK;
@@ -314,7 +324,10 @@ static ups_status finish_upload(training *t, ups_error *error) {
 static ups_status run_batch(training *t, const ups_batch *batch, const int *task_of, unsigned losses,
                             const ups_stage_draw *draw, const ups_step_run_options *options, ups_update *update,
                             ups_error *error) {
-    int64_t kind = t->stage->kind(t->stage->context, task_of[batch->window[0].task]);
+    const int first = task_of[batch->window[0].task];
+    const bool drawn = options->training && t->stage->draw_variant;
+    int64_t kind =
+        t->stage->kind(t->stage->context, first, drawn ? t->stage->draw_variant(t->stage->context, first, draw) : 0);
     ups_stage_graph *graph = find_graph(t, kind, losses);
     for (int64_t b = 0; b < t->batch; b++) t->window_tasks[b] = (int32_t)task_of[batch->window[b].task];
     t->uploading = graph->step;

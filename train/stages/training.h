@@ -8,10 +8,11 @@
 #include "train/losses.h"
 #include "train/stages/stage.h"
 
-#define UPS_STAGE_MAX_INPUTS 5
+#define UPS_STAGE_MAX_INPUTS 6
 
 /* A graph for one kind of batch and one set of losses. */
 typedef struct ups_stage_graph {
+    int variant;     /* of its task's windows */
     int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
     unsigned losses; /* a mask: bit i for training.losses[i] */
     ups_graph *graph;
@@ -32,12 +33,17 @@ typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
     bool one_task_per_batch;
+    unsigned exact_losses; /* a mask: graphs with one of these compute in float32, whatever the run computes in */
     const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
     void *context;         /* the stage's own; handed to all of the following */
-    /* Kind of the batches that hold this task. Tasks of one kind share their graphs. */
-    int64_t (*kind)(const void *context, int task);
-    /* Fills graph->inputs and graph->objective for batches of `batch` windows; kind, losses and an empty graph are
-     * there. `task` is the first one of that kind. */
+    /* How many variants of its windows a task is trained on, each with graphs of its own, and which one a batch is:
+     * drawn; validations take the first. NULL: one. */
+    int (*variants)(const void *context, int task);
+    int (*draw_variant)(const void *context, int task, const ups_stage_draw *draw);
+    /* Kind of the batches that hold this task in this variant. Tasks of one kind share their graphs. */
+    int64_t (*kind)(const void *context, int task, int variant);
+    /* Fills graph->inputs and graph->objective for batches of `batch` windows; variant, kind, losses and an empty graph
+     * are there. `task` is the first one of that kind. */
     void (*build)(const void *context, int task, int64_t batch, ups_stage_graph *graph);
     /* What loading a window of the task takes; known before there is anything to load. */
     ups_loader_load (*load)(const void *context, int task, ups_split split);

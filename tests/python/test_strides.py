@@ -1,0 +1,101 @@
+"""An operator trained on steps of several strides at once (`tasks[].strides`): what each changes, held against NumPy, and
+rollouts that take steps of any of them."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from commands import one_sentence, program
+from test_token_grid import GRID
+from tiny_run import CONFIG, metrics
+
+STRIDES = (1, 2, 4)
+STRIDED = (GRID.replace("    files: [advection.h5]\n", f"    files: [advection.h5]\n    strides: {list(STRIDES)}\n")
+           .replace("rollout_steps: 3", "rollout_steps: 2").replace("steps: 200", "steps: 300"))
+
+
+@pytest.fixture(scope="module")
+def config(runs):
+    config = runs.config("strided", STRIDED)
+    runs.must("train", config)
+    return config
+
+
+@pytest.fixture(scope="module")
+def latents(runs, config):
+    dump = runs.path("strided.npy")
+    runs.must("cache", "export", runs.path("strided", "cache", "advection", "train"), "-o", dump)
+    return np.load(dump).astype(float)
+
+
+def test_what_a_step_of_each_stride_changes_was_measured(runs, latents):
+    weights = load_file(runs.path("strided", "operator.safetensors"))
+    assert "operator.advection.change" not in weights and "operator.darcy.change" in weights
+    for stride in STRIDES:
+        steps = latents[:, stride:] - latents[:, :-stride]
+        assert np.allclose(weights[f"operator.advection.stride{stride}.change"], np.sqrt((steps**2).mean((0, 1, 2))), rtol=1e-4)
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a_step_of_any_stride_is_far_better_than_persistence(runs, config, stride):
+    tasks = runs.told("eval", config, "--stride", str(stride), "-o", runs.path("strided.json"), "--set", "evaluation.horizons=[1, 0]")["tasks"]
+    assert [task["task"] for task in tasks] == ["advection", "darcy"] and tasks[0]["stride"] == stride and tasks[0]["steps"] == 8 // stride
+    first = tasks[0]["horizons"][0]
+    assert first["model"]["nrmse"] < 0.5 * first["persistence"]["nrmse"], first
+
+
+def test_a_rollout_takes_steps_of_the_stride_that_is_asked_for(runs, config):
+    rolled = {}
+    for stride in STRIDES:
+        path = runs.path(f"stride{stride}.h5")
+        runs.must("rollout", config, "--task", "advection", "-o", path, "-n", "2", "--stride", str(stride))
+        with h5py.File(path) as file:
+            rolled[stride] = (file["tensor"][:].reshape(2, 8 // stride + 1, -1), file["truth"][:].reshape(2, 8 // stride + 1, -1))
+    for stride in STRIDES:
+        assert np.array_equal(rolled[stride][1], rolled[1][1][:, ::stride])
+        assert np.array_equal(rolled[stride][0][:, 0], rolled[1][0][:, 0])
+    assert not np.allclose(rolled[4][0][:, 1], rolled[1][0][:, 4], rtol=1e-5)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(runs, config):
+    other = runs.config("strided2", STRIDED)
+    with subprocess.Popen([program("ups"), "train", other, "-q"], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "operator, step 150" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.returncode != 0
+    runs.must("train", other, "--resume")
+    models = [Path(runs.path(run, "operator.safetensors")).read_bytes() for run in ("strided", "strided2")]
+    assert models[0] == models[1]
+
+
+def test_a_fixed_number_of_tokens_learns_several_strides_too(runs):
+    """And windows with a history, encoded on the fly."""
+    fixed = runs.config("fixed", CONFIG.replace("    files: [advection.h5]\n", "    files: [advection.h5]\n    strides: [1, 3]\n"))
+    runs.must("train", fixed, "--set", "operator.steps=120")
+    losses = [line["loss"] for line in metrics(runs.path("fixed")) if line["stage"] == "operator" and "loss" in line]
+    assert np.mean(losses[-3:]) < 0.7 * np.mean(losses[:2])
+    several = runs.config("several", STRIDED)
+    runs.must("train", several, "--set", "model.operator.history=2", "--set", "data.residency=encode", "--set", "stages=[autoencoder, operator]", "--set", "operator.steps=20",
+              "--set", "operator.losses.rollout_relative.weight=0")
+    weights = load_file(runs.path("several", "operator.safetensors"))
+    for stride in STRIDES:
+        name = f"operator.advection.stride{stride}."
+        assert np.allclose(weights[name + "rate"] * weights[name + "change"], 1, rtol=1e-5)
+
+
+def test_strides_that_cannot_be_are_refused(runs, config):
+    one_sentence(runs.run("train", runs.config("a", STRIDED), "--set", "tasks[0].stride=3"), "tasks\\[0\\].strides", "stride 3 is not among them")
+    one_sentence(runs.run("train", runs.config("b", STRIDED), "--set", "tasks[0].strides=[1, 2, 1]"), "tasks\\[0\\].strides", "1 stands there twice")
+    one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step")
+    one_sentence(runs.run("rollout", config, "--task", "advection", "-o", runs.path("no.h5"), "--stride", "3"), "--stride 3", "advection 1, 2, 4")
+    one_sentence(runs.run("eval", config, "--stride", "3"), "--stride 3", "advection 1, 2, 4; darcy 1")
+    assert json.loads(Path(runs.path("strided", "state.json")).read_text())["operator"]["steps"] == 300
