@@ -320,15 +320,19 @@ static ups_status finish_upload(training *t, ups_error *error) {
     return UPS_OK;
 }
 
+/* The graph that takes a batch; `training`: of the variant that is drawn. */
+static ups_stage_graph *graph_for(const training *t, const ups_batch *batch, const int *task_of, unsigned losses,
+                                  const ups_stage_draw *draw, bool training) {
+    const int first = task_of[batch->window[0].task];
+    const bool drawn = training && t->stage->draw_variant;
+    const int variant = drawn ? t->stage->draw_variant(t->stage->context, first, draw) : 0;
+    return find_graph(t, t->stage->kind(t->stage->context, first, variant), losses);
+}
+
 /* Issues a batch: its upload, the run, its losses. */
-static ups_status run_batch(training *t, const ups_batch *batch, const int *task_of, unsigned losses,
+static ups_status run_batch(training *t, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
                             const ups_stage_draw *draw, const ups_step_run_options *options, ups_update *update,
                             ups_error *error) {
-    const int first = task_of[batch->window[0].task];
-    const bool drawn = options->training && t->stage->draw_variant;
-    int64_t kind =
-        t->stage->kind(t->stage->context, first, drawn ? t->stage->draw_variant(t->stage->context, first, draw) : 0);
-    ups_stage_graph *graph = find_graph(t, kind, losses);
     for (int64_t b = 0; b < t->batch; b++) t->window_tasks[b] = (int32_t)task_of[batch->window[b].task];
     t->uploading = graph->step;
     UPS_TRY(t->stage->upload(t->stage->context, graph, batch, task_of, draw, error));
@@ -396,11 +400,10 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
                            (double)micro->step / (double)config->steps};
     ups_step_run_options options = {
         .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
-    const unsigned losses = losses_due(t, micro->step);
-    const int64_t kind = t->stage->kind(t->stage->context, t->train.task_of[batch->window[0].task]);
-    const bool *trains = t->trains + (find_graph(t, kind, losses) - t->graphs) * UPS_UPDATE_MAX_SETS;
+    ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, true);
+    const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
     for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
-    return run_batch(t, batch, t->train.task_of, losses, &draw, &options, micro->update, error);
+    return run_batch(t, graph, batch, t->train.task_of, &draw, &options, micro->update, error);
 }
 
 static void describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
@@ -416,7 +419,8 @@ static ups_status validate_batches(training *t, ups_loader *loader, ups_error *e
         if (!batch) return UPS_OK;
         ups_stage_draw draw = {0, batch->index, 1};
         ups_step_run_options run = {0};
-        UPS_TRY(run_batch(t, batch, t->validation.task_of, t->masks[0], &draw, &run, update, error));
+        ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
+        UPS_TRY(run_batch(t, graph, batch, t->validation.task_of, &draw, &run, update, error));
         UPS_TRY(finish_upload(t, error));
         ups_loader_release(loader, batch);
     }
