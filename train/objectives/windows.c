@@ -44,6 +44,8 @@ ups_value ups_windows_noise(ups_graph *graph, const ups_run_config *config, cons
     else
         ups_graph_scope(graph, "operator.%s", task->name);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};
-    ups_value change = ups_graph_parameter(graph, "change", UPS_SHAPE(ups_task_latents(config, task).dim), one);
+    const int64_t dim = ups_task_latents(config, task).dim, bundle = options->bundle;
+    ups_value change = ups_graph_parameter(graph, "change", UPS_SHAPE(bundle * dim), one);
+    if (bundle > 1) change = ups_slice(graph, change, 0, dim); /* of the first step of a bundle */
     return ups_noise(graph, state, (float)config->op.noise, change, 0);
 }

@@ -320,12 +320,12 @@ static ups_status finish_upload(training *t, ups_error *error) {
     return UPS_OK;
 }
 
-/* The graph that takes a batch; `training`: of the variant that is drawn. */
+/* The graph that takes a batch; `drawn`: of the variant that is drawn for training. */
 static ups_stage_graph *graph_for(const training *t, const ups_batch *batch, const int *task_of, unsigned losses,
-                                  const ups_stage_draw *draw, bool training) {
+                                  const ups_stage_draw *draw, bool drawn) {
     const int first = task_of[batch->window[0].task];
-    const bool drawn = training && t->stage->draw_variant;
-    const int variant = drawn ? t->stage->draw_variant(t->stage->context, first, draw) : 0;
+    const bool varies = drawn && t->stage->draw_variant;
+    const int variant = varies ? t->stage->draw_variant(t->stage->context, first, draw) : 0;
     return find_graph(t, t->stage->kind(t->stage->context, first, variant), losses);
 }
 
