@@ -54,6 +54,15 @@ def test_losses_fall_and_every_frame_of_a_bundle_is_far_better_than_persistence(
                 assert horizon["model"]["nrmse"] < 0.5 * horizon["persistence"]["nrmse"]
 
 
+def test_a_bundle_trains_with_noise_of_what_its_first_step_changes(runs):
+    config = runs.config("noisy", SEVERAL)
+    runs.must("train", config, "--set", "operator.noise=0.5", "--set", "operator.steps=12")
+    quiet = runs.config("quiet", SEVERAL)
+    runs.must("train", quiet, "--set", "operator.steps=12")
+    first = [next(line["loss"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "loss" in line) for name in ("noisy", "quiet")]
+    assert first[0] != first[1] and np.isfinite(first).all()
+
+
 def test_what_each_step_of_a_bundle_changes_was_measured(runs, config, weights):
     dump = runs.path("latents.npy")
     runs.must("cache", "export", runs.path("several", "cache", "advection", "train"), "-o", dump)
