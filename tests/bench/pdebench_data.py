@@ -153,6 +153,7 @@ def make_groups(arguments, name, split, samples):
         if run.__name__ == "run":
             generator.RadialDamBreak2D.run = lambda self, T, tsteps, plot=None: run(self, T, tsteps)
     settings = OmegaConf.load(arguments.pdebench / "pdebench/data_gen/configs" / f"{config}.yaml")
+    settings.pop("dataverse")  # whom to cite, with numbers that accuracy_peers.py would take for parameters
     settings.sim.update(keys)
     if name == "sorption":
         settings.sim.pop("n")
