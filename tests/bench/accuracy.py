@@ -35,7 +35,7 @@ TASKS = {
     "gas1d": ("cfd1d_rand", None, (None,), {}, LINE),
     "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, patch=4)),
     "pattern": ("diffreact2d", None, (None,), {}, PLANE),
-    "water": ("swe2d", None, (None,), {}, PLANE),
+    "water": ("swe2d", None, (None,), {}, dict(PLANE, bundle=4)),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
 }
 ROLLING = 0.35  # of the time, at the end: losses of rollouts
