@@ -77,7 +77,7 @@ typedef struct ups_optimizer_call {
     uint16_t *compute;                      /* the copy in `compute_dtype` (weights.h); NULL: none */
     ups_dtype compute_dtype;
     float beta1, beta2, epsilon, weight_decay, ema_decay;
-    int32_t set; /* of the parameters: how often it rested is the update's */
+    int32_t set; /* of the parameters: how many steps moved it is the update's */
     const ups_update *update;
 } ups_optimizer_call;
 

@@ -23,7 +23,6 @@ typedef struct ups_update_input {
     int64_t micro_batch; /* within that step, from 0 */
     float share;         /* of the micro-batch in the step's gradient: 1 / accumulation */
     float learning_rate; /* of the step */
-    int64_t rested[UPS_UPDATE_MAX_SETS]; /* steps so far that did not train a set: bias corrections leave them out */
 } ups_update_input;
 
 /* Of one optimizer step; cleared with the input of its first micro-batch. */
@@ -32,14 +31,13 @@ typedef struct ups_update_result {
     int64_t windows[UPS_UPDATE_MAX_TASKS]; /* how many these were */
     double part[UPS_UPDATE_MAX_LOSSES];    /* the same sums by loss, weights included */
     int64_t part_windows[UPS_UPDATE_MAX_LOSSES];
-    int64_t bad_micro_batch;       /* 1 + the first one whose loss is NaN or Inf; 0: none */
-    double squared_norm;           /* of the gradients, which carry the loss scale */
-    int64_t non_finite;            /* gradients that are NaN or Inf */
-    double gradient_norm;          /* without the loss scale, before clipping */
-    bool skipped;                  /* the weights are what they were */
-    bool failed;                   /* skipped, and so is every later step: no loss scale would help */
-    float gradient_scale;          /* clipping and loss scale: what the optimizer multiplies gradients by */
-    float rate, second_correction; /* AdamW's, bias correction included, of sets that never rested */
+    int64_t bad_micro_batch; /* 1 + the first one whose loss is NaN or Inf; 0: none */
+    double squared_norm;     /* of the gradients, which carry the loss scale */
+    int64_t non_finite;      /* gradients that are NaN or Inf */
+    double gradient_norm;    /* without the loss scale, before clipping */
+    bool skipped;            /* the weights are what they were */
+    bool failed;             /* skipped, and so is every later step: no loss scale would help */
+    float gradient_scale;    /* clipping and loss scale: what the optimizer multiplies gradients by */
 } ups_update_result;
 
 /* Lives on from step to step. */
@@ -48,6 +46,7 @@ typedef struct ups_update_state {
     int64_t good_steps; /* since the loss scale changed */
     int64_t skipped;    /* steps, for an overflow that a smaller loss scale avoids */
     bool failed;
+    int64_t taken[UPS_UPDATE_MAX_SETS]; /* steps that moved a set of parameters: bias corrections count these */
 } ups_update_state;
 
 typedef struct ups_update {
@@ -73,8 +72,8 @@ UPS_ON_DEVICE_TOO static inline float ups_update_ema_decay(int64_t taken) {
  * by it. Scales are powers of two: scaling changes no bits but those of numbers that overflow or underflow. */
 typedef struct ups_update_rules {
     double clip;          /* largest gradient norm; 0: none */
-    float beta1, beta2;   /* of AdamW, for its bias corrections */
     int64_t growth_steps; /* good steps after which the loss scale doubles; 0: it is fixed, and an overflow a failure */
+    bool trained[UPS_UPDATE_MAX_SETS]; /* the sets of parameters that the step has gradients for */
 } ups_update_rules;
 
 #define UPS_LOSS_SCALE_MINIMUM 1.0f

@@ -231,35 +231,40 @@ static ups_status read_loss_scale(const record *r, ups_update_state *state, ups_
                     r->path, scale, (long long)state->good_steps, (long long)state->skipped);
 }
 
-/* {parameter: steps that did not train it}, of each set of parameters its first one; sets that every step trained are
- * left out. */
-static json_t *write_rested(const ups_parameters *parameters, const ups_optimizer *optimizer) {
-    json_t *rested = json_object();
-    bool told[UPS_UPDATE_MAX_SETS] = {false};
-    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
-        const ups_parameter *parameter = ups_parameters_get(parameters, i);
-        const int64_t steps = ups_optimizer_rested(optimizer, parameter->set);
-        if (!told[parameter->set] && steps > 0)
-            json_object_set_new(rested, parameter->name, json_integer((json_int_t)steps));
-        told[parameter->set] = true;
-    }
-    return rested;
+/* Steps that may have moved a parameter. */
+static int64_t most_taken(const ups_update_state *state, int64_t step) {
+    return step - state->skipped;
 }
 
-static ups_status read_rested(const record *r, const ups_parameters *parameters, ups_optimizer *optimizer,
-                              ups_error *error) {
-    json_t *rested = json_object_get(r->json, "rested"), *steps;
+/* {parameter: steps that moved it}; those that every step moved are left out. */
+static json_t *write_taken(const ups_parameters *parameters, const ups_update_state *state, int64_t step) {
+    json_t *taken = json_object();
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        if (state->taken[parameter->set] != most_taken(state, step))
+            json_object_set_new(taken, parameter->name, json_integer((json_int_t)state->taken[parameter->set]));
+    }
+    return taken;
+}
+
+/* Of a set whose parameters tell different numbers (they were in several sets), the smallest. */
+static ups_status read_taken(const record *r, const ups_parameters *parameters, ups_update_state *state,
+                             ups_error *error) {
+    json_t *taken = json_object_get(r->json, "taken"), *steps;
+    const int64_t most = most_taken(state, r->step);
     const char *name;
-    if (!rested) return UPS_OK; /* a checkpoint of before there were sets: every step counts */
-    UPS_TRY(ups_json_object(r->json, "rested", r->path, &rested, error));
-    json_object_foreach(rested, name, steps) {
+    for (int32_t set = 0; set < ups_parameters_sets(parameters); set++) state->taken[set] = most;
+    if (!taken) return UPS_OK; /* a checkpoint of before there were sets: every step counts */
+    UPS_TRY(ups_json_object(r->json, "taken", r->path, &taken, error));
+    json_object_foreach(taken, name, steps) {
         const int32_t parameter = ups_parameters_find(parameters, name);
         if (parameter < 0)
-            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'rested' names '%s', which is no parameter of this run",
-                            r->path, name);
-        if (!json_is_integer(steps) || json_integer_value(steps) < 0 || json_integer_value(steps) > r->step)
-            return refuse(r->path, "rested", "an object of numbers of steps", error);
-        ups_optimizer_set_rested(optimizer, ups_parameters_get(parameters, parameter)->set, json_integer_value(steps));
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: 'taken' names '%s', which is no parameter of this run", r->path,
+                            name);
+        if (!json_is_integer(steps) || json_integer_value(steps) < 0 || json_integer_value(steps) > most)
+            return refuse(r->path, "taken", "an object of numbers of steps", error);
+        int64_t *of = &state->taken[ups_parameters_get(parameters, parameter)->set];
+        if (json_integer_value(steps) < *of) *of = json_integer_value(steps);
     }
     return UPS_OK;
 }
@@ -451,11 +456,9 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
     if (state->plateau.begun) json_object_set_new(json, "plateau", write_plateau(&state->plateau));
     if (state->interval.tasks > 0) json_object_set_new(json, "interval", write_interval(&state->interval));
     if (state->interval.loss_names) json_object_set_new(json, "interval_losses", write_parts(&state->interval));
-    if (ups_optimizer_scales_losses(optimizer)) {
-        ups_update_state scaling = ups_optimizer_state(optimizer);
-        json_object_set_new(json, "loss_scale", write_loss_scale(&scaling));
-    }
-    json_object_set_new(json, "rested", write_rested(parameters, optimizer));
+    const ups_update_state update = ups_optimizer_state(optimizer);
+    if (ups_optimizer_scales_losses(optimizer)) json_object_set_new(json, "loss_scale", write_loss_scale(&update));
+    json_object_set_new(json, "taken", write_taken(parameters, &update, state->step));
     if (state->sampling) json_object_set_new(json, "sampling", ups_task_sampling_to_json(state->sampling));
     char *latest = path_in(directory, latest_name);
     ups_status status =
@@ -489,14 +492,14 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
                                ups_optimizer *optimizer, ups_error *error) {
     char path[4096];
     const bool scales = ups_optimizer_scales_losses(optimizer);
-    ups_update_state scaling = {0};
+    ups_update_state update = {.loss_scale = 1};
     record r;
     ups_status status = open_record(directory, &r, error);
     if (status == UPS_OK) {
         snprintf(path, sizeof path, "%s/%s", directory, r.file);
         status = take_state(&r, state, error);
-        if (status == UPS_OK && scales) status = read_loss_scale(&r, &scaling, error);
-        if (status == UPS_OK) status = read_rested(&r, parameters, optimizer, error);
+        if (status == UPS_OK && scales) status = read_loss_scale(&r, &update, error);
+        if (status == UPS_OK) status = read_taken(&r, parameters, &update, error);
         if (status == UPS_ERR_FORMAT) ups_fail_within(error, "%s", damaged);
     }
     close_record(&r);
@@ -510,7 +513,7 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
-    if (status == UPS_OK && scales) status = ups_optimizer_restore(optimizer, &scaling, error);
+    if (status == UPS_OK) status = ups_optimizer_restore(optimizer, &update, error);
     if (status == UPS_OK) { /* a run killed while saving may have left these */
         remove_older(directory, state);
         status = ups_remove_partials(directory, error);

@@ -26,7 +26,6 @@ typedef struct places {
 /* Parameters that the same graphs train: where they lie in the flat buffers. */
 typedef struct parameter_set {
     int64_t offset, count;
-    int64_t rested; /* steps so far that did not train them */
 } parameter_set;
 
 struct ups_optimizer {
@@ -261,9 +260,7 @@ ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_stat
 }
 
 ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error) {
-    ups_update_input given = *micro;
-    for (int32_t set = 0; set < optimizer->set_count; set++) given.rested[set] = optimizer->sets[set].rested;
-    return ups_update_give(optimizer->channel, &given, error);
+    return ups_update_give(optimizer->channel, micro, error);
 }
 
 /* Sets that lie side by side are one piece. */
@@ -287,10 +284,7 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
     const ups_optimizer_config *config = &optimizer->config;
     ups_device *device = optimizer->device;
     ups_update *update = ups_optimizer_update(optimizer);
-    ups_update_rules rules = {.clip = config->clip,
-                              .beta1 = (float)config->beta1,
-                              .beta2 = (float)config->beta2,
-                              .growth_steps = optimizer->growth_steps};
+    ups_update_rules rules = {.clip = config->clip, .growth_steps = optimizer->growth_steps};
     const ups_weights *weights = ups_parameters_weights(optimizer->parameters);
     ups_optimizer_call call = {
         .values = weights->values,
@@ -300,11 +294,12 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
         .compute = weights->compute,
         .compute_dtype = weights->compute_dtype,
         .workspace = optimizer->workspace,
-        .beta2 = rules.beta2,
+        .beta2 = (float)config->beta2,
         .epsilon = (float)config->epsilon,
         .ema_decay = (float)config->ema_decay,
         .update = update,
     };
+    for (int32_t set = 0; set < optimizer->set_count; set++) rules.trained[set] = !trained || trained[set];
     UPS_TRY(measure_norm(optimizer, trained, error));
     UPS_TRY(device->class->decide(device, &rules, update, error));
     for (int32_t i = 0; i < optimizer->group_count; i++) {
@@ -316,20 +311,11 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
         call.rule = of->matrices ? UPS_RULE_MUON : UPS_RULE_ADAMW;
         call.matrices = of->matrices;
         call.matrices_count = of->matrices_count;
-        call.beta1 = of->matrices ? (float)config->momentum : rules.beta1;
+        call.beta1 = of->matrices ? (float)config->momentum : (float)config->beta1;
         call.weight_decay = of->weight_decay;
         UPS_TRY(device->class->optimize(device, &call, error));
     }
-    for (int32_t set = 0; trained && set < optimizer->set_count; set++) optimizer->sets[set].rested += !trained[set];
     return ups_update_take(optimizer->channel, error);
-}
-
-int64_t ups_optimizer_rested(const ups_optimizer *optimizer, int32_t set) {
-    return optimizer->sets[set].rested;
-}
-
-void ups_optimizer_set_rested(ups_optimizer *optimizer, int32_t set, int64_t steps) {
-    optimizer->sets[set].rested = steps;
 }
 
 ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, ups_error *error) {

@@ -42,9 +42,6 @@ ups_update *ups_optimizer_update(const ups_optimizer *optimizer); /* device memo
 /* Issues the update with the gradients as they stand; its result is to be read. At most UPS_UPDATE_TAKEN wait for
  * that. `trained`: by set, whether the step has gradients for it; NULL: for all. */
 ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error);
-/* Steps that were issued and did not train a set; a checkpoint keeps them. */
-int64_t ups_optimizer_rested(const ups_optimizer *optimizer, int32_t set);
-void ups_optimizer_set_rested(ups_optimizer *optimizer, int32_t set, int64_t steps);
 /* Waits for the oldest step that was not read yet. `state` of the last one read is what a checkpoint keeps. */
 ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, ups_error *error);
 

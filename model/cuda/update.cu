@@ -44,12 +44,6 @@ static __device__ double power(float base, double exponent) {
     return exp(exponent * log((double)base));
 }
 
-// AdamW's bias corrections after so many steps, the one that is decided among them.
-static __device__ void correct(const ups_update *update, double taken, float beta1, float beta2, float *rate, float *second) {
-    *rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, taken)));
-    *second = (float)(1.0 / sqrt(1.0 - power(beta2, taken)));
-}
-
 static __global__ void decide_kernel(ups_update_rules rules, ups_update *update) {
     ups_update_result *result = &update->result;
     ups_update_state *state = &update->state;
@@ -64,10 +58,10 @@ static __global__ void decide_kernel(ups_update_rules rules, ups_update *update)
     }
     result->failed = state->failed = result->skipped;
     if (result->skipped) return;
-    const double norm = result->gradient_norm, taken = (double)(update->input.step + 1 - state->skipped);
+    const double norm = result->gradient_norm;
     double clip = rules.clip > 0 && norm > rules.clip ? rules.clip / norm : 1;
     result->gradient_scale = (float)(clip / (double)state->loss_scale);
-    correct(update, taken, rules.beta1, rules.beta2, &result->rate, &result->second_correction);
+    for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) state->taken[set] += rules.trained[set];
     if (scaling && ++state->good_steps >= rules.growth_steps) {
         if (state->loss_scale < UPS_LOSS_SCALE_MAXIMUM) state->loss_scale *= 2;
         state->good_steps = 0;
@@ -130,11 +124,11 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     if (update->result.skipped) return;
     const ups_range range = call.ranges[blockIdx.y];
     const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
-    const int64_t rested = update->input.rested[call.set], before = update->input.step - rested;
-    float rate = update->result.rate, correction2 = update->result.second_correction;
-    if (rested > 0) correct(update, fmax(1.0, (double)(before + 1 - update->state.skipped)), beta1, beta2, &rate, &correction2);
+    const int64_t taken = update->state.taken[call.set];
+    const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
+    const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
     const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
-    const float decay = fminf(call.ema_decay, ups_update_ema_decay(before));
+    const float decay = fminf(call.ema_decay, ups_update_ema_decay(taken - 1));
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < range.count; i += (int64_t)gridDim.x * THREADS) {
         int64_t at = range.offset + i, second_at = range.second + i;
         float d = call.gradients[at] * scale;

@@ -446,7 +446,7 @@ CLAIM(results_have_the_same_bits_on_any_number_of_threads) {
     channel = before_channel;
 }
 
-/* `rested`: steps of a run that did not train these weights, before those that do. */
+/* `rested`: steps of a run that did not move these weights, before those that do. */
 static void check_adamw(ups_dtype compute, int64_t rested) {
     enum { COUNT = 5003, STEPS = 3, SET = 2 };
     float *buffers[5];
@@ -480,8 +480,7 @@ static void check_adamw(ups_dtype compute, int64_t rested) {
         call.weight_decay = 0.1f, call.ema_decay = 0.99f;
         call.set = SET;
         ups_update_input input = {.step = step - 1 + rested, .learning_rate = 1e-2f};
-        input.rested[SET] = rested;
-        ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+        ups_update_rules rules = {.trained = {[SET] = true}};
         give(&input);
         ok(device->class->decide(device, &rules, update, &failure));
         ok(device->class->optimize(device, &call, &failure));
@@ -597,7 +596,7 @@ static void measure_adamw(void) {
     ups_range *ranges = device_memory(sizeof all);
     device->class->upload(device, ranges, &all, sizeof all, &failure);
     ups_optimizer_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
-    ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+    ups_update_rules rules = {.trained = {true}};
     call.weight_decay = 0.03f;
     call.update = ups_update_memory(channel);
     float **buffers[] = {&call.values, &call.gradients, &call.moments[0], &call.moments[1]};

@@ -301,7 +301,8 @@ CLAIM(the_loss_scale_grows_after_good_steps_and_halves_at_an_overflow_whose_step
     taken = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (overflows[step]) continue;
-        ups_update_state fixed = {.loss_scale = 1, .skipped = step - taken++};
+        ups_update_state fixed = {.loss_scale = 1, .skipped = step - taken, .taken = {taken}};
+        taken++;
         ok(ups_optimizer_restore(plain.optimizer, &fixed, &failure));
         put_gradients(&plain, step, 0.1f);
         step_now(&plain, step);
@@ -389,7 +390,8 @@ CLAIM(muon_skips_the_steps_that_adamw_skips) {
     put_gradient(&t, 2, 5, INFINITY);
     assert_true(step_now(&t, 1).result.skipped);
     fill_gradients(&t, 2, 0.4f), fill_gradients(&plain, 2, 0.1f); /* the scale is 4 now */
-    ok(ups_optimizer_restore(plain.optimizer, &(ups_update_state){.loss_scale = 1, .skipped = 1}, &failure));
+    ok(ups_optimizer_restore(plain.optimizer, &(ups_update_state){.loss_scale = 1, .skipped = 1, .taken = {1}},
+                             &failure));
     step_now(&t, 2), step_now(&plain, 2);
     float *found = flat(&t, ups_parameters_values(t.parameters)), *moments = first_moment(&t);
     float *expected = flat(&plain, ups_parameters_values(plain.parameters)), *others = first_moment(&plain);

@@ -121,7 +121,7 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
         .weight_decay = 0.03f,
         .update = update,
     };
-    ups_update_rules rules = {.beta1 = call.beta1, .beta2 = call.beta2};
+    ups_update_rules rules = {.trained = {true}};
     UPS_TRY(ups_update_give(b->channel, &input, error));
     double start = ups_now();
     UPS_TRY(ups_step_run(b->step, &how, error));

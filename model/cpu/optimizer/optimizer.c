@@ -28,8 +28,7 @@ static void follow(const ups_optimizer_call *call, int64_t start, int64_t n) {
     const float *restrict w = call->values + start;
     if (call->ema) {
         float *restrict ema = call->ema + start;
-        const int64_t taken = call->update->input.step - call->update->input.rested[call->set];
-        float decay = fminf(call->ema_decay, ups_update_ema_decay(taken));
+        float decay = fminf(call->ema_decay, ups_update_ema_decay(call->update->state.taken[call->set] - 1));
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
     if (call->compute) {

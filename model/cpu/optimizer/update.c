@@ -30,21 +30,10 @@ ups_status ups_cpu_seed_backward(ups_device *device, const ups_update *update, f
     return UPS_OK;
 }
 
-/* AdamW's bias corrections after so many steps, the one that is decided among them. */
-static void correct(const ups_update *update, double taken, float beta1, float beta2, float *rate, float *second) {
-    *rate = (float)((double)update->input.learning_rate / (1.0 - pow((double)beta1, taken)));
-    *second = (float)(1.0 / sqrt(1.0 - pow((double)beta2, taken)));
-}
-
 void ups_cpu_bias_corrections(const ups_optimizer_call *call, float *rate, float *second) {
-    const ups_update *update = call->update;
-    const int64_t rested = update->input.rested[call->set];
-    *rate = update->result.rate;
-    *second = update->result.second_correction;
-    if (rested == 0) return;
-    /* A step that rested and was skipped counts twice: that only happens among the first ones of a run in fp16. */
-    double taken = fmax(1, (double)(update->input.step + 1 - update->state.skipped - rested));
-    correct(update, taken, call->beta1, call->beta2, rate, second);
+    const double taken = (double)call->update->state.taken[call->set];
+    *rate = (float)((double)call->update->input.learning_rate / (1.0 - pow((double)call->beta1, taken)));
+    *second = (float)(1.0 / sqrt(1.0 - pow((double)call->beta2, taken)));
 }
 
 ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups_update *update, ups_error *error) {
@@ -62,10 +51,10 @@ ups_status ups_cpu_decide(ups_device *device, const ups_update_rules *rules, ups
     result->failed = state->failed = result->skipped;
     if (result->skipped) return UPS_OK;
 
-    const double norm = result->gradient_norm, taken = (double)(update->input.step + 1 - state->skipped);
+    const double norm = result->gradient_norm;
     double clip = rules->clip > 0 && norm > rules->clip ? rules->clip / norm : 1;
     result->gradient_scale = (float)(clip / (double)state->loss_scale);
-    correct(update, taken, rules->beta1, rules->beta2, &result->rate, &result->second_correction);
+    for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) state->taken[set] += rules->trained[set];
     if (scaling && ++state->good_steps >= rules->growth_steps) {
         if (state->loss_scale < UPS_LOSS_SCALE_MAXIMUM) state->loss_scale *= 2;
         state->good_steps = 0;
