@@ -435,13 +435,14 @@ ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t
     ups_shape shape = shape_of(g, x);
     if (dtype_of(g, x) != UPS_F32 || dtype_of(g, weights) != UPS_F32)
         ups_graph_abort(g, ups_op_name(kind), "x or the weights are not float32");
-    if (rows < 1 || shape.size[1] % rows != 0)
+    const int64_t groups = rows > 0 ? shape.size[1] / rows : 0;
+    if (groups < 1 || groups * rows != shape.size[1])
         ups_graph_abort(g, ups_op_name(kind), "x has no multiple of %lld rows", (long long)rows);
     require_size(g, kind, "the weights' rows", shape_of(g, weights).size[0], shape.size[1]);
     require_size(g, kind, "the weights' width", shape_of(g, weights).size[1], shape.size[2]);
     ups_op_attributes attributes = {.length = rows};
     return ups_graph_append(g, kind, &attributes, 2, (ups_value[]){x, weights}, UPS_F32,
-                            UPS_SHAPE(shape.size[0], shape.size[1] / rows, shape.size[2]), 0, NULL);
+                            UPS_SHAPE(shape.size[0], groups, shape.size[2]), 0, NULL);
 }
 
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count) {

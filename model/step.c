@@ -521,7 +521,12 @@ static ups_status launch(ups_step *step, const ups_step_run_options *options, up
         ups_status status = replay(step, options, error);
         ups_error after;
         ups_status ended = class->capture_end(step->device, &run->capture, status == UPS_OK ? error : &after);
-        UPS_TRY(status != UPS_OK ? status : ended);
+        if (status == UPS_OK) status = ended;
+        if (status != UPS_OK && run->capture) { /* of a part of the run */
+            class->capture_release(step->device, run->capture);
+            run->capture = NULL;
+        }
+        UPS_TRY(status);
         run->update = options->update;
     }
     return class->capture_launch(step->device, run->capture, error);

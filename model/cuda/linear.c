@@ -77,6 +77,11 @@ static ups_status set_description(cublasLtMatmulDesc_t description, bool transpo
         status = cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    /* The choice of an algorithm reads a bias's alignment off its address: one that is no better than promised. */
+    const void *promised = bias ? (const void *)(uintptr_t)PROMISED : NULL;
+    if (status == CUBLAS_STATUS_SUCCESS && bias)
+        status =
+            cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &promised, sizeof promised);
     return check(status, "describing a product", error);
 }
 
@@ -87,11 +92,15 @@ static ups_status choose_algorithm(ups_device *device, product *p, ups_error *er
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
     size_t workspace = LIBRARY_BYTES;
-    uint32_t promised = PROMISED;
+    uint32_t promised = PROMISED, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
     UPS_TRY(check(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm", error));
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                                  &workspace, sizeof workspace);
+    /* Partial sums of a split product are added in float32, never in the result's half precision. */
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                      &reduction, sizeof reduction);
     for (size_t i = 0; i < sizeof alignments / sizeof *alignments && status == CUBLAS_STATUS_SUCCESS; i++)
         status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &promised, sizeof promised);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -143,7 +152,7 @@ static ups_status run_product(ups_device *device, const ups_op_call *call, const
     ups_tensor made = *to;
     bool direct = to->dtype == p->result.dtype;
     if (!direct) made.data = workspace + whole->results, made.dtype = p->result.dtype;
-    if (!is_aligned(a) || !is_aligned(b) || !is_aligned(made.data))
+    if (!is_aligned(a) || !is_aligned(b) || !is_aligned(bias) || !is_aligned(made.data))
         return ups_fail(error, UPS_ERR_ARGUMENT, "linear: tensors begin at multiples of %d bytes on CUDA", PROMISED);
     const float one = 1.0f, add = direct && accumulate ? 1.0f : 0.0f;
     if (bias) { /* the description is the plan's: a call at a time issues */

@@ -13,7 +13,8 @@ enum { COUNT = 1000, ROUNDS = 50 };
 static ups_device *device;
 
 static int open_device(void **state) {
-    return ups_device_open(&(ups_device_options){.threads = 1}, &device, NULL) != UPS_OK;
+    return ups_device_open(&(ups_device_options){.name = getenv("UPS_TEST_DEVICE"), .threads = 1}, &device, NULL) !=
+           UPS_OK;
 }
 
 static int close_device(void **state) {

@@ -26,6 +26,7 @@ typedef struct layout {
 typedef struct preference {
     uint64_t workspace;
     uint32_t alignment[4]; /* a, b, c, d */
+    uint32_t reduction;    /* how split products may add their parts: sums here are of float64 and not split */
 } preference;
 
 typedef struct algorithm {
@@ -136,6 +137,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
     switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(&p->workspace, sizeof p->workspace, value, size);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&p->reduction, sizeof p->reduction, value, size);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
         return set(&p->alignment[0], sizeof *p->alignment, value, size);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
