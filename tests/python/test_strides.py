@@ -90,6 +90,9 @@ def test_a_fixed_number_of_tokens_learns_several_strides_too(runs):
     for stride in STRIDES:
         name = f"operator.advection.stride{stride}."
         assert np.allclose(weights[name + "rate"] * weights[name + "change"], 1, rtol=1e-5)
+    runs.generate("advection1d", "one_step.h5", 4, "-r", "32", "--steps", "2")
+    short = runs.run("eval", several, "--set", "model.operator.history=2", "--set", "tasks[0].files=[one_step.h5]")
+    one_sentence(short, r"one_step\.h5: task advection: trajectories of 2 frames have 1 step", "reads 2 frames and gives 1")
 
 
 def test_strides_that_cannot_be_are_refused(runs, config):

@@ -128,14 +128,14 @@ static ups_status check_origins(const ups_run_config *config, const ups_tasks *t
 static ups_status check_steps(const ups_run_config *config, const ups_task *task, const char *op, ups_error *error) {
     const ups_core_config *core = &config->model.core;
     if (ups_task_steps(task) > 1 || (core->history == 1 && core->bundle == 1)) return UPS_OK;
-    char change[128], rate[128];
-    snprintf(change, sizeof change, "operator.%s.change", task->name);
-    snprintf(rate, sizeof rate, "operator.%s.rate", task->name);
+    char earlier[128], output[128]; /* named alike at whatever stride the model was trained */
+    snprintf(earlier, sizeof earlier, "operator.%s.earlier1.weight", task->name);
+    snprintf(output, sizeof output, "operator.%s.output.bias", task->name);
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(op, &file, error));
-    const ups_safetensor *of = ups_safetensors_find(file, change);
-    const bool several =
-        ups_safetensors_find(file, rate) || (of && of->rank == 1 && of->size[0] > ups_task_latents(config, task).dim);
+    const ups_safetensor *bias = ups_safetensors_find(file, output);
+    const bool several = ups_safetensors_find(file, earlier) ||
+                         (bias && bias->rank == 1 && bias->size[0] > ups_task_latents(config, task).dim);
     ups_safetensors_close(file);
     if (!several) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,
