@@ -214,6 +214,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.condition"),
                  "the operator is not told the length of a step; set model.operator.condition: true");
     }
+    for (unsigned t = 0; t < config->task_count; t++) {
+        if (losses[UPS_OPERATOR_SEMIGROUP].weight <= 0 || !ups_run_on_grid(config) || config->tasks[t].stride_count < 2)
+            continue;
+        disagree(mistakes, "operator.losses.semigroup", WITH(name_task_key(key, t, "strides")),
+                 "on a grid of tokens a stride has a scale of its own for what a step changes, which a step of twice "
+                 "the length would not have; leave the loss, or learn one stride");
+        break;
+    }
     if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
         disagree(mistakes, "operator.losses.positivity", NULL,
                  "it names no fields; fields: [density, pressure] were possible");
