@@ -100,6 +100,7 @@ def test_strides_that_cannot_be_are_refused(runs, config):
     one_sentence(runs.run("train", runs.config("b", STRIDED), "--set", "tasks[0].strides=[1, 2, 1]"), "tasks\\[0\\].strides", "1 stands there twice")
     one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step")
     one_sentence(runs.run("train", runs.config("d", STRIDED), "--set", "operator.losses.semigroup.weight=1"), "operator.losses.semigroup", "learn one stride")
+    one_sentence(runs.run("train", runs.config("e", STRIDED), "--set", "model.operator.condition=false"), "tasks\\[0\\].strides", "condition: true")
     one_sentence(runs.run("rollout", config, "--task", "advection", "-o", runs.path("no.h5"), "--stride", "3"), "--stride 3", "advection 1, 2, 4")
     one_sentence(runs.run("eval", config, "--stride", "3"), "--stride 3", "advection 1, 2, 4; darcy 1")
     assert json.loads(Path(runs.path("strided", "state.json")).read_text())["operator"]["steps"] == 300

@@ -107,8 +107,13 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
-static void check_strides(unsigned number, const ups_task_config *task, ups_config_mistakes *mistakes) {
+static void check_strides(const ups_run_config *config, unsigned number, ups_config_mistakes *mistakes) {
+    const ups_task_config *task = &config->tasks[number];
     char key[NAME_BYTES], other[NAME_BYTES];
+    if (task->stride_count > 1 && ups_run_on_grid(config) && !config->model.core.condition) {
+        disagree(mistakes, name_task_key(key, number, "strides"), WITH("model.operator.condition"),
+                 "the operator is not told the length of a step; set model.operator.condition: true");
+    }
     bool found = task->stride_count == 0;
     for (unsigned i = 0; i < task->stride_count; i++) {
         found = found || task->strides[i] == task->stride;
@@ -136,7 +141,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
                      task->name);
         }
         check_layout(i, &task->layout, mistakes);
-        check_strides(i, task, mistakes);
+        check_strides(config, i, mistakes);
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) != 0) continue;
             disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,
