@@ -142,6 +142,8 @@ def test_a_correction_that_would_learn_nothing_is_refused(runs, truth):
     one_sentence(runs.run("train", config(runs, "c", weight=1, steps=10)), "autoencoder.losses.between", "no correction")
     runs.generate("advection1d", "odd.h5", 8, "-r", "33", "--steps", "3")
     one_sentence(runs.run("train", config(runs, "d", file="odd.h5", between=16, weight=1, steps=10)), "task line", "even")
+    moved = runs.run("train", config(runs, "g", between=16, weight=1, steps=10), "--set", "autoencoder.losses.latent_norm.weight=0.1")
+    one_sentence(moved, "autoencoder.losses", "no loss against the data")
     fixed = runs.config("e", FIXED, file="smooth.h5")
     one_sentence(runs.run("train", fixed, "--set", "model.decoder.between=16"), "model.decoder.between", "tokens: grid")
 

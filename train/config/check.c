@@ -155,15 +155,20 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
     }
 }
 
-/* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
-static unsigned losses_of_data(ups_stage stage) {
-    if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
-    return ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED | 1u << UPS_AUTOENCODER_BETWEEN;
+/* Whether one of the losses of a mask holds predictions against data: without one nothing is learnt of it. The loss
+ * `between` does, but only for the correction, and so holds nothing against losses that move latents. */
+static bool are_of_data(ups_stage stage, unsigned mask) {
+    if (stage == UPS_STAGE_OPERATOR)
+        return mask & ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
+    const unsigned of_latents = 1u << UPS_AUTOENCODER_LATENT_NORM | 1u << UPS_AUTOENCODER_LATENT_DIVERSITY;
+    unsigned of_data = ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED;
+    if (!(mask & of_latents)) of_data |= 1u << UPS_AUTOENCODER_BETWEEN;
+    return mask & of_data;
 }
 
 /* A step without any loss would train nothing. */
-static void check_losses(const char *stage, const ups_training_config *training, unsigned of_data,
-                         ups_config_mistakes *mistakes) {
+static void check_losses(ups_stage of, const ups_training_config *training, ups_config_mistakes *mistakes) {
+    const char *stage = ups_stage_name(of);
     unsigned masks[UPS_MAX_LOSS_SETS];
     char key[NAME_BYTES];
     int found = ups_losses_masks(training->losses, training->steps, masks);
@@ -175,7 +180,7 @@ static void check_losses(const char *stage, const ups_training_config *training,
         return;
     }
     for (int m = 0; m < found; m++) {
-        if (masks[m] & of_data) continue;
+        if (are_of_data(of, masks[m])) continue;
         disagree(mistakes, name_key(key, stage, "losses"), NULL,
                  "at some steps no loss%s is taken; give one of them weight: 1, every: 1 and from: 0",
                  masks[m] ? " against the data" : "");
@@ -379,7 +384,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;
         check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
-        check_losses(ups_stage_name((ups_stage)s), training, losses_of_data((ups_stage)s), mistakes);
+        check_losses((ups_stage)s, training, mistakes);
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_grid_training(config, mistakes);
