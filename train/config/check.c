@@ -194,18 +194,16 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     const ups_loss_config *losses = config->op.training.losses;
     char key[NAME_BYTES];
     for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
-        if (losses[i].weight <= 0 || ups_run_on_grid(config)) continue;
+        if (losses[i].weight <= 0) continue;
         name_key(key, "operator.losses", names[i]);
-        disagree(mistakes, key, WITH("model.tokens"),
-                 "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
-    }
-    for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
-        if (losses[i].weight <= 0 || config->model.bound == 0) continue;
-        name_key(key, "operator.losses", names[i]);
-        disagree(
-            mistakes, key, WITH("model.bound"),
-            "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set model.bound: "
-            "0");
+        if (!ups_run_on_grid(config)) {
+            disagree(mistakes, key, WITH("model.tokens"),
+                     "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
+        } else if (config->model.bound > 0) {
+            disagree(mistakes, key, WITH("model.bound"),
+                     "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set "
+                     "model.bound: 0");
+        }
     }
     if (config->op.noise > 0 && !ups_run_on_grid(config)) {
         disagree(mistakes, "operator.noise", WITH("model.tokens"),
