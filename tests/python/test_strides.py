@@ -98,7 +98,8 @@ def test_a_fixed_number_of_tokens_learns_several_strides_too(runs):
 def test_strides_that_cannot_be_are_refused(runs, config):
     one_sentence(runs.run("train", runs.config("a", STRIDED), "--set", "tasks[0].stride=3"), "tasks\\[0\\].strides", "stride 3 is not among them")
     one_sentence(runs.run("train", runs.config("b", STRIDED), "--set", "tasks[0].strides=[1, 2, 1]"), "tasks\\[0\\].strides", "1 stands there twice")
-    one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step")
+    one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step", "leave 9 out of tasks")
+    one_sentence(runs.run("train", runs.config("f", STRIDED), "--set", "model.operator.history=3"), "task advection", "3 at a stride of 4", "or leave 4 out of tasks")
     one_sentence(runs.run("train", runs.config("d", STRIDED), "--set", "operator.losses.semigroup.weight=1"), "operator.losses.semigroup", "learn one stride")
     one_sentence(runs.run("train", runs.config("e", STRIDED), "--set", "model.operator.condition=false"), "tasks\\[0\\].strides", "condition: true")
     one_sentence(runs.run("rollout", config, "--task", "advection", "-o", runs.path("no.h5"), "--stride", "3"), "--stride 3", "advection 1, 2, 4")
