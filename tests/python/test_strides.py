@@ -50,6 +50,12 @@ def test_a_step_of_any_stride_is_far_better_than_persistence(runs, config, strid
     assert first["model"]["nrmse"] < 0.5 * first["persistence"]["nrmse"], first
 
 
+def test_tasks_that_keep_their_own_stride_are_named(runs, config):
+    told = runs.must("eval", config, "--stride", "2", "-o", runs.path("kept.json"), "--set", "evaluation.horizons=[1]").stderr
+    assert "--stride 2: where no step of it was learnt, steps are of the task's own stride: darcy (1)\n" in told
+    assert "own stride" not in runs.must("eval", config, "--stride", "1", "-o", runs.path("kept.json"), "--set", "evaluation.horizons=[1]").stderr
+
+
 def test_a_rollout_takes_steps_of_the_stride_that_is_asked_for(runs, config):
     rolled = {}
     for stride in STRIDES:
