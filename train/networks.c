@@ -322,11 +322,10 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
     return encoder;
 }
 
+/* The correction stands here even where there is none: a model that has one, or none, must be used so. */
 static json_t *describe_reading(const ups_run_config *config, const ups_task *task) {
-    json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
-    const int64_t between = config->model.decoder.between;
-    if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
-    return decoder;
+    return json_pack("{s:b, s:I}", "periodic", (int)task->geometry.periodic, "between",
+                     (json_int_t)config->model.decoder.between);
 }
 
 static json_t *describe_decoder(const ups_run_config *config, const ups_task *task) {
@@ -336,7 +335,7 @@ static json_t *describe_decoder(const ups_run_config *config, const ups_task *ta
                      list_frequencies(options.frequencies, options.frequency_count));
 }
 
-/* The bound stands here even where there is none: a model that has one, or none, must be used so. */
+/* So does the bound. */
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
     json_t *decoder = ups_run_on_grid(config) ? describe_reading(config, task) : describe_decoder(config, task);
     if (decoder) json_object_set_new(decoder, "bound", json_real(config->model.bound));

@@ -1,12 +1,13 @@
 """What latents are kept as, and what is read of them between the grid's points: `model.decoder.between`, `model.bound` and the
 loss `rounded`, held against NumPy."""
 
-from pathlib import Path
+import json
 
 import h5py
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from commands import one_sentence
 from tiny_run import CONFIG, metrics
@@ -190,4 +191,24 @@ def test_a_bound_is_part_of_what_latents_are(runs, plain):
     """A run with another one has other stages; its cache is none of this one's."""
     answer = runs.run("train", plain, "--set", "model.bound=8")
     assert answer.returncode == 1 and "model.bound" in answer.stderr
-    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "another line.decoder", "its 'bound' is 0.0, here it is 8.0")
+    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "another line.encoder", "its 'bound' is 0, here it is 8.0")
+
+
+def test_a_correction_is_part_of_what_a_model_is(runs, plain, corrected):
+    without = ["--set", "model.decoder.between=0", "--set", "autoencoder.losses.between.weight=0", "--set", "autoencoder.losses.inverse_decoding.weight=1"]
+    one_sentence(runs.run("eval", corrected, *without), "another line.decoder", "its 'between' is 16, here it is 0")
+    other = ["--set", "model.decoder.between=16", "--set", "autoencoder.losses.between.weight=1", "--set", "autoencoder.steps=1"]
+    one_sentence(runs.run("eval", plain, *other), "another line.decoder", "its 'between' is 0, here it is 16")
+
+
+def test_a_model_that_tells_of_neither_bound_nor_correction_has_none(runs, plain):
+    path, model = runs.path("plain", "autoencoder.safetensors"), runs.path("untold.safetensors")
+    with safe_open(path, "numpy") as file:
+        told = {key: text for key, text in file.metadata().items() if key.startswith("line.")}
+    told["line.decoder"] = json.dumps({"periodic": json.loads(told["line.decoder"])["periodic"]})
+    save_file({**load_file(path), **load_file(runs.path("plain", "operator.safetensors"))}, model, metadata=told)
+    use = ["eval", plain, "--checkpoint", model]
+    runs.must(*use)
+    one_sentence(runs.run(*use, "--set", "model.bound=8"), "another line.encoder", "its 'bound' is 0, here it is 8.0")
+    other = ["--set", "model.decoder.between=16", "--set", "autoencoder.losses.between.weight=1", "--set", "autoencoder.steps=1"]
+    one_sentence(runs.run(*use, *other), "another line.decoder", "its 'between' is 0, here it is 16")
