@@ -137,6 +137,21 @@ def test_what_is_read_is_what_numpy_makes_of_the_weights(runs, corrected):
     assert np.abs(fine - expected).max() < 0.1 * np.abs(expected - r[0]).max()
 
 
+def test_a_model_is_whole_whatever_its_losses_read(runs, corrected):
+    """Of the correction's loss neither the encoder nor the decoder is a part; of inverse encoding no query points are; and a loss may fall due
+    after the last step."""
+    names = set(load_file(runs.path("corrected", "autoencoder.safetensors")))
+    assert {"encoder.line.patch.weight", "decoder.line.patch.weight", "decoder.line.between.output.weight"} <= names
+    inverse = config(runs, "inverse", steps=40)
+    runs.must("train", inverse, "--stage", "autoencoder", "--set", "autoencoder.losses.inverse_decoding.weight=0", "--set", "autoencoder.losses.inverse_encoding.weight=1",
+              "--set", "model.dim=2", "--set", "autoencoder.log_every=1", "--set", "autoencoder.optimizer.learning_rate=0.001")
+    losses = [line["losses"]["inverse_encoding"] for line in metrics(runs.path("inverse")) if "losses" in line]
+    assert len(losses) == 40 and np.isfinite(losses).all()
+    late = config(runs, "late", between=16, weight=1, steps=2)
+    runs.must("train", late, "--stage", "autoencoder", "--set", "autoencoder.losses.inverse_decoding.weight=1", "--set", "autoencoder.losses.between.from=9")
+    assert set(load_file(runs.path("late", "autoencoder.safetensors"))) == names
+
+
 def test_a_correction_that_would_learn_nothing_is_refused(runs, truth):
     one_sentence(runs.run("train", config(runs, "a", between=16, weight=1)), "model.decoder.between", "would learn nothing")
     one_sentence(runs.run("train", config(runs, "b", between=16, steps=10)), "model.decoder.between", "would learn nothing")
