@@ -187,11 +187,12 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
     return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE));
 }
 
-ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
-                              ups_value coordinates) {
+static ups_value decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
+                        ups_value coordinates, bool at_grid_points) {
     if (config->model.bound > 0) latents = ups_bound(graph, latents, (float)config->model.bound, true);
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
+        if (at_grid_points) code.between = 0; /* the correction is nothing there */
         return ups_patch_decode(graph, &code, latents, coordinates);
     }
     ups_decoder_options options = decoder_of(config, task);
@@ -208,6 +209,16 @@ ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, co
         }
     }
     return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);
+}
+
+ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
+                              ups_value coordinates) {
+    return decode(graph, config, task, latents, coordinates, false);
+}
+
+ups_value ups_networks_decode_at_grid_points(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                             ups_value latents, ups_value coordinates) {
+    return decode(graph, config, task, latents, coordinates, true);
 }
 
 /* Which points of the grid stay, where along each axis one of `steps` does. */

@@ -152,6 +152,18 @@ def test_a_model_is_whole_whatever_its_losses_read(runs, corrected):
     assert set(load_file(runs.path("late", "autoencoder.safetensors"))) == names
 
 
+def test_steps_without_the_loss_between_leave_the_correction_as_it_is(runs, truth):
+    """It is no part of what is read at grid points: no step but the first moves it, by a momentum or a decay either."""
+    learnt = []
+    for name, steps in (("once", 1), ("thrice", 3)):
+        path = config(runs, name, between=16, weight=1, steps=steps)
+        runs.must("train", path, "--stage", "autoencoder", "--set", "autoencoder.losses.between.every=3", "--set", "autoencoder.losses.inverse_decoding.weight=1",
+                  "--set", "model.dim=2", "--set", "autoencoder.optimizer.schedule=constant", "--set", "autoencoder.optimizer.warmup_steps=0")
+        learnt.append(load_file(runs.path(name, "autoencoder.safetensors")))
+    for name, values in learnt[0].items():
+        assert np.array_equal(values, learnt[1][name]) == ("between" in name), name
+
+
 def test_a_correction_that_would_learn_nothing_is_refused(runs, truth):
     one_sentence(runs.run("train", config(runs, "a", between=16, weight=1)), "model.decoder.between", "would learn nothing")
     one_sentence(runs.run("train", config(runs, "b", between=16, steps=10)), "model.decoder.between", "would learn nothing")

@@ -88,7 +88,7 @@ static void add_latent_losses(const autoencoder *a, ups_stage_graph *made, const
 
 static void add_rounded(const autoencoder *a, const ups_task *task, ups_stage_graph *made, const parts *p) {
     ups_graph *g = made->graph;
-    ups_value cached = ups_networks_decode(g, a->config, task, ups_round(g, p->latents), p->coordinates);
+    ups_value cached = ups_networks_decode_at_grid_points(g, a->config, task, ups_round(g, p->latents), p->coordinates);
     add_term(a, made, UPS_AUTOENCODER_ROUNDED, ups_loss_relative(g, cached, p->target), 1);
 }
 
@@ -115,7 +115,7 @@ static void add_inverse_encoding(const autoencoder *a, const ups_task *task, int
     float *host = UPS_ARENA_ARRAY(g->arena, float, points *dims);
     ups_task_coordinates(task, host);
     ups_value everywhere = ups_graph_constant(g, "grid_coordinates", UPS_F32, UPS_SHAPE(points, dims), host);
-    ups_value decoded = ups_networks_decode(g, a->config, task, p->latents, everywhere);
+    ups_value decoded = ups_networks_decode_at_grid_points(g, a->config, task, p->latents, everywhere);
     ups_value field = ups_graph_reshape(g, decoded, UPS_SHAPE(batch, points * task->geometry.channels));
     ups_value again = ups_networks_encode_normalised(g, a->config, task, field);
     add_term(a, made, UPS_AUTOENCODER_INVERSE_ENCODING, ups_loss_mse(g, again, p->latents), 1);
@@ -139,7 +139,8 @@ static void build(const void *context, int index, int64_t batch, ups_stage_graph
                                      task->geometry.order == UPS_CHANNELS_FIRST);
     }
     if (made->losses & READ_LATENTS) p.latents = ups_networks_encode(g, a->config, task, p.field);
-    if (made->losses & READ_DECODED) p.decoded = ups_networks_decode(g, a->config, task, p.latents, p.coordinates);
+    if (made->losses & READ_DECODED)
+        p.decoded = ups_networks_decode_at_grid_points(g, a->config, task, p.latents, p.coordinates);
     if (is_due(made, UPS_AUTOENCODER_INVERSE_DECODING))
         add_term(a, made, UPS_AUTOENCODER_INVERSE_DECODING, ups_loss_mse(g, p.decoded, p.target), 1);
     if (is_due(made, UPS_AUTOENCODER_RELATIVE))
