@@ -187,11 +187,12 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
     return bounded(graph, config, ups_encoder_build(graph, &options, &shape, field, UPS_NO_VALUE));
 }
 
-ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
-                              ups_value coordinates) {
+static ups_value decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
+                        ups_value coordinates, bool at_grid_points) {
     if (config->model.bound > 0) latents = ups_bound(graph, latents, (float)config->model.bound, true);
     if (ups_run_on_grid(config)) {
         ups_patch_code code = patch_code_of(config, task);
+        if (at_grid_points) code.between = 0; /* the correction is nothing there */
         return ups_patch_decode(graph, &code, latents, coordinates);
     }
     ups_decoder_options options = decoder_of(config, task);
@@ -208,6 +209,16 @@ ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, co
         }
     }
     return ups_decoder_build(graph, &options, task->name, task->geometry.channels, latents, coordinates, places);
+}
+
+ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
+                              ups_value coordinates) {
+    return decode(graph, config, task, latents, coordinates, false);
+}
+
+ups_value ups_networks_decode_at_grid_points(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                             ups_value latents, ups_value coordinates) {
+    return decode(graph, config, task, latents, coordinates, true);
 }
 
 /* Which points of the grid stay, where along each axis one of `steps` does. */
@@ -322,11 +333,10 @@ json_t *ups_networks_describe_encoder(const ups_run_config *config, const ups_ta
     return encoder;
 }
 
+/* The correction stands here even where there is none: a model that has one, or none, must be used so. */
 static json_t *describe_reading(const ups_run_config *config, const ups_task *task) {
-    json_t *decoder = json_pack("{s:b}", "periodic", (int)task->geometry.periodic);
-    const int64_t between = config->model.decoder.between;
-    if (between > 0) json_object_set_new(decoder, "between", json_integer(between));
-    return decoder;
+    return json_pack("{s:b, s:I}", "periodic", (int)task->geometry.periodic, "between",
+                     (json_int_t)config->model.decoder.between);
 }
 
 static json_t *describe_decoder(const ups_run_config *config, const ups_task *task) {
@@ -336,7 +346,7 @@ static json_t *describe_decoder(const ups_run_config *config, const ups_task *ta
                      list_frequencies(options.frequencies, options.frequency_count));
 }
 
-/* The bound stands here even where there is none: a model that has one, or none, must be used so. */
+/* So does the bound. */
 json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_task *task) {
     json_t *decoder = ups_run_on_grid(config) ? describe_reading(config, task) : describe_decoder(config, task);
     if (decoder) json_object_set_new(decoder, "bound", json_real(config->model.bound));

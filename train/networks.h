@@ -34,6 +34,10 @@ ups_value ups_networks_encode_normalised(ups_graph *graph, const ups_run_config 
 /* Normalised values (B, Q, channels) at coordinates (Q, dims). */
 ups_value ups_networks_decode(ups_graph *graph, const ups_run_config *config, const ups_task *task, ups_value latents,
                               ups_value coordinates);
+/* The same where coordinates are points of the task's grid: there model.decoder.between corrects nothing, and its
+ * parameters are no part of the graph. */
+ups_value ups_networks_decode_at_grid_points(ups_graph *graph, const ups_run_config *config, const ups_task *task,
+                                             ups_value latents, ups_value coordinates);
 /* On a grid of tokens, of fields (B, elements of a frame): normalised values (B, Q, channels) at coordinates (Q, dims),
  * read from every second point (ups_patch_read_thinned), and those of polynomials through lines of grid points
  * (ups_patch_read_lines). Whether the task's grid can be thinned at all. */

@@ -80,7 +80,7 @@ static bool has_learnt(const ups_task_config *task, int64_t stride) {
 
 ups_status ups_session_use_stride(ups_session *session, const char *task, int64_t stride, ups_error *error) {
     int found = 0;
-    char learnt[200] = "";
+    char learnt[200] = "", kept[200] = "";
     for (unsigned t = 0; t < session->config->task_count; t++) {
         ups_task_config *config = &session->config->tasks[t];
         if (task && strcmp(config->name, task) != 0) continue;
@@ -89,13 +89,20 @@ ups_status ups_session_use_stride(ups_session *session, const char *task, int64_
             found++;
             continue;
         }
-        size_t used = strlen(learnt);
+        size_t used = strlen(kept);
+        snprintf(kept + used, sizeof kept - used, "%s%s (%lld)", used ? ", " : "", config->name,
+                 (long long)config->stride);
+        used = strlen(learnt);
         snprintf(learnt + used, sizeof learnt - used, "%s%s %lld", used ? "; " : "", config->name,
                  (long long)(config->stride_count > 0 ? config->strides[0] : config->stride));
         for (unsigned i = 1; i < config->stride_count; i++) {
             used = strlen(learnt);
             snprintf(learnt + used, sizeof learnt - used, ", %lld", (long long)config->strides[i]);
         }
+    }
+    if (found > 0 && kept[0]) {
+        ups_log(UPS_LOG_INFO, "--stride %lld: where no step of it was learnt, steps are of the task's own stride: %s",
+                (long long)stride, kept);
     }
     if (found > 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,

@@ -1,12 +1,13 @@
 """What latents are kept as, and what is read of them between the grid's points: `model.decoder.between`, `model.bound` and the
 loss `rounded`, held against NumPy."""
 
-from pathlib import Path
+import json
 
 import h5py
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from commands import one_sentence
 from tiny_run import CONFIG, metrics
@@ -136,12 +137,41 @@ def test_what_is_read_is_what_numpy_makes_of_the_weights(runs, corrected):
     assert np.abs(fine - expected).max() < 0.1 * np.abs(expected - r[0]).max()
 
 
+def test_a_model_is_whole_whatever_its_losses_read(runs, corrected):
+    """Of the correction's loss neither the encoder nor the decoder is a part; of inverse encoding no query points are; and a loss may fall due
+    after the last step."""
+    names = set(load_file(runs.path("corrected", "autoencoder.safetensors")))
+    assert {"encoder.line.patch.weight", "decoder.line.patch.weight", "decoder.line.between.output.weight"} <= names
+    inverse = config(runs, "inverse", steps=40)
+    runs.must("train", inverse, "--stage", "autoencoder", "--set", "autoencoder.losses.inverse_decoding.weight=0", "--set", "autoencoder.losses.inverse_encoding.weight=1",
+              "--set", "model.dim=2", "--set", "autoencoder.log_every=1", "--set", "autoencoder.optimizer.learning_rate=0.001")
+    losses = [line["losses"]["inverse_encoding"] for line in metrics(runs.path("inverse")) if "losses" in line]
+    assert len(losses) == 40 and np.isfinite(losses).all()
+    late = config(runs, "late", between=16, weight=1, steps=2)
+    runs.must("train", late, "--stage", "autoencoder", "--set", "autoencoder.losses.inverse_decoding.weight=1", "--set", "autoencoder.losses.between.from=9")
+    assert set(load_file(runs.path("late", "autoencoder.safetensors"))) == names
+
+
+def test_steps_without_the_loss_between_leave_the_correction_as_it_is(runs, truth):
+    """It is no part of what is read at grid points: no step but the first moves it, by a momentum or a decay either."""
+    learnt = []
+    for name, steps in (("once", 1), ("thrice", 3)):
+        path = config(runs, name, between=16, weight=1, steps=steps)
+        runs.must("train", path, "--stage", "autoencoder", "--set", "autoencoder.losses.between.every=3", "--set", "autoencoder.losses.inverse_decoding.weight=1",
+                  "--set", "model.dim=2", "--set", "autoencoder.optimizer.schedule=constant", "--set", "autoencoder.optimizer.warmup_steps=0")
+        learnt.append(load_file(runs.path(name, "autoencoder.safetensors")))
+    for name, values in learnt[0].items():
+        assert np.array_equal(values, learnt[1][name]) == ("between" in name), name
+
+
 def test_a_correction_that_would_learn_nothing_is_refused(runs, truth):
     one_sentence(runs.run("train", config(runs, "a", between=16, weight=1)), "model.decoder.between", "would learn nothing")
     one_sentence(runs.run("train", config(runs, "b", between=16, steps=10)), "model.decoder.between", "would learn nothing")
     one_sentence(runs.run("train", config(runs, "c", weight=1, steps=10)), "autoencoder.losses.between", "no correction")
     runs.generate("advection1d", "odd.h5", 8, "-r", "33", "--steps", "3")
     one_sentence(runs.run("train", config(runs, "d", file="odd.h5", between=16, weight=1, steps=10)), "task line", "even")
+    moved = runs.run("train", config(runs, "g", between=16, weight=1, steps=10), "--set", "autoencoder.losses.latent_norm.weight=0.1")
+    one_sentence(moved, "autoencoder.losses", "no loss against the data")
     fixed = runs.config("e", FIXED, file="smooth.h5")
     one_sentence(runs.run("train", fixed, "--set", "model.decoder.between=16"), "model.decoder.between", "tokens: grid")
 
@@ -188,4 +218,24 @@ def test_a_bound_is_part_of_what_latents_are(runs, plain):
     """A run with another one has other stages; its cache is none of this one's."""
     answer = runs.run("train", plain, "--set", "model.bound=8")
     assert answer.returncode == 1 and "model.bound" in answer.stderr
-    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "another line.decoder", "its 'bound' is 0.0, here it is 8.0")
+    one_sentence(runs.run("eval", plain, "--set", "model.bound=8"), "another line.encoder", "its 'bound' is 0, here it is 8.0")
+
+
+def test_a_correction_is_part_of_what_a_model_is(runs, plain, corrected):
+    without = ["--set", "model.decoder.between=0", "--set", "autoencoder.losses.between.weight=0", "--set", "autoencoder.losses.inverse_decoding.weight=1"]
+    one_sentence(runs.run("eval", corrected, *without), "another line.decoder", "its 'between' is 16, here it is 0")
+    other = ["--set", "model.decoder.between=16", "--set", "autoencoder.losses.between.weight=1", "--set", "autoencoder.steps=1"]
+    one_sentence(runs.run("eval", plain, *other), "another line.decoder", "its 'between' is 0, here it is 16")
+
+
+def test_a_model_that_tells_of_neither_bound_nor_correction_has_none(runs, plain):
+    path, model = runs.path("plain", "autoencoder.safetensors"), runs.path("untold.safetensors")
+    with safe_open(path, "numpy") as file:
+        told = {key: text for key, text in file.metadata().items() if key.startswith("line.")}
+    told["line.decoder"] = json.dumps({"periodic": json.loads(told["line.decoder"])["periodic"]})
+    save_file({**load_file(path), **load_file(runs.path("plain", "operator.safetensors"))}, model, metadata=told)
+    use = ["eval", plain, "--checkpoint", model]
+    runs.must(*use)
+    one_sentence(runs.run(*use, "--set", "model.bound=8"), "another line.encoder", "its 'bound' is 0, here it is 8.0")
+    other = ["--set", "model.decoder.between=16", "--set", "autoencoder.losses.between.weight=1", "--set", "autoencoder.steps=1"]
+    one_sentence(runs.run(*use, *other), "another line.decoder", "its 'between' is 0, here it is 16")

@@ -267,6 +267,7 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
 
 @pytest.mark.parametrize("task, options, words", [
     ("line", ["operator.losses.decoded.weight=1", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.losses.decoded", "tokens: grid"]),
+    ("line", ["operator.losses.decoded.weight=1", "model.tokens=8", "model.dim=8", "model.operator.core=stack", "model.bound=8"], ["operator.losses.decoded", "tokens: grid"]),
     ("line", ["operator.noise=0.1", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.noise", "tokens: grid"]),
     ("line", ["operator.augment=shift", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
     ("diffreact", ["operator.augment=shift"], ["operator.augment", "diffreact", "not periodic"]),

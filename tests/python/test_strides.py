@@ -50,6 +50,12 @@ def test_a_step_of_any_stride_is_far_better_than_persistence(runs, config, strid
     assert first["model"]["nrmse"] < 0.5 * first["persistence"]["nrmse"], first
 
 
+def test_tasks_that_keep_their_own_stride_are_named(runs, config):
+    told = runs.must("eval", config, "--stride", "2", "-o", runs.path("kept.json"), "--set", "evaluation.horizons=[1]").stderr
+    assert "--stride 2: where no step of it was learnt, steps are of the task's own stride: darcy (1)\n" in told
+    assert "own stride" not in runs.must("eval", config, "--stride", "1", "-o", runs.path("kept.json"), "--set", "evaluation.horizons=[1]").stderr
+
+
 def test_a_rollout_takes_steps_of_the_stride_that_is_asked_for(runs, config):
     rolled = {}
     for stride in STRIDES:
@@ -90,12 +96,18 @@ def test_a_fixed_number_of_tokens_learns_several_strides_too(runs):
     for stride in STRIDES:
         name = f"operator.advection.stride{stride}."
         assert np.allclose(weights[name + "rate"] * weights[name + "change"], 1, rtol=1e-5)
+    runs.generate("advection1d", "one_step.h5", 4, "-r", "32", "--steps", "2")
+    short = runs.run("eval", several, "--set", "model.operator.history=2", "--set", "tasks[0].files=[one_step.h5]")
+    one_sentence(short, r"one_step\.h5: task advection: trajectories of 2 frames have 1 step", "reads 2 frames and gives 1")
 
 
 def test_strides_that_cannot_be_are_refused(runs, config):
     one_sentence(runs.run("train", runs.config("a", STRIDED), "--set", "tasks[0].stride=3"), "tasks\\[0\\].strides", "stride 3 is not among them")
     one_sentence(runs.run("train", runs.config("b", STRIDED), "--set", "tasks[0].strides=[1, 2, 1]"), "tasks\\[0\\].strides", "1 stands there twice")
-    one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step")
+    one_sentence(runs.run("train", runs.config("c", STRIDED), "--set", "tasks[0].strides=[1, 9]"), "task advection: a stride of 9 leaves no step", "leave 9 out of tasks")
+    one_sentence(runs.run("train", runs.config("f", STRIDED), "--set", "model.operator.history=3"), "task advection", "3 at a stride of 4", "or leave 4 out of tasks")
+    one_sentence(runs.run("train", runs.config("d", STRIDED), "--set", "operator.losses.semigroup.weight=1"), "operator.losses.semigroup", "learn one stride")
+    one_sentence(runs.run("train", runs.config("e", STRIDED), "--set", "model.operator.condition=false"), "tasks\\[0\\].strides", "condition: true")
     one_sentence(runs.run("rollout", config, "--task", "advection", "-o", runs.path("no.h5"), "--stride", "3"), "--stride 3", "advection 1, 2, 4")
     one_sentence(runs.run("eval", config, "--stride", "3"), "--stride 3", "advection 1, 2, 4; darcy 1")
     assert json.loads(Path(runs.path("strided", "state.json")).read_text())["operator"]["steps"] == 300

@@ -28,18 +28,18 @@ static int close_run(void **state) {
     return remove_scratch(state);
 }
 
-static ups_surrogate *open_surrogate(int task, ups_surrogate_sizes sizes) {
+static ups_surrogate *open_surrogate(int task, ups_surrogate_use use) {
     ups_surrogate_files files;
     ups_surrogate *surrogate;
     ok(ups_surrogate_find(run.config, NULL, &files, &failure));
-    ok(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, sizes, &surrogate, &failure));
+    ok(ups_surrogate_open(run.config, run.tasks, task, run.device, &files, use, &surrogate, &failure));
     ups_surrogate_files_free(&files);
     return surrogate;
 }
 
 static ups_task_evaluation evaluate(int task) {
     ups_task_evaluation evaluation;
-    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){0});
+    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_use){0});
     ok(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &failure));
     ups_surrogate_close(surrogate);
     return evaluation;
@@ -221,7 +221,7 @@ static ups_rollouts roll_out(int task, int64_t steps, int64_t points) {
     ups_rollout_request request = {
         .samples = t->splits.samples[UPS_SPLIT_TEST], .count = t->splits.count[UPS_SPLIT_TEST], .steps = steps};
     for (int a = 0; a < t->geometry.dims; a++) request.grid[a] = points;
-    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_sizes){.points = 5, .states = 2});
+    ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_use){.points = 5, .states = 2});
     ups_rollouts rollouts;
     ok(ups_rollouts_run(run.config, run.tasks, task, &request, surrogate, &rollouts, &failure));
     ups_surrogate_close(surrogate);
@@ -301,7 +301,7 @@ static float poke_first_sample(float value) {
 
 CLAIM(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured) {
     float old = poke_first_sample(NAN);
-    ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_sizes){0});
+    ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_use){0});
     ups_task_evaluation evaluation;
     refused(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &failure),
             UPS_ERR_NUMERIC, "wave");
@@ -395,7 +395,7 @@ static void expect_stale(const char *part) {
     ups_surrogate_files files;
     ups_surrogate *surrogate = NULL;
     ok(ups_surrogate_find(run.config, NULL, &files, &failure));
-    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_use){0}, &surrogate,
                                &failure),
             UPS_ERR_STALE, part);
     ups_surrogate_files_free(&files);
@@ -417,7 +417,7 @@ CLAIM(models_that_tell_of_another_origin_are_refused_naming_what_differs) {
     expect_stale("another wave.encoder than this configuration, its files and its run have: its 'periodic' is false, "
                  "here it is true");
     tell_origin("autoencoder.safetensors", "burgers.normalisation", "[[0.0,1.0]]"); /* a task of another run */
-    ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+    ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_use){0}));
     tell_origin("autoencoder.safetensors", NULL, NULL);
 }
 
@@ -429,7 +429,7 @@ CLAIM(an_operator_of_this_autoencoder_and_configuration_is_taken) {
     json_t *text;
     json_object_foreach(origin, key, text) {
         tell_origin("operator.safetensors", key, json_string_value(text));
-        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_use){0}));
     }
     assert_int_equal(json_object_size(origin), 4); /* autoencoder, operator, and each task's parameters */
     json_decref(origin);
@@ -437,7 +437,7 @@ CLAIM(an_operator_of_this_autoencoder_and_configuration_is_taken) {
     json_object_foreach(origin, key, text) {
         tell_origin("autoencoder.safetensors", key, json_string_value(text));
         tell_origin("operator.safetensors", NULL, NULL);
-        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_sizes){0}));
+        ups_surrogate_close(open_surrogate(WAVE, (ups_surrogate_use){0}));
     }
     assert_int_equal(json_object_size(origin), 6);
     json_decref(origin);
@@ -468,7 +468,7 @@ CLAIM(a_model_of_another_configuration_is_refused_naming_the_tensor) {
     ok(ups_surrogate_find(run.config, NULL, &files, &failure));
     int64_t hidden = run.config->model.core.hidden;
     run.config->model.core.hidden = 24;
-    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+    refused(ups_surrogate_open(run.config, run.tasks, WAVE, run.device, &files, (ups_surrogate_use){0}, &surrogate,
                                &failure),
             UPS_ERR_FORMAT, "operator.");
     run.config->model.core.hidden = hidden;

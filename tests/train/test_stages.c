@@ -379,7 +379,7 @@ CLAIM(a_trained_model_is_used_on_other_files_at_another_resolution_with_the_norm
     assert_memory_equal(task->statistics, trained.tasks->task[0].statistics, 2 * sizeof(float));
     assert_true(task->finest_frequency <= 128.0 / 4); /* of the grid it was trained on */
     ok(ups_surrogate_find(other.config, NULL, &files, &failure));
-    ok(ups_surrogate_open(other.config, other.tasks, 0, other.device, &files, (ups_surrogate_sizes){0}, &surrogate,
+    ok(ups_surrogate_open(other.config, other.tasks, 0, other.device, &files, (ups_surrogate_use){0}, &surrogate,
                           &failure));
     ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, surrogate, &evaluation, &failure));
     assert_int_equal(evaluation.steps, 15);

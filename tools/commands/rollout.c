@@ -181,11 +181,10 @@ static ups_status predict(const rollout_context *c, int index, const int64_t *sa
     ups_rollout_request request = {.count = count, .steps = c->request->steps};
     UPS_TRY(find_grid(task, c->request, request.grid, error));
     request.samples = samples;
-    ups_surrogate_sizes sizes = {.points = request.grid[0], .states = count};
-    for (int a = 1; a < task->geometry.dims; a++) sizes.points *= request.grid[a];
+    ups_surrogate_use use = {.points = request.grid[0], .states = count, .at_grid_points = request.grid[0] == 0};
+    for (int a = 1; a < task->geometry.dims; a++) use.points *= request.grid[a];
     ups_surrogate *surrogate = NULL;
-    ups_status status =
-        ups_surrogate_open(config, tasks, index, c->session->device, c->files, sizes, &surrogate, error);
+    ups_status status = ups_surrogate_open(config, tasks, index, c->session->device, c->files, use, &surrogate, error);
     if (status == UPS_OK) status = ups_rollouts_run(config, tasks, index, &request, surrogate, rollouts, error);
     ups_surrogate_close(surrogate);
     return status;

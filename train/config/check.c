@@ -107,8 +107,13 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
-static void check_strides(unsigned number, const ups_task_config *task, ups_config_mistakes *mistakes) {
+static void check_strides(const ups_run_config *config, unsigned number, ups_config_mistakes *mistakes) {
+    const ups_task_config *task = &config->tasks[number];
     char key[NAME_BYTES], other[NAME_BYTES];
+    if (task->stride_count > 1 && ups_run_on_grid(config) && !config->model.core.condition) {
+        disagree(mistakes, name_task_key(key, number, "strides"), WITH("model.operator.condition"),
+                 "the operator is not told the length of a step; set model.operator.condition: true");
+    }
     bool found = task->stride_count == 0;
     for (unsigned i = 0; i < task->stride_count; i++) {
         found = found || task->strides[i] == task->stride;
@@ -136,7 +141,7 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
                      task->name);
         }
         check_layout(i, &task->layout, mistakes);
-        check_strides(i, task, mistakes);
+        check_strides(config, i, mistakes);
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) != 0) continue;
             disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,
@@ -150,15 +155,20 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
     }
 }
 
-/* Losses that hold predictions against data, as a mask: without one of them nothing is learnt of it. */
-static unsigned losses_of_data(ups_stage stage) {
-    if (stage == UPS_STAGE_OPERATOR) return ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
-    return ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED | 1u << UPS_AUTOENCODER_BETWEEN;
+/* Whether one of the losses of a mask holds predictions against data: without one nothing is learnt of it. The loss
+ * `between` does, but only for the correction, and so holds nothing against losses that move latents. */
+static bool are_of_data(ups_stage stage, unsigned mask) {
+    if (stage == UPS_STAGE_OPERATOR)
+        return mask & ((2u << UPS_OPERATOR_SPECTRAL) - 1) & ~(1u << UPS_OPERATOR_SEMIGROUP);
+    const unsigned of_latents = 1u << UPS_AUTOENCODER_LATENT_NORM | 1u << UPS_AUTOENCODER_LATENT_DIVERSITY;
+    unsigned of_data = ((1u << UPS_AUTOENCODER_LATENT_NORM) - 1) | 1u << UPS_AUTOENCODER_ROUNDED;
+    if (!(mask & of_latents)) of_data |= 1u << UPS_AUTOENCODER_BETWEEN;
+    return mask & of_data;
 }
 
 /* A step without any loss would train nothing. */
-static void check_losses(const char *stage, const ups_training_config *training, unsigned of_data,
-                         ups_config_mistakes *mistakes) {
+static void check_losses(ups_stage of, const ups_training_config *training, ups_config_mistakes *mistakes) {
+    const char *stage = ups_stage_name(of);
     unsigned masks[UPS_MAX_LOSS_SETS];
     char key[NAME_BYTES];
     int found = ups_losses_masks(training->losses, training->steps, masks);
@@ -170,7 +180,7 @@ static void check_losses(const char *stage, const ups_training_config *training,
         return;
     }
     for (int m = 0; m < found; m++) {
-        if (masks[m] & of_data) continue;
+        if (are_of_data(of, masks[m])) continue;
         disagree(mistakes, name_key(key, stage, "losses"), NULL,
                  "at some steps no loss%s is taken; give one of them weight: 1, every: 1 and from: 0",
                  masks[m] ? " against the data" : "");
@@ -184,18 +194,16 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     const ups_loss_config *losses = config->op.training.losses;
     char key[NAME_BYTES];
     for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
-        if (losses[i].weight <= 0 || ups_run_on_grid(config)) continue;
+        if (losses[i].weight <= 0) continue;
         name_key(key, "operator.losses", names[i]);
-        disagree(mistakes, key, WITH("model.tokens"),
-                 "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
-    }
-    for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
-        if (losses[i].weight <= 0 || config->model.bound == 0) continue;
-        name_key(key, "operator.losses", names[i]);
-        disagree(
-            mistakes, key, WITH("model.bound"),
-            "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set model.bound: "
-            "0");
+        if (!ups_run_on_grid(config)) {
+            disagree(mistakes, key, WITH("model.tokens"),
+                     "this loss is one of decoded fields, and needs model.tokens: grid, whose decoder is a linear map");
+        } else if (config->model.bound > 0) {
+            disagree(mistakes, key, WITH("model.bound"),
+                     "this loss is one of decoded fields, and needs latents whose decoder is a linear map; set "
+                     "model.bound: 0");
+        }
     }
     if (config->op.noise > 0 && !ups_run_on_grid(config)) {
         disagree(mistakes, "operator.noise", WITH("model.tokens"),
@@ -213,6 +221,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
     if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && ups_run_on_grid(config) && !config->model.core.condition) {
         disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.condition"),
                  "the operator is not told the length of a step; set model.operator.condition: true");
+    }
+    for (unsigned t = 0; t < config->task_count; t++) {
+        if (losses[UPS_OPERATOR_SEMIGROUP].weight <= 0 || !ups_run_on_grid(config) || config->tasks[t].stride_count < 2)
+            continue;
+        disagree(mistakes, "operator.losses.semigroup", WITH(name_task_key(key, t, "strides")),
+                 "on a grid of tokens a stride has a scale of its own for what a step changes, which a step of twice "
+                 "the length would not have; leave the loss, or learn one stride");
+        break;
     }
     if (losses[UPS_OPERATOR_POSITIVITY].weight > 0 && config->op.positivity.count == 0) {
         disagree(mistakes, "operator.losses.positivity", NULL,
@@ -366,7 +382,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;
         check_batch_size(ups_stage_name((ups_stage)s), training, mistakes);
-        check_losses(ups_stage_name((ups_stage)s), training, losses_of_data((ups_stage)s), mistakes);
+        check_losses((ups_stage)s, training, mistakes);
         check_schedule(config, ups_stage_name((ups_stage)s), training, mistakes);
     }
     check_grid_training(config, mistakes);

@@ -56,6 +56,11 @@ static void write_value(const json_t *value, char *text, size_t bytes) {
     free(whole);
 }
 
+/* Keys of what networks once could not have: a model that does not tell of it has none, which its number 0 says. */
+static bool none_unless_told(const char *key) {
+    return strcmp(key, "bound") == 0 || strcmp(key, "between") == 0;
+}
+
 /* Whether all that both tell is the same; if not, what differs in words, where it is not a hash: ": its 'heads' is 4,
  * here it is 2". */
 static bool agree(const char *found, const char *expected, char *words, size_t bytes) {
@@ -68,8 +73,10 @@ static bool agree(const char *found, const char *expected, char *words, size_t b
     json_t *value;
     json_object_foreach(ours, key, value) {
         const json_t *other = json_object_get(theirs, key);
-        if (!same || !other || json_equal(other, value)) continue;
-        write_value(other, there, sizeof there);
+        if (!same || (other ? json_equal(other, value) : !none_unless_told(key) || json_number_value(value) == 0))
+            continue;
+        snprintf(there, sizeof there, "0");
+        if (other) write_value(other, there, sizeof there);
         write_value(value, here, sizeof here);
         snprintf(words, bytes, ": its '%s' is %s, here it is %s", key, there, here);
         same = false;

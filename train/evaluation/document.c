@@ -33,11 +33,10 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
                                 const ups_evaluation_request *request, json_t *tasks, json_t *worse, ups_error *error) {
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
-    ups_surrogate_sizes sizes = {0};
+    const ups_surrogate_use use = {.at_grid_points = true};
     char data[33];
     UPS_TRY(data_hash(&session->tasks->task[task], data, error));
-    UPS_TRY(
-        ups_surrogate_open(session->config, session->tasks, task, session->device, files, sizes, &surrogate, error));
+    UPS_TRY(ups_surrogate_open(session->config, session->tasks, task, session->device, files, use, &surrogate, error));
     ups_status status =
         ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
     ups_surrogate_close(surrogate);

@@ -106,9 +106,9 @@ static ups_status measure(const ups_session *session, int index, const ups_surro
                 task->name);
         return UPS_OK;
     }
-    ups_surrogate_sizes sizes = {0};
+    const ups_surrogate_use use = {.at_grid_points = true};
     UPS_TRY(
-        ups_surrogate_open(session->config, session->tasks, index, session->device, files, sizes, &b.surrogate, error));
+        ups_surrogate_open(session->config, session->tasks, index, session->device, files, use, &b.surrogate, error));
     ups_status status = allocate(&b) ? read_back(&b, split, nrmse, error)
                                      : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     release(&b);

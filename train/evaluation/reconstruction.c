@@ -96,7 +96,7 @@ static ups_status use_task(ups_reconstructor *r, int task, ups_error *error) {
     r->surrogate = NULL;
     r->task = -1;
     UPS_TRY(ups_surrogate_open(r->session.config, r->session.tasks, task, r->session.device, &r->files,
-                               (ups_surrogate_sizes){0}, &r->surrogate, error));
+                               (ups_surrogate_use){.at_grid_points = true}, &r->surrogate, error));
     r->task = task;
     return UPS_OK;
 }

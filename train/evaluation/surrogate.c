@@ -51,7 +51,7 @@ static void build_encoder(ups_surrogate *s) {
     ups_graph_keep(n->graph, s->encoded);
 }
 
-static void build_decoder(ups_surrogate *s, int64_t points) {
+static void build_decoder(ups_surrogate *s, int64_t points, bool at_grid_points) {
     const ups_task *task = &s->tasks->task[s->task];
     const ups_latent_shape latents = ups_task_latents(s->config, task);
     network *n = &s->decoder;
@@ -60,7 +60,9 @@ static void build_decoder(ups_surrogate *s, int64_t points) {
     n->graph = ups_graph_create(s->autoencoder, UPS_AUTOENCODER_COMPUTE);
     s->latents = ups_graph_input(n->graph, "latents", UPS_F32, UPS_SHAPE(n->batch, latents.tokens, latents.dim));
     s->coordinates = ups_graph_input(n->graph, "coordinates", UPS_F32, UPS_SHAPE(s->points, task->geometry.dims));
-    s->decoded = ups_networks_decode(n->graph, s->config, task, s->latents, s->coordinates);
+    s->decoded = at_grid_points
+                     ? ups_networks_decode_at_grid_points(n->graph, s->config, task, s->latents, s->coordinates)
+                     : ups_networks_decode(n->graph, s->config, task, s->latents, s->coordinates);
     ups_graph_keep(n->graph, s->decoded);
 }
 
@@ -128,14 +130,14 @@ static ups_status check_origins(const ups_run_config *config, const ups_tasks *t
 static ups_status check_steps(const ups_run_config *config, const ups_task *task, const char *op, ups_error *error) {
     const ups_core_config *core = &config->model.core;
     if (ups_task_steps(task) > 1 || (core->history == 1 && core->bundle == 1)) return UPS_OK;
-    char change[128], rate[128];
-    snprintf(change, sizeof change, "operator.%s.change", task->name);
-    snprintf(rate, sizeof rate, "operator.%s.rate", task->name);
+    char earlier[128], output[128]; /* named alike at whatever stride the model was trained */
+    snprintf(earlier, sizeof earlier, "operator.%s.earlier1.weight", task->name);
+    snprintf(output, sizeof output, "operator.%s.output.bias", task->name);
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(op, &file, error));
-    const ups_safetensor *of = ups_safetensors_find(file, change);
-    const bool several =
-        ups_safetensors_find(file, rate) || (of && of->rank == 1 && of->size[0] > ups_task_latents(config, task).dim);
+    const ups_safetensor *bias = ups_safetensors_find(file, output);
+    const bool several = ups_safetensors_find(file, earlier) ||
+                         (bias && bias->rank == 1 && bias->size[0] > ups_task_latents(config, task).dim);
     ups_safetensors_close(file);
     if (!several) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,
@@ -149,7 +151,7 @@ static ups_status check_steps(const ups_run_config *config, const ups_task *task
 }
 
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
-                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
+                              const ups_surrogate_files *files, ups_surrogate_use use, ups_surrogate **surrogate,
                               ups_error *error) {
     UPS_TRY(ups_networks_check(config, tasks, error));
     UPS_TRY(check_origins(config, tasks, files, error));
@@ -167,8 +169,8 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
         s->autoencoder && s->op ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate's parameters");
     if (status == UPS_OK) {
         build_encoder(s);
-        build_decoder(s, sizes.points > 0 ? sizes.points : ups_task_points(&tasks->task[task]));
-        if (files->op) build_operator(s, sizes.states);
+        build_decoder(s, use.points > 0 ? use.points : ups_task_points(&tasks->task[task]), use.at_grid_points);
+        if (files->op) build_operator(s, use.states);
         status = ups_networks_load(s->autoencoder, device, UPS_AUTOENCODER_COMPUTE, files->autoencoder, error);
         if (status == UPS_OK && files->op)
             status = ups_networks_load(s->op, device, ups_run_compute(config), files->op, error);

@@ -26,17 +26,18 @@ void ups_surrogate_files_free(ups_surrogate_files *files);
 
 typedef struct ups_surrogate ups_surrogate;
 
-/* What batches are sized by; more and fewer work too. */
-typedef struct ups_surrogate_sizes {
-    int64_t points; /* that a frame is decoded at; 0: the task's grid */
-    int64_t states; /* advanced side by side; 0: many */
-} ups_surrogate_sizes;
+/* What it is opened for. Batches are sized by numbers; more and fewer work too. */
+typedef struct ups_surrogate_use {
+    int64_t points;      /* that a frame is decoded at; 0: as many as the task's grid has */
+    int64_t states;      /* advanced side by side; 0: many */
+    bool at_grid_points; /* decoded at points of the task's grid alone: nothing between them is corrected */
+} ups_surrogate_use;
 
 /* `files->op` NULL: the autoencoder alone; ups_surrogate_advance may not be called then. `tasks` is normalised and,
  * like the rest, borrowed. Errors: those of the files; UPS_ERR_FORMAT when they do not fit the configuration;
  * UPS_ERR_STALE when they say that they are of another one, or the operator of another autoencoder (origin.h). */
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,
-                              const ups_surrogate_files *files, ups_surrogate_sizes sizes, ups_surrogate **surrogate,
+                              const ups_surrogate_files *files, ups_surrogate_use use, ups_surrogate **surrogate,
                               ups_error *error);
 void ups_surrogate_close(ups_surrogate *surrogate); /* NULL is fine */
 

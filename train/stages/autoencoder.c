@@ -44,79 +44,111 @@ static int64_t query_count(const autoencoder *a, const ups_task *task) {
     return a->queries < points ? a->queries : points;
 }
 
+/* What the losses of a graph are made of. Only what one of them reads is there. */
+typedef struct parts {
+    ups_value field, coordinates; /* of the query points */
+    ups_value latents, decoded;   /* at the query points */
+    ups_value target;             /* the field there */
+} parts;
+
+enum {
+    READ_DECODED = 1 << UPS_AUTOENCODER_INVERSE_DECODING | 1 << UPS_AUTOENCODER_RELATIVE,
+    READ_TARGET = READ_DECODED | 1 << UPS_AUTOENCODER_ROUNDED | 1 << UPS_AUTOENCODER_BETWEEN,
+    READ_LATENTS = READ_DECODED | 1 << UPS_AUTOENCODER_ROUNDED | 1 << UPS_AUTOENCODER_INVERSE_ENCODING |
+                   1 << UPS_AUTOENCODER_LATENT_NORM | 1 << UPS_AUTOENCODER_LATENT_DIVERSITY
+};
+
+static bool is_due(const ups_stage_graph *made, int loss) {
+    return made->losses & 1u << loss;
+}
+
+/* `share` of the loss's weight. */
+static void add_term(const autoencoder *a, ups_stage_graph *made, int loss, ups_value term, double share) {
+    made->objective.loss = loss;
+    ups_objective_add(made->graph, &made->objective, term, a->config->autoencoder.training.losses[loss].weight * share);
+}
+
+/* The model has all its parameters, whether a loss reads them or not: a graph that is not kept names them. */
+static void name_parameters(const autoencoder *a, const ups_task *task, ups_parameters *parameters) {
+    ups_graph *g = ups_graph_create(parameters, UPS_F32);
+    ups_value field = ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(1, ups_sample_frame_elements(&task->geometry)));
+    ups_value coordinates = ups_graph_input(g, "coordinates", UPS_F32, UPS_SHAPE(1, task->geometry.dims));
+    ups_networks_decode(g, a->config, task, ups_networks_encode(g, a->config, task, field), coordinates);
+    ups_graph_destroy(g);
+}
+
+static void add_latent_losses(const autoencoder *a, ups_stage_graph *made, const parts *p) {
+    static const int of_latents[] = {UPS_AUTOENCODER_LATENT_NORM, UPS_AUTOENCODER_LATENT_DIVERSITY};
+    for (int i = 0; i < 2; i++) {
+        if (!is_due(made, of_latents[i])) continue;
+        const bool variances = of_latents[i] == UPS_AUTOENCODER_LATENT_NORM;
+        add_term(a, made, of_latents[i], ups_loss_covariance(made->graph, p->latents, variances), 1);
+    }
+}
+
+static void add_rounded(const autoencoder *a, const ups_task *task, ups_stage_graph *made, const parts *p) {
+    ups_graph *g = made->graph;
+    ups_value cached = ups_networks_decode_at_grid_points(g, a->config, task, ups_round(g, p->latents), p->coordinates);
+    add_term(a, made, UPS_AUTOENCODER_ROUNDED, ups_loss_relative(g, cached, p->target), 1);
+}
+
+static void add_between(const autoencoder *a, const ups_task *task, ups_stage_graph *made, const parts *p) {
+    ups_graph *g = made->graph;
+    const int64_t dims = task->geometry.dims, queries = query_count(a, task), rows = queries * UPS_LINE_POINTS;
+    ups_value places = ups_graph_input(g, "places", UPS_F32, UPS_SHAPE(queries, dims));
+    ups_value lines = ups_graph_input(g, "lines", UPS_F32, UPS_SHAPE(rows, dims));
+    ups_value weights = ups_graph_input(g, "line_weights", UPS_F32, UPS_SHAPE(rows, task->geometry.channels));
+    ups_value left_out = ups_networks_read_thinned(g, a->config, task, p->field, p->coordinates);
+    ups_value between = ups_networks_read_thinned(g, a->config, task, p->field, places);
+    ups_value there = ups_networks_read_lines(g, a->config, task, p->field, lines, weights);
+    add_term(a, made, UPS_AUTOENCODER_BETWEEN, ups_loss_relative(g, left_out, p->target), 0.5);
+    add_term(a, made, UPS_AUTOENCODER_BETWEEN, ups_loss_relative(g, between, there), 0.5);
+    made->inputs[PLACES] = places;
+    made->inputs[LINES] = lines;
+    made->inputs[LINE_WEIGHTS] = weights;
+}
+
 static void add_inverse_encoding(const autoencoder *a, const ups_task *task, int64_t batch, ups_stage_graph *made,
-                                 ups_value latents) {
+                                 const parts *p) {
     ups_graph *g = made->graph;
     int64_t points = ups_task_points(task), dims = task->geometry.dims;
     float *host = UPS_ARENA_ARRAY(g->arena, float, points *dims);
     ups_task_coordinates(task, host);
     ups_value everywhere = ups_graph_constant(g, "grid_coordinates", UPS_F32, UPS_SHAPE(points, dims), host);
-    ups_value decoded = ups_networks_decode(g, a->config, task, latents, everywhere);
+    ups_value decoded = ups_networks_decode_at_grid_points(g, a->config, task, p->latents, everywhere);
     ups_value field = ups_graph_reshape(g, decoded, UPS_SHAPE(batch, points * task->geometry.channels));
     ups_value again = ups_networks_encode_normalised(g, a->config, task, field);
-    made->objective.loss = UPS_AUTOENCODER_INVERSE_ENCODING;
-    ups_objective_add(g, &made->objective, ups_loss_mse(g, again, latents),
-                      a->config->autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING].weight);
+    add_term(a, made, UPS_AUTOENCODER_INVERSE_ENCODING, ups_loss_mse(g, again, p->latents), 1);
 }
 
 static void build(const void *context, int index, int64_t batch, ups_stage_graph *made) {
     const autoencoder *a = context;
-    const ups_loss_config *losses = a->config->autoencoder.training.losses;
     const ups_task *task = &a->tasks->task[index];
-    int64_t queries = query_count(a, task), channels = task->geometry.channels;
-    bool channels_first = task->geometry.order == UPS_CHANNELS_FIRST;
+    const int64_t queries = query_count(a, task), channels = task->geometry.channels;
     ups_graph *g = made->graph;
-    ups_value field =
-        ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(batch, ups_sample_frame_elements(&task->geometry)));
-    ups_value points = ups_graph_input(g, "query_index", UPS_I32, UPS_SHAPE(queries));
-    ups_value coordinates = ups_graph_input(g, "query_coordinates", UPS_F32, UPS_SHAPE(queries, task->geometry.dims));
-    made->inputs[FIELD] = field;
-    made->inputs[QUERY_INDEX] = points;
-    made->inputs[QUERY_COORDINATES] = coordinates;
-
-    ups_value latents = ups_networks_encode(g, a->config, task, field);
-    ups_value decoded = ups_networks_decode(g, a->config, task, latents, coordinates);
-    ups_value target = ups_gather_points(g, field, points, ups_networks_statistics(g, task), channels, channels_first);
-    made->objective.loss = UPS_AUTOENCODER_INVERSE_DECODING;
-    if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_DECODING) {
-        ups_objective_add(g, &made->objective, ups_loss_mse(g, decoded, target),
-                          losses[UPS_AUTOENCODER_INVERSE_DECODING].weight);
+    parts p = {UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE};
+    name_parameters(a, task, g->parameters);
+    p.field = ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(batch, ups_sample_frame_elements(&task->geometry)));
+    made->inputs[FIELD] = p.field;
+    if (made->losses & READ_TARGET) {
+        ups_value points = ups_graph_input(g, "query_index", UPS_I32, UPS_SHAPE(queries));
+        p.coordinates = ups_graph_input(g, "query_coordinates", UPS_F32, UPS_SHAPE(queries, task->geometry.dims));
+        made->inputs[QUERY_INDEX] = points;
+        made->inputs[QUERY_COORDINATES] = p.coordinates;
+        p.target = ups_gather_points(g, p.field, points, ups_networks_statistics(g, task), channels,
+                                     task->geometry.order == UPS_CHANNELS_FIRST);
     }
-    made->objective.loss = UPS_AUTOENCODER_RELATIVE;
-    if (made->losses & 1u << UPS_AUTOENCODER_RELATIVE) {
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, decoded, target),
-                          losses[UPS_AUTOENCODER_RELATIVE].weight);
-    }
-    static const int of_latents[] = {UPS_AUTOENCODER_LATENT_NORM, UPS_AUTOENCODER_LATENT_DIVERSITY};
-    for (int i = 0; i < 2; i++) {
-        made->objective.loss = of_latents[i];
-        if (!(made->losses & 1u << of_latents[i])) continue;
-        ups_value term = ups_loss_covariance(g, latents, of_latents[i] == UPS_AUTOENCODER_LATENT_NORM);
-        ups_objective_add(g, &made->objective, term, losses[of_latents[i]].weight);
-    }
-    made->objective.loss = UPS_AUTOENCODER_ROUNDED;
-    if (made->losses & 1u << UPS_AUTOENCODER_ROUNDED) {
-        ups_value cached = ups_networks_decode(g, a->config, task, ups_round(g, latents), coordinates);
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, cached, target),
-                          losses[UPS_AUTOENCODER_ROUNDED].weight);
-    }
-    made->objective.loss = UPS_AUTOENCODER_BETWEEN;
-    if (made->losses & 1u << UPS_AUTOENCODER_BETWEEN) {
-        const int64_t dims = task->geometry.dims, rows = queries * UPS_LINE_POINTS;
-        ups_value places = ups_graph_input(g, "places", UPS_F32, UPS_SHAPE(queries, dims));
-        ups_value lines = ups_graph_input(g, "lines", UPS_F32, UPS_SHAPE(rows, dims));
-        ups_value weights = ups_graph_input(g, "line_weights", UPS_F32, UPS_SHAPE(rows, channels));
-        ups_value left_out = ups_networks_read_thinned(g, a->config, task, field, coordinates);
-        ups_value between = ups_networks_read_thinned(g, a->config, task, field, places);
-        ups_value there = ups_networks_read_lines(g, a->config, task, field, lines, weights);
-        const double weight = losses[UPS_AUTOENCODER_BETWEEN].weight / 2;
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, left_out, target), weight);
-        ups_objective_add(g, &made->objective, ups_loss_relative(g, between, there), weight);
-        made->inputs[PLACES] = places;
-        made->inputs[LINES] = lines;
-        made->inputs[LINE_WEIGHTS] = weights;
-    }
-    if (made->losses & 1u << UPS_AUTOENCODER_INVERSE_ENCODING) add_inverse_encoding(a, task, batch, made, latents);
+    if (made->losses & READ_LATENTS) p.latents = ups_networks_encode(g, a->config, task, p.field);
+    if (made->losses & READ_DECODED)
+        p.decoded = ups_networks_decode_at_grid_points(g, a->config, task, p.latents, p.coordinates);
+    if (is_due(made, UPS_AUTOENCODER_INVERSE_DECODING))
+        add_term(a, made, UPS_AUTOENCODER_INVERSE_DECODING, ups_loss_mse(g, p.decoded, p.target), 1);
+    if (is_due(made, UPS_AUTOENCODER_RELATIVE))
+        add_term(a, made, UPS_AUTOENCODER_RELATIVE, ups_loss_relative(g, p.decoded, p.target), 1);
+    add_latent_losses(a, made, &p);
+    if (is_due(made, UPS_AUTOENCODER_ROUNDED)) add_rounded(a, task, made, &p);
+    if (is_due(made, UPS_AUTOENCODER_BETWEEN)) add_between(a, task, made, &p);
+    if (is_due(made, UPS_AUTOENCODER_INVERSE_ENCODING)) add_inverse_encoding(a, task, batch, made, &p);
 }
 
 /* ---- samples and batches --------------------------------------------------------------------------------------- */
@@ -250,8 +282,9 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     int task = task_of[batch->window[0].task];
     int64_t queries = query_count(a, &a->tasks->task[task]), dims = a->tasks->task[task].geometry.dims;
     size_t field_bytes = (size_t)(batch->windows * batch->frame_elements) * sizeof(float);
-    draw_queries(a, task, draw, queries);
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[FIELD], batch->data, field_bytes, error));
+    if (!(graph->losses & READ_TARGET)) return UPS_OK;
+    draw_queries(a, task, draw, queries);
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[QUERY_INDEX], a->query_index, (size_t)queries * sizeof(int32_t),
                             error));
     const size_t coordinates = (size_t)(queries * dims) * sizeof(float);

@@ -470,15 +470,19 @@ static ups_status check_window(const operator_stage *o, int index, int variant, 
     const ups_operator_options options = ups_run_operator(o->config, o->tasks, task);
     const int64_t available = frames_at(o, index, variant), stride = stride_of(o, index, variant);
     if (o->window[index][variant] <= available) return UPS_OK;
+    char remedy[80] = ""; /* variant 0 is the task's own stride, which stays */
+    if (variant > 0)
+        snprintf(remedy, sizeof remedy, "%sleave %lld out of tasks[].strides", available < 2 ? "; " : ", or ",
+                 (long long)stride);
     if (available < 2)
         return ups_fail(error, UPS_ERR_CONFIG,
-                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
-                        (long long)stride, (long long)task->geometry.times);
+                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames%s", task->name,
+                        (long long)stride, (long long)task->geometry.times, remedy);
     return ups_fail(error, UPS_ERR_CONFIG,
                     "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
-                    "%d + %d frames; lower model.operator.history or model.operator.bundle",
+                    "%d + %d frames; lower model.operator.history or model.operator.bundle%s",
                     task->name, (long long)task->geometry.times, (long long)available, (long long)stride,
-                    options.history, options.bundle);
+                    options.history, options.bundle, remedy);
 }
 
 static ups_status check_windows(const operator_stage *o, ups_error *error) {
