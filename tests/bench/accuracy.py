@@ -139,6 +139,8 @@ def ours(arguments, names, files, seconds):
     prepared, trial = f"{run}-prepared", f"{run}-trial"
     configure(prepared, 0, 0)
     base = train(prepared, config)
+    if base > 0.9 * seconds:
+        sys.exit(f"{label}: encoder and cache alone took {base:.0f} s of {seconds:.0f}; give more --seconds")
     one = step_time(False)
     eight = one if steady else step_time(True)
     for _ in range(2):

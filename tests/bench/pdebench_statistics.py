@@ -87,13 +87,14 @@ def main():
         both = [[statistics(name, fields) for ending in endings if (fields := read(folder, name, ending, arguments.most))] for folder in (arguments.theirs, arguments.ours)]
         if not all(both):
             print(f"{name}: no files in {arguments.ours if both[0] else arguments.theirs}")
+            marked += 1
             continue
         theirs, ours = ({what: np.concatenate([file[what] for file in files]) for what in files[0]} for files in both)
         print(f"{name}: {len(next(iter(theirs.values())))} of PDEBench's, {len(next(iter(ours.values())))} of ups datagen")
         for what, a in theirs.items():
             b = ours[what]
             error = np.sqrt(a.var() / len(a) + b.var() / len(b))
-            apart = abs(a.mean() - b.mean()) / error if error > 0 else 0.0
+            apart = abs(a.mean() - b.mean()) / error if error > 0 else np.inf if a.mean() != b.mean() else 0.0  # NaN too
             marked += apart > 3
             print(f"  {what:44s} {a.mean():11.4g} {b.mean():11.4g}   apart by {apart:4.1f} standard errors{'  <--' if apart > 3 else ''}")
         for value, ending in zip(values, endings):
