@@ -28,7 +28,7 @@ ups_status ups_session_normalise_as_trained(ups_session *session, unsigned train
  * told of. For commands that plan or use a run; training settles it stage by stage. */
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error);
 /* Steps of this stride from now on, in all tasks that have learnt it (tasks[].strides), or in `task` alone where it is
- * not NULL. Errors: UPS_ERR_ARGUMENT where none has. */
+ * not NULL. The others keep theirs, and the log names them. Errors: UPS_ERR_ARGUMENT where none has. */
 ups_status ups_session_use_stride(ups_session *session, const char *task, int64_t stride, ups_error *error);
 void ups_session_close(ups_session *session);
 
