@@ -11,6 +11,7 @@
 #include "model/update_channel.h"
 #include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
+#include "tools/bench/roofline.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
-enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE };
+enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
     [DTYPE] = {"dtype", 0, "float32|bfloat16|float16",
@@ -29,6 +30,8 @@ static const ups_option options[] = {
     [CHECKPOINTING] = {"activation-checkpointing", 0, "none|cheap|block",
                        "what is recomputed in backward instead of kept (default none)"},
     [PROFILE] = {"profile", 0, NULL, "also print the time of each op; it slows a step down a little"},
+    [PREDICT] = {"predict", 0, "a100|h100|h200",
+                 "print what the step would take at best on such a card, by its data sheet; runs nothing"},
 };
 static const ups_usage usage = {
     "bench step",
@@ -38,7 +41,8 @@ static const ups_usage usage = {
     sizeof options / sizeof *options,
     "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
     "17.3 GFLOP a pair. A step is forward, backward and AdamW.\n\n"
-    "Example:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"};
+    "Examples:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"
+    "  ups bench step --batch 512 --dtype bfloat16 --predict h100\n"};
 
 typedef struct bench {
     ups_device *device;
@@ -74,10 +78,9 @@ static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *er
     return status;
 }
 
-static ups_status create(bench *b, const ups_device_options *device, int64_t batch, ups_dtype compute,
-                         ups_checkpointing checkpointing, ups_error *error) {
+/* The graph of a step, on no device yet. */
+static void build(bench *b, int64_t batch, ups_dtype compute, ups_checkpointing checkpointing) {
     ups_operator_options reference = ups_operator_defaults();
-    UPS_TRY(ups_device_open(device, &b->device, error));
     b->parameters = ups_parameters_create();
     b->graph = ups_graph_create(b->parameters, compute);
     b->graph->checkpointing = checkpointing;
@@ -88,7 +91,11 @@ static ups_status create(bench *b, const ups_device_options *device, int64_t bat
     ups_value next = ups_operator_build(b->graph, &reference, b->z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
     ups_value loss = ups_loss_mse(b->graph, next, b->target);
     ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
-    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, compute, 1, error));
+}
+
+static ups_status create(bench *b, const ups_device_options *device, ups_error *error) {
+    UPS_TRY(ups_device_open(device, &b->device, error));
+    UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, b->graph->compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
     size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
     for (int i = 0; i < 2; i++) UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->moments[i], error));
@@ -193,13 +200,21 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
     return status;
 }
 
+static ups_status predict(const bench *b, const ups_card *card, bool as_json, ups_error *error) {
+    json_t *facts;
+    UPS_TRY(ups_roofline(b->graph, card, ups_parameters_trainable(b->parameters), as_json, &facts, error));
+    if (as_json) ups_print_json(facts, JSON_REAL_PRECISION(6));
+    json_decref(facts);
+    return UPS_OK;
+}
+
 int ups_cmd_bench_step(int argc, char **argv) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = ups_cpu_bf16_is_fast(), device = 0, checkpointing = 0;
+    int dtype = ups_cpu_bf16_is_fast(), device = 0, checkpointing = 0, card = -1;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
@@ -209,6 +224,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
         if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
         if (option == CHECKPOINTING) ups_arguments_choice(&arguments, &checkpointing);
         if (option == PROFILE) profile = true;
+        if (option == PREDICT) ups_arguments_choice(&arguments, &card);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operands were expected");
@@ -216,8 +232,10 @@ int ups_cmd_bench_step(int argc, char **argv) {
     ups_error error = {0};
     bench b = {0};
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    ups_status status = create(&b, &where, batch, computes[dtype], (ups_checkpointing)checkpointing, &error);
-    if (status == UPS_OK) status = measure(&b, batch, computes[dtype], steps, profile, arguments.json, &error);
+    build(&b, batch, computes[dtype], (ups_checkpointing)checkpointing);
+    ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);
+    if (status == UPS_OK && card < 0)
+        status = measure(&b, batch, computes[dtype], steps, profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

@@ -1,0 +1,135 @@
+#include "model/work.h"
+
+#include "model/differentiate.h"
+
+static ups_shape shape_of(const ups_graph *graph, ups_value value) {
+    return ups_graph_info(graph, value)->shape;
+}
+
+static double elements(const ups_graph *graph, ups_value value) {
+    return (double)ups_shape_elements(shape_of(graph, value));
+}
+
+static double bytes(const ups_graph *graph, ups_value value) {
+    return elements(graph, value) * (double)ups_dtype_size(ups_graph_info(graph, value)->dtype);
+}
+
+/* Ops that read as many elements of their first input as they make, however large it is. */
+static bool selects(ups_op_kind kind) {
+    return kind == UPS_OP_SLICE || kind == UPS_OP_SELECT_FRAME || kind == UPS_OP_GATHER_POINTS;
+}
+
+/* ---- arithmetic: of forward, and how many times that of backward ---------------------------------------------------
+ */
+
+static double linear_flops(const ups_graph *graph, const ups_node *node) {
+    ups_shape weight = shape_of(graph, node->inputs[1]);
+    return 2.0 * elements(graph, node->inputs[0]) * (double)weight.size[0];
+}
+
+static double attention_flops(const ups_graph *graph, const ups_node *node) {
+    const ups_op_attributes *a = node->attributes;
+    ups_shape output = shape_of(graph, node->output);
+    double keys = (double)output.size[1];
+    if (node->inputs[1] != UPS_NO_VALUE) keys = (double)shape_of(graph, node->inputs[1]).size[1];
+    if (a->dims > 0) {
+        keys = 1.0;
+        for (int axis = 0; axis < a->dims; axis++)
+            keys *= (double)(a->patch[axis] < a->grid[axis] ? a->patch[axis] : a->grid[axis]);
+    }
+    return 4.0 * elements(graph, node->output) * keys;
+}
+
+static double mixing_flops(const ups_graph *graph, const ups_node *node) {
+    double parts = 1.0;
+    for (int axis = 0; axis < node->attributes->dims; axis++) parts *= 2.0;
+    return 2.0 * elements(graph, node->saved[0]) * parts * (double)ups_shape_last(shape_of(graph, node->saved[0]));
+}
+
+/* One way, an axis after the other, the fastest first. */
+static double transform_flops(const ups_graph *graph, const ups_node *node) {
+    double flops = 0.0, volume = elements(graph, node->inputs[0]);
+    for (int axis = node->attributes->dims - 1; axis >= 0; axis--) {
+        ups_shape table = shape_of(graph, node->inputs[2 + axis]);
+        flops += 2.0 * volume * (double)table.size[0];
+        volume *= (double)table.size[0] / (double)table.size[1];
+    }
+    return flops;
+}
+
+static double taps(const ups_graph *graph, const ups_node *node) {
+    return (double)shape_of(graph, node->inputs[1]).size[0];
+}
+
+static void count_flops(const ups_graph *graph, const ups_node *node, bool backward, ups_work *work) {
+    uint32_t wanted = backward ? ups_node_gradient_inputs(graph, node) : 0;
+    double both = (double)((wanted & 1u) + (wanted >> 1 & 1u)); /* gradients to what is mapped, and to the weight */
+    switch (node->kind) {
+    case UPS_OP_LINEAR:
+    case UPS_OP_LINEAR_GELU:
+        work->product_flops = linear_flops(graph, node) * (backward ? both : 1.0);
+        break;
+    case UPS_OP_ATTENTION: /* backward computes the scores again: five products instead of two */
+        work->product_flops = attention_flops(graph, node) * (backward ? 2.5 : 1.0);
+        break;
+    case UPS_OP_SPECTRAL:
+        work->product_flops = 2.0 * transform_flops(graph, node) + mixing_flops(graph, node) * (backward ? both : 1.0);
+        break;
+    case UPS_OP_DEPTHWISE:
+        work->other_flops = 2.0 * elements(graph, node->output) * taps(graph, node) * (backward ? both : 1.0);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------------------
+ */
+
+static double input_bytes(const ups_graph *graph, const ups_node *node, int input) {
+    ups_value value = node->inputs[input];
+    double all = bytes(graph, value);
+    if (input > 0 || !selects(node->kind)) return all;
+    return elements(graph, node->output) * all / elements(graph, value);
+}
+
+static void count_forward_bytes(const ups_graph *graph, const ups_node *node, ups_work *work) {
+    for (int i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] != UPS_NO_VALUE) work->read += input_bytes(graph, node, i);
+    }
+    work->written += bytes(graph, node->output);
+    for (int i = 0; i < node->saved_count; i++) work->written += bytes(graph, node->saved[i]);
+}
+
+static void count_backward_bytes(const ups_graph *graph, const ups_plan *plan, int32_t n, ups_work *work) {
+    const ups_node *node = &graph->nodes[n];
+    const ups_op_description *op = ups_op_describe(node->kind);
+    uint32_t reads = ups_node_backward_inputs(graph, node), wanted = ups_node_gradient_inputs(graph, node);
+    for (int i = 0; i < node->input_count; i++) {
+        if (ups_plan_shares(plan, n, i)) wanted &= ~(1u << i);
+    }
+    if (!wanted) return; /* it hands its gradient on */
+    for (int i = 0; i < node->input_count; i++) {
+        if (reads >> i & 1) work->read += bytes(graph, node->inputs[i]);
+        if (!(wanted >> i & 1)) continue;
+        double gradient = bytes(graph, node->inputs[i]);
+        work->written += gradient;
+        if (ups_plan_accumulates(plan, n, i)) work->read += gradient;
+    }
+    work->read += bytes(graph, node->output); /* its gradient */
+    if (op->backward_output) work->read += bytes(graph, node->output);
+    for (int i = 0; op->backward_saved && i < node->saved_count; i++) work->read += bytes(graph, node->saved[i]);
+}
+
+ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t position) {
+    const ups_schedule_entry *entry = &ups_plan_schedule(plan)->entries[position];
+    const ups_node *node = &graph->nodes[entry->node];
+    bool backward = entry->action == UPS_BACKWARD;
+    ups_work work = {0};
+    count_flops(graph, node, backward, &work);
+    if (backward)
+        count_backward_bytes(graph, plan, entry->node, &work);
+    else
+        count_forward_bytes(graph, node, &work);
+    return work;
+}

@@ -1,0 +1,18 @@
+/* What entries of a schedule cost on paper: arithmetic and bytes, from the shapes alone. A device that does no more
+ * than this needs at least the time of the larger of the two: the roofline (Williams et al., Communications of the ACM
+ * 52, 2009). Caches are not thought of: what an entry reads and makes passes through memory once. */
+#ifndef UPS_MODEL_WORK_H
+#define UPS_MODEL_WORK_H
+
+#include "model/plan.h"
+
+typedef struct ups_work {
+    double product_flops; /* of matrix products: linear layers, attention, mixing of modes and their transforms */
+    double other_flops;   /* of convolutions a feature; what is done once an element is not counted */
+    double read, written; /* bytes; a gradient that is added to is both */
+} ups_work;
+
+/* Of the entry at `position` of the plan's schedule, on the graph that it is of. */
+ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t position);
+
+#endif

@@ -1,0 +1,167 @@
+/* What a step costs on paper: figures that were worked out by hand. */
+#include "model/differentiate.h"
+#include "model/nets/operator.h"
+#include "model/ops.h"
+#include "model/work.h"
+#include "tests/model/claims.h"
+
+static const ups_init ones = {.kind = UPS_INIT_ONES};
+
+typedef struct fixture {
+    ups_parameters *parameters;
+    ups_graph *graph;
+    ups_plan *plan;
+} fixture;
+
+static fixture begin(ups_dtype compute) {
+    fixture f = {.parameters = ups_parameters_create()};
+    f.graph = ups_graph_create(f.parameters, compute);
+    return f;
+}
+
+static void end(fixture f) {
+    ups_plan_destroy(f.plan);
+    ups_graph_destroy(f.graph);
+    ups_parameters_destroy(f.parameters);
+}
+
+/* The loss is the mean square of `y`, of which rows are samples. */
+static void train(fixture *f, ups_value y) {
+    ups_value target = ups_graph_input(f->graph, "target", UPS_F32, ups_graph_info(f->graph, y)->shape);
+    ups_value loss = ups_loss_mse(f->graph, y, target);
+    ups_error error;
+    ups_graph_differentiate(f->graph, ups_weighted_sum(f->graph, &loss, (float[]){1}, 1));
+    assert_int_equal(ups_plan_create(f->graph, &f->plan, &error), UPS_OK);
+}
+
+/* Of the only node of its kind. */
+static ups_work work_of(const fixture *f, ups_op_kind kind, ups_schedule_action action) {
+    const ups_schedule *schedule = ups_plan_schedule(f->plan);
+    for (int32_t at = 0; at < schedule->count; at++) {
+        if (schedule->entries[at].action == action && f->graph->nodes[schedule->entries[at].node].kind == kind)
+            return ups_work_of(f->graph, f->plan, at);
+    }
+    fail_msg("no %s in the schedule", ups_op_name(kind));
+    return (ups_work){0};
+}
+
+static void assert_close(double value, double expected, double tolerance) {
+    if (!(value >= expected - tolerance && value <= expected + tolerance))
+        fail_msg("%g instead of %g", value, expected);
+}
+
+static void assert_work(ups_work work, double product, double other, double read, double written) {
+    assert_close(work.product_flops, product, 0);
+    assert_close(work.other_flops, other, 0);
+    assert_close(work.read, read, 0);
+    assert_close(work.written, written, 0);
+}
+
+CLAIM(a_linear_layer_is_three_products) {
+    enum {
+        B = 4,
+        T = 8,
+        K = 16,
+        M = 32,
+        FLOPS = 2 * B * T * K * M,
+        X = 4 * B * T * K,
+        W = 4 * M * K,
+        Y = 4 * B * T * M
+    };
+    fixture f = begin(UPS_F32);
+    ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, T, K));
+    ups_value gain = ups_graph_parameter(f.graph, "gain", UPS_SHAPE(K), ones);
+    ups_value weight = ups_graph_parameter(f.graph, "weight", UPS_SHAPE(M, K), ones);
+    ups_value bias = ups_graph_parameter(f.graph, "bias", UPS_SHAPE(M), ones);
+    train(&f, ups_linear(f.graph, ups_rms_norm(f.graph, x, gain), weight, bias, false));
+    assert_work(work_of(&f, UPS_OP_LINEAR, UPS_FORWARD), FLOPS, 0, X + W + 4 * M, Y);
+    assert_work(work_of(&f, UPS_OP_LINEAR, UPS_BACKWARD), 2 * FLOPS, 0, X + W + Y, X + W + 4 * M);
+    end(f);
+}
+
+CLAIM(a_layer_on_data_has_no_gradient_for_them) {
+    enum { B = 4, K = 16, M = 32, FLOPS = 2 * B * K * M };
+    fixture f = begin(UPS_BF16);
+    ups_value x = ups_graph_input(f.graph, "x", UPS_BF16, UPS_SHAPE(B, 1, K));
+    train(&f,
+          ups_linear(f.graph, x, ups_graph_parameter(f.graph, "weight", UPS_SHAPE(M, K), ones), UPS_NO_VALUE, true));
+    ups_work forward = work_of(&f, UPS_OP_LINEAR, UPS_FORWARD);
+    assert_close(forward.product_flops, FLOPS, 0);
+    assert_work(work_of(&f, UPS_OP_LINEAR, UPS_BACKWARD), FLOPS, 0, 2 * B * K + 4 * B * M, 4 * M * K);
+    end(f);
+}
+
+CLAIM(attention_pays_for_the_keys_that_it_sees) {
+    enum { B = 2, CELLS = 64, D = 32, HEADS = 4, WINDOW = 4 };
+    for (int windows = 0; windows < 2; windows++) {
+        fixture f = begin(UPS_BF16);
+        ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, CELLS, D));
+        ups_value weight = ups_graph_parameter(f.graph, "weight", UPS_SHAPE(3 * D, D), ones);
+        ups_attention_options options = {.heads = HEADS,
+                                         .groups = 1,
+                                         .gain_q = UPS_NO_VALUE,
+                                         .gain_k = UPS_NO_VALUE,
+                                         .rotary = UPS_NO_VALUE,
+                                         .bias = UPS_NO_VALUE};
+        if (windows) {
+            options.dims = 2;
+            options.cells[0] = options.cells[1] = 8;
+            options.window[0] = options.window[1] = WINDOW;
+            options.periodic = true;
+        }
+        train(&f, ups_self_attention(f.graph, ups_linear(f.graph, x, weight, UPS_NO_VALUE, false), &options));
+        double keys = windows ? WINDOW * WINDOW : CELLS, scores = 2.0 * B * CELLS * keys * D;
+        assert_close(work_of(&f, UPS_OP_ATTENTION, UPS_FORWARD).product_flops, 2 * scores, 0);
+        assert_close(work_of(&f, UPS_OP_ATTENTION, UPS_BACKWARD).product_flops, 5 * scores, 0);
+        end(f);
+    }
+}
+
+CLAIM(a_sum_hands_its_gradient_on_for_nothing) {
+    enum { B = 2, T = 3, D = 8, BYTES = 4 * B * T * D };
+    fixture f = begin(UPS_F32);
+    ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, T, D));
+    ups_value a = ups_rms_norm(f.graph, x, ups_graph_parameter(f.graph, "a", UPS_SHAPE(D), ones));
+    ups_value b =
+        ups_layer_norm(f.graph, x, ups_graph_parameter(f.graph, "b", UPS_SHAPE(D), ones), UPS_NO_VALUE, false);
+    train(&f, ups_add(f.graph, a, b));
+    assert_work(work_of(&f, UPS_OP_ADD, UPS_FORWARD), 0, 0, 2 * BYTES, BYTES);
+    ups_work backward = work_of(&f, UPS_OP_ADD, UPS_BACKWARD); /* one of the two at most is a copy */
+    assert_true(backward.written <= BYTES);
+    end(f);
+}
+
+CLAIM(a_frame_of_a_window_is_read_alone) {
+    enum { B = 2, W = 5, T = 3, D = 8 };
+    fixture f = begin(UPS_F32);
+    ups_value window = ups_graph_input(f.graph, "window", UPS_F16, UPS_SHAPE(B, W, T, D));
+    ups_value frame = ups_select_frame(f.graph, window, 1);
+    train(&f, ups_rms_norm(f.graph, frame, ups_graph_parameter(f.graph, "gain", UPS_SHAPE(D), ones)));
+    double made = (double)ups_dtype_size(ups_graph_info(f.graph, frame)->dtype);
+    assert_work(work_of(&f, UPS_OP_SELECT_FRAME, UPS_FORWARD), 0, 0, 2 * B * T * D, made * B * T * D);
+    end(f);
+}
+
+/* README, "17.3 GFLOP a pair": without the scores that backward computes again. */
+CLAIM(the_reference_step_has_the_arithmetic_that_is_told) {
+    enum { BATCH = 8 };
+    fixture f = begin(UPS_BF16);
+    ups_operator_options options = ups_operator_defaults();
+    ups_value z = ups_graph_input(f.graph, "z", UPS_F32, UPS_SHAPE(BATCH, options.tokens, options.dim));
+    ups_value dt = ups_graph_input(f.graph, "dt", UPS_F32, UPS_SHAPE(BATCH, 1));
+    train(&f, ups_operator_build(f.graph, &options, z, dt, UPS_NO_VALUE, UPS_NO_VALUE));
+    double flops = 0, scores = 0;
+    for (int32_t at = 0; at < ups_plan_schedule(f.plan)->count; at++) {
+        const ups_schedule_entry *entry = &ups_plan_schedule(f.plan)->entries[at];
+        double product = ups_work_of(f.graph, f.plan, at).product_flops;
+        flops += product;
+        if (f.graph->nodes[entry->node].kind == UPS_OP_ATTENTION && entry->action == UPS_BACKWARD)
+            scores += product / 5;
+    }
+    assert_close((flops - scores) / BATCH * 1e-9, 17.3, 0.05);
+    end(f);
+}
+
+int main(void) {
+    return run_claims(NULL, NULL, NULL);
+}

@@ -1,0 +1,24 @@
+/* The time that a step takes on a card, predicted from what its data sheet says and from the step's shapes
+ * (model/work.h): of each entry the larger of arithmetic and traffic. Nothing runs, and no card is needed. It is what a
+ * perfect device would take: launches, caches and the last percents of peak are not thought of. */
+#ifndef UPS_TOOLS_BENCH_ROOFLINE_H
+#define UPS_TOOLS_BENCH_ROOFLINE_H
+
+#include "model/work.h"
+#include <jansson.h>
+
+/* Dense peaks in FLOP/s, bandwidth in bytes/s. */
+typedef struct ups_card {
+    const char *name, *sheet;
+    double half, single, bandwidth;
+} ups_card;
+
+extern const char *const ups_card_names[]; /* ended by NULL */
+const ups_card *ups_card_at(int index);    /* in the order of the names */
+
+/* Prints a table by op, or returns it as JSON for the caller to print and free. The graph was differentiated; `moved`
+ * parameters take an AdamW step. */
+ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,
+                        ups_error *error);
+
+#endif
