@@ -282,6 +282,21 @@ def test_what_a_signal_stopped_ends_with_128_and_its_number_and_leaves_nothing(s
     assert os.listdir(scratch) == []
 
 
+# ---- what needs no device
+
+def test_a_predicted_step_is_the_sum_of_its_ops_and_faster_on_the_faster_card():
+    told = {card: json.loads(ups("bench", "step", "--batch", "64", "--dtype", "bfloat16", "--predict", card, "--json").stdout) for card in ("a100", "h100", "h200")}
+    for facts in told.values():
+        assert facts["claim"] == "predicted"
+        assert sum(op["forward_ms"] + op["backward_ms"] + op["recompute_ms"] for op in facts["ops"]) == pytest.approx(facts["ms_per_step"], rel=1e-4)
+        assert 0 < facts["mfu"] < 1
+    assert told["a100"]["ms_per_step"] > told["h100"]["ms_per_step"] > told["h200"]["ms_per_step"]
+    linear, norm = ({op["op"]: op for op in told["a100"]["ops"]}[name] for name in ("linear", "layer_norm"))
+    assert linear["memory_bound_share"] < 0.5 and norm["memory_bound_share"] == 1
+    blocks = json.loads(ups("bench", "step", "--batch", "64", "--predict", "a100", "--activation-checkpointing", "block", "--json").stdout)
+    assert sum(op["recompute_ms"] for op in blocks["ops"]) > 0
+
+
 # ---- docs/ups.1 says what the command itself says: neither has what the other lacks
 
 @pytest.fixture(scope="module")
