@@ -19,6 +19,8 @@ typedef enum ups_stream { UPS_STREAM_COMPUTE, UPS_STREAM_COPY, UPS_STREAM_COUNT 
 typedef struct ups_device_class {
     const char *name; /* "cpu", "cuda" */
     int input_sets;   /* of a step: 2 where the next batch is copied in beside the computation */
+    const char *results; /* what its results are told by where they are not the CPU's; NULL: they are, within what
+                            instruction sets differ */
     int (*threads)(const ups_device *device); /* of the host that its kernels use */
     void (*destroy)(ups_device *device);
 

@@ -16,12 +16,14 @@
 static const struct part {
     const char *key, *words;
     size_t offset;
+    const char *otherwise; /* in documents that do not have it, and then not written; NULL: they all do */
 } parts[] = {
-    {"encoder_weights", "encoder weights", offsetof(ups_fingerprint, encoder_weights)},
-    {"encoder_configuration", "encoder configuration", offsetof(ups_fingerprint, encoder_configuration)},
-    {"normalisation", "normalisation", offsetof(ups_fingerprint, normalisation)},
-    {"source", "source data", offsetof(ups_fingerprint, source)},
-    {"max_abs_error", "max_abs_error", offsetof(ups_fingerprint, max_abs_error)},
+    {"encoder_weights", "encoder weights", offsetof(ups_fingerprint, encoder_weights), NULL},
+    {"encoder_configuration", "encoder configuration", offsetof(ups_fingerprint, encoder_configuration), NULL},
+    {"normalisation", "normalisation", offsetof(ups_fingerprint, normalisation), NULL},
+    {"source", "source data", offsetof(ups_fingerprint, source), NULL},
+    {"max_abs_error", "max_abs_error", offsetof(ups_fingerprint, max_abs_error), NULL},
+    {"device", "device", offsetof(ups_fingerprint, device), "cpu"},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 
@@ -95,7 +97,9 @@ json_t *ups_fingerprint_to_json(const ups_fingerprint *fingerprint) {
     json_t *object = json_object();
     json_object_set_new(object, "format", json_integer(UPS_CACHE_FORMAT));
     for (size_t i = 0; i < PART_COUNT; i++) {
-        json_object_set_new(object, parts[i].key, json_string(part_of_const(fingerprint, i)));
+        const char *value = part_of_const(fingerprint, i);
+        if (parts[i].otherwise && (!*value || strcmp(value, parts[i].otherwise) == 0)) continue;
+        json_object_set_new(object, parts[i].key, json_string(value));
     }
     return object;
 }
@@ -111,6 +115,10 @@ ups_status ups_fingerprint_from_json(const json_t *object, const char *where, up
     }
     for (size_t i = 0; i < PART_COUNT; i++) {
         const char *hex;
+        if (!json_object_get(object, parts[i].key) && parts[i].otherwise) {
+            strcpy(part_of(fingerprint, i), parts[i].otherwise);
+            continue;
+        }
         if (!json_object_get(object, parts[i].key)) {
             return ups_fail(error, UPS_ERR_STALE,
                             "%s: the cache's fingerprint has no '%s', as those of earlier versions: build the cache "
@@ -119,7 +127,8 @@ ups_status ups_fingerprint_from_json(const json_t *object, const char *where, up
         }
         UPS_TRY(ups_json_string(object, parts[i].key, where, &hex, error));
         if (strlen(hex) > 32) {
-            return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is not a hash of 32 hex digits", where, parts[i].key);
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' is longer than a hash of 32 hex digits", where,
+                            parts[i].key);
         }
         strcpy(part_of(fingerprint, i), hex);
     }

@@ -17,6 +17,8 @@ typedef struct ups_fingerprint {
     char normalisation[33];
     char source[33];
     char max_abs_error[33]; /* what latents may change when they are stored, beyond nothing: "0.001"; "0": FP16 alone */
+    char device[33];        /* what computed the latents: "cpu" where a document says nothing. Only who adds to a cache
+                               asks for the same: readers may be on any */
 } ups_fingerprint;
 
 /* Identity of source files and of the samples taken from them (NULL: all). A file is known by its name without

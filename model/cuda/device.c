@@ -223,6 +223,7 @@ static void destroy(ups_device *device) {
 static const ups_device_class cuda_class = {
     .name = "cuda",
     .input_sets = 2,
+    .results = "cuda",
     .threads = threads,
     .destroy = destroy,
     .allocate = allocate,

@@ -128,6 +128,30 @@ static void a_cache_of_another_encoder_is_not_continued_and_the_part_is_named(vo
     assert_int_equal(fixture_build(directory, &other, 1, &error), UPS_ERR_STALE);
 }
 
+/* Latents of two devices differ by rounding: one cache holds those of one. */
+static void a_cache_that_another_device_began_is_not_continued(void **state) {
+    char *directory = fixture_directory();
+    ups_cache_description here = usual(), card = usual();
+    strcpy(here.fingerprint.device, "cpu");
+    strcpy(card.fingerprint.device, "cuda");
+    ups_cache_writer *writer = fixture_writer(directory, &card);
+    fixture_put(writer, &card, 0);
+    ups_cache_writer_close(writer);
+    ups_error error;
+    assert_fails(fixture_build(directory, &here, 1, &error), UPS_ERR_STALE, error,
+                 "another device (cuda… in the cache, cpu… now)");
+    fixture_must_build(directory, &card, 1);
+    size_t bytes;
+    assert_contains(fixture_read(fixture_join(directory, "waves/train/zarr.json"), &bytes), "\"device\"");
+    assert_int_equal(fixture_build(directory, &here, 1, NULL), UPS_ERR_STALE);
+
+    char *other = fixture_directory(); /* the CPU goes without saying, as it did before there was another device */
+    fixture_must_build(other, &here, 1);
+    assert_null(strstr(fixture_read(fixture_join(other, "waves/train/zarr.json"), &bytes), "\"device\""));
+    ups_cache_description silent = usual();
+    fixture_must_build(other, &silent, 1);
+}
+
 static void shards_that_nobody_can_vouch_for_are_not_adopted(void **state) {
     char *directory = fixture_directory();
     ups_cache_description d = usual();
@@ -360,6 +384,7 @@ int main(void) {
         cmocka_unit_test(a_resumed_build_asks_only_for_what_is_missing),
         cmocka_unit_test(trajectories_of_more_frames_than_the_codec_can_hold_are_refused_before_anything_is_made),
         cmocka_unit_test(a_cache_of_another_encoder_is_not_continued_and_the_part_is_named),
+        cmocka_unit_test(a_cache_that_another_device_began_is_not_continued),
         cmocka_unit_test(shards_that_nobody_can_vouch_for_are_not_adopted),
         cmocka_unit_test(a_bad_sample_stops_the_build_with_file_sample_and_place),
         cmocka_unit_test(bad_samples_can_be_skipped_and_are_recorded),

@@ -256,7 +256,11 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     double began = ups_now(), used = ups_process_seconds();
     split_build b = {.session = session, .task = task, .split = split, .began = began, .reached = report->reached};
     ups_latents_writing writing = {
-        .repair = options.repair, .broken = options.broken, .broken_count = options.broken_count};
+        .repair = options.repair,
+        .broken = options.broken,
+        .broken_count = options.broken_count,
+        .device = session->device->class->results,
+    };
     find_rank(&writing.rank, &writing.ranks);
     UPS_TRY(ups_latents_write(session->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);

@@ -1,7 +1,10 @@
 #include "train/cache_build/latents_writer.h"
 
+#include "base/files.h"
+#include "cache/store/group.h"
 #include "train/data/latents.h"
 #include "train/networks.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +22,22 @@ static ups_status gather(const ups_task *task, ups_split split, double *time, do
         for (int p = 0; p < parameter_count; p++) parameters[i * parameter_count + p] = sample.parameters[p];
     }
     return UPS_OK;
+}
+
+/* Whose latents the group is to have: this device's, or, where it is whole and there is nothing to add, those of the
+ * device that made it. */
+static void choose_device(const char *cache, const ups_task *task, ups_split split, const ups_latents_writing *writing,
+                          ups_fingerprint *fingerprint) {
+    char *directory = NULL;
+    ups_cache_group *group = NULL;
+    snprintf(fingerprint->device, sizeof fingerprint->device, "%s", writing->device ? writing->device : "cpu");
+    if (writing->repair || writing->broken_count > 0) return;
+    if (asprintf(&directory, "%s/%s/%s", cache, task->name, ups_split_name(split)) < 0) return;
+    if (ups_path_exists(directory) && ups_cache_group_open(directory, &group, NULL) == UPS_OK && group->complete &&
+        strcmp(group->fingerprint.source, fingerprint->source) == 0)
+        memcpy(fingerprint->device, group->fingerprint.device, sizeof fingerprint->device);
+    ups_cache_group_close(group);
+    free(directory);
 }
 
 ups_status ups_latents_write(const ups_run_config *config, const ups_task *task, ups_split split,
@@ -64,6 +83,7 @@ ups_status ups_latents_write(const ups_run_config *config, const ups_task *task,
         time && parameters && directory ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     if (status == UPS_OK) status = gather(task, split, time, parameters, &description.time_per_sample, error);
     if (status == UPS_OK) status = ups_latents_fingerprint(config, task, split, &description.fingerprint, error);
+    if (status == UPS_OK) choose_device(directory, task, split, &writing, &description.fingerprint);
     if (status == UPS_OK) status = ups_cache_writer_open(directory, &description, writer, error);
     json_decref(source);
     json_decref(encoder_json);

@@ -12,6 +12,7 @@ typedef struct ups_latents_writing {
     const int64_t *broken; /* (broken_count) shards to be built again though they are there */
     int64_t broken_count;
     int64_t rank, ranks;
+    const char *device; /* what computes the latents (ups_device_class.results); NULL: "cpu" */
 } ups_latents_writing;
 
 /* Opens <cache>/<task>/<split>, or begins it. Its sample i is the split's i-th. UPS_ERR_STALE where something else made

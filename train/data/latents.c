@@ -88,7 +88,7 @@ bool ups_latents_encode(const ups_run_config *config, const ups_task *task, ups_
 
 ups_status ups_latents_open(const ups_run_config *config, const ups_task *task, ups_split split, ups_source **source,
                             ups_error *error) {
-    ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
+    ups_fingerprint expected = {0};
     UPS_TRY(ups_latents_fingerprint(config, task, split, &expected, error));
     char *directory = group_directory(config, task, split);
     if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");

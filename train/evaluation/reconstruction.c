@@ -81,7 +81,7 @@ static ups_status check_group(ups_reconstructor *r, const ups_cache_group *group
                         group->task, group->split);
     }
     if (r->checked_task == task && r->checked_split == (ups_split)split) return UPS_OK;
-    ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
+    ups_fingerprint expected = {0};
     UPS_TRY(
         ups_latents_fingerprint(r->session.config, &r->session.tasks->task[task], (ups_split)split, &expected, error));
     UPS_TRY(ups_fingerprint_compare(&expected, &group->fingerprint, group->directory, error));
