@@ -22,9 +22,9 @@ from pathlib import Path
 
 import h5py
 
-# Of the data, then of the model: small batches, so that there are many steps.
-LINE = dict(resolution=256, steps=41, train=1000, test=100, patch=4, hidden=64, modes=33, convolution=5, batch=8, bundle=1)
-PLANE = dict(resolution=64, steps=21, train=500, test=50, patch=2, hidden=48, modes=12, convolution=3, batch=4, bundle=1)
+# Of the data, then of the model: small batches, so that there are many steps. Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
+LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, hidden=64, modes=33, convolution=5, batch=8, bundle=1)
+PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, hidden=48, modes=12, convolution=3, batch=4, bundle=1)
 TOGETHER = dict(hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
@@ -33,7 +33,7 @@ TASKS = {
     "reaction": ("reacdiff1d", None, (None,), {}, LINE),
     "sorption": ("diffsorp1d", None, (None,), {}, LINE),
     "gas1d": ("cfd1d_rand", None, (None,), {}, LINE),
-    "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, patch=4)),
+    "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, weight=2, patch=4)),
     "pattern": ("diffreact2d", None, (None,), {}, PLANE),
     "water": ("swe2d", None, (None,), {}, dict(PLANE, bundle=4)),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
@@ -110,7 +110,7 @@ def ours(arguments, names, files, seconds):
     sizes = dict(TASKS[names[0]][4], **(TOGETHER if len(names) > 1 else {}), **dict(pair.split("=") for pair in arguments.size))
     label = names[0] if len(names) == 1 else "together"
     config, run = arguments.folder / f"{label}.yaml", arguments.folder / f"run-{label}"
-    tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}]}}\n"
+    tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}], weight: {TASKS[name][4]['weight']}}}\n"
                     for name, (train, test) in zip(names, files))
     steady = all(TASKS[name][4]["steps"] is None for name in names)
 
