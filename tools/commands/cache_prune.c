@@ -63,7 +63,7 @@ static bool is_stale(void *context, const char *directory, char reason[600]) {
             bool asked = task->splits.count[s] > 0 && same_place(place, directory);
             free(place);
             if (!asked) continue;
-            ups_fingerprint expected = {{0}, {0}, {0}, {0}, {0}};
+            ups_fingerprint expected = {0};
             ups_cache_group *group = NULL;
             ups_error error;
             r->status = ups_latents_fingerprint(r->session.config, task, (ups_split)s, &expected, &r->error);
