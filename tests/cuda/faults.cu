@@ -43,7 +43,7 @@ static __global__ void race_between_blocks(float *x) {
     if (threadIdx.x == 0) x[0] += 1.0f; // fault: race_between_blocks
 }
 
-// What a block publishes for the one that is last to take a ticket: `x` is (blocks, THREADS) and, in its last place, the ticket.
+// What blocks publish for the last one to take a ticket: x is (blocks, THREADS) and, in its last place, the ticket.
 enum { TICKET = 255 };
 static __device__ bool is_last(float *x) {
     return atomicAdd((unsigned *)x + TICKET, 1) == gridDim.x - 1;

@@ -12,10 +12,10 @@
  *                   fence.acq_rel on both sides, as in the memory model of PTX
  *   between works   the runtime knows: order on a stream, events, edges of a graph, waiting by the host
  *
- * Atomics do not race with each other; they are what PTX calls relaxed, acquire, release and atom. `volatile` is a plain
- * access: CUDA C++ promises no order of it. What it cannot see: a reader that two later readers of other warps took the
- * place of, neighbouring single bytes of different threads where the later took the place of the earlier, and that the
- * two atomics of a release were of different addresses. */
+ * Atomics do not race with each other; they are what PTX calls relaxed, acquire, release and atom. `volatile` is a
+ * plain access: CUDA C++ promises no order of it. What it cannot see: a reader that two later readers of other warps
+ * took the place of, neighbouring single bytes of different threads where the later took the place of the earlier, and
+ * that the two atomics of a release were of different addresses. */
 #include "tests/cuda/simt/block.h"
 #include <stdio.h>
 #include <stdlib.h>

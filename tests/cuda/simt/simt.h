@@ -94,13 +94,7 @@ _Noreturn void simt_fail(const simt_place *at, const char *format, ...) __attrib
 
 typedef enum simt_space { SIMT_GENERIC, SIMT_GLOBAL, SIMT_SHARED, SIMT_LOCAL } simt_space;
 /* Atomic: with what other threads do at the same time. SIMT_ATOMIC reads and writes. */
-typedef enum simt_access {
-    SIMT_READ,
-    SIMT_WRITE,
-    SIMT_ATOMIC,
-    SIMT_ATOMIC_READ,
-    SIMT_ATOMIC_WRITE
-} simt_access;
+typedef enum simt_access { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC, SIMT_ATOMIC_READ, SIMT_ATOMIC_WRITE } simt_access;
 
 /* What lies at an address; it ends with a message where a kernel may not do this. Shared addresses count from 0 in the
  * space SIMT_SHARED. */
