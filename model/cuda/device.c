@@ -175,6 +175,17 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_GELU] = &ups_cuda_gelu,
     [UPS_OP_SILU] = &ups_cuda_silu,
     [UPS_OP_CAST] = &ups_cuda_cast,
+    [UPS_OP_SLICE] = &ups_cuda_slice,
+    [UPS_OP_SELECT_FRAME] = &ups_cuda_select_frame,
+    [UPS_OP_PATCHIFY] = &ups_cuda_patchify,
+    [UPS_OP_NEIGHBORHOOD] = &ups_cuda_neighborhood,
+    [UPS_OP_COARSEN] = &ups_cuda_coarsen,
+    [UPS_OP_REFINE] = &ups_cuda_refine,
+    [UPS_OP_POOL_TOKENS] = &ups_cuda_pool_tokens,
+    [UPS_OP_GATHER_POINTS] = &ups_cuda_gather_points,
+    [UPS_OP_WEIGH] = &ups_cuda_weigh,
+    [UPS_OP_READ_PATCHES] = &ups_cuda_read_patches,
+    [UPS_OP_FOURIER] = &ups_cuda_fourier,
 };
 
 static ups_status choose_kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,

@@ -16,6 +16,9 @@ typedef struct ups_cuda_kernel {
 
 extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, ups_cuda_rms_norm, ups_cuda_linear,
     ups_cuda_linear_gelu, ups_cuda_cast;
+extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_patchify, ups_cuda_neighborhood,
+    ups_cuda_coarsen, ups_cuda_refine, ups_cuda_pool_tokens, ups_cuda_gather_points, ups_cuda_weigh,
+    ups_cuda_read_patches, ups_cuda_fourier;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);

@@ -76,6 +76,12 @@ static void host_reads_device(void) {
     X(divergent_shuffle)                                                                                               \
     X(missing_copy_wait)                                                                                               \
     X(race_between_blocks)                                                                                             \
+    X(release_without_barrier)                                                                                         \
+    X(release_without_fence)                                                                                           \
+    X(acquire_without_fence)                                                                                           \
+    X(write_behind_the_fence)                                                                                          \
+    X(release_by_shared_atomic)                                                                                        \
+    X(release_by_volatile)                                                                                             \
     X(endless_loop)                                                                                                    \
     X(barrier_not_met)
 #define COMMIT(name)                                                                                                   \

@@ -43,6 +43,83 @@ static __global__ void race_between_blocks(float *x) {
     if (threadIdx.x == 0) x[0] += 1.0f; // fault: race_between_blocks
 }
 
+// What blocks publish for the last one to take a ticket: x is (blocks, THREADS) and, in its last place, the ticket.
+enum { TICKET = 255 };
+static __device__ bool is_last(float *x) {
+    return atomicAdd((unsigned *)x + TICKET, 1) == gridDim.x - 1;
+}
+
+static __global__ void release_without_barrier(float *x) {
+    __shared__ bool last;
+    x[blockIdx.x * THREADS + threadIdx.x] = 1.0f;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = is_last(x);
+        __threadfence();
+    }
+    __syncthreads();
+    if (last) x[2 * THREADS + threadIdx.x] = x[(1 - blockIdx.x) * THREADS + threadIdx.x]; // fault: release_without_barrier
+}
+
+static __global__ void release_without_fence(float *x) {
+    __shared__ bool last;
+    x[blockIdx.x * THREADS + threadIdx.x] = 1.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = is_last(x);
+        __threadfence();
+    }
+    __syncthreads();
+    if (last) x[2 * THREADS + threadIdx.x] = x[(1 - blockIdx.x) * THREADS + threadIdx.x]; // fault: release_without_fence
+}
+
+static __global__ void acquire_without_fence(float *x) {
+    __shared__ bool last;
+    x[blockIdx.x * THREADS + threadIdx.x] = 1.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = is_last(x);
+    }
+    __syncthreads();
+    if (last) x[2 * THREADS + threadIdx.x] = x[(1 - blockIdx.x) * THREADS + threadIdx.x]; // fault: acquire_without_fence
+}
+
+static __global__ void write_behind_the_fence(float *x) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        x[blockIdx.x] = 1.0f;
+        last = is_last(x);
+        __threadfence();
+    }
+    __syncthreads();
+    if (last) x[2 + threadIdx.x] = x[1 - blockIdx.x]; // fault: write_behind_the_fence
+}
+
+static __global__ void release_by_shared_atomic(float *x) {
+    __shared__ unsigned ticket;
+    if (threadIdx.x == 0) ticket = 0;
+    x[blockIdx.x * THREADS + threadIdx.x] = 1.0f; // fault: release_by_shared_atomic (where the reader came first)
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(&ticket, 1);
+        __threadfence();
+    }
+    __syncthreads();
+    float other = x[(1 - blockIdx.x) * THREADS + threadIdx.x]; // fault: release_by_shared_atomic
+    if (other == 2.0f * ticket) x[2 * THREADS] = other;
+}
+
+static __global__ void release_by_volatile(float *x) {
+    volatile float *flag = x + TICKET;
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (blockIdx.x == 0) *flag = 1.0f; // fault: release_by_volatile
+    else x[0] = *flag;                 // fault: release_by_volatile
+}
+
 static __global__ void endless_loop(volatile float *x) {
     while (x[threadIdx.x] < 1.0f) { // fault: endless_loop
     }
@@ -75,6 +152,14 @@ void launch_beyond_shared(float *x, cudaStream_t stream) {
 void launch_race_between_blocks(float *x, cudaStream_t stream) {
     race_between_blocks<<<2, THREADS, 0, stream>>>(x);
 }
+#define LAUNCH_TWO(name)                                                                                               \
+    void launch_##name(float *x, cudaStream_t stream) { name<<<2, THREADS, 0, stream>>>(x); }
+LAUNCH_TWO(release_without_barrier)
+LAUNCH_TWO(release_without_fence)
+LAUNCH_TWO(acquire_without_fence)
+LAUNCH_TWO(write_behind_the_fence)
+LAUNCH_TWO(release_by_shared_atomic)
+LAUNCH_TWO(release_by_volatile)
 void launch_right(float *x, cudaStream_t stream) {
     right<<<1, THREADS, 0, stream>>>(x, 1.0f);
 }

@@ -3,6 +3,7 @@
 #define UPS_TESTS_CUDA_KERNELS_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -13,6 +14,10 @@ extern "C" {
 void launch_reduce(const float *x, float *y, int rows, int n, cudaStream_t stream);
 /* *y = sum of x (n): the last block adds what the others left. `partials` (blocks), `*ticket` 0. */
 void launch_sum(const float *x, float *y, float *partials, unsigned *ticket, int n, int blocks, cudaStream_t stream);
+/* y (256) = 2 Σ over blocks of x (blocks, 256), reversed: the last block adds what all threads of the others left in
+ * `left` (blocks, 256). `*ticket` 0, before and after. `in_one`: the atomic releases and acquires, with no fences. */
+void launch_publish(const float *x, float *left, float *y, unsigned *ticket, bool in_one, int blocks,
+                    cudaStream_t stream);
 /* y (rows, d) bf16 = (x - mean) / sqrt(variance + epsilon) gain + bias */
 void launch_layer_norm(const float *x, const float *gain, const float *bias, uint16_t *y, int rows, int d,
                        float epsilon, cudaStream_t stream);

@@ -80,6 +80,25 @@ CLAIM(the_last_block_adds_what_others_left) {
     free(sum);
 }
 
+CLAIM(what_a_barrier_a_fence_and_an_atomic_publish_is_read) {
+    enum { BLOCKS = 5, WIDTH = 256, COUNT = BLOCKS * WIDTH };
+    float *x = normal(COUNT, 3), *left = room(COUNT * sizeof *left), *y = room(WIDTH * sizeof *y);
+    float *given = up(x, COUNT * sizeof *x);
+    unsigned *ticket = room(sizeof *ticket);
+    works(cudaMemsetAsync(ticket, 0, sizeof *ticket, stream));
+    for (int in_one = 0; in_one < 2; in_one++) {
+        launch_publish(given, left, y, ticket, in_one, BLOCKS, stream);
+        float *sums = down(y, WIDTH * sizeof *y);
+        for (int i = 0; i < WIDTH; i++) {
+            double expected = 0.0;
+            for (int b = 0; b < BLOCKS; b++) expected += 2.0 * (double)x[b * WIDTH + WIDTH - 1 - i];
+            near((double)sums[i], expected, 1e-5);
+        }
+        free(sums);
+    }
+    free(x);
+}
+
 CLAIM(layer_norm_to_bf16) {
     enum { ROWS = 20, D = 384 };
     float *x = normal(ROWS * D, 3), *gain = normal(D, 4), *bias = normal(D, 5);

@@ -46,6 +46,7 @@ def main():
             ("dp4a.u32.u32 %r1, %r1, %r2, %r2;", "dp4a"),
             ("wgmma.fence.sync.aligned;", "wgmma"),
             ("ld.global.mmio.u32 %r1, [%rd1];", "mmio"),
+            ("atom.global.cta.add.u32 %r1, [%rd1], %r2;", "for the threads of one block"),
             ("cp.async.bulk.commit_group;", "bulk"),
             ("mov.u64 %rd1, %clock64;", "clock64"),
         ]:

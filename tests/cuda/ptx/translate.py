@@ -18,8 +18,9 @@ import sys
 # Modifiers that change no result here: how exact, cached, scoped, or ordered an instruction is. (Rounding to nearest is
 # what all do; other roundings keep their name.)
 WITHOUT_MEANING = {"rn", "ftz", "noftz", "approx", "full", "uni", "sync", "aligned"}
-CACHING = re.compile(r"nc|c[agsv]|wb|wt|lu|L[12]::.*|evict_.*|unified|gpu|cta|sys")
-ORDERED = {"volatile", "relaxed", "acquire", "release", "acq_rel"}
+CACHING = re.compile(r"nc|c[agsv]|wb|wt|lu|L[12]::.*|evict_.*|unified|weak|volatile")
+ORDERS = {"relaxed", "acquire", "release", "acq_rel"}
+SCOPES = {"cta", "gpu", "sys"}
 SPACES = {"global": "SIMT_GLOBAL", "shared": "SIMT_SHARED", "shared::cta": "SIMT_SHARED", "local": "SIMT_LOCAL", "const": "SIMT_GENERIC"}
 SPECIAL = {f"%{name}.{axis}": f"simt_self.{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"} | {
     "%laneid": "simt_self.laneid",
@@ -253,61 +254,76 @@ class Kernel:
         return f"{self.register(operands[0])} = {result};"
 
     def memory(self, modifiers):
-        """(space, vector, ordered, what is left) of a load, store or atomic."""
-        space, vector, ordered, left = "SIMT_GENERIC", 1, False, []
+        """(space, vector, order, what is left) of a load, store or atomic. order: "" of a plain access, which a volatile
+        one is too, and one of ORDERS among threads of all blocks. What is ordered within a block alone is plain."""
+        space, vector, order, scope, left = "SIMT_GENERIC", 1, "", "gpu", []
         for each in modifiers[:-1]:
             if each in SPACES:
                 space = SPACES[each]
             elif re.fullmatch(r"v[248]", each):
                 vector = int(each[1])
-            elif each in ORDERED:
-                ordered = True
-            elif not CACHING.fullmatch(each) and each not in WITHOUT_MEANING and each != "weak":
+            elif each in ORDERS:
+                order = each
+            elif each in SCOPES:
+                scope = each
+            elif not CACHING.fullmatch(each) and each not in WITHOUT_MEANING:
                 left.append(each)
-        return space, vector, ordered, left
+        if scope == "cta":
+            order = (order and "relaxed") if space == "SIMT_SHARED" else "cta"
+        return space, vector, order, left
 
     def reach(self, space, address, kind, vector, access):
         return f"{c_type(kind)} *at = simt_reach({space}, {self.at(address)}, {width(kind) // 8 * vector}, {access}, SIMT_HERE);"
+
+    def fenced(self, order, statement):
+        """An access that acquires or releases is one between fences."""
+        before = "simt_fence(); " if order in ("release", "acq_rel") else ""
+        after = " simt_fence();" if order in ("acquire", "acq_rel") else ""
+        return f"{before}{statement}{after}"
 
     def do_ld(self, modifiers, operands):
         kind = modifiers[-1]
         if "param" in modifiers:
             start = f"const {c_type(kind)} *at = (const void *)(uintptr_t)({self.at(operands[1])});"
             return "{ " + start + " " + " ".join(f"{r} = at[{i}];" for i, r in enumerate(self.registers(operands[0])) if r) + " }"
-        space, vector, ordered, left = self.memory(modifiers)
+        space, vector, order, left = self.memory(modifiers)
         if left:
             raise Unknown(f"ld with .{left[0]}")
-        start = self.reach(space, operands[1], kind, vector, "SIMT_ATOMIC" if ordered else "SIMT_READ")
-        return "{ const " + start + " " + " ".join(f"{r} = at[{i}];" for i, r in enumerate(self.registers(operands[0])) if r) + " }"
+        start = self.reach(space, operands[1], kind, vector, "SIMT_ATOMIC_READ" if order in ORDERS else "SIMT_READ")
+        loads = " ".join(f"{r} = at[{i}];" for i, r in enumerate(self.registers(operands[0])) if r)
+        return self.fenced(order, f"{{ const {start} {loads} }}")
 
     do_ldu = do_ld
 
     def do_st(self, modifiers, operands):
-        space, vector, ordered, left = self.memory(modifiers)
+        space, vector, order, left = self.memory(modifiers)
         if left:
             raise Unknown(f"st with .{left[0]}")
-        start = self.reach(space, operands[0], modifiers[-1], vector, "SIMT_ATOMIC" if ordered else "SIMT_WRITE")
-        return "{ " + start + " " + " ".join(f"at[{i}] = ({c_type(modifiers[-1])}){v};" for i, v in enumerate(self.values(operands[1]))) + " }"
+        start = self.reach(space, operands[0], modifiers[-1], vector, "SIMT_ATOMIC_WRITE" if order in ORDERS else "SIMT_WRITE")
+        stores = " ".join(f"at[{i}] = ({c_type(modifiers[-1])}){v};" for i, v in enumerate(self.values(operands[1])))
+        return self.fenced(order, f"{{ {start} {stores} }}")
 
     def do_atom(self, modifiers, operands, result=True):
-        space, _, _, left = self.memory(modifiers)
+        space, _, order, left = self.memory(modifiers)
         kind = modifiers[-1]
         if len(left) != 1:
             raise Unknown(f"an atomic with .{'.'.join(left)}")
+        if order == "cta":
+            raise Unknown("an atomic for the threads of one block on memory that all blocks have")
         address, values = operands[result], [self.value(each) for each in operands[result + 1 :]]
         if left[0] == "cas":
             new = f"was == ({c_type(kind)}){values[0]} ? ({c_type(kind)}){values[1]} : was"
         else:
             new = f"ptx_{left[0]}_{kind}(was, {values[0]})"
-        start = self.reach(space, address, kind, 1, "SIMT_ATOMIC")
+        start = self.reach(space, address, kind, 1, "SIMT_ATOMIC" if result else "SIMT_ATOMIC_WRITE")
         to = f" {self.register(operands[0])} = was;" if result and operands[0] != "_" else ""
-        return "{ " + f"{start} {c_type(kind)} was = *at; *at = {new};{to}" + " }"
+        return self.fenced(order, f"{{ {start} {c_type(kind)} was = *at; *at = {new};{to} }}")
 
     def do_red(self, modifiers, operands):
         return self.do_atom(modifiers, operands, result=False)
 
     def do_membar(self, modifiers, operands):
-        return "simt_fence();"
+        return "" if "cta" in modifiers else "simt_fence();"
 
     do_fence = do_membar
 

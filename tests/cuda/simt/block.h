@@ -59,7 +59,7 @@ void simt_copies_end(void); /* of the running thread (copies.c) */
 void simt_races_launch(uint32_t launch, uint32_t blocks);
 void simt_races_block(void);
 void simt_races_synchronise(uint32_t warps); /* bit i: warp i takes part */
-void simt_races_atomic(void);
+void simt_races_atomic(simt_access access);  /* of device memory, by the running thread */
 typedef struct simt_shadow simt_shadow;
 simt_shadow *simt_shadow_create(size_t bytes); /* of memory; NULL: races are not looked for */
 void simt_shadow_destroy(simt_shadow *shadow);

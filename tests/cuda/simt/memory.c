@@ -186,7 +186,9 @@ static void *reach_variable(uint64_t address, uint32_t bytes, simt_access access
     for (uint32_t i = 0; i < variable_count; i++) {
         uint64_t offset = address - (uint64_t)(uintptr_t)variables[i].memory;
         if (offset >= variables[i].bytes || variables[i].bytes - offset < bytes) continue;
-        return variables[i].constant && access != SIMT_READ ? NULL : variables[i].memory + offset;
+        bool reads = access == SIMT_READ || access == SIMT_ATOMIC_READ;
+        if (access >= SIMT_ATOMIC) simt_races_atomic(access); /* a counter that orders what was done elsewhere */
+        return variables[i].constant && !reads ? NULL : variables[i].memory + offset;
     }
     return NULL;
 }
@@ -197,7 +199,7 @@ static bool is_local(uint64_t address, uint32_t bytes) {
 }
 
 void *simt_reach(simt_space space, uint64_t address, uint32_t bytes, simt_access access, const simt_place *at) {
-    static const char *const doing[] = {"reads", "writes", "changes"};
+    static const char *const doing[] = {"reads", "writes", "changes", "reads", "writes"};
     if (address % bytes) {
         simt_fail(at, "%s %u bytes at address %#llx, which is not aligned to them", doing[access], bytes,
                   (unsigned long long)address);

@@ -5,12 +5,17 @@
  * synchronise; `seen[w][u]` is up to which time warp w knows what warp u did.
  *
  *   in a block      ordered by barriers of the block, and by __syncwarp within a warp; shuffles order nothing
- *   between blocks  ordered where one did an atomic after its access and the other one after that (the last block of a
- *                   sum, say); that a fence stood before it is not checked
+ *   between blocks  ordered by fences and atomics on device memory (the last block of a sum, say). A thread's fence
+ *                   holds what the thread did before, and what barriers ordered before it; the thread's next atomic
+ *                   that writes releases that. A later atomic that reads, by any thread of another block, takes it,
+ *                   and that thread's next fence hands it to what the thread does after, and behind its barriers:
+ *                   fence.acq_rel on both sides, as in the memory model of PTX
  *   between works   the runtime knows: order on a stream, events, edges of a graph, waiting by the host
  *
- * Atomics do not race with each other. What it cannot see: a reader that two later readers of other warps took the
- * place of, and neighbouring single bytes of different threads where the later took the place of the earlier. */
+ * Atomics do not race with each other; they are what PTX calls relaxed, acquire, release and atom. `volatile` is a
+ * plain access: CUDA C++ promises no order of it. What it cannot see: a reader that two later readers of other warps
+ * took the place of, neighbouring single bytes of different threads where the later took the place of the earlier, and
+ * that the two atomics of a release were of different addresses. */
 #include "tests/cuda/simt/block.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +32,7 @@ typedef struct record {
     uint8_t kind; /* simt_access, or EXPECTED */
 } record;
 
-enum { EXPECTED = SIMT_ATOMIC + 1 }; /* an asynchronous copy is to write here */
+enum { EXPECTED = SIMT_ATOMIC_WRITE + 1 }; /* an asynchronous copy is to write here */
 
 typedef struct granule {
     record written, read[2];
@@ -41,14 +46,29 @@ struct simt_shadow {
     granule *granules; /* pages of it are there once they are touched */
 };
 
-/* What is known of a block of the grid that runs, once it did an atomic. */
-typedef struct released {
-    uint32_t sequence, time;
-} released;
+/* What an atomic of a thread released, in the order of atomics: of its own up to a time, and of what each warp of its
+ * block did up to one. */
+typedef struct release {
+    uint32_t thread, time, known[SIMT_MAX_WARPS];
+    uint32_t before; /* 1 + the release of the same block before this one; 0: none */
+} release;
+
+/* Of a thread: its last fence, and how many releases its atomics and fences have taken. */
+typedef struct ordering {
+    uint32_t fenced; /* the time of its last fence; 0: none */
+    bool is_released;
+    uint32_t observed, acquired;
+    uint32_t known[SIMT_MAX_WARPS]; /* what each warp had done up to the fence */
+} ordering;
 
 static uint32_t now, seen[SIMT_MAX_WARPS][SIMT_MAX_WARPS];
-static released *releases;
-static uint32_t release_room, sequence, acquired;
+static release *releases;
+static uint32_t *last_release; /* 1 + that of each block of the grid; 0: none */
+static uint32_t release_count, release_room, block_room;
+static ordering orderings[SIMT_MAX_THREADS];
+static bool any_ordering; /* a thread of this block has one */
+/* Releases that all of a warp know of, and the most that one of its threads does. */
+static uint32_t acquired_by[SIMT_MAX_WARPS], acquired_in[SIMT_MAX_WARPS];
 static simt_shadow *of_shared;
 
 static bool is_wanted(void) {
@@ -91,26 +111,30 @@ simt_shadow *simt_shadow_of_shared(void) {
  */
 
 void simt_races_launch(uint32_t launch, uint32_t blocks) {
-    sequence = 0;
-    if (blocks > release_room) {
-        free(releases);
-        releases = malloc(blocks * sizeof *releases);
-        if (!releases) simt_fail(NULL, "no memory for a grid of %u blocks", blocks);
-        release_room = blocks;
+    release_count = 0;
+    if (blocks > block_room) {
+        free(last_release);
+        last_release = malloc(blocks * sizeof *last_release);
+        if (!last_release) simt_fail(NULL, "no memory for a grid of %u blocks", blocks);
+        block_room = blocks;
     }
-    memset(releases, 0, blocks * sizeof *releases);
+    memset(last_release, 0, blocks * sizeof *last_release);
 }
 
 void simt_races_block(void) {
     now = 1;
-    acquired = 0;
     memset(seen, 0, sizeof seen);
+    memset(acquired_by, 0, sizeof acquired_by);
+    memset(acquired_in, 0, sizeof acquired_in);
+    if (any_ordering) memset(orderings, 0, sizeof orderings);
+    any_ordering = false;
 }
 
 void simt_races_synchronise(uint32_t warps) {
-    uint32_t known[SIMT_MAX_WARPS] = {0};
+    uint32_t known[SIMT_MAX_WARPS] = {0}, acquired = 0;
     for (int w = 0; w < SIMT_MAX_WARPS; w++) {
         if (!(warps >> w & 1)) continue;
+        if (acquired_in[w] > acquired) acquired = acquired_in[w];
         for (int u = 0; u < SIMT_MAX_WARPS; u++) {
             if (seen[w][u] > known[u]) known[u] = seen[w][u];
         }
@@ -119,32 +143,67 @@ void simt_races_synchronise(uint32_t warps) {
         if (warps >> u & 1) known[u] = now;
     }
     for (int w = 0; w < SIMT_MAX_WARPS; w++) {
-        if (warps >> w & 1) memcpy(seen[w], known, sizeof known);
+        if (!(warps >> w & 1)) continue;
+        memcpy(seen[w], known, sizeof known);
+        acquired_by[w] = acquired_in[w] = acquired;
     }
     now++;
 }
 
-/* A block releases what it did, and acquires what others released before. */
-void simt_races_atomic(void) {
-    releases[simt_now.number] = (released){++sequence, now};
-    acquired = sequence;
+void simt_fence(void) {
+    uint32_t thread = simt_now.running->index, warp = thread / SIMT_LANES;
+    ordering *o = &orderings[thread];
+    any_ordering = true;
+    o->fenced = now++; /* what the thread does from here on is later */
+    o->is_released = false;
+    memcpy(o->known, seen[warp], sizeof o->known);
+    o->acquired = o->observed;
+    if (o->acquired > acquired_in[warp]) acquired_in[warp] = o->acquired;
+}
+
+void simt_races_atomic(simt_access access) {
+    uint32_t thread = simt_now.running->index, *last = &last_release[simt_now.number];
+    ordering *o = &orderings[thread];
+    any_ordering = true;
+    if (access != SIMT_ATOMIC_WRITE) o->observed = release_count;
+    if (access == SIMT_ATOMIC_READ || !o->fenced || o->is_released) return;
+    if (release_count == release_room) {
+        release_room = release_room ? 2 * release_room : 64;
+        releases = realloc(releases, release_room * sizeof *releases);
+        if (!releases) simt_fail(NULL, "no memory for what atomics of a grid released");
+    }
+    release *r = &releases[release_count++];
+    *r = (release){.thread = thread, .time = o->fenced, .before = *last};
+    memcpy(r->known, o->known, sizeof r->known);
+    *last = release_count;
+    o->is_released = true;
 }
 
 /* ---- order --------------------------------------------------------------------------------------------------------
  */
 
+/* Whether the running block's thread knows of an access of another block. */
+static bool was_released(const record *r, uint32_t thread) {
+    uint32_t warp = thread / SIMT_LANES, own = orderings[thread].acquired;
+    uint32_t acquired = own > acquired_by[warp] ? own : acquired_by[warp];
+    for (uint32_t i = last_release[r->block]; i > 0; i = releases[i - 1].before) {
+        const release *done = &releases[i - 1];
+        if (i > acquired) continue;
+        if (r->thread == done->thread ? r->time <= done->time : r->time <= done->known[r->thread / SIMT_LANES])
+            return true;
+    }
+    return false;
+}
+
 static bool is_before(const record *r, uint32_t launch, uint32_t thread) {
     if (r->launch != launch) return !simt_is_ordered || simt_is_ordered(r->launch);
     if (thread == WORK_THREAD) return true; /* the same piece of work */
-    if (r->block != simt_now.number) {
-        const released *done = &releases[r->block];
-        return done->sequence > 0 && done->sequence < acquired && done->time >= r->time;
-    }
+    if (r->block != simt_now.number) return was_released(r, thread);
     return r->thread == thread || r->time <= seen[thread / SIMT_LANES][r->thread / SIMT_LANES];
 }
 
 static void describe(const record *r, char *text, size_t size) {
-    static const char *const did[] = {"read", "write", "atomic", "asynchronous copy"};
+    static const char *const did[] = {"read", "write", "atomic", "atomic read", "atomic write", "asynchronous copy"};
     if (!r->at) {
         snprintf(text, size, "%s", simt_describe_work ? simt_describe_work(r->launch) : "other work");
         return;
@@ -162,21 +221,30 @@ static void describe(const record *r, char *text, size_t size) {
 }
 
 static _Noreturn void report(const record *earlier, const record *later, const char *where, uint64_t offset) {
-    static const char *const does[] = {"this read", "this write", "this atomic"};
+    static const char *const does[] = {"this read", "this write", "this atomic", "this atomic read",
+                                       "this atomic write"};
     char other[512], self[256] = "";
     describe(earlier, other, sizeof other);
     const char *missing = earlier->launch != later->launch ? "no event or edge of a graph"
-                          : earlier->block != later->block ? "nothing"
+                          : earlier->block != later->block ? "no fences and atomics"
                                                            : "no barrier";
     if (!later->at) describe(later, self, sizeof self);
     simt_fail(later->at, "race in %s memory, byte %llu: %s and %s, with %s between them", where,
               (unsigned long long)offset, later->at ? does[later->kind] : self, other, missing);
 }
 
+static bool is_read(uint8_t kind) {
+    return kind == SIMT_READ || kind == SIMT_ATOMIC_READ;
+}
+
+static bool is_atomic(uint8_t kind) {
+    return kind == SIMT_ATOMIC || kind == SIMT_ATOMIC_READ || kind == SIMT_ATOMIC_WRITE;
+}
+
 static bool clashes(const record *r, const record *later) {
     if (!(r->mask & later->mask)) return false;
-    if (r->kind == SIMT_READ && later->kind == SIMT_READ) return false;
-    if (r->kind == SIMT_ATOMIC && later->kind == SIMT_ATOMIC) return false;
+    if (is_read(r->kind) && is_read(later->kind)) return false;
+    if (is_atomic(r->kind) && is_atomic(later->kind)) return false;
     return !is_before(r, later->launch, later->thread);
 }
 
@@ -184,7 +252,7 @@ static void check_granule(simt_shadow *shadow, granule *g, const record *later, 
     const record *written = g->written.mask ? &g->written : &shadow->whole;
     if (clashes(written, later)) report(written, later, where, offset);
     shadow->is_touched = true;
-    if (later->kind == SIMT_READ) {
+    if (is_read(later->kind)) {
         uint32_t warp = later->thread / SIMT_LANES;
         bool same = g->read[0].launch == later->launch && g->read[0].block == later->block &&
                     g->read[0].thread / SIMT_LANES == warp;
@@ -215,7 +283,7 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
                       const simt_place *at) {
     record later = {at, simt_now.launch, simt_now.number, now, (uint16_t)simt_now.running->index, 3, (uint8_t)access};
     if (bytes == 1) later.mask = (uint8_t)(1u << offset % GRANULE);
-    if (access == SIMT_ATOMIC) simt_races_atomic();
+    if (shadow != of_shared && is_atomic(later.kind)) simt_races_atomic(access);
     for (uint64_t i = offset / GRANULE; i <= (offset + bytes - 1) / GRANULE; i++) {
         granule *s = &shadow->granules[i];
         if (shadow == of_shared) {
@@ -224,7 +292,7 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
                 simt_fail(at,
                           "%s shared memory, byte %llu, that the asynchronous copy in %s:%d is still to bring: it "
                           "was not waited for",
-                          access == SIMT_READ ? "reads" : "writes", (unsigned long long)offset, s->written.at->file,
+                          is_read(later.kind) ? "reads" : "writes", (unsigned long long)offset, s->written.at->file,
                           s->written.at->line);
             }
         }

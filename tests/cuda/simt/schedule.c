@@ -227,8 +227,6 @@ void simt_barrier(uint32_t id, uint32_t count, const simt_place *at) {
     simt_barrier_count(id, false, at);
 }
 
-void simt_fence(void) {} /* memory is in order here: races.c judges by atomics, not by fences */
-
 /* ---- a grid -------------------------------------------------------------------------------------------------------
  */
 

@@ -93,7 +93,8 @@ _Noreturn void simt_fail(const simt_place *at, const char *format, ...) __attrib
 /* ---- for translated kernels -------------------------------------------------------------------------------------- */
 
 typedef enum simt_space { SIMT_GENERIC, SIMT_GLOBAL, SIMT_SHARED, SIMT_LOCAL } simt_space;
-typedef enum simt_access { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC } simt_access;
+/* Atomic: with what other threads do at the same time. SIMT_ATOMIC reads and writes. */
+typedef enum simt_access { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC, SIMT_ATOMIC_READ, SIMT_ATOMIC_WRITE } simt_access;
 
 /* What lies at an address; it ends with a message where a kernel may not do this. Shared addresses count from 0 in the
  * space SIMT_SHARED. */
@@ -105,7 +106,7 @@ void simt_barrier(uint32_t id, uint32_t threads, const simt_place *at); /* threa
 /* The same, and how many threads came with `predicate`. */
 uint32_t simt_barrier_count(uint32_t id, bool predicate, const simt_place *at);
 void simt_warp_barrier(uint32_t mask, const simt_place *at);
-void simt_fence(void);
+void simt_fence(void); /* for threads of other blocks too (races.c): memory itself is always in order here */
 
 typedef enum simt_shuffle_mode { SIMT_UP, SIMT_DOWN, SIMT_BUTTERFLY, SIMT_INDEX } simt_shuffle_mode;
 uint32_t simt_shuffle(simt_shuffle_mode mode, uint32_t value, uint32_t lane, uint32_t clamp, uint32_t mask,
