@@ -1,6 +1,6 @@
 // The training step's own, on the card: nothing inside a step waits for the host. What the CPU does in
 // model/cpu/optimizer/, in the same order of operations where there is one.
-#include "model/cuda/reduce.cuh"
+#include "model/cuda/optimizer.cuh"
 
 static __global__ void add_losses_kernel(ups_losses_call call) {
     ups_update_result *result = &call.update->result;
@@ -75,17 +75,6 @@ ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, up
 
 // ---- the norm: a fixed number of blocks, each thread its own elements, sums in a fixed order
 
-static __device__ void add_in_order(ups_cuda_norm_partial *sums, int count) {
-    for (int half = count / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            sums[threadIdx.x].sum += sums[threadIdx.x + half].sum;
-            sums[threadIdx.x].non_finite += sums[threadIdx.x + half].non_finite;
-        }
-    }
-    __syncthreads();
-}
-
 static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const float *x, int64_t count, ups_cuda_norm_partial *to) {
     __shared__ ups_cuda_norm_partial sums[THREADS];
     ups_cuda_norm_partial own = {};
@@ -128,7 +117,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
     const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
     const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
-    const float decay = fminf(call.ema_decay, ups_update_ema_decay(taken - 1));
+    const float decay = average_decay(call);
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < range.count; i += (int64_t)gridDim.x * THREADS) {
         int64_t at = range.offset + i, second_at = range.second + i;
         float d = call.gradients[at] * scale;
@@ -137,16 +126,13 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
         float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
         call.moments[0][at] = first;
         call.moments[1][second_at] = second;
-        call.values[at] = w;
-        if (call.ema) call.ema[at] = decay * call.ema[at] + (1.0f - decay) * w;
-        if (call.compute) call.compute[at] = half_bits(call.compute_dtype, w);
+        put_value(call, at, w, decay);
     }
 }
 
 ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
     enum { BLOCKS = 1024 }; // a range: their lengths are in device memory
-    if (call->rule != UPS_RULE_ADAMW)
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device 'cuda' has no kernel for Muon; optimizer: adamw has one");
+    if (call->rule == UPS_RULE_MUON) return ups_cuda_move_matrices(device, call, error);
     if (call->range_count == 0) return UPS_OK;
     dim3 grid(BLOCKS, (unsigned)call->range_count);
     adamw_kernel<<<grid, THREADS, 0, ups_cuda_stream(device)>>>(*call);
