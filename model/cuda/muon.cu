@@ -11,7 +11,7 @@ extern "C" {
 
 enum {
     STEPS = 5,
-    NORM_BLOCKS = 64,        // a matrix
+    NORM_BLOCKS = 64,        // a matrix, at most
     MOST_MATRICES = 64,      // a batch
     MOST_ELEMENTS = 1 << 24, // of a batch, unless one matrix has more
     ALIGNMENT = 64,          // bytes, of each matrix
@@ -59,10 +59,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 // 1 over the norm of each, or 0 where a matrix is not to be moved.
 static __global__ void __launch_bounds__(NORM_BLOCKS)
-    muon_norm(const ups_update *update, const ups_cuda_norm_partial *partials, float *inverse) {
+    muon_norm(const ups_update *update, const ups_cuda_norm_partial *partials, int count, float *inverse) {
     __shared__ ups_cuda_norm_partial sums[NORM_BLOCKS];
+    const ups_cuda_norm_partial none = {};
     if (update->result.skipped) return;
-    sums[threadIdx.x] = partials[blockIdx.x * NORM_BLOCKS + threadIdx.x];
+    sums[threadIdx.x] = threadIdx.x < count ? partials[blockIdx.x * NORM_BLOCKS + threadIdx.x] : none;
     add_in_order(sums, NORM_BLOCKS);
     if (threadIdx.x) return;
     const double norm = sqrt(sums[0].sum);
@@ -255,13 +256,14 @@ static ups_status move(ups_device *device, const ups_optimizer_call *call, const
     ups_cuda_norm_partial *const partials = (ups_cuda_norm_partial *)(void *)(workspace + l.partials);
     float *const inverse = (float *)(void *)(workspace + l.inverse), *const x = (float *)(void *)(workspace + l.x);
     const elements first = {workspace + l.ends[0], operands};
-    const dim3 norms(NORM_BLOCKS, (unsigned)of.count), grid(blocks_for(size, 1), (unsigned)of.count);
+    const unsigned blocks = blocks_for(size, 1), summed = blocks < NORM_BLOCKS ? blocks : NORM_BLOCKS;
+    const dim3 norms(summed, (unsigned)of.count), grid(blocks, (unsigned)of.count);
     cudaStream_t stream = ups_cuda_stream(device);
     const ups_cuda_muon *plan = nullptr;
     const float *direction = nullptr;
     UPS_TRY(find_products(device, of, operands, &plan, error));
     muon_look_ahead<<<norms, THREADS, 0, stream>>>(*call, of, x, partials);
-    muon_norm<<<(unsigned)of.count, NORM_BLOCKS, 0, stream>>>(call->update, partials, inverse);
+    muon_norm<<<(unsigned)of.count, NORM_BLOCKS, 0, stream>>>(call->update, partials, (int)summed, inverse);
     muon_scale<<<grid, THREADS, 0, stream>>>(call->update, inverse, x, first, size, of.stride);
     UPS_TRY(ups_cuda_launched("Muon's momentum", error));
     UPS_TRY(orthogonalise(device, plan, workspace, l, &direction, error));

@@ -73,7 +73,7 @@ ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, up
     return ups_cuda_launched("deciding on a step", error);
 }
 
-// ---- the norm: a fixed number of blocks, each thread its own elements, sums in a fixed order
+// ---- the norm: blocks by the number of elements, each thread its own elements, sums in a fixed order
 
 static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const float *x, int64_t count, ups_cuda_norm_partial *to) {
     __shared__ ups_cuda_norm_partial sums[THREADS];
@@ -88,9 +88,11 @@ static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const floa
     if (threadIdx.x == 0) to[blockIdx.x] = sums[0];
 }
 
-static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS) norm_kernel(const ups_cuda_norm_partial *from, ups_update *update) {
+static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS)
+    norm_kernel(const ups_cuda_norm_partial *from, int count, ups_update *update) {
     __shared__ ups_cuda_norm_partial sums[UPS_CUDA_NORM_BLOCKS];
-    sums[threadIdx.x] = from[threadIdx.x];
+    const ups_cuda_norm_partial none = {};
+    sums[threadIdx.x] = threadIdx.x < count ? from[threadIdx.x] : none;
     add_in_order(sums, UPS_CUDA_NORM_BLOCKS);
     if (threadIdx.x == 0) {
         update->result.squared_norm += sums[0].sum;
@@ -101,8 +103,10 @@ static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS) norm_kernel(const
 ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
                          ups_update *update, ups_error *error) {
     cudaStream_t stream = ups_cuda_stream(device);
-    norm_partial_kernel<<<UPS_CUDA_NORM_BLOCKS, THREADS, 0, stream>>>(gradients, count, partials);
-    norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, update);
+    const unsigned needed = blocks_for(count, 1), blocks = needed < UPS_CUDA_NORM_BLOCKS ? needed : UPS_CUDA_NORM_BLOCKS;
+    if (count == 0) return UPS_OK;
+    norm_partial_kernel<<<blocks, THREADS, 0, stream>>>(gradients, count, partials);
+    norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, (int)blocks, update);
     return ups_cuda_launched("the norm of gradients", error);
 }
 
