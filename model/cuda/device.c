@@ -12,6 +12,7 @@ typedef struct cuda_device {
     cudaStream_t streams[UPS_STREAM_COUNT];
     cublasLtHandle_t blas;
     ups_cuda_norm_partial *norm_partials;
+    ups_cuda_muon *muon_plans;
     char name[256];
 } cuda_device;
 
@@ -25,6 +26,10 @@ cudaStream_t ups_cuda_stream(ups_device *device) {
 
 cublasLtHandle_t ups_cuda_blas(ups_device *device) {
     return of(device)->blas;
+}
+
+ups_cuda_muon **ups_cuda_muon_plans(ups_device *device) {
+    return &of(device)->muon_plans;
 }
 
 ups_status ups_cuda_check(cudaError_t code, const char *doing, ups_error *error) {
@@ -186,6 +191,8 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_WEIGH] = &ups_cuda_weigh,
     [UPS_OP_READ_PATCHES] = &ups_cuda_read_patches,
     [UPS_OP_FOURIER] = &ups_cuda_fourier,
+    [UPS_OP_DEPTHWISE] = &ups_cuda_depthwise,
+    [UPS_OP_SPECTRAL] = &ups_cuda_spectral,
 };
 
 static ups_status choose_kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
@@ -210,10 +217,6 @@ static ups_status norm(ups_device *device, const float *gradients, int64_t count
     return ups_cuda_norm(device, of(device)->norm_partials, gradients, count, update, error);
 }
 
-static size_t matrices_workspace(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
-    return 0; /* Muon has no kernels: ups_cuda_optimize says so */
-}
-
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int threads(const ups_device *device) {
@@ -223,6 +226,7 @@ static int threads(const ups_device *device) {
 static void destroy(ups_device *device) {
     cuda_device *d = of(device);
     synchronize(device, NULL);
+    ups_cuda_muon_release(d->muon_plans);
     if (d->norm_partials) cudaFree(d->norm_partials);
     if (d->blas) cublasLtDestroy(d->blas);
     for (int s = 0; s < UPS_STREAM_COUNT; s++) {
@@ -264,7 +268,7 @@ static const ups_device_class cuda_class = {
     .norm = norm,
     .decide = ups_cuda_decide,
     .optimize = ups_cuda_optimize,
-    .matrices_workspace = matrices_workspace,
+    .matrices_workspace = ups_cuda_matrices_workspace,
 };
 
 static ups_status open_parts(cuda_device *d, ups_error *error) {

@@ -19,6 +19,7 @@ extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, 
 extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_patchify, ups_cuda_neighborhood,
     ups_cuda_coarsen, ups_cuda_refine, ups_cuda_pool_tokens, ups_cuda_gather_points, ups_cuda_weigh,
     ups_cuda_read_patches, ups_cuda_fourier;
+extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
@@ -54,5 +55,12 @@ typedef struct ups_cuda_norm_partial {
 ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
                          ups_update *update, ups_error *error);
 ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error);
+
+/* Muon (muon.cu). The products of a shape are made once; the device keeps them in a list that it releases. */
+typedef struct ups_cuda_muon ups_cuda_muon;
+ups_cuda_muon **ups_cuda_muon_plans(ups_device *device);
+void ups_cuda_muon_release(ups_cuda_muon *plans);
+size_t ups_cuda_matrices_workspace(ups_device *device, const ups_matrices *matrices, int32_t count, ups_dtype compute);
+ups_status ups_cuda_move_matrices(ups_device *device, const ups_optimizer_call *call, ups_error *error);
 
 #endif

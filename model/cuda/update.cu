@@ -1,6 +1,6 @@
 // The training step's own, on the card: nothing inside a step waits for the host. What the CPU does in
 // model/cpu/optimizer/, in the same order of operations where there is one.
-#include "model/cuda/reduce.cuh"
+#include "model/cuda/optimizer.cuh"
 
 static __global__ void add_losses_kernel(ups_losses_call call) {
     ups_update_result *result = &call.update->result;
@@ -73,18 +73,7 @@ ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, up
     return ups_cuda_launched("deciding on a step", error);
 }
 
-// ---- the norm: a fixed number of blocks, each thread its own elements, sums in a fixed order
-
-static __device__ void add_in_order(ups_cuda_norm_partial *sums, int count) {
-    for (int half = count / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            sums[threadIdx.x].sum += sums[threadIdx.x + half].sum;
-            sums[threadIdx.x].non_finite += sums[threadIdx.x + half].non_finite;
-        }
-    }
-    __syncthreads();
-}
+// ---- the norm: blocks by the number of elements, each thread its own elements, sums in a fixed order
 
 static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const float *x, int64_t count, ups_cuda_norm_partial *to) {
     __shared__ ups_cuda_norm_partial sums[THREADS];
@@ -99,9 +88,11 @@ static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const floa
     if (threadIdx.x == 0) to[blockIdx.x] = sums[0];
 }
 
-static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS) norm_kernel(const ups_cuda_norm_partial *from, ups_update *update) {
+static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS)
+    norm_kernel(const ups_cuda_norm_partial *from, int count, ups_update *update) {
     __shared__ ups_cuda_norm_partial sums[UPS_CUDA_NORM_BLOCKS];
-    sums[threadIdx.x] = from[threadIdx.x];
+    const ups_cuda_norm_partial none = {};
+    sums[threadIdx.x] = threadIdx.x < count ? from[threadIdx.x] : none;
     add_in_order(sums, UPS_CUDA_NORM_BLOCKS);
     if (threadIdx.x == 0) {
         update->result.squared_norm += sums[0].sum;
@@ -112,8 +103,10 @@ static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS) norm_kernel(const
 ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
                          ups_update *update, ups_error *error) {
     cudaStream_t stream = ups_cuda_stream(device);
-    norm_partial_kernel<<<UPS_CUDA_NORM_BLOCKS, THREADS, 0, stream>>>(gradients, count, partials);
-    norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, update);
+    const unsigned needed = blocks_for(count, 1), blocks = needed < UPS_CUDA_NORM_BLOCKS ? needed : UPS_CUDA_NORM_BLOCKS;
+    if (count == 0) return UPS_OK;
+    norm_partial_kernel<<<blocks, THREADS, 0, stream>>>(gradients, count, partials);
+    norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, (int)blocks, update);
     return ups_cuda_launched("the norm of gradients", error);
 }
 
@@ -128,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
     const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
     const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
-    const float decay = fminf(call.ema_decay, ups_update_ema_decay(taken - 1));
+    const float decay = average_decay(call);
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < range.count; i += (int64_t)gridDim.x * THREADS) {
         int64_t at = range.offset + i, second_at = range.second + i;
         float d = call.gradients[at] * scale;
@@ -137,16 +130,13 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
         float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
         call.moments[0][at] = first;
         call.moments[1][second_at] = second;
-        call.values[at] = w;
-        if (call.ema) call.ema[at] = decay * call.ema[at] + (1.0f - decay) * w;
-        if (call.compute) call.compute[at] = half_bits(call.compute_dtype, w);
+        put_value(call, at, w, decay);
     }
 }
 
 ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
     enum { BLOCKS = 1024 }; // a range: their lengths are in device memory
-    if (call->rule != UPS_RULE_ADAMW)
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "the device 'cuda' has no kernel for Muon; optimizer: adamw has one");
+    if (call->rule == UPS_RULE_MUON) return ups_cuda_move_matrices(device, call, error);
     if (call->range_count == 0) return UPS_OK;
     dim3 grid(BLOCKS, (unsigned)call->range_count);
     adamw_kernel<<<grid, THREADS, 0, ups_cuda_stream(device)>>>(*call);

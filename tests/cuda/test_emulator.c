@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "tests/cuda/kernels.h"
 #include "tests/model/claims.h"
+#include <cublasLt.h>
 #include <math.h>
 #include <string.h>
 
@@ -274,6 +275,56 @@ static uint64_t integer_of(int row, int32_t s, int32_t t) {
     default:
         return ((uint64_t)u << 32 | v) / ((uint64_t)v + 12345678901ull);
     }
+}
+
+static cublasLtMatrixLayout_t matrices(uint64_t rows, uint64_t columns, int32_t count, int64_t stride) {
+    cublasLtMatrixLayout_t made;
+    cublasLtMatrixLayoutCreate(&made, CUDA_R_32F, rows, columns, (int64_t)rows);
+    cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+    return made;
+}
+
+/* D (M, N) of each = A (M, K) B (K, N), column-major; B is one for all. */
+CLAIM(products_in_batches_are_refused_where_they_do_not_fit) {
+    enum { M = 3, N = 4, K = 5, COUNT = 3, A_STRIDE = 20, D_STRIDE = 16 };
+    float *a = normal(COUNT * A_STRIDE, 1), *b = normal(K * N, 2), *d = room(COUNT * D_STRIDE * sizeof *d);
+    float *a_there = up(a, COUNT * A_STRIDE * sizeof *a), *b_there = up(b, K * N * sizeof *b);
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t of;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t found;
+    int count;
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&of, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatrixLayout_t la = matrices(M, K, COUNT, A_STRIDE), lb = matrices(K, N, COUNT, 0);
+    cublasLtMatrixLayout_t ld = matrices(M, N, COUNT, D_STRIDE), fewer = matrices(K, N, COUNT - 1, 0);
+    cublasLtMatrixLayout_t overlapping = matrices(M, N, COUNT, M * N - 1);
+    assert_int_equal(cublasLtMatmulAlgoGetHeuristic(handle, of, la, fewer, ld, ld, preference, 1, &found, &count),
+                     CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(
+        cublasLtMatmulAlgoGetHeuristic(handle, of, la, lb, overlapping, overlapping, preference, 1, &found, &count),
+        CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(cublasLtMatmulAlgoGetHeuristic(handle, of, la, lb, ld, ld, preference, 1, &found, &count),
+                     CUBLAS_STATUS_SUCCESS);
+    const float one = 1.0f, zero = 0.0f;
+    assert_int_equal(
+        cublasLtMatmul(handle, of, &one, a_there, la, b_there, lb, &zero, d, ld, d, ld, &found.algo, NULL, 0, stream),
+        CUBLAS_STATUS_SUCCESS);
+    float *made = down(d, COUNT * D_STRIDE * sizeof *d);
+    for (int i = 0; i < COUNT * M * N; i++) {
+        const int of_batch = i / (M * N), row = i % M, column = i / M % N;
+        double sum = 0.0;
+        for (int k = 0; k < K; k++) sum += (double)a[of_batch * A_STRIDE + k * M + row] * (double)b[column * K + k];
+        near((double)made[of_batch * D_STRIDE + column * M + row], sum, 1e-5);
+    }
+    assert_true(isnan(made[D_STRIDE - 1])); /* between two results nothing is written */
+    cublasLtMatrixLayout_t all[] = {la, lb, ld, fewer, overlapping};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cublasLtMatrixLayoutDestroy(all[i]);
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatmulDescDestroy(of);
+    free(a), free(b), free(made);
 }
 
 CLAIM(integers_wrap_divide_and_shift_as_in_c) {

@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
     ups_parameters *parameters = ups_parameters_create();
     check(ups_safetensors_open(argv[1], &file, &failure));
     add_parameters(file, parameters);
-    check(ups_device_open(&(ups_device_options){.name = "cpu", .threads = s.threads}, &device, &failure));
+    check(ups_device_open(&(ups_device_options){.name = "auto", .threads = s.threads}, &device, &failure));
     check(ups_parameters_allocate(parameters, device, true, s.compute, 0, &failure));
     const int32_t count = ups_parameters_count(parameters);
     for (int32_t i = 0; i < count; i++)

@@ -21,6 +21,8 @@ typedef struct layout {
     cudaDataType type;
     uint64_t rows, columns;
     int64_t stride;
+    int32_t batch;
+    int64_t batch_stride; /* elements from one matrix of a batch to the next; 0: all are the same one */
 } layout;
 
 typedef struct preference {
@@ -107,9 +109,23 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *made, cudaData
                                           uint64_t columns, int64_t stride) {
     layout *l = calloc(1, sizeof *l);
     if (!l) return CUBLAS_STATUS_ALLOC_FAILED;
-    *l = (layout){type, rows, columns, stride};
+    *l = (layout){type, rows, columns, stride, 1, 0};
     *made = (cublasLtMatrixLayout_t)(void *)l;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t made, cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t size) {
+    layout *l = (layout *)(void *)made;
+    switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return set(&l->batch, sizeof l->batch, value, size);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return set(&l->batch_stride, sizeof l->batch_stride, value, size);
+    default:
+        emulated_refuse(cudaErrorInvalidValue, "attribute %d of a matrix is not emulated", attribute);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t made) {
@@ -173,6 +189,11 @@ static const char *check_types(const description *d, const layout *a, const layo
     return NULL;
 }
 
+/* Elements from the first to the last. */
+static uint64_t extent(const layout *l) {
+    return (uint64_t)l->stride * (l->columns - 1) + l->rows;
+}
+
 static const char *check_shapes(const description *d, const layout *a, const layout *b, const layout *c,
                                 const layout *r) {
     const layout *all[] = {a, b, c, r};
@@ -183,7 +204,10 @@ static const char *check_shapes(const description *d, const layout *a, const lay
     for (int i = 0; i < 4; i++) {
         if (all[i]->rows == 0 || all[i]->columns == 0) return "an empty matrix";
         if (all[i]->stride < (int64_t)all[i]->rows) return "columns that overlap";
+        if (all[i]->batch < 1 || all[i]->batch != a->batch) return "batches of several lengths";
     }
+    if (r->batch > 1 && r->batch_stride < (int64_t)extent(r)) return "results of a batch that overlap";
+    if (r->batch > 1 && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return "a batch with a bias, which is not emulated";
     return NULL;
 }
 
@@ -254,21 +278,22 @@ static void *reach(uint32_t work, const product *p, uint64_t address, size_t byt
     return found;
 }
 
-static void *reach_matrix(uint32_t work, const product *p, const layout *l, uint64_t address, bool write) {
-    size_t elements = (size_t)((uint64_t)l->stride * (l->columns - 1) + l->rows);
-    return reach(work, p, address, elements * size_of(l->type), write);
+/* Matrix `index` of a batch. */
+static void *reach_matrix(uint32_t work, const product *p, const layout *l, uint64_t address, int32_t index,
+                          bool write) {
+    uint64_t start = address + (uint64_t)(index * l->batch_stride) * size_of(l->type);
+    return reach(work, p, start, extent(l) * size_of(l->type), write);
 }
 
-static void run(uint32_t work, const void *owned) {
-    const product *p = owned;
+static void multiply(uint32_t work, const product *p, int32_t index) {
     bool ta = p->of.transpose_a == CUBLAS_OP_T, tb = p->of.transpose_b == CUBLAS_OP_T;
     uint64_t k_count = ta ? p->a.rows : p->a.columns;
-    const void *a = reach_matrix(work, p, &p->a, p->from_a, false), *b = reach_matrix(work, p, &p->b, p->from_b, false);
-    const void *c = p->beta != 0 ? reach_matrix(work, p, &p->c, p->from_c, false) : NULL, *bias = NULL;
+    const void *a = reach_matrix(work, p, &p->a, p->from_a, index, false);
+    const void *b = reach_matrix(work, p, &p->b, p->from_b, index, false);
+    const void *c = p->beta != 0 ? reach_matrix(work, p, &p->c, p->from_c, index, false) : NULL, *bias = NULL;
     if (p->of.epilogue == CUBLASLT_EPILOGUE_BIAS)
         bias = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.rows * size_of(p->d.type), false);
-    if (p->workspace_bytes) memset(reach(work, p, p->workspace, p->workspace_bytes, true), 0xff, p->workspace_bytes);
-    void *d = reach_matrix(work, p, &p->d, p->to_d, true);
+    void *d = reach_matrix(work, p, &p->d, p->to_d, index, true);
     for (uint64_t j = 0; j < p->d.columns; j++) {
         for (uint64_t i = 0; i < p->d.rows; i++) {
             double sum = 0.0;
@@ -283,6 +308,12 @@ static void run(uint32_t work, const void *owned) {
             put(d, p->d.type, j * (uint64_t)p->d.stride + i, sum);
         }
     }
+}
+
+static void run(uint32_t work, const void *owned) {
+    const product *p = owned;
+    if (p->workspace_bytes) memset(reach(work, p, p->workspace, p->workspace_bytes, true), 0xff, p->workspace_bytes);
+    for (int32_t index = 0; index < p->d.batch; index++) multiply(work, p, index);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made, const void *alpha, const void *a,

@@ -1,0 +1,42 @@
+/* Products of matrices by cuBLASLt: one a shape, made once and run often.
+ *
+ * The library's matrices are column-major: a row-major (r, c) is its (c, r), and what is computed is the transpose of
+ * each product. Operands are in one dtype; sums are float32, without TF32. Results of half operands are in the same
+ * half or in float32, results of float32 in float32. */
+#ifndef UPS_MODEL_CUDA_PRODUCT_H
+#define UPS_MODEL_CUDA_PRODUCT_H
+
+#include "model/cuda/host.h"
+
+enum {
+    UPS_CUDA_PROMISED = 16, /* bytes that the library may count on operands being aligned to: an arena's are to 64 */
+    UPS_CUDA_LIBRARY_BYTES = 32u << 20, /* of workspace for the library: what cuBLAS takes on Hopper */
+};
+
+typedef struct ups_cuda_matrix {
+    int64_t rows, columns; /* row-major */
+    ups_dtype dtype;
+    int64_t stride; /* elements from one of a batch to the next; 0: one behind the other */
+} ups_cuda_matrix;
+
+/* One product, D (+)= op(A) op(B), in the library's terms. All zeros: none. */
+typedef struct ups_cuda_product {
+    cublasLtMatmulDesc_t description;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    ups_cuda_matrix result; /* in the dtype that the library makes */
+} ups_cuda_product;
+
+/* D = op(A) op(B) + bias?; `result`: its shape, and the dtype that is wanted. `batch` products at once, of matrices
+ * `stride` apart. On an error `product` is released as any other. */
+ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, ups_cuda_matrix a, bool transpose_a,
+                                 ups_cuda_matrix b, bool transpose_b, ups_cuda_matrix result, bool bias, int64_t batch,
+                                 ups_error *error);
+void ups_cuda_product_release(ups_cuda_product *product);
+
+/* Issues it: `d` = product, or `d` += product; `bias` NULL where there is none, `workspace` UPS_CUDA_LIBRARY_BYTES that
+ * it may change. Refuses memory that is aligned less than was promised. */
+ups_status ups_cuda_product_run(ups_device *device, const ups_cuda_product *product, const void *a, const void *b,
+                                const void *bias, void *d, bool accumulate, void *workspace, ups_error *error);
+
+#endif
