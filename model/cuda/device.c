@@ -175,6 +175,7 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_GELU] = &ups_cuda_gelu,
     [UPS_OP_SILU] = &ups_cuda_silu,
     [UPS_OP_CAST] = &ups_cuda_cast,
+    [UPS_OP_ATTENTION] = &ups_cuda_attention,
 };
 
 static ups_status choose_kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,

@@ -16,6 +16,7 @@ typedef struct ups_cuda_kernel {
 
 extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, ups_cuda_rms_norm, ups_cuda_linear,
     ups_cuda_linear_gelu, ups_cuda_cast;
+extern const ups_cuda_kernel ups_cuda_attention;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
