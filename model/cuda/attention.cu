@@ -190,8 +190,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
         attention_norms<<<blocks_for(count * LANES_A_ROW, 1), THREADS, 0, stream>>>(c, count);
         UPS_TRY(ups_cuda_launched("norms of attention", error));
     }
-    bool half = c.kv.dtype == c.q.dtype;
-    return with_tiles(c, half, [&](auto tiles) -> ups_status {
+    return with_tiles(c, [&](auto tiles) -> ups_status {
         typedef decltype(tiles) TILES;
         const size_t shared = sizeof(block_memory<TILES, 1>);
         const int64_t count = query_tiles(c, TILES::OWN), blocks = c.batch * c.heads * c.windows.all * count;

@@ -170,7 +170,7 @@ static __device__ __forceinline__ void load_rows(const attention_call &c, const 
     const int part = threadIdx.x % EACH;
     const int64_t at = token < 0 ? rows.base : rows.base + (int64_t)token * rows.stride;
     to += threadIdx.x / EACH * TILES::PITCH;
-    if (sizeof(*to) == 2 || (c.wide && rows.from.dtype == TILES::DTYPE)) {
+    if (TILES::HALF || (c.wide && rows.from.dtype == TILES::DTYPE)) {
         const typename TILES::element *from = (const typename TILES::element *)rows.from.data;
 #pragma unroll
         for (int i = 0; i < TILES::D; i += EACH * CHUNK) {
@@ -178,7 +178,7 @@ static __device__ __forceinline__ void load_rows(const attention_call &c, const 
             bool present = token >= 0 && column < c.width;
             if (column < TILES::D) copy_async_16(to + column, from + (present ? at + column : 0), present);
         }
-    } else if constexpr (sizeof(*to) == 4) {
+    } else if constexpr (!TILES::HALF) {
         for (int i = part; i < TILES::D; i += EACH) {
             float x[1] = {0.0f};
             if (token >= 0 && i < c.width) read_elements<1>(rows.from, at + i, x);
@@ -336,7 +336,7 @@ static __device__ __forceinline__ void weigh_by_norms(const attention_call &c, c
 // ---- results ----------------------------------------------------------------------------------------------------------
 
 // Results are read back eight elements a lane, eight lanes a row, by these.
-enum { LANES_A_ROW = 8, MOST_WIDTH = 128, CHUNKS = MOST_WIDTH / (LANES_A_ROW * WIDE), ROWS_AT_ONCE = TILE_THREADS / LANES_A_ROW };
+enum { LANES_A_ROW = 8, MOST_WIDTH = 128, ROWS_AT_ONCE = TILE_THREADS / LANES_A_ROW };
 
 static __device__ __forceinline__ void read_chunk(elements from, int64_t at, int count, bool wide, float (&x)[WIDE]) {
     if (wide) return read_elements<WIDE>(from, at, x);
@@ -358,7 +358,16 @@ static __device__ __forceinline__ void write_chunk(elements to, int64_t at, int 
     }
 }
 
-template <typename TILES> static __device__ __forceinline__ void keep_result(const float (&sums)[TILES::ROWS][TILES::RESULTS], float *to) {
+// A tensor as kernels with these tiles know it: those of matrix tiles are all of one dtype, and wide.
+template <typename TILES> static __device__ __forceinline__ elements known(elements e) {
+    return {e.data, TILES::HALF ? TILES::DTYPE : e.dtype};
+}
+template <typename TILES> static __device__ __forceinline__ bool known_wide(const attention_call &c) {
+    return TILES::HALF || c.wide;
+}
+
+template <typename TILES>
+static __device__ __forceinline__ void keep_result(const float (&sums)[TILES::ROWS][TILES::RESULTS], float *to) {
 #pragma unroll
     for (int i = 0; i < TILES::ROWS; i++) {
 #pragma unroll
@@ -380,7 +389,8 @@ static __device__ __forceinline__ void write_result(const attention_call &c, con
             float x[WIDE];
 #pragma unroll
             for (int i = 0; i < WIDE; i++) x[i] = from[i];
-            write_chunk(to.from, to.base + (int64_t)token * to.stride + column, c.width - column, c.wide, accumulate, x);
+            write_chunk(known<TILES>(to.from), to.base + (int64_t)token * to.stride + column, c.width - column,
+                        known_wide<TILES>(c), accumulate, x);
         }
     }
 }
@@ -412,16 +422,25 @@ static inline int64_t key_tiles(const attention_call &c, int size) {
     return tiles_in(c.windows.dims ? c.windows.most : c.keys, size);
 }
 
-// Calls launch(tiles) with the tiles for a call. Matrix tiles: half precision, `half`, in rows that sixteen bytes divide.
-template <typename LAUNCH, ups_dtype TYPE> static ups_status with_matrix_tiles(int width, LAUNCH launch) {
+// Whether all tensors that a call has are of the dtype of its queries.
+static inline bool is_of_one_dtype(const attention_call &c) {
+    bool same = true;
+    const elements all[] = {c.kv, c.out, c.upstream, c.dq, c.dkv};
+    for (const elements &each : all) same = same && (!each.data || each.dtype == c.q.dtype);
+    return same;
+}
+
+// Calls launch(tiles) with the tiles for a call. Matrix tiles: half precision, in rows that sixteen bytes divide.
+template <ups_dtype TYPE, typename LAUNCH> static ups_status with_matrix_tiles(int width, LAUNCH launch) {
     if (width <= 32) return launch(matrix_tiles<TYPE, 32>());
     if (width <= 48) return launch(matrix_tiles<TYPE, 48>());
     if (width <= 64) return launch(matrix_tiles<TYPE, 64>());
     return launch(matrix_tiles<TYPE, 128>());
 }
-template <typename LAUNCH> static ups_status with_tiles(const attention_call &c, bool half, LAUNCH launch) {
-    if (half && c.wide && c.q.dtype == UPS_BF16) return with_matrix_tiles<LAUNCH, UPS_BF16>(c.width, launch);
-    if (half && c.wide && c.q.dtype == UPS_F16) return with_matrix_tiles<LAUNCH, UPS_F16>(c.width, launch);
+template <typename LAUNCH> static ups_status with_tiles(const attention_call &c, LAUNCH launch) {
+    const bool matrices = c.wide && is_of_one_dtype(c);
+    if (matrices && c.q.dtype == UPS_BF16) return with_matrix_tiles<UPS_BF16>(c.width, launch);
+    if (matrices && c.q.dtype == UPS_F16) return with_matrix_tiles<UPS_F16>(c.width, launch);
     if (c.width <= 32) return launch(plain_tiles<32>());
     if (c.width <= 48) return launch(plain_tiles<48>());
     if (c.width <= 64) return launch(plain_tiles<64>());

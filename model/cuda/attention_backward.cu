@@ -6,7 +6,8 @@
 // offset. Gradients of gains and of the bias are partial sums by block, added in the order of blocks.
 #include "model/cuda/attention.cuh"
 
-enum { BIAS_BLOCKS = 1024 }; // about as many as fill a card: samples are taken in turn by the rest
+// The bias's gradients: blocks that are enough to fill a card, and samples that a block takes at least where there are as many.
+enum { BIAS_BLOCKS = 1024, BIAS_SAMPLES = 4 };
 
 // D by token; eight lanes a row.
 static __global__ void __launch_bounds__(THREADS) attention_delta(const __grid_constant__ attention_call c, int64_t count) {
@@ -36,7 +37,7 @@ static __global__ void __launch_bounds__(THREADS) attention_delta(const __grid_c
 template <typename TILES, typename MEMORY>
 static __device__ __forceinline__ void finish_rows(const attention_call &c, MEMORY &m, const float *result, const head_side &own,
                                                    const float *other_gain, elements gradient, bool accumulate, float *gains) {
-    constexpr int PITCH = TILES::D + RESULT_PADDING;
+    constexpr int PITCH = TILES::D + RESULT_PADDING, CHUNKS = (TILES::D + LANES_A_ROW * WIDE - 1) / (LANES_A_ROW * WIDE);
     const int part = threadIdx.x % LANES_A_ROW, half = c.width / 2;
     float gain_sums[CHUNKS][WIDE] = {};
     for (int row = threadIdx.x / LANES_A_ROW; row < TILES::OWN; row += ROWS_AT_ONCE) {
@@ -49,7 +50,7 @@ static __device__ __forceinline__ void finish_rows(const attention_call &c, MEMO
         for (int k = 0; k < CHUNKS; k++) {
             const int column = (k * LANES_A_ROW + part) * WIDE;
             if (token < 0 || column >= c.width) continue;
-            if (own.gain) read_chunk(own.rows.from, at + column, c.width - column, c.wide, h[k]);
+            if (own.gain) read_chunk(known<TILES>(own.rows.from), at + column, c.width - column, known_wide<TILES>(c), h[k]);
 #pragma unroll
             for (int i = 0; i < WIDE; i++) {
                 const int e = column + i;
@@ -84,7 +85,7 @@ static __device__ __forceinline__ void finish_rows(const attention_call &c, MEMO
 #pragma unroll
                 for (int i = 0; i < WIDE; i++) d[k][i] = inverse * (d[k][i] - h[k][i] * product);
             }
-            write_chunk(gradient, at + column, c.width - column, c.wide, accumulate, d[k]);
+            write_chunk(known<TILES>(gradient), at + column, c.width - column, known_wide<TILES>(c), accumulate, d[k]);
         }
     }
     if (!gains) return;
@@ -337,7 +338,8 @@ static bias_blocks bias_blocks_of(const attention_call &c, int own, int stream) 
     bias_blocks b = {query_tiles(c, own), key_tiles(c, stream), 1, 0};
     int64_t tiles = b.query_tiles * b.key_tiles * c.windows.all;
     b.chunks = (BIAS_BLOCKS + tiles * c.heads - 1) / (tiles * c.heads);
-    if (b.chunks > c.batch) b.chunks = c.batch;
+    int64_t most = (c.batch + BIAS_SAMPLES - 1) / BIAS_SAMPLES;
+    if (b.chunks > most) b.chunks = most;
     b.count = tiles * b.chunks;
     return b;
 }
@@ -435,8 +437,7 @@ ups_status attention_backward(ups_device *device, const ups_op_call *call, ups_e
     c.delta = (float *)call->workspace;
     attention_delta<<<blocks_for(count * LANES_A_ROW, 1), THREADS, 0, ups_cuda_stream(device)>>>(c, count);
     UPS_TRY(ups_cuda_launched("attention's sums of the output's gradient", error));
-    const bool half = c.kv.dtype == c.q.dtype && c.upstream.dtype == c.q.dtype;
-    return with_tiles(c, half, [&](auto tiles) -> ups_status {
+    return with_tiles(c, [&](auto tiles) -> ups_status {
         return make_gradients<decltype(tiles)>(device, call, c, c.delta + count, error);
     });
 }

@@ -61,6 +61,7 @@ template <ups_dtype TYPE> static __device__ __forceinline__ float2 unpack_pair(u
 // eight columns 2 (l % 4) and the next.
 template <ups_dtype TYPE, int WIDTH> struct matrix_tiles {
     typedef uint16_t element;
+    static constexpr bool HALF = true;
     static constexpr ups_dtype DTYPE = TYPE;
     static constexpr int D = WIDTH, PITCH = WIDTH + 8, OWN = 64, STREAM = WIDTH > 64 ? 32 : 64;
     static constexpr int ROWS = 2, GROUP = 4, COLUMNS = STREAM / GROUP, RESULTS = WIDTH / GROUP;
@@ -149,6 +150,7 @@ template <ups_dtype TYPE, int WIDTH> struct matrix_tiles {
 // warp lie in different banks.
 template <int WIDTH> struct plain_tiles {
     typedef float element;
+    static constexpr bool HALF = false;
     static constexpr ups_dtype DTYPE = UPS_F32;
     static constexpr int D = WIDTH, PITCH = WIDTH + 4, OWN = WIDTH > 64 ? 32 : 64, STREAM = OWN / 2;
     static constexpr int ROWS = 4, GROUP = TILE_THREADS * ROWS / OWN, COLUMNS = STREAM / GROUP, RESULTS = WIDTH / GROUP;
