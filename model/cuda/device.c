@@ -193,6 +193,7 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_FOURIER] = &ups_cuda_fourier,
     [UPS_OP_DEPTHWISE] = &ups_cuda_depthwise,
     [UPS_OP_SPECTRAL] = &ups_cuda_spectral,
+    [UPS_OP_ATTENTION] = &ups_cuda_attention,
 };
 
 static ups_status choose_kernel(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,

@@ -20,6 +20,7 @@ extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_pat
     ups_cuda_coarsen, ups_cuda_refine, ups_cuda_pool_tokens, ups_cuda_gather_points, ups_cuda_weigh,
     ups_cuda_read_patches, ups_cuda_fourier;
 extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral;
+extern const ups_cuda_kernel ups_cuda_attention;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
