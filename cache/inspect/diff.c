@@ -13,6 +13,10 @@ json_t *ups_fingerprint_difference(const ups_fingerprint *a, const ups_fingerpri
     const char *key;
     json_t *value;
     *differing = 0;
+    if (json_object_get(left, "device") || json_object_get(right, "device")) { /* told of where it is not the CPU */
+        json_object_set_new(left, "device", json_string(*a->device ? a->device : "cpu"));
+        json_object_set_new(right, "device", json_string(*b->device ? b->device : "cpu"));
+    }
     json_object_foreach(left, key, value) {
         json_t *other = json_object_get(right, key);
         bool same = json_equal(value, other);

@@ -114,6 +114,16 @@ static void the_part_of_the_fingerprint_that_differs_is_named(void **state) {
     assert_true(json_is_false(json_object_get(json_object_get(named, "normalisation"), "same")));
     assert_true(json_is_true(json_object_get(json_object_get(named, "encoder_weights"), "same")));
     json_decref(named);
+    ups_fingerprint card = p.a->fingerprint;
+    strcpy(card.device, "cuda");
+    for (int order = 0; order < 2; order++) { /* a device is told of where it is not the CPU */
+        named = order ? ups_fingerprint_difference(&card, &p.a->fingerprint, &parts)
+                      : ups_fingerprint_difference(&p.a->fingerprint, &card, &parts);
+        assert_int_equal(parts, 1);
+        assert_string_equal(json_string_value(json_object_get(json_object_get(named, "device"), order ? "b" : "a")),
+                            "cpu");
+        json_decref(named);
+    }
     finish(&p, &found);
 }
 

@@ -1,0 +1,118 @@
+"""Whole runs on the CUDA device, which is emulated (tests/cuda): autoencoder, cache, operator and errors come out as on the CPU but for
+rounding, the same bytes in every order that a card may choose, and resuming is exact."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commands import UPS, program, run
+from tiny_run import CONFIG, metrics, tree
+
+EMULATED = program("ups_emulated")
+SHORT = (CONFIG.replace("steps: 60", "steps: 12").replace("validate_every: 30", "validate_every: 6").replace("log_every: 10", "log_every: 1")
+         .replace("checkpoint_every: 10", "checkpoint_every: 6"))
+GRID = """\
+output: {output}
+seed: 3
+precision: f32
+data: {{root: {data}, split: {{train: 0.6, validation: 0.2, test: 0.2}}, decode_threads: 1}}
+tasks:
+  - {{name: advection, files: [advection.h5], patch: [4]}}
+  - {{name: darcy, files: [darcy.h5], patch: [4]}}
+model: {{tokens: grid, dim: auto, operator: {{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0, modes: [5, 3], convolution: 3}}}}
+autoencoder: {{steps: 0, gate: 0, target: 0.01}}
+operator:
+  steps: 12
+  batch_size: 4
+  accumulation: 2
+  validate_every: 6
+  log_every: 1
+  checkpoint_every: 6
+  rollout_steps: 2
+  optimizer: {{kind: muon, learning_rate: 0.003, warmup_steps: 2, ema_decay: 0.9}}
+  losses: {{one_step: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
+"""
+RUNS = {"stack": SHORT, "grid": GRID}
+
+
+def start(ups, *arguments, order="forward"):
+    card = {"UPS_TEST_DEVICE": "cuda-emulated", "SIMT_RACES": "0", "SIMT_ORDER": order}
+    return run(ups, *arguments, env={**os.environ, **card} if ups == EMULATED else None)
+
+
+def must(*arguments, **settings):
+    done = start(*arguments, **settings)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def result(runs, ups, text, more=(), **settings):
+    """The files of a run, the lines of its metrics, and its errors; always in the same folder, whose name stands in them."""
+    must(ups, "train", runs.config("run", text), *more, **settings)
+    files, said = tree(runs.path("run")), metrics(runs.path("run"), clock=False)
+    del files["metrics.jsonl"]
+    errors = json.loads(must(ups, "eval", runs.path("run"), "--json", **settings).stdout)
+    shutil.rmtree(runs.path("run"))
+    return files, said, [[h["model"]["nrmse"] for h in task["horizons"] if h.get("model")] for task in errors["tasks"]]
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def results(runs, request):
+    """Of a configuration: its text, and what the CPU and the emulated card make of it."""
+    text = RUNS[request.param]
+    return text, result(runs, UPS, text), result(runs, EMULATED, text)
+
+
+def test_losses_and_errors_are_the_cpus_but_for_rounding(results):
+    _, (_, expected, errors), (_, found, emulated) = results
+    assert [(line["stage"], line["step"]) for line in found] == [(line["stage"], line["step"]) for line in expected]
+    losses = [(ours["loss"], theirs["loss"]) for ours, theirs in zip(found, expected) if "loss" in theirs]
+    assert len(losses) >= 12
+    for ours, theirs in losses:
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    for ours, theirs in zip(emulated, errors, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+def test_a_run_has_the_same_bytes_in_any_order_that_a_card_may_choose(runs, results):
+    text, _, expected = results
+    assert result(runs, EMULATED, text, order="random") == expected
+
+
+def test_a_run_that_goes_on_has_the_same_bytes(runs, results):
+    text, _, (expected, _, _) = results
+    held = ("--set", "operator.optimizer.schedule=constant")
+    whole, _, _ = result(runs, EMULATED, text, held)
+    config = runs.config("run", text)
+    must(EMULATED, "train", config, *held, "--set", "operator.steps=6")
+    must(EMULATED, "train", config, *held, "--extend", order="random")
+    parts = tree(runs.path("run"))
+    shutil.rmtree(runs.path("run"))
+    kept = [name for name in whole if name.endswith(".safetensors") or name.startswith("cache/")]
+    assert len(kept) > 3
+    assert {name: parts.get(name) for name in kept} == {name: whole[name] for name in kept}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_cache_says_that_a_card_made_it_and_has_the_cpus_latents_but_for_rounding(runs, kind):
+    made = {}
+    for ups in (UPS, EMULATED):
+        config = runs.config("run", RUNS[kind])
+        must(UPS, "train", config, "--stage", "autoencoder")
+        must(ups, "cache", "build", config)
+        document = json.loads(Path(runs.path("run", "cache", "darcy", "train", "zarr.json")).read_text())
+        assert document["attributes"]["ups"]["fingerprint"].get("device") == (None if ups == UPS else "cuda")
+        must(UPS, "train", config)  # what a card made, the CPU takes
+        assert json.loads(Path(runs.path("run", "cache", "darcy", "train", "zarr.json")).read_text()) == document
+        made[ups] = runs.path(f"{kind}-{'cpu' if ups == UPS else 'cuda'}")
+        shutil.move(runs.path("run", "cache"), made[ups])
+        shutil.rmtree(runs.path("run"))
+    done = run(UPS, "cache", "diff", made[UPS], made[EMULATED], "--json")
+    told = json.loads(done.stdout)
+    assert told["groups"], told
+    for group in told["groups"]:  # a number that lies near the middle of two of FP16 may be rounded to either
+        assert group["max_abs"] <= 2**-8, group
+        assert group["rms"] <= 2**-14, group
