@@ -116,13 +116,15 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     const ups_update *update = call.update;
     if (update->result.skipped) return;
     const ups_range range = call.ranges[blockIdx.y];
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= range.count) return; // before the powers, which cost more than an element
     const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
     const int64_t taken = update->state.taken[call.set];
     const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
     const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
     const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
     const float decay = average_decay(call);
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < range.count; i += (int64_t)gridDim.x * THREADS) {
+    for (; i < range.count; i += (int64_t)gridDim.x * THREADS) {
         int64_t at = range.offset + i, second_at = range.second + i;
         float d = call.gradients[at] * scale;
         float first = beta1 * call.moments[0][at] + (1.0f - beta1) * d;
