@@ -16,6 +16,10 @@ typedef struct ups_cuda_kernel {
 
 extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, ups_cuda_rms_norm, ups_cuda_linear,
     ups_cuda_linear_gelu, ups_cuda_cast;
+extern const ups_cuda_kernel ups_cuda_modulate, ups_cuda_residual, ups_cuda_add, ups_cuda_broadcast, ups_cuda_scale;
+extern const ups_cuda_kernel ups_cuda_bound, ups_cuda_round_f16, ups_cuda_noise, ups_cuda_shift;
+extern const ups_cuda_kernel ups_cuda_loss_mse, ups_cuda_loss_relative, ups_cuda_loss_grouped, ups_cuda_loss_negative,
+    ups_cuda_loss_covariance, ups_cuda_weighted_sum;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
