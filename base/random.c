@@ -9,78 +9,21 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROUNDS = 10, LANES = 64 /* blocks computed side by side, for the vector units */ };
-
-static const uint32_t multiplier_0 = 0xD2511F53, multiplier_1 = 0xCD9E8D57; /* Salmon et al., table 2 */
-static const uint32_t weyl_0 = 0x9E3779B9, weyl_1 = 0xBB67AE85;
-
-static inline void philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1, uint32_t *out0,
-                          uint32_t *out1, uint32_t *out2, uint32_t *out3) {
-    for (int round = 0; round < ROUNDS; round++) {
-        uint64_t p0 = (uint64_t)multiplier_0 * c0, p1 = (uint64_t)multiplier_1 * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += weyl_0;
-        k1 += weyl_1;
-    }
-    *out0 = c0, *out1 = c1, *out2 = c2, *out3 = c3;
-}
-
-void ups_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-    philox(counter[0], counter[1], counter[2], counter[3], key[0], key[1], &out[0], &out[1], &out[2], &out[3]);
-}
-
-ups_random ups_random_stream(uint64_t seed, uint32_t purpose, uint32_t item) {
-    return (ups_random){.key = {(uint32_t)seed, (uint32_t)(seed >> 32)}, .stream = {purpose, item}};
-}
-
-static void block_at(ups_random stream, uint64_t index, uint32_t out[4]) {
-    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream.stream[0], stream.stream[1]};
-    ups_philox(counter, stream.key, out);
-}
-
-static uint64_t join(uint32_t low, uint32_t high) {
-    return (uint64_t)high << 32 | low;
-}
-
-/* 53 random bits as a number in [0, 1). */
-static double unit(uint64_t bits) {
-    return (double)(bits >> 11) * 0x1p-53;
-}
-
-uint32_t ups_random_u32(ups_random stream, uint64_t index) {
-    uint32_t words[4];
-    block_at(stream, index, words);
-    return words[0];
-}
-
-uint64_t ups_random_below(ups_random stream, uint64_t index, uint64_t bound) {
-    uint32_t words[4];
-    block_at(stream, index, words);
-    return (uint64_t)((unsigned __int128)join(words[0], words[1]) * bound >> 64);
-}
-
-double ups_random_uniform(ups_random stream, uint64_t index) {
-    uint32_t words[4];
-    block_at(stream, index, words);
-    return unit(join(words[0], words[1]));
-}
+enum { LANES = 64 /* blocks computed side by side, for the vector units */ };
 
 double ups_random_normal(ups_random stream, uint64_t index) {
-    uint32_t words[4];
-    block_at(stream, index, words);
-    double radius = sqrt(-2.0 * log(1.0 - unit(join(words[0], words[1])))); /* 1 - u is in (0, 1] */
-    return radius * cos(2.0 * M_PI * unit(join(words[2], words[3])));
+    uint64_t block[2];
+    ups_random_block(stream, index, block);
+    double radius = sqrt(-2.0 * log(1.0 - ups_random_unit(block[0]))); /* 1 - u is in (0, 1] */
+    return radius * cos(2.0 * M_PI * ups_random_unit(block[1]));
 }
 
 /* LANES blocks from number `first` on, word by word: words[w][lane]. */
 static void blocks_at(ups_random stream, uint64_t first, uint32_t words[4][LANES]) {
     for (int lane = 0; lane < LANES; lane++) {
         uint64_t index = first + (uint64_t)lane;
-        philox((uint32_t)index, (uint32_t)(index >> 32), stream.stream[0], stream.stream[1], stream.key[0],
-               stream.key[1], &words[0][lane], &words[1][lane], &words[2][lane], &words[3][lane]);
+        ups_philox_words((uint32_t)index, (uint32_t)(index >> 32), stream.stream[0], stream.stream[1], stream.key[0],
+                         stream.key[1], &words[0][lane], &words[1][lane], &words[2][lane], &words[3][lane]);
     }
 }
 

@@ -8,26 +8,29 @@
 
 /* The normal number of an element of a noise op. Layer l draws from number l * 2^40 on of the stream (seed, noise,
  * item). */
-static inline double ups_noise_at(const ups_op_attributes *attributes, uint64_t seed, uint64_t item, int64_t element) {
+UPS_ON_DEVICE_TOO static inline double ups_noise_at(const ups_op_attributes *attributes, uint64_t seed, uint64_t item,
+                                                    int64_t element) {
     ups_random stream = ups_random_stream(seed, UPS_RANDOM_NOISE, (uint32_t)item);
     return ups_random_normal(stream, ((uint64_t)attributes->layer << 40) + (uint64_t)element);
 }
 
 /* By how many cells a shift op moves a sample along an axis: uniform below the cells there are. */
-static inline int64_t ups_shift_of(const ups_op_attributes *attributes, uint64_t seed, uint64_t item, int64_t sample,
-                                   int axis) {
+UPS_ON_DEVICE_TOO static inline int64_t ups_shift_of(const ups_op_attributes *attributes, uint64_t seed, uint64_t item,
+                                                     int64_t sample, int axis) {
     ups_random stream = ups_random_stream(seed, UPS_RANDOM_SHIFT, (uint32_t)item);
     return (int64_t)ups_random_below(stream, (uint64_t)(3 * sample + axis), (uint64_t)attributes->grid[axis]);
 }
 
 /* Where a moved sample has what lay in a cell. */
-static inline int64_t ups_shift_cell(const ups_op_attributes *attributes, const int64_t shift[3], int64_t cell) {
-    int64_t at[3] = {0, 0, 0}, moved = 0;
-    for (int axis = attributes->dims - 1; axis >= 0; axis--) {
-        at[axis] = (cell % attributes->grid[axis] + shift[axis]) % attributes->grid[axis];
+UPS_ON_DEVICE_TOO static inline int64_t ups_shift_cell(const ups_op_attributes *attributes, const int64_t shift[3],
+                                                       int64_t cell) {
+    int64_t moved = 0, step = 1;
+    for (int axis = 2; axis >= 0; axis--) { /* without an array, which kernels would have in slow memory */
+        if (axis >= attributes->dims) continue;
+        moved += (cell % attributes->grid[axis] + shift[axis]) % attributes->grid[axis] * step;
+        step *= attributes->grid[axis];
         cell /= attributes->grid[axis];
     }
-    for (int axis = 0; axis < attributes->dims; axis++) moved = moved * attributes->grid[axis] + at[axis];
     return moved;
 }
 

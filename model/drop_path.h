@@ -7,8 +7,8 @@
 
 /* keep_b of a residual op: in training: 0 with probability p = attributes.drop_path, else 1/(1 - p). Sample b of layer
  * l draws number l * 2^32 + b of the stream (seed, drop path, item). */
-static inline float ups_drop_path_keep(const ups_op_attributes *attributes, uint64_t seed, uint64_t item,
-                                       int64_t sample) {
+UPS_ON_DEVICE_TOO static inline float ups_drop_path_keep(const ups_op_attributes *attributes, uint64_t seed,
+                                                         uint64_t item, int64_t sample) {
     if (attributes->drop_path <= 0.0f) return 1.0f;
     if (attributes->drop_path >= 1.0f) return 0.0f;
     ups_random stream = ups_random_stream(seed, UPS_RANDOM_DROP_PATH, (uint32_t)item);

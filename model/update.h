@@ -9,8 +9,8 @@
 #ifndef UPS_MODEL_UPDATE_H
 #define UPS_MODEL_UPDATE_H
 
+#include "base/random.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 #define UPS_UPDATE_MAX_TASKS 256
 #define UPS_UPDATE_MAX_LOSSES 24
@@ -54,12 +54,6 @@ typedef struct ups_update {
     ups_update_result result; /* behind the input: both are written at once */
     ups_update_state state;
 } ups_update;
-
-#ifdef __CUDACC__
-#define UPS_ON_DEVICE_TOO __host__ __device__
-#else
-#define UPS_ON_DEVICE_TOO
-#endif
 
 /* Largest decay of the average of weights that were trained so many times before: it begins as the mean of what there
  * is, and forgets the first weights. */

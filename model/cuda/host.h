@@ -21,6 +21,10 @@ extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_pat
     ups_cuda_read_patches, ups_cuda_fourier;
 extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral;
 extern const ups_cuda_kernel ups_cuda_attention;
+extern const ups_cuda_kernel ups_cuda_modulate, ups_cuda_residual, ups_cuda_add, ups_cuda_broadcast, ups_cuda_scale;
+extern const ups_cuda_kernel ups_cuda_bound, ups_cuda_round_f16, ups_cuda_noise, ups_cuda_shift;
+extern const ups_cuda_kernel ups_cuda_loss_mse, ups_cuda_loss_relative, ups_cuda_loss_grouped, ups_cuda_loss_negative,
+    ups_cuda_loss_covariance, ups_cuda_weighted_sum;
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);

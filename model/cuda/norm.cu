@@ -1,16 +1,141 @@
-// Layer norm and RMS norm over the last axis: a block a row, which is read once into shared memory; statistics in two
-// passes there (mean, then squared deviations), as on the CPU.
+// Layer norm and RMS norm over the last axis. Rows that fit are read once into registers, a few lanes of a warp a row,
+// so that none idle where rows are short; longer ones into shared memory, a block a row. Statistics in two passes there
+// (mean, then squared deviations), as on the CPU.
 //
 // Backward, with h the normalised row, g = dy * gain and s = 1/sqrt(var + epsilon):
 //   layer norm  dx = s (g - mean(g) - h mean(g h))      RMS norm  dx = s (g - h mean(g h))
-//   dgain = sum over rows of dy h, dbias = sum over rows of dy: partial sums by block of rows, added in order.
+//   dgain = sum over rows of dy h, dbias = sum over rows of dy (reduce.cuh).
 #include "model/cuda/reduce.cuh"
 
 enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
+// ---- short rows
+
+enum { MOST_PIECES = 4 }; // of N elements a lane
+
+// How many lanes have a row, and how many pieces each: as few idle as may be.
+struct row_lanes {
+    int64_t rows;
+    int width, lanes, pieces; // lanes: a power of two, 32 at most; 0: the row is too long
+};
+
+static row_lanes row_lanes_of(int64_t rows, int64_t width, int each) {
+    row_lanes best = {rows, (int)width, 0, 0};
+    int64_t columns = (width + each - 1) / each;
+    for (int pieces = 1; pieces <= MOST_PIECES; pieces++) {
+        int lanes = 1;
+        while (lanes < 32 && lanes * pieces < columns) lanes *= 2;
+        if (lanes * pieces < columns || (best.lanes && lanes * pieces >= best.lanes * best.pieces)) continue;
+        best.lanes = lanes, best.pieces = pieces;
+    }
+    return best;
+}
+
+static unsigned blocks_of(const row_lanes &r) {
+    int64_t rows = THREADS / r.lanes; // a block's
+    return (unsigned)((r.rows + rows - 1) / rows);
+}
+
+// Over the lanes of a row, to all of them. All lanes of the warp take part.
+static __device__ __forceinline__ float lanes_sum(float x, int lanes) {
+#pragma unroll
+    for (int by = 16; by; by >>= 1) {
+        if (by < lanes) x += __shfl_xor_sync(0xffffffffu, x, by);
+    }
+    return x;
+}
+
+template <bool CENTRED, int N, int PIECES>
+static __global__ void __launch_bounds__(THREADS)
+    norm_forward_short(row_lanes r, elements x, elements gain, elements bias, elements y, float *saved, float epsilon) {
+    int lane = threadIdx.x % r.lanes;
+    int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
+    float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (row >= r.rows || column >= r.width) continue;
+        read_elements<N>(x, start + column, v[p]);
+#pragma unroll
+        for (int i = 0; i < N; i++) sum += v[p][i];
+    }
+    float mean = CENTRED ? lanes_sum(sum, r.lanes) / r.width : 0.0f;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        if ((p * r.lanes + lane) * N >= r.width) continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) squares += (v[p][i] - mean) * (v[p][i] - mean);
+    }
+    float scale = 1.0f / sqrtf(lanes_sum(squares, r.lanes) / r.width + epsilon);
+    if (row >= r.rows) return;
+    if (saved && lane == 0) {
+        if (CENTRED)
+            saved[2 * row] = mean, saved[2 * row + 1] = scale;
+        else
+            saved[row] = scale;
+    }
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (column >= r.width) continue;
+        float by[N], plus[N];
+        if (gain.data) read_elements<N>(gain, column, by);
+        if (bias.data) read_elements<N>(bias, column, plus);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[p][i] = (v[p][i] - mean) * scale;
+            if (gain.data) v[p][i] *= by[i];
+            if (bias.data) v[p][i] += plus[i];
+        }
+        write_elements<N>(y, start + column, v[p]);
+    }
+}
+
+template <bool CENTRED, int N, int PIECES>
+static __global__ void __launch_bounds__(THREADS)
+    norm_backward_short(row_lanes r, elements x, elements dy, elements gain, const float *saved, elements dx,
+                        bool accumulate) {
+    int lane = threadIdx.x % r.lanes;
+    int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
+    float h[PIECES][N] = {}, g[PIECES][N] = {}, sum_g = 0.0f, sum_gh = 0.0f, mean = 0.0f, scale = 0.0f;
+    if (row < r.rows) {
+        mean = CENTRED ? saved[2 * row] : 0.0f;
+        scale = CENTRED ? saved[2 * row + 1] : saved[row];
+    }
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (row >= r.rows || column >= r.width) continue;
+        float by[N];
+        read_elements<N>(x, start + column, h[p]);
+        read_elements<N>(dy, start + column, g[p]);
+        if (gain.data) read_elements<N>(gain, column, by);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            h[p][i] = (h[p][i] - mean) * scale;
+            if (gain.data) g[p][i] *= by[i];
+            sum_g += g[p][i];
+            sum_gh += g[p][i] * h[p][i];
+        }
+    }
+    float mean_g = CENTRED ? lanes_sum(sum_g, r.lanes) / r.width : 0.0f, mean_gh = lanes_sum(sum_gh, r.lanes) / r.width;
+    if (row >= r.rows) return;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (column >= r.width) continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) g[p][i] = scale * (g[p][i] - mean_g - h[p][i] * mean_gh);
+        write_elements<N>(dx, start + column, g[p], accumulate);
+    }
+}
+
+// ---- long rows
+
 template <bool CENTRED, int N>
-static __global__ void __launch_bounds__(THREADS) norm_forward(elements x, const float *gain, const float *bias, elements y,
-                                                               float *saved, int width, float epsilon) {
+static __global__ void __launch_bounds__(THREADS)
+    norm_forward_long(elements x, const float *gain, const float *bias, elements y, float *saved, int width,
+                      float epsilon) {
     extern __shared__ __align__(16) float in[];
     __shared__ float scratch[THREADS / 32];
     int64_t start = (int64_t)blockIdx.x * width;
@@ -28,8 +153,10 @@ static __global__ void __launch_bounds__(THREADS) norm_forward(elements x, const
     }
     float scale = 1.0f / sqrtf(block_sum(squares, scratch) / width + epsilon);
     if (saved && threadIdx.x == 0) {
-        if (CENTRED) saved[2 * blockIdx.x] = mean, saved[2 * blockIdx.x + 1] = scale;
-        else saved[blockIdx.x] = scale;
+        if (CENTRED)
+            saved[2 * blockIdx.x] = mean, saved[2 * blockIdx.x + 1] = scale;
+        else
+            saved[blockIdx.x] = scale;
     }
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
@@ -45,13 +172,15 @@ static __global__ void __launch_bounds__(THREADS) norm_forward(elements x, const
 
 // dx: a block a row. h and g stay in shared memory between the means and the result.
 template <bool CENTRED, int N>
-static __global__ void __launch_bounds__(THREADS) norm_backward(elements x, elements dy, const float *gain, const float *saved,
-                                                                elements dx, int width, bool accumulate) {
+static __global__ void __launch_bounds__(THREADS)
+    norm_backward_long(elements x, elements dy, const float *gain, const float *saved, elements dx, int width,
+                       bool accumulate) {
     extern __shared__ __align__(16) float rows[];
     __shared__ float scratch[THREADS / 32];
     float *h = rows, *g = rows + width;
     int64_t start = (int64_t)blockIdx.x * width;
-    float mean = CENTRED ? saved[2 * blockIdx.x] : 0.0f, scale = CENTRED ? saved[2 * blockIdx.x + 1] : saved[blockIdx.x];
+    float mean = CENTRED ? saved[2 * blockIdx.x] : 0.0f,
+          scale = CENTRED ? saved[2 * blockIdx.x + 1] : saved[blockIdx.x];
     float sum_g = 0.0f, sum_gh = 0.0f;
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N], d[N];
@@ -75,26 +204,30 @@ static __global__ void __launch_bounds__(THREADS) norm_backward(elements x, elem
     }
 }
 
-// Partial sums of dgain and dbias: a thread a column, a grid row a block of rows. Block b has 2 width floats.
-template <bool CENTRED>
-static __global__ void __launch_bounds__(THREADS)
-    norm_parameters(elements x, elements dy, const float *saved, float *partials, int64_t rows, int width) {
-    int column = blockIdx.x * THREADS + threadIdx.x, block = blockIdx.y;
-    if (column >= width) return;
-    float gain = 0.0f, bias = 0.0f;
-    for (int64_t row = row_block_start(rows, gridDim.y, block); row < row_block_start(rows, gridDim.y, block + 1); row++) {
-        float v[1], d[1];
-        read_elements<1>(x, row * width + column, v);
-        read_elements<1>(dy, row * width + column, d);
+// ---- gradients of gain and bias
+
+template <bool CENTRED, int N>
+static __global__ void __launch_bounds__(THREADS, 4) // 64 registers: with what the compiler takes by itself it spills
+    norm_parameters(row_grid grid, elements x, elements dy, const float *saved, row_sums dgain, row_sums dbias) {
+    row_place at = place_in<N>(grid);
+    float gain[N] = {}, bias[N] = {};
+    for (int64_t row = at.first; row < at.end && !at.idle; row += grid.row_lanes) {
+        float v[N], d[N];
         float mean = CENTRED ? saved[2 * row] : 0.0f, scale = CENTRED ? saved[2 * row + 1] : saved[row];
-        gain += d[0] * (v[0] - mean) * scale;
-        bias += d[0];
+        read_elements<N>(x, element_of(grid, at, row), v);
+        read_elements<N>(dy, element_of(grid, at, row), d);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            gain[i] += d[i] * (v[i] - mean) * scale;
+            bias[i] += d[i];
+        }
     }
-    partials[(int64_t)2 * block * width + column] = gain;
-    partials[(int64_t)(2 * block + 1) * width + column] = bias;
+    if (dgain.to.data) write_sums<N>(grid, at, dgain, gain);
+    if (dbias.to.data) write_sums<N>(grid, at, dbias, bias);
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel, ups_error *error) {
+static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
+                          ups_error *error) {
     int64_t width = ups_shape_last(call->inputs[0].shape), rows = ups_shape_rows(call->inputs[0].shape);
     enum { SCRATCH = 1024 }; // beside the rows: the kernels' own
     int64_t widest = (MOST_SHARED - SCRATCH) / (int64_t)sizeof(float) / (backward ? 2 : 1);
@@ -102,64 +235,118 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "norms of rows of %lld elements: on CUDA they have at most %lld",
                         (long long)width, (long long)widest);
     }
-    kernel->workspace_bytes = backward ? (size_t)(2 * row_blocks(rows) * width) * sizeof(float) : 0;
+    kernel->workspace_bytes = backward ? (size_t)(2 * row_partials(1, rows, width)) * sizeof(float) : 0;
     return UPS_OK;
 }
 
-template <bool CENTRED>
-static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    const ups_tensor *x = &call->inputs[0], *y = &call->output;
-    const float *gain = (const float *)call->inputs[1].data, *bias = CENTRED ? (const float *)call->inputs[2].data : nullptr;
-    float *saved = (float *)call->saved[0].data;
-    int width = (int)ups_shape_last(x->shape);
-    unsigned rows = (unsigned)ups_shape_rows(x->shape);
-    size_t shared = (size_t)width * sizeof(float);
-    cudaStream_t stream = ups_cuda_stream(device);
-    float epsilon = call->attributes->epsilon;
-    if (is_wide(x, width) && is_wide(y, width))
-        norm_forward<CENTRED, WIDE>
-            <<<rows, THREADS, shared, stream>>>(elements_of(x), gain, bias, elements_of(y), saved, width, epsilon);
+// Gain and bias are float32 vectors; either may be absent.
+static bool vector_is_wide(const ups_tensor *vector, int64_t width) {
+    return !is_present(vector) || is_wide(vector, width);
+}
+
+template <bool CENTRED, int N>
+static void launch_forward_short(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
+    static constexpr decltype(&norm_forward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
+        norm_forward_short<CENTRED, N, 1>, norm_forward_short<CENTRED, N, 2>, norm_forward_short<CENTRED, N, 3>,
+        norm_forward_short<CENTRED, N, 4>};
+    elements bias = CENTRED ? elements_of(&call->inputs[2]) : elements{};
+    kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
+        r, elements_of(&call->inputs[0]), elements_of(&call->inputs[1]), bias, elements_of(&call->output),
+        (float *)call->saved[0].data, call->attributes->epsilon);
+}
+
+template <bool CENTRED, int N>
+static void launch_forward_long(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
+    const float *gain = (const float *)call->inputs[1].data,
+                *bias = CENTRED ? (const float *)call->inputs[2].data : nullptr;
+    norm_forward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * sizeof(float), stream>>>(
+        elements_of(&call->inputs[0]), gain, bias, elements_of(&call->output), (float *)call->saved[0].data, r.width,
+        call->attributes->epsilon);
+}
+
+template <bool CENTRED, int N> static void launch_forward(cudaStream_t stream, const ups_op_call *call) {
+    const ups_shape &shape = call->inputs[0].shape;
+    row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N);
+    if (r.lanes)
+        launch_forward_short<CENTRED, N>(r, stream, call);
     else
-        norm_forward<CENTRED, 1>
-            <<<rows, THREADS, shared, stream>>>(elements_of(x), gain, bias, elements_of(y), saved, width, epsilon);
+        launch_forward_long<CENTRED, N>(r, stream, call);
+}
+
+template <bool CENTRED> static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t width = ups_shape_last(call->output.shape);
+    bool wide =
+        is_wide(&call->inputs[0], width) && is_wide(&call->output, width) && vector_is_wide(&call->inputs[1], width);
+    if (CENTRED) wide = wide && vector_is_wide(&call->inputs[2], width);
+    if (wide)
+        launch_forward<CENTRED, WIDE>(ups_cuda_stream(device), call);
+    else
+        launch_forward<CENTRED, 1>(ups_cuda_stream(device), call);
     return ups_cuda_launched("a norm", error);
+}
+
+template <bool CENTRED, int N>
+static void launch_backward_short(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
+    static constexpr decltype(&norm_backward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
+        norm_backward_short<CENTRED, N, 1>, norm_backward_short<CENTRED, N, 2>, norm_backward_short<CENTRED, N, 3>,
+        norm_backward_short<CENTRED, N, 4>};
+    kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
+        r, elements_of(&call->inputs[0]), elements_of(&call->output_gradient), elements_of(&call->inputs[1]),
+        (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]), call->accumulate[0]);
+}
+
+template <bool CENTRED, int N>
+static void launch_backward_long(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
+    norm_backward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * 2 * sizeof(float), stream>>>(
+        elements_of(&call->inputs[0]), elements_of(&call->output_gradient), (const float *)call->inputs[1].data,
+        (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]), r.width, call->accumulate[0]);
+}
+
+template <bool CENTRED, int N> static void launch_backward(cudaStream_t stream, const ups_op_call *call) {
+    const ups_shape &shape = call->inputs[0].shape;
+    row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N);
+    if (r.lanes)
+        launch_backward_short<CENTRED, N>(r, stream, call);
+    else
+        launch_backward_long<CENTRED, N>(r, stream, call);
 }
 
 template <bool CENTRED>
 static ups_status backward_input(ups_device *device, const ups_op_call *call, ups_error *error) {
     const ups_tensor *x = &call->inputs[0], *dy = &call->output_gradient, *dx = &call->input_gradients[0];
-    const float *gain = (const float *)call->inputs[1].data, *saved = (const float *)call->saved[0].data;
-    int width = (int)ups_shape_last(x->shape);
-    unsigned rows = (unsigned)ups_shape_rows(x->shape);
-    size_t shared = (size_t)width * 2 * sizeof(float);
-    cudaStream_t stream = ups_cuda_stream(device);
-    bool accumulate = call->accumulate[0];
-    if (is_wide(x, width) && is_wide(dy, width) && is_wide(dx, width))
-        norm_backward<CENTRED, WIDE><<<rows, THREADS, shared, stream>>>(elements_of(x), elements_of(dy), gain, saved,
-                                                                        elements_of(dx), width, accumulate);
+    int64_t width = ups_shape_last(x->shape);
+    bool wide =
+        is_wide(x, width) && is_wide(dy, width) && is_wide(dx, width) && vector_is_wide(&call->inputs[1], width);
+    if (wide)
+        launch_backward<CENTRED, WIDE>(ups_cuda_stream(device), call);
     else
-        norm_backward<CENTRED, 1><<<rows, THREADS, shared, stream>>>(elements_of(x), elements_of(dy), gain, saved,
-                                                                     elements_of(dx), width, accumulate);
+        launch_backward<CENTRED, 1>(ups_cuda_stream(device), call);
     return ups_cuda_launched("a norm's gradient", error);
 }
 
 template <bool CENTRED>
-static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+static ups_status backward_parameters(ups_device *device, const ups_op_call *call, ups_error *error) {
     const ups_tensor *x = &call->inputs[0], *dy = &call->output_gradient;
-    int64_t rows = ups_shape_rows(x->shape), width = ups_shape_last(x->shape), blocks = row_blocks(rows);
-    float *dgain = (float *)call->input_gradients[1].data;
-    float *dbias = CENTRED ? (float *)call->input_gradients[2].data : nullptr, *partials = (float *)call->workspace;
-    if (is_present(&call->input_gradients[0])) UPS_TRY(backward_input<CENTRED>(device, call, error));
-    if (!dgain && !dbias) return UPS_OK;
-    dim3 grid(blocks_for(width, 1), (unsigned)blocks);
-    norm_parameters<CENTRED><<<grid, THREADS, 0, ups_cuda_stream(device)>>>(
-        elements_of(x), elements_of(dy), (const float *)call->saved[0].data, partials, rows, (int)width);
+    const ups_tensor none = {}, *dgain = &call->input_gradients[1],
+                     *dbias = CENTRED ? &call->input_gradients[2] : &none;
+    int64_t rows = ups_shape_rows(x->shape), width = ups_shape_last(x->shape);
+    float *partials = (float *)call->workspace;
+    bool wide = is_wide(x, width) && is_wide(dy, width) && vector_is_wide(dgain, width) && vector_is_wide(dbias, width);
+    row_grid grid = row_grid_of(1, rows, width, wide ? WIDE : 1);
+    row_sums to_gain = row_sums_of(dgain, call->accumulate[1], partials);
+    row_sums to_bias = row_sums_of(dbias, call->accumulate[2], partials + row_partials(1, rows, width));
+    auto kernel = wide ? norm_parameters<CENTRED, WIDE> : norm_parameters<CENTRED, 1>;
+    kernel<<<blocks_of(grid), THREADS, 0, ups_cuda_stream(device)>>>(
+        grid, elements_of(x), elements_of(dy), (const float *)call->saved[0].data, to_gain, to_bias);
     UPS_TRY(ups_cuda_launched("a norm's gradient", error));
-    if (dgain)
-        UPS_TRY(add_partials(device, partials, blocks, 2 * width, width, dgain, call->accumulate[1], error));
-    if (dbias)
-        UPS_TRY(add_partials(device, partials + width, blocks, 2 * width, width, dbias, call->accumulate[2], error));
-    return UPS_OK;
+    UPS_TRY(add_shares(device, grid, to_gain, error));
+    return add_shares(device, grid, to_bias, error);
+}
+
+template <bool CENTRED> static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    if (is_present(&call->input_gradients[0])) UPS_TRY(backward_input<CENTRED>(device, call, error));
+    if (!is_present(&call->input_gradients[1]) && !(CENTRED && is_present(&call->input_gradients[2]))) return UPS_OK;
+    return backward_parameters<CENTRED>(device, call, error);
 }
 
 const ups_cuda_kernel ups_cuda_layer_norm = {forward<true>, backward<true>, prepare};

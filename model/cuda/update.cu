@@ -2,31 +2,58 @@
 // model/cpu/optimizer/, in the same order of operations where there is one.
 #include "model/cuda/optimizer.cuh"
 
-static __global__ void add_losses_kernel(ups_losses_call call) {
+// One block. A task's windows are added by a thread, in their order, as on the CPU; a loss's terms by all threads, each its
+// own windows, in the order of terms.
+static __global__ void __launch_bounds__(THREADS) add_losses_kernel(ups_losses_call call) {
+    static_assert(UPS_UPDATE_MAX_TASKS <= THREADS, "a thread a task");
+    __shared__ float losses[THREADS];
+    __shared__ int32_t tasks[THREADS];
+    __shared__ double scratch[THREADS / 32];
     ups_update_result *result = &call.update->result;
-    bool finite = true;
-    bool taken[UPS_UPDATE_MAX_LOSSES] = {};
-    for (int term = 0; term < call.term_count; term++) taken[call.loss_of[term]] = true;
-    for (int loss = 0; loss < UPS_UPDATE_MAX_LOSSES; loss++) {
-        if (taken[loss]) result->part_windows[loss] += call.windows;
-    }
-    for (int64_t window = 0; window < call.windows; window++) {
-        float loss = 0.0f;
-        for (int term = 0; term < call.term_count; term++) {
-            float value = call.weights[term] * call.terms[term][window];
-            loss += value;
-            result->part[call.loss_of[term]] += (double)value;
+    int task = threadIdx.x;
+    int64_t windows = 0;
+    double sum = task < UPS_UPDATE_MAX_TASKS ? result->loss[task] : 0.0;
+    for (int64_t first = 0; first < call.windows; first += THREADS) {
+        int64_t window = first + threadIdx.x, left = call.windows - first;
+        if (window < call.windows) {
+            float loss = 0.0f;
+            for (int term = 0; term < call.term_count; term++) loss += call.weights[term] * call.terms[term][window];
+            losses[threadIdx.x] = loss;
+            tasks[threadIdx.x] = call.tasks[window];
         }
-        int task = call.tasks[window];
-        result->loss[task] += (double)loss;
-        result->windows[task]++;
-        finite = finite && isfinite(result->loss[task]);
+        __syncthreads();
+        for (int i = 0; i < THREADS && i < left; i++) {
+            if (tasks[i] != task) continue;
+            sum += (double)losses[i];
+            windows++;
+        }
+        __syncthreads();
     }
-    if (!finite && !result->bad_micro_batch) result->bad_micro_batch = call.update->input.micro_batch + 1;
+    if (windows) {
+        result->loss[task] = sum;
+        result->windows[task] += windows;
+    }
+    bool bad = __syncthreads_or(windows && !isfinite(sum));
+    if (threadIdx.x == 0 && bad && !result->bad_micro_batch) result->bad_micro_batch = call.update->input.micro_batch + 1;
+    for (int loss = 0; loss < UPS_UPDATE_MAX_LOSSES; loss++) {
+        double part = 0.0;
+        bool taken = false;
+        for (int term = 0; term < call.term_count; term++) {
+            if (call.loss_of[term] != loss) continue;
+            taken = true;
+            for (int64_t window = threadIdx.x; window < call.windows; window += THREADS)
+                part += (double)(call.weights[term] * call.terms[term][window]);
+        }
+        if (!taken) continue;
+        part = block_sum(part, scratch);
+        if (threadIdx.x > 0) continue;
+        result->part[loss] += part;
+        result->part_windows[loss] += call.windows;
+    }
 }
 
 ups_status ups_cuda_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error) {
-    add_losses_kernel<<<1, 1, 0, ups_cuda_stream(device)>>>(*call);
+    add_losses_kernel<<<1, THREADS, 0, ups_cuda_stream(device)>>>(*call);
     return ups_cuda_launched("adding losses", error);
 }
 
@@ -110,37 +137,44 @@ ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, co
     return ups_cuda_launched("the norm of gradients", error);
 }
 
-// ---- AdamW, its average and the compute copy, in one pass: a grid row a range
+// ---- AdamW, its average and the compute copy, in one pass over all ranges: their pieces are dealt to the blocks in turn
+
+enum { PIECE = 4 * THREADS }; // elements
 
 static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
     const ups_update *update = call.update;
     if (update->result.skipped) return;
-    const ups_range range = call.ranges[blockIdx.y];
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= range.count) return; // before the powers, which cost more than an element
     const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
     const int64_t taken = update->state.taken[call.set];
     const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
     const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
     const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
     const float decay = average_decay(call);
-    for (; i < range.count; i += (int64_t)gridDim.x * THREADS) {
-        int64_t at = range.offset + i, second_at = range.second + i;
-        float d = call.gradients[at] * scale;
-        float first = beta1 * call.moments[0][at] + (1.0f - beta1) * d;
-        float second = beta2 * call.moments[1][second_at] + (1.0f - beta2) * d * d;
-        float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
-        call.moments[0][at] = first;
-        call.moments[1][second_at] = second;
-        put_value(call, at, w, decay);
+    int64_t piece = blockIdx.x; // counted from the range's first
+    for (int32_t r = 0; r < call.range_count; r++) {
+        const ups_range range = call.ranges[r];
+        const int64_t pieces = (range.count + PIECE - 1) / PIECE;
+        for (; piece < pieces; piece += gridDim.x) {
+            const int64_t end = (piece + 1) * PIECE < range.count ? (piece + 1) * PIECE : range.count;
+            for (int64_t i = piece * PIECE + threadIdx.x; i < end; i += THREADS) {
+                int64_t at = range.offset + i, second_at = range.second + i;
+                float d = call.gradients[at] * scale;
+                float first = beta1 * call.moments[0][at] + (1.0f - beta1) * d;
+                float second = beta2 * call.moments[1][second_at] + (1.0f - beta2) * d * d;
+                float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
+                call.moments[0][at] = first;
+                call.moments[1][second_at] = second;
+                put_value(call, at, w, decay);
+            }
+        }
+        piece -= pieces;
     }
 }
 
 ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
-    enum { BLOCKS = 1024 }; // a range: their lengths are in device memory
+    enum { BLOCKS = 2 * FULL_CARD }; // the lengths of ranges are in device memory: blocks without a piece end at once
     if (call->rule == UPS_RULE_MUON) return ups_cuda_move_matrices(device, call, error);
     if (call->range_count == 0) return UPS_OK;
-    dim3 grid(BLOCKS, (unsigned)call->range_count);
-    adamw_kernel<<<grid, THREADS, 0, ups_cuda_stream(device)>>>(*call);
+    adamw_kernel<<<BLOCKS, THREADS, 0, ups_cuda_stream(device)>>>(*call);
     return ups_cuda_launched("the optimizer", error);
 }

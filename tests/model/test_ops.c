@@ -536,6 +536,55 @@ CLAIM(the_norm_counts_what_is_not_finite) {
     free(host);
 }
 
+CLAIM(losses_are_added_by_task_and_by_loss) {
+    enum { WINDOWS = 300, TERMS = 5, TASKS = 7, ROUNDS = 2 };
+    static const int loss_of[TERMS] = {0, 3, 3, 0, UPS_UPDATE_MAX_LOSSES - 1};
+    ups_update *update = ups_update_memory(channel);
+    ups_losses_call call = {.term_count = TERMS, .windows = WINDOWS, .update = update};
+    double by_task[TASKS] = {0}, by_loss[UPS_UPDATE_MAX_LOSSES] = {0};
+    int64_t windows[TASKS] = {0};
+    float *terms[TERMS], host[WINDOWS];
+    int32_t *tasks = device_memory(WINDOWS * sizeof *tasks), host_tasks[WINDOWS];
+    for (int i = 0; i < WINDOWS; i++) {
+        host_tasks[i] = (int32_t)ups_random_below(ups_random_stream(1, UPS_RANDOM_TEST, 20), (uint64_t)i, TASKS);
+        windows[host_tasks[i]] += ROUNDS;
+    }
+    ok(device->class->upload(device, tasks, host_tasks, sizeof host_tasks, &failure));
+    for (int term = 0; term < TERMS; term++) {
+        call.weights[term] = 0.25f * (float)(term + 1);
+        call.loss_of[term] = loss_of[term];
+        call.terms[term] = terms[term] = device_memory(sizeof host);
+        ups_random_fill_uniform(ups_random_stream(1, UPS_RANDOM_TEST, 21 + (uint32_t)term), 0, 1, host, WINDOWS);
+        for (int i = 0; i < WINDOWS; i++) {
+            double value = ROUNDS * (double)call.weights[term] * (double)host[i];
+            by_task[host_tasks[i]] += value;
+            by_loss[loss_of[term]] += value;
+        }
+        ok(device->class->upload(device, terms[term], host, sizeof host, &failure));
+        ok(device->class->synchronize(device, &failure));
+    }
+    call.tasks = tasks;
+    give(&(ups_update_input){.micro_batch = 0});
+    for (int round = 0; round < ROUNDS; round++) ok(device->class->add_losses(device, &call, &failure));
+    ups_update_result found = take().result;
+    for (int task = 0; task < TASKS; task++) {
+        assert_int_equal(found.windows[task], windows[task]);
+        assert_true(fabs(found.loss[task] - by_task[task]) < 1e-6 * by_task[task]);
+    }
+    for (int loss = 0; loss < UPS_UPDATE_MAX_LOSSES; loss++) {
+        assert_int_equal(found.part_windows[loss], by_loss[loss] > 0 ? ROUNDS * WINDOWS : 0);
+        assert_true(fabs(found.part[loss] - by_loss[loss]) <= 1e-6 * by_loss[loss]);
+    }
+    assert_int_equal(found.bad_micro_batch, 0);
+    host[WINDOWS - 1] = INFINITY;
+    ok(device->class->upload(device, terms[1], host, sizeof host, &failure));
+    give(&(ups_update_input){.micro_batch = 2});
+    for (int round = 0; round < ROUNDS; round++) ok(device->class->add_losses(device, &call, &failure));
+    assert_int_equal(take().result.bad_micro_batch, 3);
+    for (int term = 0; term < TERMS; term++) device->class->release(device, terms[term]);
+    device->class->release(device, tasks);
+}
+
 static double multiplications(const op_case *c) {
     if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
         return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);

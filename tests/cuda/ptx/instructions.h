@@ -400,6 +400,9 @@ static inline uint32_t ptx_fma_rp_f32(uint32_t a, uint32_t b, uint32_t d) {
 static inline uint32_t ptx_fma_rz_f32(uint32_t a, uint32_t b, uint32_t d) {
     return ptx_fma_directed(a, b, d, 0, 1);
 }
+static inline uint32_t ptx_add_rz_f32(uint32_t a, uint32_t b) {
+    return ptx_fma_directed(a, ptx_bits(1.0f), b, 0, 1);
+}
 
 /* Half precision: computed in float32 and rounded once. A product of two is exact there, so that fma is right but for
  * sums that lie halfway. */
