@@ -1,6 +1,7 @@
 // The training step's own, on the card: nothing inside a step waits for the host. What the CPU does in
 // model/cpu/optimizer/, in the same order of operations where there is one.
 #include "model/cuda/optimizer.cuh"
+#include "model/cuda/reduce.cuh"
 
 // One block. A task's windows are added by a thread, in their order, as on the CPU; a loss's terms by all threads, each its
 // own windows, in the order of terms.
