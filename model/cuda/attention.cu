@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(THREADS) attention_norms(const __grid_c
 }
 
 template <typename TILES>
-static __global__ void __launch_bounds__(TILE_THREADS) attention_rows(const __grid_constant__ attention_call c, int tiles) {
+static __global__ void __launch_bounds__(TILE_THREADS, FORWARD_BLOCKS) attention_rows(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(block_memory<TILES, 1> *)attention_memory;
     constexpr int ROWS = TILES::ROWS, COLUMNS = TILES::COLUMNS;

@@ -37,6 +37,9 @@ struct attention_call {
     grid_windows windows;
 };
 
+// Blocks of a processor at least: without a number the compiler aims at more, and spills for it.
+enum { FORWARD_BLOCKS = 3, GRADIENT_BLOCKS = 2 };
+
 #define LOG2E 1.44269504f
 #define LN2 0.693147181f
 

@@ -130,8 +130,8 @@ static __device__ __forceinline__ void read_own_sums(const attention_call &c, co
 }
 
 template <typename TILES>
-static __global__ void __launch_bounds__(TILE_THREADS) attention_query_gradients(const __grid_constant__ attention_call c,
-                                                                                 int tiles) {
+static __global__ void __launch_bounds__(TILE_THREADS, TILES::HALF && TILES::D > 64 ? GRADIENT_BLOCKS : FORWARD_BLOCKS)
+    attention_query_gradients(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(block_memory<TILES, 2> *)attention_memory;
     constexpr int ROWS = TILES::ROWS, COLUMNS = TILES::COLUMNS;
@@ -178,8 +178,8 @@ static __global__ void __launch_bounds__(TILE_THREADS) attention_query_gradients
 }
 
 template <typename TILES>
-static __global__ void __launch_bounds__(TILE_THREADS) attention_key_gradients(const __grid_constant__ attention_call c,
-                                                                               int tiles) {
+static __global__ void __launch_bounds__(TILE_THREADS, GRADIENT_BLOCKS)
+    attention_key_gradients(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(block_memory<TILES, 2> *)attention_memory;
     constexpr int ROWS = TILES::ROWS, COLUMNS = TILES::COLUMNS;
@@ -241,7 +241,7 @@ static __global__ void __launch_bounds__(TILE_THREADS) attention_key_gradients(c
 // Gradients of the bias from a tile of queries and one of keys, of a window of a head, over some of the samples. Offset o of
 // head h goes to partials[(block of the head * offsets + o) * heads + h].
 template <typename TILES>
-static __global__ void __launch_bounds__(TILE_THREADS)
+static __global__ void __launch_bounds__(TILE_THREADS, GRADIENT_BLOCKS)
     attention_bias_gradients(const __grid_constant__ attention_call c, float *partials, int query_tiles, int key_tiles, int chunks) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(block_memory<TILES, 2> *)attention_memory;
