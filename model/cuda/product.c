@@ -39,14 +39,24 @@ static ups_status set_description(cublasLtMatmulDesc_t description, bool transpo
     return check(status, "describing a product", error);
 }
 
-static ups_status choose_algorithm(ups_device *device, ups_cuda_product *p, ups_error *error) {
+/* What every matrix of a batch is aligned to, where the first one keeps the promise. */
+static uint32_t alignment_of(ups_cuda_matrix m, int64_t batch) {
+    const int64_t bytes = (m.stride ? m.stride : m.rows * m.columns) * (int64_t)ups_dtype_size(m.dtype);
+    uint32_t alignment = UPS_CUDA_PROMISED;
+    while (batch > 1 && bytes % alignment) alignment /= 2;
+    return alignment;
+}
+
+/* `aligned`: of a, b, c and d. */
+static ups_status choose_algorithm(ups_device *device, ups_cuda_product *p, const uint32_t aligned[4],
+                                   ups_error *error) {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
     size_t workspace = UPS_CUDA_LIBRARY_BYTES;
-    uint32_t promised = UPS_CUDA_PROMISED, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
     UPS_TRY(check(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm", error));
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -56,7 +66,7 @@ static ups_status choose_algorithm(ups_device *device, ups_cuda_product *p, ups_
         status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                       &reduction, sizeof reduction);
     for (size_t i = 0; i < sizeof alignments / sizeof *alignments && status == CUBLAS_STATUS_SUCCESS; i++)
-        status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &promised, sizeof promised);
+        status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &aligned[i], sizeof aligned[i]);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(ups_cuda_blas(device), p->description, p->a, p->b, p->d, p->d,
                                                 preference, 1, &found, &count);
@@ -84,7 +94,8 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
     UPS_TRY(make_layout(&product->a, a, batch, error));
     UPS_TRY(make_layout(&product->b, b, batch, error));
     UPS_TRY(make_layout(&product->d, product->result, batch, error));
-    return choose_algorithm(device, product, error);
+    const uint32_t d = alignment_of(product->result, batch);
+    return choose_algorithm(device, product, (uint32_t[]){alignment_of(a, batch), alignment_of(b, batch), d, d}, error);
 }
 
 void ups_cuda_product_release(ups_cuda_product *product) {

@@ -298,6 +298,12 @@ CLAIM(products_in_batches_are_refused_where_they_do_not_fit) {
     cublasLtCreate(&handle);
     cublasLtMatmulDescCreate(&of, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     cublasLtMatmulPreferenceCreate(&preference);
+    const cublasLtMatmulPreferenceAttributes_t promises[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    uint32_t promised = 32; /* later ones of A lie at multiples of 80 bytes */
+    for (int i = 0; i < 4; i++)
+        cublasLtMatmulPreferenceSetAttribute(preference, promises[i], &promised, sizeof promised);
     cublasLtMatrixLayout_t la = matrices(M, K, COUNT, A_STRIDE), lb = matrices(K, N, COUNT, 0);
     cublasLtMatrixLayout_t ld = matrices(M, N, COUNT, D_STRIDE), fewer = matrices(K, N, COUNT - 1, 0);
     cublasLtMatrixLayout_t overlapping = matrices(M, N, COUNT, M * N - 1);
@@ -309,6 +315,14 @@ CLAIM(products_in_batches_are_refused_where_they_do_not_fit) {
     assert_int_equal(cublasLtMatmulAlgoGetHeuristic(handle, of, la, lb, ld, ld, preference, 1, &found, &count),
                      CUBLAS_STATUS_SUCCESS);
     const float one = 1.0f, zero = 0.0f;
+    assert_int_equal(
+        cublasLtMatmul(handle, of, &one, a_there, la, b_there, lb, &zero, d, ld, d, ld, &found.algo, NULL, 0, stream),
+        CUBLAS_STATUS_NOT_SUPPORTED);
+    promised = 16;
+    for (int i = 0; i < 4; i++)
+        cublasLtMatmulPreferenceSetAttribute(preference, promises[i], &promised, sizeof promised);
+    assert_int_equal(cublasLtMatmulAlgoGetHeuristic(handle, of, la, lb, ld, ld, preference, 1, &found, &count),
+                     CUBLAS_STATUS_SUCCESS);
     assert_int_equal(
         cublasLtMatmul(handle, of, &one, a_there, la, b_there, lb, &zero, d, ld, d, ld, &found.algo, NULL, 0, stream),
         CUBLAS_STATUS_SUCCESS);

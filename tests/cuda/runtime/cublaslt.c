@@ -324,6 +324,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
     EMULATED_CALL_BEGINS();
     const description *of = (const description *)(void *)made;
     const void *const operands[] = {a, b, c, d};
+    const layout *const layouts[] = {(void *)layout_a, (void *)layout_b, (void *)layout_c, (void *)layout_d};
     algorithm chosen;
     const char *wrong = check_types(of, (void *)layout_a, (void *)layout_b, (void *)layout_c, (void *)layout_d);
     if (!wrong) wrong = check_shapes(of, (void *)layout_a, (void *)layout_b, (void *)layout_c, (void *)layout_d);
@@ -334,6 +335,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)operands[i] % chosen.alignment[i])
             return refuse("an operand is aligned less than was promised", CUBLAS_STATUS_NOT_SUPPORTED);
+        if (layouts[i]->batch > 1 &&
+            (uint64_t)layouts[i]->batch_stride * size_of(layouts[i]->type) % chosen.alignment[i])
+            return refuse("later ones of a batch are aligned less than was promised", CUBLAS_STATUS_NOT_SUPPORTED);
     }
     if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 16))
         return refuse("the workspace is smaller than the algorithm's, or not aligned", CUBLAS_STATUS_INVALID_VALUE);
