@@ -5,8 +5,9 @@
 
 // Rows [0, rows) of `to`, each of `width` elements. map.each(row, take) calls take(source, weight) for each row of `from` that
 // the row is a sum of.
+// Four blocks a processor leave registers enough for any map; without a number the compiler spills some.
 template <int N, typename MAP>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4)
     gather_rows_kernel(elements from, elements to, int64_t rows, int64_t width, MAP map, bool accumulate) {
     int64_t stride = (int64_t)gridDim.x * THREADS * N;
     for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; at < rows * width; at += stride) {

@@ -9,6 +9,7 @@
 #       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX for sm_80 is of
 #       the same compilation, and is what the emulator runs.
 set(UPS_CUDA ON CACHE BOOL "Build the CUDA device where a toolkit is found")
+set(UPS_CUDA_BUILT "" CACHE PATH "Another build of the same tree, whose CUDA objects are taken instead of compiled again: sanitizers change nothing in them")
 set(UPS_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
 
 if(DEFINED ENV{XDG_CACHE_HOME})
@@ -60,6 +61,16 @@ function(ups_cuda_object out source)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o)
   set(ptx ${folder}/${name}.compute_80.ptx)
+  if(UPS_CUDA_BUILT)
+    string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} object ${object})
+    string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} ptx ${ptx})
+    if(NOT EXISTS ${object} OR NOT EXISTS ${ptx})
+      message(FATAL_ERROR "UPS_CUDA_BUILT: ${object} is not there; build ${UPS_CUDA_BUILT} first")
+    endif()
+    set(${out}_OBJECT ${object} PARENT_SCOPE)
+    set(${out}_PTX ${ptx} PARENT_SCOPE)
+    return()
+  endif()
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${object} ${ptx}
     COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>

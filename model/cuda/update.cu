@@ -145,6 +145,9 @@ enum { PIECE = 4 * THREADS }; // elements
 static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
     const ups_update *update = call.update;
     if (update->result.skipped) return;
+    int64_t all = 0; // a block without a piece ends before the powers, which cost more than an element
+    for (int32_t r = 0; r < call.range_count && all <= blockIdx.x; r++) all += (call.ranges[r].count + PIECE - 1) / PIECE;
+    if (all <= blockIdx.x) return;
     const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
     const int64_t taken = update->state.taken[call.set];
     const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));

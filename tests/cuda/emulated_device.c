@@ -1,5 +1,5 @@
-/* "cuda-emulated": the CUDA device over the emulated runtime, in every program that links this file. "auto" opens it
- * where the environment's UPS_TEST_DEVICE names it. */
+/* "cuda", in every program that links this file, is the CUDA device over the emulated runtime, in the place of the
+ * module's. "auto" opens it where the environment's UPS_TEST_DEVICE names it. */
 #include "model/cuda/module.h"
 #include "model/devices/devices.h"
 #include <stdlib.h>
@@ -9,8 +9,8 @@ static ups_status open_emulated(const ups_device_options *options, ups_device **
     return ups_cuda_module_1()->open(device, error);
 }
 
-static const ups_device_entry by_name = {"cuda-emulated", false, open_emulated};
-static const ups_device_entry automatic = {"cuda-emulated", true, open_emulated};
+static const ups_device_entry by_name = {"cuda", false, open_emulated};
+static const ups_device_entry automatic = {"cuda", true, open_emulated};
 
 __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");

@@ -39,7 +39,7 @@ RUNS = {"stack": SHORT, "grid": GRID}
 
 
 def start(ups, *arguments, order="forward"):
-    card = {"UPS_TEST_DEVICE": "cuda-emulated", "SIMT_RACES": "0", "SIMT_ORDER": order}
+    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "SIMT_ORDER": order}
     return run(ups, *arguments, env={**os.environ, **card} if ups == EMULATED else None)
 
 
