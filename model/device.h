@@ -17,8 +17,8 @@ typedef struct ups_capture ups_capture; /* a device's own */
 typedef enum ups_stream { UPS_STREAM_COMPUTE, UPS_STREAM_COPY, UPS_STREAM_COUNT } ups_stream;
 
 typedef struct ups_device_class {
-    const char *name; /* "cpu", "cuda" */
-    int input_sets;   /* of a step: 2 where the next batch is copied in beside the computation */
+    const char *name;    /* "cpu", "cuda" */
+    int input_sets;      /* of a step: 2 where the next batch is copied in beside the computation */
     const char *results; /* what its results are told by where they are not the CPU's; NULL: they are, within what
                             instruction sets differ */
     int (*threads)(const ups_device *device); /* of the host that its kernels use */

@@ -123,11 +123,11 @@ ups_value ups_loss_negative(ups_graph *g, ups_value x);
  * in the place of deviations). Saves C and the means (D + 1, D) */
 ups_value ups_loss_covariance(ups_graph *g, ups_value x, bool diagonal);
 /* y = x + deviation · gain? · n in training, else x; n: a standard normal number for each element, Philox (seed, item,
- * layer) (model/augment.h). gain (D), which gets no gradient. y: dtype of x */
+ * layer) (model/random/augment.h). gain (D), which gets no gradient. y: dtype of x */
 ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, uint32_t layer);
 /* y (B, …, D) = x in training moved by whole cells along each axis of a periodic grid, which the axes of x before the
  * last one end in: x (B, …, cells of all axes, D). How far is drawn for each sample, Philox (seed, item)
- * (model/augment.h). y: dtype of x */
+ * (model/random/augment.h). y: dtype of x */
 ups_value ups_shift(ups_graph *g, ups_value x, int dims, const int64_t *cells);
 /* y (1) = Σ_k weight_k · mean(x_k), x_k (B): the total loss */
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count);

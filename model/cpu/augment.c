@@ -1,5 +1,5 @@
 /* What training does to its inputs at random: noise, shifts of periodic grids. In use both copy. */
-#include "model/augment.h"
+#include "model/random/augment.h"
 #include "model/cpu/vector.h"
 
 static ups_status noise_forward(ups_device *device, const ups_op_call *call, ups_error *error) {

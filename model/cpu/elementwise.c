@@ -3,7 +3,7 @@
  * Gradients that are summed (over tokens, over the batch) are summed by the thread that owns their slice of columns,
  * in the order of rows: no partial sums, and the same bits on any number of threads. */
 #include "model/cpu/vector.h"
-#include "model/drop_path.h"
+#include "model/random/drop_path.h"
 
 enum { COLUMNS = 256 /* columns a thread sums at once */ };
 

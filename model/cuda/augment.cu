@@ -1,7 +1,7 @@
 // What training does to its inputs at random: noise, shifts of periodic grids. In use both copy.
 #include "model/cuda/reduce.cuh"
 extern "C" {
-#include "model/augment.h"
+#include "model/random/augment.h"
 }
 
 // An element a thread: numbers cost far more than accesses.

@@ -4,7 +4,7 @@
 #include "model/cuda/reduce.cuh"
 #include <initializer_list>
 extern "C" {
-#include "model/drop_path.h"
+#include "model/random/drop_path.h"
 }
 
 struct token_shape {

@@ -1,7 +1,7 @@
 #include "tests/model/reference.h"
 #include "base/half.h"
-#include "model/augment.h"
-#include "model/drop_path.h"
+#include "model/random/augment.h"
+#include "model/random/drop_path.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -13,7 +13,7 @@
 // Windows are those of model/cpu/windows.h. Without windows there is one, of all tokens.
 #pragma once
 #include "model/cuda/reduce.cuh"
-#include "model/cuda/tiles.cuh"
+#include "model/cuda/attention/tiles.cuh"
 
 struct grid_windows {
     int dims; // 0: one window of all tokens. Axes that a grid lacks are one cell long, and come first

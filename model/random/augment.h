@@ -1,7 +1,7 @@
 /* What is drawn where training changes its inputs at random, as every device and the tests compute it: a function of
  * the run's seed and the micro-batch, so that a run that was resumed draws the same, on any number of threads. */
-#ifndef UPS_MODEL_AUGMENT_H
-#define UPS_MODEL_AUGMENT_H
+#ifndef UPS_MODEL_RANDOM_AUGMENT_H
+#define UPS_MODEL_RANDOM_AUGMENT_H
 
 #include "base/random.h"
 #include "model/op.h"

@@ -1,6 +1,6 @@
 /* Drop-path (stochastic depth, Huang et al., arXiv 1603.09382), as every device and the tests compute it. */
-#ifndef UPS_MODEL_DROP_PATH_H
-#define UPS_MODEL_DROP_PATH_H
+#ifndef UPS_MODEL_RANDOM_DROP_PATH_H
+#define UPS_MODEL_RANDOM_DROP_PATH_H
 
 #include "base/random.h"
 #include "model/op.h"
