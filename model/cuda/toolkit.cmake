@@ -41,6 +41,10 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
   else()
     execute_process(COMMAND ${UPS_CUDA_NVCC} --version OUTPUT_VARIABLE told ERROR_QUIET)
     string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" told "${told}")
+    set(UPS_CUDA_COMPRESSION -Xfatbin=-compress-all) # machine code for three architectures, with its lines: a quarter of the size
+    if(CMAKE_MATCH_1 VERSION_GREATER_EQUAL 12.8)
+      set(UPS_CUDA_COMPRESSION --compress-mode=size)
+    endif()
     if(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments, and first launches within a capture
       message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} is of CUDA ${CMAKE_MATCH_1}, and 12.3 is the oldest that will do")
       unset(UPS_CUDA_NVCC CACHE)
@@ -73,7 +77,7 @@ function(ups_cuda_object out source)
   endif()
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${object} ${ptx}
-    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
+    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${UPS_CUDA_COMPRESSION} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
       -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
     DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)
   set(${out}_OBJECT ${object} PARENT_SCOPE)

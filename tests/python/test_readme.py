@@ -61,7 +61,7 @@ OWN = "'{fields: {u: /u}, axes: [sample, time, x]}'"
 # What stands for what, the first that fits. A word that is none of these is taken as it stands.
 FILLED = [("--html FILE", "--html page.html"), ("--suggest FILE", "--suggest own.h5"), ("--layout '{fields: …}' FILE", f"--layout {OWN} own.h5"),
           ("FILE --layout '…'", f"own.h5 --layout {OWN}"), ("FILE", "data/advection.h5"), ("DIR", "trained/cache"), ("CONFIG", "trained.yaml"), ("RUN", "trained"), ("A B", "trained trained"),
-          ("many.yaml", "trained.yaml"), ("KEY=V,V", "operator.steps=20,30"), ("MODE", "block")]
+          ("many.yaml", "trained.yaml"), ("KEY=V,V", "operator.steps=20,30"), ("MODE", "block"), ("CARD", "h100")]
 # Of two values of an option the later one counts: measurements are as short as they can be.
 SHORTER = {"bench io": "--size 8 --seconds 0.01 --rounds 1", "bench step": "--steps 1 --batch 1", "bench loader": "--batches 8 --epochs 1 -n 4",
            "bench codec": "--repeat 1", "bench encode": "--runs 1 --frames 1"}
@@ -72,6 +72,7 @@ NOT_RUN = {
     "cmake --install build/release --prefix ~/.local": "installs; tests/libups does so into a folder of its own",
     "tools/install_dependencies cuda": "installs 1.4 GB",
     "tests/run build/release -R '^cuda'": "runs tests, of which this is one",
+    "tools/package FOLDER": "builds the tree once more; .ci/run packs it and runs what was packed",
     "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",

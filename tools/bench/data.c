@@ -108,6 +108,7 @@ ups_status ups_bench_make_latents(const char *directory, int64_t samples, bool p
     char *parts[] = {description.fingerprint.encoder_weights, description.fingerprint.encoder_configuration,
                      description.fingerprint.normalisation, description.fingerprint.source};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i][32] = '\0';
+    strcpy(description.fingerprint.device, "cpu");
     ups_fingerprint_bound(0, description.fingerprint.max_abs_error);
     ups_cache_writer *writer = NULL;
     *group = NULL;

@@ -62,6 +62,7 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
     json_decref(encoder);
     json_decref(normalisation);
     ups_fingerprint_bound(ups_latents_error_bound(config), fingerprint->max_abs_error);
+    fingerprint->device[0] = '\0'; /* any: who writes says which */
     return ups_fingerprint_source(task->source->files, task->source->file_count, task->splits.samples[split],
                                   task->splits.count[split], fingerprint->source, error);
 }
