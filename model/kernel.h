@@ -68,6 +68,7 @@ typedef struct ups_optimizer_call {
     ups_update_rule rule;
     const ups_range *ranges; /* device memory */
     int32_t range_count;
+    int64_t range_elements;       /* of all ranges: what a device without their lengths sizes its work by */
     const ups_matrices *matrices; /* Muon: all that the ranges hold, but for padding. Host memory, which must live until
                                      the work is done: shapes are known when it is issued */
     int32_t matrices_count;

@@ -12,6 +12,7 @@ typedef struct group {
     int32_t set;
     ups_range *ranges; /* device memory */
     int32_t count;
+    int64_t elements;       /* of all ranges */
     ups_matrices *matrices; /* of its parameters; NULL: moved element by element */
     int32_t matrices_count;
     float weight_decay;
@@ -119,6 +120,7 @@ static ups_status make_group(ups_optimizer *optimizer, int32_t set, group_kind k
     const bool decays = kind == DECAYED || kind == DECAYED_MATRICES;
     group *made = &optimizer->groups[optimizer->group_count++];
     *made = (group){.set = set, .count = count, .weight_decay = decays ? (float)optimizer->config.weight_decay : 0};
+    for (int32_t i = 0; i < count; i++) made->elements += ranges[i].count;
     if (kind == DECAYED_MATRICES || kind == UNDECAYED_MATRICES) {
         made->matrices = calloc((size_t)ups_parameters_count(optimizer->parameters), sizeof *made->matrices);
         if (!made->matrices) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
@@ -308,6 +310,7 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
         call.set = of->set;
         call.ranges = of->ranges;
         call.range_count = of->count;
+        call.range_elements = of->elements;
         call.rule = of->matrices ? UPS_RULE_MUON : UPS_RULE_ADAMW;
         call.matrices = of->matrices;
         call.matrices_count = of->matrices_count;

@@ -176,9 +176,10 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
 }
 
 ups_status ups_cuda_optimize(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
-    enum { BLOCKS = 2 * FULL_CARD }; // the lengths of ranges are in device memory: blocks without a piece end at once
+    enum { MOST = 2 * FULL_CARD };
     if (call->rule == UPS_RULE_MUON) return ups_cuda_move_matrices(device, call, error);
     if (call->range_count == 0) return UPS_OK;
-    adamw_kernel<<<BLOCKS, THREADS, 0, ups_cuda_stream(device)>>>(*call);
+    const int64_t pieces = call->range_elements / PIECE + call->range_count; // or fewer: blocks without one end at once
+    adamw_kernel<<<(unsigned)(pieces < MOST ? pieces : MOST), THREADS, 0, ups_cuda_stream(device)>>>(*call);
     return ups_cuda_launched("the optimizer", error);
 }

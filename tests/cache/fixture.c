@@ -49,7 +49,7 @@ ups_cache_description fixture_description(int64_t samples, int64_t times, int64_
         .parameter_names = names,
         .parameters = parameters,
         .fingerprint = {"00000000000000000000000000000001", "00000000000000000000000000000002",
-                        "00000000000000000000000000000003", "00000000000000000000000000000004", "0"},
+                        "00000000000000000000000000000003", "00000000000000000000000000000004", "0", ""},
         .samples_per_shard = samples_per_shard,
     };
 }

@@ -469,6 +469,7 @@ static void check_adamw(ups_dtype compute, int64_t rested) {
         ups_update *update = ups_update_memory(channel);
         ups_optimizer_call call = {.ranges = ranges,
                                    .range_count = 2,
+                                   .range_elements = COUNT,
                                    .values = buffers[0],
                                    .gradients = buffers[1],
                                    .moments = {buffers[2], buffers[3]},
@@ -644,7 +645,8 @@ static void measure_adamw(void) {
     const ups_range all = {0, COUNT, 0};
     ups_range *ranges = device_memory(sizeof all);
     device->class->upload(device, ranges, &all, sizeof all, &failure);
-    ups_optimizer_call call = {.ranges = ranges, .range_count = 1, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
+    ups_optimizer_call call = {
+        .ranges = ranges, .range_count = 1, .range_elements = COUNT, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
     ups_update_rules rules = {.trained = {true}};
     call.weight_decay = 0.03f;
     call.update = ups_update_memory(channel);

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import resource
+import select
 import struct
 import subprocess
 import tempfile
@@ -68,16 +69,17 @@ def terminal(*arguments, columns=80, begun=None, **environment):
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     without = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "CLICOLOR")}
     process = subprocess.Popen([UPS, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env={**without, "TERM": "xterm", **environment})
-    os.close(theirs)
     if begun:
         begun(process)
-    written = b""
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # EIO: nobody has the other end any more
+    written, ended = b"", False
+    while True:  # the other end stays open here: once nobody has it, Linux may say so before the last of what was written
+        if select.select([ours], [], [], 0.2 if ended else 0.02)[0]:
+            written += os.read(ours, 1 << 16)
+        elif ended:
             break
-        written += part
+        else:
+            ended = process.poll() is not None
+    os.close(theirs)
     os.close(ours)
     return process.wait(TIMEOUT), written.decode().replace("\r\n", "\n")
 

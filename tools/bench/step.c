@@ -117,6 +117,7 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     ups_optimizer_call call = {
         .ranges = b->all,
         .range_count = 1,
+        .range_elements = ups_parameters_elements(b->parameters),
         .values = ups_parameters_values(b->parameters),
         .gradients = ups_parameters_gradients(b->parameters),
         .moments = {b->moments[0], b->moments[1]},
