@@ -3,7 +3,7 @@
  * libgomp spins 300,000 rounds by default: about 15 ms on processors whose `pause` takes 140 cycles. On a machine that
  * does anything else beside us (our own decode threads are enough), a thread that waits then burns the very core that
  * the late thread needs: training on a busy two-core machine was measured 20 times slower for it. A thousand rounds,
- * some 50 µs, lose nothing on an idle machine.
+ * 12 to 50 µs by processor, lose a few percent on an idle machine; docs/performance.md has the figures.
  *
  * libgomp reads its environment when it is loaded, before anything of ours can run (in .preinit_array the C library has
  * no environment yet), so the program starts itself once more with the variable set. A value that the user has set

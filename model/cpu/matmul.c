@@ -34,19 +34,31 @@ typedef struct layout {
     int64_t b_elements, a_elements; /* of one thread's scratch */
 } layout;
 
+/* What the busiest of `threads` has of `size` rows or columns, in tiles of `tile`, whose ends the threads share. */
+static int64_t largest_share(int64_t size, int64_t tile, int threads) {
+    int64_t tiles = ups_div_up(size, tile), largest = 0;
+    for (int thread = 0; thread < threads; thread++) {
+        int64_t first = tiles * thread / threads * tile, end = ups_min(tiles * (thread + 1) / threads * tile, size);
+        if (end - first > largest) largest = end - first;
+    }
+    return largest;
+}
+
 /* The grid in which threads pack least: a row of it packs the same B, a column the same A. */
 static void choose_grid(const ups_matmul_shape *s, int threads, layout *l) {
     double best = INFINITY;
+    const double multiplications = (double)s->m * (double)s->n;
     l->row_threads = l->column_threads = 1;
-    if ((double)s->m * (double)s->n * (double)s->k < SMALL_PRODUCT) return;
+    if (multiplications * (double)s->k < SMALL_PRODUCT) return;
     for (int rows = 1; rows <= threads; rows++) {
         if (threads % rows != 0) continue;
         int columns = threads / rows;
         double cost = rows * (double)s->n + (l->pack_a ? columns * (double)s->m : 0.0);
-        /* What the busiest thread multiplies beyond its share weighs as much as packing it would. */
-        double tiles = (double)(ups_div_up(l->row_tiles, rows) * ups_div_up(l->panels, columns));
-        double share = (double)l->row_tiles * (double)l->panels / threads;
-        cost += (tiles / share - 1.0) * (double)s->m * (double)s->n;
+        /* What the busiest thread multiplies beyond its share weighs as much as packing it would. A tile at the edge
+         * takes as long as its rows and columns: of 64 columns one thread may have 48 and the other 16. */
+        double most =
+            (double)largest_share(s->m, UPS_TILE_ROWS, rows) * (double)largest_share(s->n, UPS_TILE_COLUMNS, columns);
+        cost += most * threads - multiplications;
         if (cost >= best) continue;
         best = cost;
         l->row_threads = rows;

@@ -178,20 +178,36 @@ static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t 
     }
 }
 
+/* The matrix at `place` among all small ones, entry by entry; returns its entry. */
+static const ups_matrices *small_at(const ups_optimizer_call *call, int64_t place, int64_t *index) {
+    const ups_matrices *m = call->matrices;
+    for (;; m++) {
+        if (!is_small(m)) continue;
+        if (place < m->count) break;
+        place -= m->count;
+    }
+    *index = place;
+    return m;
+}
+
 void UPS_CPU(muon)(int threads, const ups_optimizer_call *call) {
     char *const workspace = call->workspace;
+    int64_t small = 0;
+    size_t most = 0; /* bytes for a small matrix */
     for (int32_t i = 0; i < call->matrices_count; i++) {
         const ups_matrices *m = &call->matrices[i];
-        if (!is_small(m)) {
+        if (is_small(m)) {
+            const size_t bytes = layout_of(m, call->compute_dtype, 1).bytes;
+            if (bytes > most) most = bytes;
+            small += m->count;
+        } else {
             for (int64_t index = 0; index < m->count; index++) move(call, m, index, threads, workspace);
-            continue;
         }
-        const size_t bytes = layout_of(m, call->compute_dtype, 1).bytes;
-#pragma omp parallel num_threads(threads)
-        {
-            char *const own = workspace + (size_t)omp_get_thread_num() * bytes;
-#pragma omp for schedule(dynamic)
-            for (int64_t index = 0; index < m->count; index++) move(call, m, index, 1, own);
-        }
+    }
+#pragma omp parallel for num_threads(small == 1 ? 1 : threads) schedule(dynamic)
+    for (int64_t place = 0; place < small; place++) {
+        int64_t index;
+        const ups_matrices *m = small_at(call, place, &index);
+        move(call, m, index, 1, workspace + (size_t)omp_get_thread_num() * most);
     }
 }
