@@ -24,10 +24,16 @@ typedef struct ups_device_class {
     int (*threads)(const ups_device *device); /* of the host that its kernels use */
     void (*destroy)(ups_device *device);
 
-    /* Memory. `release` waits for the work that was issued. */
+    /* Memory. `release` waits for the work that was issued. `memory`: of the device's own, apart from the host's, how
+     * many bytes there are and how many are free; NULL: it is the host's. */
+    ups_status (*memory)(ups_device *device, uint64_t *total, uint64_t *available, ups_error *error);
     ups_status (*allocate)(ups_device *device, size_t bytes, void **memory,
                            ups_error *error); /* 4096-byte aligned on the CPU, zeroed */
     void (*release)(ups_device *device, void *memory);
+    /* Host memory that kernels and copies take for the device's own, zeroed: more of it, and slower. NULL, both: there
+     * is no such difference. */
+    ups_status (*allocate_offloaded)(ups_device *device, size_t bytes, void **memory, ups_error *error);
+    void (*release_offloaded)(ups_device *device, void *memory);
     /* Host memory that copies are fast to and from, 4096-byte aligned (pinned where that means something). An upload
      * from it takes its contents: it has to be filled again before the next one. */
     ups_status (*allocate_host)(ups_device *device, size_t bytes, void **memory, ups_error *error);

@@ -330,21 +330,31 @@ void ups_arguments_choice(ups_arguments *arguments, int *index) {
         stop_line(arguments, "--%s: '%s' is not one of %s", option->name, arguments->value, list);
 }
 
-void ups_arguments_override(ups_arguments *arguments) {
+/* They live as long as the program. */
+static void add_override(ups_arguments *arguments, const char *pair) {
     static const char **given;
+    const char **longer = pair ? realloc(given, (arguments->override_count + 1) * sizeof *given) : NULL;
+    if (!longer) {
+        stop_line(arguments, "out of memory");
+        return;
+    }
+    arguments->overrides = given = longer;
+    given[arguments->override_count++] = pair;
+}
+
+void ups_arguments_override(ups_arguments *arguments) {
     const char *equals = strchr(arguments->value, '=');
     if (!equals || equals == arguments->value) {
         stop_line(arguments, "--%s: '%s' is not of the form KEY=VALUE, such as seed=7",
                   arguments->usage->options[arguments->current].name, arguments->value);
         return;
     }
-    const char **longer = realloc(given, (arguments->override_count + 1) * sizeof *given);
-    if (!longer) {
-        stop_line(arguments, "out of memory");
-        return;
-    }
-    arguments->overrides = given = longer;
-    given[arguments->override_count++] = arguments->value;
+    add_override(arguments, arguments->value);
+}
+
+void ups_arguments_key(ups_arguments *arguments, const char *key) {
+    char *pair = NULL;
+    if (!arguments->stop) add_override(arguments, asprintf(&pair, "%s=%s", key, arguments->value) < 0 ? NULL : pair);
 }
 
 /* ---- groups ---- */

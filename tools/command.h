@@ -68,7 +68,7 @@ typedef struct ups_arguments {
     int argc;
     char **argv;
     int current;            /* index of the option just returned */
-    const char **overrides; /* values of --set, by ups_arguments_override; NULL where there are none */
+    const char **overrides; /* KEY=VALUE of --set and of ups_arguments_key; NULL where there are none */
     size_t override_count;
     struct option *long_options;
     char *letters;
@@ -88,6 +88,8 @@ void ups_arguments_choice(ups_arguments *arguments, int *index);
 
 /* Adds the current option's value, KEY=VALUE, to `overrides`, which live as long as the process. */
 void ups_arguments_override(ups_arguments *arguments);
+/* The same for an option that stands for one key: --device cuda for device.name=cuda. */
+void ups_arguments_key(ups_arguments *arguments, const char *key);
 
 /* Prints a result on a line or lines of its own; `flags` are Jansson's. */
 void ups_print_json(const json_t *document, size_t flags);

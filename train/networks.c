@@ -8,7 +8,7 @@
 #include <string.h>
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
-    return ups_precision_dtype(ups_precision_resolve(config->precision));
+    return ups_precision_dtype(ups_precision_resolve(config->precision, config->device.name));
 }
 
 int64_t ups_task_steps(const ups_task *task) {

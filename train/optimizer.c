@@ -171,15 +171,21 @@ static ups_status measure_workspace(const ups_optimizer_config *config, ups_devi
     return UPS_OK;
 }
 
+static bool offloads(const ups_optimizer_config *config, const ups_device *device) {
+    return config->offload && device->class->allocate_offloaded;
+}
+
 ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
-                                 const ups_parameters *parameters, ups_dtype compute, size_t *bytes, ups_error *error) {
-    UPS_TRY(measure_workspace(config, device, parameters, compute, bytes, error));
+                                 const ups_parameters *parameters, ups_dtype compute, ups_optimizer_memory *memory,
+                                 ups_error *error) {
+    UPS_TRY(measure_workspace(config, device, parameters, compute, &memory->all, error));
     int64_t all = ups_parameters_elements(parameters), seconds = all;
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
         if (is_by_matrix(config, parameter)) seconds -= ups_parameter_extent(parameter);
     }
-    *bytes += (size_t)(all + seconds + (config->ema_decay > 0 ? all : 0)) * sizeof(float);
+    memory->all += (size_t)(all + seconds + (config->ema_decay > 0 ? all : 0)) * sizeof(float);
+    memory->offloaded = offloads(config, device) ? (size_t)(all + seconds) * sizeof(float) : 0;
     return UPS_OK;
 }
 
@@ -202,8 +208,12 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
         status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
     }
     const size_t sizes[MOMENTS] = {bytes, (size_t)made->places.seconds * sizeof(float)};
-    for (int i = 0; i < MOMENTS && status == UPS_OK; i++)
-        status = device->class->allocate(device, sizes[i], (void **)&made->moments[i], error);
+    const bool offloaded = offloads(config, device);
+    for (int i = 0; i < MOMENTS && status == UPS_OK; i++) {
+        void **const moment = (void **)&made->moments[i];
+        status = offloaded ? device->class->allocate_offloaded(device, sizes[i], moment, error)
+                           : device->class->allocate(device, sizes[i], moment, error);
+    }
     if (status == UPS_OK && config->ema_decay > 0) {
         status = device->class->allocate(device, bytes, (void **)&made->average, error);
         const float *values = ups_parameters_values(parameters); /* where the average begins */
@@ -220,8 +230,10 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
 void ups_optimizer_destroy(ups_optimizer *optimizer) {
     if (!optimizer) return;
     ups_device *device = optimizer->device;
+    const bool offloaded = offloads(&optimizer->config, device);
     for (int i = 0; i < MOMENTS; i++) {
-        if (optimizer->moments[i]) device->class->release(device, optimizer->moments[i]);
+        if (!optimizer->moments[i]) continue;
+        (offloaded ? device->class->release_offloaded : device->class->release)(device, optimizer->moments[i]);
     }
     if (optimizer->average) device->class->release(device, optimizer->average);
     if (optimizer->workspace)

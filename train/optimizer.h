@@ -5,6 +5,8 @@
  * hidden matrices (init.matrices) are groups of their own, and AdamW moves the rest. A group is of one set of
  * parameters (parameters.h), a list of ranges of the flat buffers in device memory, and updated in one call. Sets that
  * a step does not train stay as they are, with their moments and averages, and their bias corrections do not count it.
+ * With `offload` moments lie in host memory, which kernels read and write over the bus while they compute: a step moves
+ * each of them once in each direction, whatever the batch.
  * Nothing here waits for the device but ups_optimizer_result: a step is begun before its micro-batches, issued after
  * them, and its result read later. */
 #ifndef UPS_TRAIN_OPTIMIZER_H
@@ -23,10 +25,14 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
                                 ups_optimizer **optimizer, ups_error *error);
 void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 
-/* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace.
- */
+/* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace; and
+ * the part of it that would lie in the host's memory though the device has its own. */
+typedef struct ups_optimizer_memory {
+    size_t all, offloaded;
+} ups_optimizer_memory;
 ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
-                                 const ups_parameters *parameters, ups_dtype compute, size_t *bytes, ups_error *error);
+                                 const ups_parameters *parameters, ups_dtype compute, ups_optimizer_memory *memory,
+                                 ups_error *error);
 
 /* Dynamic loss scaling (model/update.h), on where the weights' compute copy is fp16: the scale doubles after so many
  * good steps and halves at an overflow, whose step is skipped. Without it the scale is 1, and gradients that are not

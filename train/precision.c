@@ -22,24 +22,33 @@ bool ups_precision_find(const char *name, ups_precision *precision) {
     return false;
 }
 
-ups_precision ups_precision_resolve(ups_precision precision) {
+static bool is_card(const char *device) {
+    return device && strcmp(device, "cuda") == 0;
+}
+
+ups_precision ups_precision_resolve(ups_precision precision, const char *device) {
     if (precision != UPS_PRECISION_AUTO) return precision;
-    return ups_cpu_bf16_is_fast() ? UPS_PRECISION_BF16 : UPS_PRECISION_F32;
+    return is_card(device) || ups_cpu_bf16_is_fast() ? UPS_PRECISION_BF16 : UPS_PRECISION_F32;
 }
 
 ups_dtype ups_precision_dtype(ups_precision precision) {
     return precision == UPS_PRECISION_BF16 ? UPS_BF16 : precision == UPS_PRECISION_F16 ? UPS_F16 : UPS_F32;
 }
 
-bool ups_precision_is_slow(ups_precision precision) {
-    return precision != UPS_PRECISION_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO);
+bool ups_precision_is_slow(ups_precision precision, const char *device) {
+    if (is_card(device)) return false;
+    return precision != UPS_PRECISION_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO, device);
 }
 
-void ups_precision_explain(ups_precision precision, char *text, size_t bytes) {
+void ups_precision_explain(ups_precision precision, const char *device, char *text, size_t bytes) {
     bool fast = ups_cpu_bf16_is_fast(), half = precision == UPS_PRECISION_BF16;
     const char *unit = strcmp(ups_cpu_instruction_set(), "amx") == 0 ? "AMX" : "AVX-512";
     char why[120];
-    if (precision == UPS_PRECISION_F16)
+    if (is_card(device))
+        snprintf(why, sizeof why,
+                 precision == UPS_PRECISION_F32 ? "a card's tensor cores would multiply bf16 faster"
+                                                : "a card's tensor cores multiply it");
+    else if (precision == UPS_PRECISION_F16)
         snprintf(why, sizeof why, "processors compute it in float32; %s would be faster", fast ? "bf16" : "f32");
     else if (fast)
         snprintf(why, sizeof why, half ? "%s multiplies it" : "%s would multiply bf16 faster", unit);

@@ -1,6 +1,6 @@
-/* Precision: what a run computes its matrix products in. `precision: auto` is bf16 where that is faster, f32 elsewhere.
- * It is decided once, when a run starts, and belongs to the run from then on: the run's config.yaml and its checkpoints
- * tell it, and a run goes on in what it began in, on whatever machine. */
+/* Precision: what a run computes its matrix products in. `precision: auto` is bf16 where that is faster (on a card, and
+ * on some processors), f32 elsewhere. It is decided once, when a run starts, and belongs to the run from then on: the
+ * run's config.yaml and its checkpoints tell it, and a run goes on in what it began in, on whatever machine. */
 #ifndef UPS_TRAIN_PRECISION_H
 #define UPS_TRAIN_PRECISION_H
 
@@ -8,10 +8,13 @@
 
 const char *ups_precision_name(ups_precision precision);             /* "auto", "f32", "bf16", "fp16" */
 bool ups_precision_find(const char *name, ups_precision *precision); /* false: no such name */
-ups_precision ups_precision_resolve(ups_precision precision);        /* `auto` on this machine; others unchanged */
 ups_dtype ups_precision_dtype(ups_precision precision);              /* of a resolved one */
-bool ups_precision_is_slow(
-    ups_precision precision); /* slower here than what `auto` takes, of less precision than f32 */
-void ups_precision_explain(ups_precision precision, char *text, size_t bytes); /* "f32 (…)": a resolved one, here */
+
+/* The following are of this machine and `device`, a configuration's device.name. */
+ups_precision ups_precision_resolve(ups_precision precision, const char *device); /* `auto`; others are unchanged */
+/* Slower than what `auto` takes, and of less precision than f32. */
+bool ups_precision_is_slow(ups_precision precision, const char *device);
+/* "f32 (…)", of a resolved one. */
+void ups_precision_explain(ups_precision precision, const char *device, char *text, size_t bytes);
 
 #endif

@@ -31,12 +31,12 @@ ups_status ups_precision_recorded(const ups_run_config *config, ups_precision *r
 ups_status ups_precision_of_run(const ups_run_config *config, ups_precision *precision, ups_error *error) {
     ups_precision recorded, configured = config->precision; /* *precision may be the configuration's own */
     UPS_TRY(ups_precision_recorded(config, &recorded, error));
-    *precision = ups_precision_resolve(configured != UPS_PRECISION_AUTO ? configured : recorded);
+    *precision = ups_precision_resolve(configured != UPS_PRECISION_AUTO ? configured : recorded, config->device.name);
     return UPS_OK;
 }
 
 ups_status ups_precision_of_checkpoint(const char *checkpoint, ups_precision configured, ups_precision recorded,
-                                       ups_precision *precision, ups_error *error) {
+                                       const char *device, ups_precision *precision, ups_error *error) {
     ups_precision told = UPS_PRECISION_AUTO;
     UPS_TRY(ups_checkpoint_precision(checkpoint, &told, error));
     if (told == UPS_PRECISION_AUTO) told = recorded; /* a checkpoint of an earlier version records none */
@@ -47,6 +47,6 @@ ups_status ups_precision_of_checkpoint(const char *checkpoint, ups_precision con
                         "`precision: %s` (or auto), or begin anew with --restart",
                         checkpoint, began, ups_precision_name(configured), began);
     }
-    *precision = ups_precision_resolve(told != UPS_PRECISION_AUTO ? told : configured);
+    *precision = ups_precision_resolve(told != UPS_PRECISION_AUTO ? told : configured, device);
     return UPS_OK;
 }

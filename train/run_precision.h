@@ -15,6 +15,6 @@ ups_status ups_precision_of_run(const ups_run_config *config, ups_precision *pre
 /* The same for a stage that goes on from the checkpoint in `checkpoint` (a directory): what the checkpoint tells
  * before what the run does. UPS_ERR_STALE where another one is configured. */
 ups_status ups_precision_of_checkpoint(const char *checkpoint, ups_precision configured, ups_precision recorded,
-                                       ups_precision *precision, ups_error *error);
+                                       const char *device, ups_precision *precision, ups_error *error);
 
 #endif

@@ -36,9 +36,10 @@ ups_status ups_session_normalise_as_trained(ups_session *session, unsigned train
     return status;
 }
 
-ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session *session, ups_error *error) {
+static ups_status begin(ups_run_config *config, bool normalise, bool plans, ups_session *session, ups_error *error) {
     *session = (ups_session){.config = config};
     ups_device_options options = {.name = config->device.name, .threads = config->device.threads};
+    if (plans) options.planned_memory = (uint64_t)(config->device.memory * (double)(1 << 30));
     ups_status status = ups_device_open(&options, &session->device, error);
     if (status == UPS_OK) status = ups_tasks_open(config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(config, session->tasks, error);
@@ -50,23 +51,37 @@ ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session
     return status;
 }
 
-ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
-                            bool normalise, ups_session *session, ups_error *error) {
+ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session *session, ups_error *error) {
+    return begin(config, normalise, false, session, error);
+}
+
+static ups_status open_session(const char *config_path, const char *const *overrides, size_t override_count,
+                               bool normalise, bool plans, ups_session *session, ups_error *error) {
     *session = (ups_session){0};
     ups_run_config *config = NULL;
     UPS_TRY(ups_run_settle(config_path, error)); /* nothing where it is no run's directory */
     UPS_TRY(ups_run_config_load(config_path, overrides, override_count, &config, error));
     ups_status status = ups_run_settle(config->output, error);
-    if (status == UPS_OK) status = ups_session_begin(config, normalise, session, error);
+    if (status == UPS_OK) status = begin(config, normalise, plans, session, error);
     if (status != UPS_OK) ups_run_config_free(config);
     return status;
 }
 
+ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
+                            bool normalise, ups_session *session, ups_error *error) {
+    return open_session(config_path, overrides, override_count, normalise, false, session, error);
+}
+
+ups_status ups_session_open_to_plan(const char *config_path, const char *const *overrides, size_t override_count,
+                                    ups_session *session, ups_error *error) {
+    return open_session(config_path, overrides, override_count, false, true, session, error);
+}
+
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error) {
     UPS_TRY(ups_precision_of_run(session->config, &session->config->precision, error));
-    if (ups_precision_is_slow(session->config->precision)) {
+    if (ups_precision_is_slow(session->config->precision, session->config->device.name)) {
         char meaning[120];
-        ups_precision_explain(session->config->precision, meaning, sizeof meaning);
+        ups_precision_explain(session->config->precision, session->config->device.name, meaning, sizeof meaning);
         ups_log(UPS_LOG_INFO, "precision: %s", meaning);
     }
     return UPS_OK;

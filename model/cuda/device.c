@@ -7,13 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Pinned host memory by both of its addresses. */
+typedef struct offloaded {
+    struct offloaded *next;
+    void *host, *memory;
+} offloaded;
+
 typedef struct cuda_device {
     ups_device device;
     cudaStream_t streams[UPS_STREAM_COUNT];
     cublasLtHandle_t blas;
     ups_cuda_norm_partial *norm_partials;
     ups_cuda_muon *muon_plans;
+    offloaded *offloaded;
     char name[256];
+    uint64_t planned; /* bytes of a card that need not be there: no stream, no library; 0: there is one */
 } cuda_device;
 
 static cuda_device *of(ups_device *device) {
@@ -26,6 +34,10 @@ cudaStream_t ups_cuda_stream(ups_device *device) {
 
 cublasLtHandle_t ups_cuda_blas(ups_device *device) {
     return of(device)->blas;
+}
+
+bool ups_cuda_only_plans(ups_device *device) {
+    return of(device)->planned > 0;
 }
 
 ups_cuda_muon **ups_cuda_muon_plans(ups_device *device) {
@@ -85,10 +97,60 @@ static void release_host(ups_device *device, void *memory) {
     cudaFreeHost(memory);
 }
 
+static ups_status allocate_offloaded(ups_device *device, size_t bytes, void **memory, ups_error *error) {
+    offloaded *made = calloc(1, sizeof *made);
+    if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left");
+    *memory = NULL;
+    if (cudaHostAlloc(&made->host, bytes ? bytes : 1, cudaHostAllocMapped) != cudaSuccess) {
+        cudaGetLastError();
+        free(made);
+        return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of pinned host memory could not be had", (double)bytes * 1e-6);
+    }
+    memset(made->host, 0, bytes);
+    ups_status status = ups_cuda_check(cudaHostGetDevicePointer(&made->memory, made->host, 0),
+                                       "asking for the card's address of host memory", error);
+    if (status != UPS_OK) {
+        cudaFreeHost(made->host);
+        free(made);
+        return status;
+    }
+    made->next = of(device)->offloaded;
+    of(device)->offloaded = made;
+    *memory = made->memory;
+    return UPS_OK;
+}
+
+static void release_offloaded(ups_device *device, void *memory) {
+    offloaded **at = &of(device)->offloaded;
+    synchronize(device, NULL);
+    while (*at && (*at)->memory != memory) at = &(*at)->next;
+    offloaded *gone = *at;
+    if (!gone) return;
+    *at = gone->next;
+    cudaFreeHost(gone->host);
+    free(gone);
+}
+
+static ups_status memory_of(ups_device *device, uint64_t *total, uint64_t *available, ups_error *error) {
+    enum {
+        CONTEXT = 1 << 30
+    }; /* what the driver, its context, the module and cuBLASLt take: a guess on the large side */
+    *total = of(device)->planned;
+    *available = *total > CONTEXT ? *total - CONTEXT : 0;
+    if (of(device)->planned) return UPS_OK;
+    size_t all = 0, left = 0;
+    UPS_TRY(ups_cuda_check(cudaMemGetInfo(&left, &all), "asking for free memory", error));
+    *total = all;
+    *available = left;
+    return UPS_OK;
+}
+
 /* ---- copies ----------------------------------------------------------------------------------------------------- */
 
+/* Where some device memory is the host's, the addresses say what kind of copy it is. */
 static ups_status copy_on(ups_device *device, ups_stream stream, void *to, const void *from, size_t bytes,
                           enum cudaMemcpyKind kind, ups_error *error) {
+    if (of(device)->offloaded) kind = cudaMemcpyDefault;
     return ups_cuda_check(cudaMemcpyAsync(to, from, bytes, kind, of(device)->streams[stream]), "a copy", error);
 }
 
@@ -259,6 +321,9 @@ static const ups_device_class cuda_class = {
     .destroy = destroy,
     .allocate = allocate,
     .release = release,
+    .allocate_offloaded = allocate_offloaded,
+    .release_offloaded = release_offloaded,
+    .memory = memory_of,
     .allocate_host = allocate_host,
     .release_host = release_host,
     .upload = upload,
@@ -328,6 +393,30 @@ static ups_status open_card(ups_device **device, ups_error *error) {
     return status;
 }
 
+/* What a plan may ask for; nothing else is there to be called. */
+static const ups_device_class plan_class = {
+    .name = "cuda",
+    .input_sets = 2,
+    .results = "cuda",
+    .threads = threads,
+    .destroy = destroy,
+    .allocate_offloaded = allocate_offloaded, /* is asked for, not called */
+    .memory = memory_of,
+    .synchronize = synchronize,
+    .kernel = choose_kernel,
+    .matrices_workspace = ups_cuda_matrices_workspace,
+};
+
+static ups_status open_to_plan(uint64_t memory, ups_device **device, ups_error *error) {
+    cuda_device *d = calloc(1, sizeof *d);
+    *device = NULL;
+    if (!d) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to plan for a CUDA card");
+    d->device.class = &plan_class;
+    d->planned = memory > 0 ? memory : 1;
+    *device = &d->device;
+    return UPS_OK;
+}
+
 /* ---- the module ---------------------------------------------------------------------------------------------------
  */
 
@@ -339,7 +428,12 @@ __attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_1(
     static ups_cuda_module module;
     int count = 0;
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;
-    module =
-        (ups_cuda_module){sizeof(ups_device_class), sizeof(ups_op_call), UPS_OP_COUNT, count, has_kernel, open_card};
+    module = (ups_cuda_module){.class_bytes = sizeof(ups_device_class),
+                               .call_bytes = sizeof(ups_op_call),
+                               .op_count = UPS_OP_COUNT,
+                               .kernel_count = count,
+                               .has_kernel = has_kernel,
+                               .open = open_card,
+                               .open_to_plan = open_to_plan};
     return &module;
 }

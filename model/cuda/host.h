@@ -28,6 +28,7 @@ extern const ups_cuda_kernel ups_cuda_loss_mse, ups_cuda_loss_relative, ups_cuda
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
+bool ups_cuda_only_plans(ups_device *device); /* there is no card: what is prepared will not run */
 
 /* UPS_OK, or an error that says what was done when CUDA refused. */
 ups_status ups_cuda_check(cudaError_t code, const char *doing, ups_error *error);

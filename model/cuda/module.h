@@ -16,6 +16,9 @@ typedef struct ups_cuda_module {
     bool (*has_kernel)(ups_op_kind kind);
     /* Opens the first card that the driver shows. Freed by ups_device_close. */
     ups_status (*open)(ups_device **device, ups_error *error);
+    /* The same for a card of so many bytes that need not be there: it says what kernels want and runs nothing. Of its
+     * class, `kernel`, `matrices_workspace`, `memory`, `threads` and `synchronize` may be called. */
+    ups_status (*open_to_plan)(uint64_t memory, ups_device **device, ups_error *error);
 } ups_cuda_module;
 
 typedef const ups_cuda_module *ups_cuda_module_get(void);

@@ -88,6 +88,7 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
                                  ups_cuda_matrix b, bool transpose_b, ups_cuda_matrix result, bool bias, int64_t batch,
                                  ups_error *error) {
     product->result = result_of(result, a.dtype);
+    if (ups_cuda_only_plans(device)) return UPS_OK; /* the library opens with a card alone */
     UPS_TRY(check(cublasLtMatmulDescCreate(&product->description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                   "describing a product", error));
     UPS_TRY(set_description(product->description, transpose_a, transpose_b, bias, error));

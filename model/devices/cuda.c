@@ -11,7 +11,7 @@
 static const char *const places[] = {"libups_cuda.so", "../lib/ups/libups_cuda.so", "../model/cuda/libups_cuda.so"};
 
 static const ups_cuda_module *loaded;
-static ups_status result;
+static ups_status result; /* of loading it */
 static ups_error reason;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -50,12 +50,6 @@ static ups_status load_file(const char *path) {
 
 static void load(void) {
     char path[PATH_MAX];
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!driver) {
-        result = ups_fail(&reason, UPS_ERR_UNSUPPORTED, "there is no NVIDIA driver here (libcuda.so.1)");
-        return;
-    }
-    dlclose(driver);
     if (!find_file(path)) {
         result = ups_fail(&reason, UPS_ERR_UNSUPPORTED,
                           "this build has no CUDA: there is no libups_cuda.so beside the program. Run "
@@ -65,7 +59,19 @@ static void load(void) {
     result = load_file(path);
 }
 
+static bool has_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
 ups_status ups_cuda_load(const ups_cuda_module **module, ups_error *error) {
+    *module = NULL;
+    if (!has_driver()) return ups_fail(error, UPS_ERR_UNSUPPORTED, "there is no NVIDIA driver here (libcuda.so.1)");
+    return ups_cuda_load_to_plan(module, error);
+}
+
+ups_status ups_cuda_load_to_plan(const ups_cuda_module **module, ups_error *error) {
     pthread_once(&once, load);
     *module = loaded;
     if (result != UPS_OK && error) *error = reason;

@@ -8,12 +8,14 @@ static ups_status open_cpu(const ups_device_options *options, ups_device **devic
 }
 
 static ups_status open_cuda(const ups_device_options *options, ups_device **device, ups_error *error) {
+    const bool plans = options->planned_memory > 0;
     const ups_cuda_module *module;
-    if (ups_cuda_load(&module, error) != UPS_OK) {
-        ups_fail_within(error, "the device 'cuda' cannot be used; choose 'cpu' or 'auto'");
+    if ((plans ? ups_cuda_load_to_plan(&module, error) : ups_cuda_load(&module, error)) != UPS_OK) {
+        ups_fail_within(error, plans ? "the device 'cuda' cannot be planned for"
+                                     : "the device 'cuda' cannot be used; choose 'cpu' or 'auto'");
         return UPS_ERR_UNSUPPORTED;
     }
-    return module->open(device, error);
+    return plans ? module->open_to_plan(options->planned_memory, device, error) : module->open(device, error);
 }
 
 static const ups_device_entry cpu = {"cpu", true, open_cpu}, cuda = {"cuda", false, open_cuda};

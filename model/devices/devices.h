@@ -7,6 +7,9 @@
 typedef struct ups_device_options {
     const char *name; /* "auto", "cpu", "cuda" */
     int threads;      /* CPU: 0 for one a core */
+    /* Bytes: plans for a card of so much memory, which need not be there; the device says what kernels want and runs
+     * nothing. 0, and always on the CPU: a device that runs. */
+    uint64_t planned_memory;
 } ups_device_options;
 
 ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);

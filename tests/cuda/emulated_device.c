@@ -6,7 +6,9 @@
 #include <string.h>
 
 static ups_status open_emulated(const ups_device_options *options, ups_device **device, ups_error *error) {
-    return ups_cuda_module_1()->open(device, error);
+    const ups_cuda_module *module = ups_cuda_module_1();
+    if (options->planned_memory > 0) return module->open_to_plan(options->planned_memory, device, error);
+    return module->open(device, error);
 }
 
 static const ups_device_entry by_name = {"cuda", false, open_emulated};

@@ -41,7 +41,7 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
     ups_device *device = NULL;
     ups_error error;
     if (!weights) {
-        FUZZ_CHECK(ups_device_open(&(ups_device_options){"cpu", 1}, &device, &error) == UPS_OK);
+        FUZZ_CHECK(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, &error) == UPS_OK);
         weights = ups_parameters_create();
         ups_parameters_add(weights, "bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ZEROS, .no_decay = true});
         FUZZ_CHECK(ups_parameters_allocate(weights, device, true, UPS_F16, 1, &error) == UPS_OK);

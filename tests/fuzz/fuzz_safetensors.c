@@ -28,7 +28,7 @@ static ups_parameters *small_model(void) {
     if (model) return model;
     ups_error error;
     ups_device *device = NULL;
-    FUZZ_CHECK(ups_device_open(&(ups_device_options){"cpu", 1}, &device, &error) == UPS_OK);
+    FUZZ_CHECK(ups_device_open(&(ups_device_options){.name = "cpu", .threads = 1}, &device, &error) == UPS_OK);
     model = ups_parameters_create();
     ups_parameters_add(model, "weight", 2, (int64_t[]){3, 4}, (ups_init){.kind = UPS_INIT_ZEROS});
     ups_parameters_add(model, "bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ZEROS, .no_decay = true});

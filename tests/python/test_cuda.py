@@ -1,4 +1,4 @@
-"""Whole runs on the CUDA device, which is emulated (tests/cuda): autoencoder, cache, operator and errors come out as on the CPU but for
+"""Plans for a card that is not there, and whole runs on the CUDA device, which is emulated (tests/cuda): autoencoder, cache, operator and errors come out as on the CPU but for
 rounding, the same bytes in every order that a card may choose, and resuming is exact."""
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import UPS, program, run
+from commands import UPS, one_sentence, program, run
 from tiny_run import CONFIG, metrics, tree
 
 EMULATED = program("ups_emulated")
@@ -116,3 +116,63 @@ def test_a_cache_says_that_a_card_made_it_and_has_the_cpus_latents_but_for_round
     for group in told["groups"]:  # a number that lies near the middle of two of FP16 may be rounded to either
         assert group["max_abs"] <= 2**-8, group
         assert group["rms"] <= 2**-14, group
+
+
+# ---- plans
+
+PARTS = ("parameters", "optimizer", "activations", "inputs", "workspace", "encoders")
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_plan_for_a_card_that_is_not_there_is_that_of_one_that_is(runs, kind):
+    config = runs.config("plan", RUNS[kind])
+    absent = json.loads(must(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "80", "--json").stdout)
+    there = json.loads(must(EMULATED, "train", config, "--plan", "--device", "cuda", "--json").stdout)
+    processor = json.loads(must(UPS, "train", config, "--plan", "--json").stdout)
+    assert absent == there
+    for stage, plan in absent.items():
+        assert plan["on_device"] == sum(plan[part] for part in PARTS) and plan["offloaded"] == 0
+        assert plan["total"] == plan["on_device"] + plan["loader"] + plan["validation_loader"] + plan["resident"]
+        assert plan["workspace"] >= 32 << 20  # cuBLASLt's
+        assert processor[stage]["on_device"] == 0
+    assert not os.path.exists(runs.path("plan"))
+
+
+def test_batch_size_auto_fills_a_card(runs):
+    def planned(*more):
+        return json.loads(must(UPS, "train", config, "--plan", "--stage", "operator", "--device", "cuda", "--json", *more).stdout)["operator"]
+
+    config, automatic, sizes = runs.config("auto", SHORT), ("--set", "operator.batch_size=auto"), []
+    for memory in (1.1, 1.3):  # GiB, of which one is the driver's and the libraries'
+        plan = planned("--memory", str(memory), *automatic)
+        room = 0.9 * (memory - 1) * 2**30
+        assert plan["on_device"] <= room < planned("--memory", "80", "--set", f"operator.batch_size={plan['batch_size'] + 1}")["on_device"]
+        sizes.append(plan["batch_size"])
+    assert sizes[0] < sizes[1]
+    limited = planned("--memory", "80", *automatic, "--set", "operator.memory_limit=0.1")
+    assert limited["on_device"] <= 0.1 * 2**30 and limited["batch_size"] > 1
+    done = run(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "1.02", *automatic)
+    one_sentence(done, "of the card's memory", "device.memory")
+    done = run(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "1.02")
+    one_sentence(done, "autoencoder: batches of", "of the card's memory")
+
+
+def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs):
+    offloaded, more = ("--set", "operator.optimizer.offload=true"), ("--plan", "--stage", "operator", "--device", "cuda", "--memory", "80", "--json")
+    config = runs.config("plan", GRID)
+    before, after = (json.loads(must(UPS, "train", config, *more, *options).stdout)["operator"] for options in ((), offloaded))
+    assert after["total"] == before["total"] and after["optimizer"] == before["optimizer"]
+    assert before["offloaded"] == 0 < after["offloaded"] < after["optimizer"]
+    assert after["on_device"] == before["on_device"] - after["offloaded"]
+    files, said, errors = result(runs, EMULATED, GRID)
+    found, told, scores = result(runs, EMULATED, GRID, offloaded)
+    assert (told, scores) == (said, errors)
+    assert {name: found[name] for name in found if name != "config.yaml"} == {name: files[name] for name in files if name != "config.yaml"}
+
+
+def test_what_a_card_computes_in_is_bf16_unless_it_is_told(runs):
+    text = SHORT.replace("precision: f32\n", "")
+    assert text != SHORT
+    config = runs.config("precision", text)
+    shown = must(UPS, "config", "show", config, "--set", "device.name=cuda").stdout
+    assert "precision: auto # here bf16 (a card's tensor cores multiply it)" in shown

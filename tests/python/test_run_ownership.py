@@ -30,9 +30,9 @@ CHANGED = [
     ("autoencoder.accumulation", "1"), ("autoencoder.optimizer.learning_rate", "0.001"), ("autoencoder.validate_every", "20"),
     ("cache.max_abs_error", "0.01"), ("cache.codec", "portable"), ("cache.samples_per_shard", "3"), ("operator.steps", "61"),
     ("operator.batch_size", "2"), ("operator.losses.rollout.weight", "0.5"), ("operator.optimizer.schedule", "constant")]
-NEUTRAL = ["device.threads=2", "device.name=cpu", "data.io=threads", "data.decode_threads=2", "data.queue_depth=9", "data.slots=3", "data.residency=stream",
+NEUTRAL = ["device.threads=2", "device.name=cpu", "device.memory=40", "data.io=threads", "data.decode_threads=2", "data.queue_depth=9", "data.slots=3", "data.residency=stream",
            "data.residency_memory=1", "data.on_bad_sample=skip", "autoencoder.log_every=7", "autoencoder.checkpoint_every=20", "operator.memory_limit=2",
-           "operator.activation_checkpointing=block", "operator.spike_factor=5", "cache.memory_limit=1", "evaluation.horizons=[1]",
+           "operator.activation_checkpointing=block", "operator.optimizer.offload=true", "operator.spike_factor=5", "cache.memory_limit=1", "evaluation.horizons=[1]",
            "evaluation.max_samples=2", "evaluation.given=2", "stages=[autoencoder, operator]"]
 
 

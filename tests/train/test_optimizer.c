@@ -459,7 +459,8 @@ CLAIM(the_copy_and_the_average_follow_what_muon_moves) {
 CLAIM(muon_keeps_less_than_adamw) {
     ups_optimizer_config config = muon();
     trained t = begin_muon(&config, UPS_F32);
-    size_t all = (size_t)elements(&t) * sizeof(float), matrices = 0, bytes, adamw;
+    size_t all = (size_t)elements(&t) * sizeof(float), matrices = 0;
+    ups_optimizer_memory muons, adamw;
     for (int32_t i = 0; i < 3; i++) {
         const ups_parameter *p = ups_parameters_get(t.parameters, i);
         if (p->init.matrices > 0) matrices += (size_t)ups_parameter_extent(p) * sizeof(float);
@@ -469,11 +470,11 @@ CLAIM(muon_keeps_less_than_adamw) {
     const size_t largest = t.device->class->matrices_workspace(t.device, &shapes[1], 1, UPS_F32);
     const size_t workspace = t.device->class->matrices_workspace(t.device, shapes, 2, UPS_F32);
     assert_true(modes != largest && workspace == (modes > largest ? modes : largest));
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
-    assert_int_equal(bytes, 3 * all - matrices + workspace);
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &muons, &failure));
+    assert_int_equal(muons.all, 3 * all - matrices + workspace);
     config.kind = UPS_OPTIMIZER_ADAMW;
     ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &adamw, &failure));
-    assert_int_equal(adamw, 3 * all);
+    assert_int_equal(adamw.all, 3 * all);
     end(&t);
 }
 
@@ -481,13 +482,60 @@ CLAIM(its_memory_is_known_before_it_is_created) {
     ups_optimizer_config config = usual;
     trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
-    size_t bytes;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
-    assert_int_equal(bytes, 3 * buffer);
+    ups_optimizer_memory memory;
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    assert_int_equal(memory.all, 3 * buffer);
+    assert_int_equal(memory.offloaded, 0);
     config.ema_decay = 0;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &bytes, &failure));
-    assert_int_equal(bytes, 2 * buffer);
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    assert_int_equal(memory.all, 2 * buffer);
+    config.offload = true;
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    assert_int_equal(memory.all, 2 * buffer);
+    assert_int_equal(memory.offloaded, t.device->class->memory ? 2 * buffer : 0); /* the CPU's is the host's */
     end(&t);
+}
+
+/* Weights and moments after some steps, by checkpoints' copies of them; `bytes` of it. */
+static char *after_steps(ups_optimizer_config config, bool offload, size_t *bytes) {
+    config.offload = offload;
+    trained t = config.kind == UPS_OPTIMIZER_MUON ? begin_muon(&config, UPS_F32) : begin(&config, UPS_F32);
+    ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS];
+    const size_t each = (size_t)elements(&t) * sizeof(float);
+    float *gradients = malloc(each);
+    for (int64_t step = 0; step < 3; step++) {
+        for (int64_t i = 0; i < elements(&t); i++) gradients[i] = gradient_of(i, step, 1);
+        write_device(t.device, ups_parameters_gradients(t.parameters), gradients, each);
+        assert_false(step_now(&t, step).result.skipped);
+    }
+    free(gradients);
+    const int count = ups_optimizer_buffers(t.optimizer, buffers);
+    char *all = calloc((size_t)count + 1, each);
+    *bytes = ((size_t)count + 1) * each;
+    ok(t.device->class->download(t.device, all, ups_parameters_values(t.parameters), each, &failure));
+    for (int b = 0; b < count; b++) { /* parameter by parameter, as they are written to a file */
+        for (int32_t i = 0; i < ups_parameters_count(t.parameters); i++) {
+            const ups_parameter *p = ups_parameters_get(t.parameters, i);
+            const int64_t at = buffers[b].offsets ? buffers[b].offsets[i] : p->offset;
+            if (at < 0) continue;
+            ok(t.device->class->download(t.device, all + (size_t)(b + 1) * each + (size_t)p->offset * sizeof(float),
+                                         buffers[b].values + at, (size_t)p->elements * sizeof(float), &failure));
+        }
+    }
+    end(&t);
+    return all;
+}
+
+CLAIM(moments_in_host_memory_change_no_bit) {
+    const ups_optimizer_config rules[] = {usual, muon()};
+    for (int rule = 0; rule < 2; rule++) {
+        size_t bytes, other;
+        char *own = after_steps(rules[rule], false, &bytes), *offloaded = after_steps(rules[rule], true, &other);
+        assert_int_equal(bytes, other);
+        assert_memory_equal(own, offloaded, bytes);
+        free(own);
+        free(offloaded);
+    }
 }
 
 int main(void) {

@@ -307,21 +307,32 @@ CLAIM(precision_auto_is_bf16_where_the_processor_multiplies_it_fast_and_f32_else
     const char *set = ups_cpu_instruction_set();
     bool amx = strcmp(set, "amx") == 0, fast = amx || (strcmp(set, "avx512_bf16") == 0 && ups_multiplies_bf16_fast());
     char text[160];
-    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO), fast ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
-    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F32), UPS_PRECISION_F32);
-    assert_int_equal(ups_precision_resolve(UPS_PRECISION_BF16), UPS_PRECISION_BF16);
-    ups_precision_explain(UPS_PRECISION_BF16, text, sizeof text);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO, "auto"), fast ? UPS_PRECISION_BF16 : UPS_PRECISION_F32);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F32, "auto"), UPS_PRECISION_F32);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_BF16, "auto"), UPS_PRECISION_BF16);
+    ups_precision_explain(UPS_PRECISION_BF16, "auto", text, sizeof text);
     assert_contains(text, amx    ? "bf16 (AMX multiplies it"
                           : fast ? "bf16 (AVX-512 multiplies it"
                                  : "bf16 (nothing here multiplies bf16 faster; f32 would be faster");
-    ups_precision_explain(UPS_PRECISION_F32, text, sizeof text);
+    ups_precision_explain(UPS_PRECISION_F32, "auto", text, sizeof text);
     assert_contains(text, fast ? "would multiply bf16 faster" : "bf16 would be slower");
-    ups_precision_explain(UPS_PRECISION_F16, text, sizeof text);
+    ups_precision_explain(UPS_PRECISION_F16, "auto", text, sizeof text);
     assert_contains(text, fast ? "fp16 (processors compute it in float32; bf16 would be faster"
                                : "fp16 (processors compute it in float32; f32 would be");
-    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F16), UPS_PRECISION_F16);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F16, "auto"), UPS_PRECISION_F16);
     assert_int_equal(ups_precision_dtype(UPS_PRECISION_F16), UPS_F16);
-    assert_true(ups_precision_is_slow(UPS_PRECISION_F16) && !ups_precision_is_slow(UPS_PRECISION_F32));
+    assert_true(ups_precision_is_slow(UPS_PRECISION_F16, "auto") && !ups_precision_is_slow(UPS_PRECISION_F32, "auto"));
+}
+
+CLAIM(precision_auto_is_bf16_on_a_card_and_halves_are_fast_there) {
+    char text[160];
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_AUTO, "cuda"), UPS_PRECISION_BF16);
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_F32, "cuda"), UPS_PRECISION_F32);
+    assert_false(ups_precision_is_slow(UPS_PRECISION_BF16, "cuda") || ups_precision_is_slow(UPS_PRECISION_F16, "cuda"));
+    ups_precision_explain(UPS_PRECISION_F16, "cuda", text, sizeof text);
+    assert_string_equal(text, "fp16 (a card's tensor cores multiply it)");
+    ups_precision_explain(UPS_PRECISION_F32, "cuda", text, sizeof text);
+    assert_contains(text, "would multiply bf16 faster");
 }
 
 /* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */
@@ -348,7 +359,7 @@ static ups_precision of_run(const char *precision, const char *record) {
 }
 
 CLAIM(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configured) {
-    ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO);
+    ups_precision here = ups_precision_resolve(UPS_PRECISION_AUTO, "auto");
     char bf16[600], f32[600], fp16[600], open[600];
     snprintf(fp16, sizeof fp16, "%sprecision: fp16\n", minimal);
     snprintf(bf16, sizeof bf16, "%sprecision: bf16\n", minimal);
@@ -366,7 +377,7 @@ CLAIM(a_run_goes_on_in_the_precision_that_it_began_in_unless_another_is_configur
 
 /* With a warning: the checkpoint tells it, too. */
 CLAIM(a_record_that_cannot_be_read_is_no_record) {
-    assert_int_equal(of_run("auto", "precision: bf17\n"), ups_precision_resolve(UPS_PRECISION_AUTO));
+    assert_int_equal(of_run("auto", "precision: bf17\n"), ups_precision_resolve(UPS_PRECISION_AUTO, "auto"));
     assert_int_equal(of_run("f32", "precision: bf17\n"), UPS_PRECISION_F32);
 }
 

@@ -51,15 +51,15 @@ static bool begin(const ups_usage *usage, int argc, char **argv, ups_arguments *
 }
 
 /* What `auto` means here and now stands beside it, as a comment. */
-static void print_commented(const char *text, ups_precision configured, ups_precision resolved) {
+static void print_commented(const char *text, const ups_run_config *config, ups_precision resolved) {
     static const char line[] = "precision: auto\n";
-    const char *place = configured == UPS_PRECISION_AUTO ? strstr(text, line) : NULL;
+    const char *place = config->precision == UPS_PRECISION_AUTO ? strstr(text, line) : NULL;
     if (!place) {
         fputs(text, stdout);
         return;
     }
     char meaning[120];
-    ups_precision_explain(resolved, meaning, sizeof meaning);
+    ups_precision_explain(resolved, config->device.name, meaning, sizeof meaning);
     int before = (int)(place - text + (ptrdiff_t)strlen(line) - 1);
     printf("%.*s # here %s%s", before, text, meaning, text + before);
 }
@@ -90,7 +90,7 @@ static int run_show(int argc, char **argv) {
     } else if (arguments.json) {
         print_json(describe_values(arguments.operands[0], config, text, precision));
     } else {
-        print_commented(text, config->precision, precision);
+        print_commented(text, config, precision);
     }
     free(text);
     ups_run_config_free(config);

@@ -31,8 +31,9 @@ static void print_json(const ups_findings *findings, int problems) {
                               json_pack("{s:s, s:s, s:s, s:s, s:s}", "group", f->group, "topic", f->topic, "level",
                                         ups_finding_level_name(f->level), "text", f->text, "remedy", f->remedy));
     }
-    json_t *document = json_pack("{s:i, s:s, s:o}", "problems", problems, "precision",
-                                 ups_precision_name(ups_precision_resolve(UPS_PRECISION_AUTO)), "findings", list);
+    json_t *document =
+        json_pack("{s:i, s:s, s:o}", "problems", problems, "precision",
+                  ups_precision_name(ups_precision_resolve(UPS_PRECISION_AUTO, "cpu")), "findings", list);
     ups_print_json(document, JSON_INDENT(2));
     json_decref(document);
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, OPTION_COUNT };
+enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, OPTION_COUNT };
 static const char details[] =
     "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
     "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
@@ -43,6 +43,7 @@ static const char details[] =
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
     "  ups train configs/reference_2task.yaml --plan\n"
+    "  ups train configs/reference_2task.yaml --plan --device cuda --memory 80 --set operator.batch_size=auto\n"
     "  ups train runs/quickstart --resume\n"
     "  ups train runs/quickstart --extend --set operator.steps=2400\n"
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
@@ -62,15 +63,16 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     if (list) {
         json_object_set_new(
             list, name,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I}", "batch_size",
-                      (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable, "parameters",
-                      (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer, "activations",
-                      (json_int_t)plan->activations, "activations_without_checkpointing",
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I, s:I, s:I}",
+                      "batch_size", (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
+                      "parameters", (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer,
+                      "activations", (json_int_t)plan->activations, "activations_without_checkpointing",
                       (json_int_t)plan->activations_without_checkpointing, "inputs", (json_int_t)plan->inputs,
                       "workspace", (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
                       (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
                       (json_int_t)plan->resident, "encodes", (int)plan->encodes, "encoders", (json_int_t)plan->encoders,
-                      "total", (json_int_t)plan->total));
+                      "total", (json_int_t)plan->total, "on_device", (json_int_t)plan->on_device, "offloaded",
+                      (json_int_t)plan->offloaded));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -82,7 +84,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
         const char *what;
         size_t bytes;
     } rows[] = {{"weights, gradients, compute copy", plan->parameters},
-                {"optimizer state", plan->optimizer},
+                {plan->offloaded ? "optimizer state (offloaded moments)" : "optimizer state", plan->optimizer},
                 {"activations", plan->activations},
                 {"kernel workspace", plan->workspace},
                 {"inputs", plan->inputs},
@@ -90,7 +92,8 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"batches of validations", plan->validation},
                 {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
                 {plan->encodes ? "encoders" : NULL, plan->encoders},
-                {"total", plan->total}};
+                {"total", plan->total},
+                {plan->on_device ? "of it on the card" : NULL, plan->on_device}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!rows[i].what) continue;
         double mib = (double)rows[i].bytes / (1 << 20);
@@ -107,7 +110,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
 static ups_status plan_stages(ups_session *session, int stage_alone, bool restart, bool as_json, ups_error *error) {
     const ups_run_config *config = session->config;
     if (restart)
-        session->config->precision = ups_precision_resolve(config->precision);
+        session->config->precision = ups_precision_resolve(config->precision, config->device.name);
     else
         UPS_TRY(ups_precision_of_run(config, &session->config->precision, error));
     json_t *list = as_json ? json_object() : NULL;
@@ -122,7 +125,7 @@ static ups_status plan_stages(ups_session *session, int stage_alone, bool restar
         status = ups_stages[stage]->plan(&request, &plan, error);
         if (status != UPS_OK) break;
         print_plan(ups_stage_name(stage), &plan, list);
-        if (fits == UPS_OK) fits = ups_stage_check_memory(stage, &plan, error);
+        if (fits == UPS_OK) fits = ups_stage_check_memory(session, stage, &plan, error);
     }
     if (status == UPS_OK) status = fits;
     if (list && status == UPS_OK) {
@@ -227,6 +230,16 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, cons
         if (option == FORK) request->fork = arguments->value;
         if (option == RESTART) request->restart = true;
         if (option == PLAN) *plan = true;
+        if (option == DEVICE) {
+            int device;
+            ups_arguments_choice(arguments, &device);
+            ups_arguments_key(arguments, "device.name");
+        }
+        if (option == MEMORY) {
+            double gib;
+            ups_arguments_real(arguments, 0, 1e6, &gib);
+            ups_arguments_key(arguments, "device.memory");
+        }
         if (option == SET) ups_arguments_override(arguments);
         if (option == SWEEP && keys) keys[sweep->key_count++] = arguments->value;
     }
@@ -267,7 +280,7 @@ static int run_plan(const ups_arguments *arguments, const ups_train_request *req
     ups_error error;
     int exit_code = UPS_EXIT_OK;
     ups_status status =
-        ups_session_open(request->operand, request->overrides, request->override_count, false, &session, &error);
+        ups_session_open_to_plan(request->operand, request->overrides, request->override_count, &session, &error);
     if (status == UPS_OK) status = plan_stages(&session, request->stage, request->restart, arguments->json, &error);
     if (status != UPS_OK && !session.config)
         exit_code = ups_command_fail_on_config(arguments, UPS_PATHS_ALL, &error);
@@ -303,6 +316,8 @@ int ups_cmd_train(int argc, char **argv) {
         [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
         [SWEEP] = {"sweep", 0, "KEY=V,V,...", "trains a run with each value; several --sweep: with each combination"},
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
+        [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes: device.name of the configuration"},
+        [MEMORY] = {"memory", 0, "GIB", "of a card's memory: device.memory; --plan then does without the card"},
     };
     const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
     ups_arguments arguments;

@@ -153,6 +153,7 @@ typedef struct ups_optimizer_config {
     ups_decay_shape decay_shape;
     double plateau_factor;    /* that the rate is multiplied by at a plateau: */
     int64_t plateau_patience; /* so many validations in a row without a better score */
+    bool offload;             /* moments lie in the host's memory, where a device has its own */
 } ups_optimizer_config;
 
 #define UPS_MAX_LOSSES 24    /* of a stage; UPS_UPDATE_MAX_LOSSES is as many */
@@ -173,7 +174,8 @@ typedef struct ups_training_config {
     int64_t validation_batches;
     int64_t patience; /* validations without a better score after which the stage ends; 0: it runs to its last step */
     double min_delta; /* by how much a score has to be lower to be better */
-    double memory_limit;             /* GiB that `batch_size: auto` may plan for; 0: half of what is free */
+    double
+        memory_limit; /* GiB that `batch_size: auto` may plan for; 0: half of what is free, on a card device.memory */
     ups_checkpointing checkpointing; /* of activations */
     double spike_factor;             /* a loss this many times its running mean is reported; 0: never */
     ups_optimizer_config optimizer;
@@ -252,6 +254,7 @@ typedef struct ups_evaluation_config {
 typedef struct ups_device_config {
     char *name;
     int32_t threads;
+    double memory; /* GiB of a card's that may be used; 0: nine tenths of what is free */
 } ups_device_config;
 
 typedef struct ups_checkpoint_config {

@@ -135,7 +135,9 @@ static const char *object_to_share(const char *text) {
             .choices = decay_shapes),                                                                                  \
         KEY(DOUBLE, "plateau_factor", at.plateau_factor, "0.5", 0.001, 0.999, "what plateau multiplies the rate by"),  \
         KEY(INT64, "plateau_patience", at.plateau_patience, "3", 1, MANY,                                              \
-            "validations in a row without a better score (min_delta) after which plateau lowers the rate"))
+            "validations in a row without a better score (min_delta) after which plateau lowers the rate"),            \
+        KEY(BOOL, "offload", at.offload, "false", 0, 0,                                                                \
+            "on a card: moments lie in the host's memory, and steps reach them there", .neutral = true))
 
 #define TRAINING(at, step_count, batch, rate)                                                                          \
     KEY(INT64, "steps", at.steps, step_count, 0, MANY, "optimizer steps; 0: the model stays what it begins as"),       \
@@ -156,7 +158,8 @@ static const char *object_to_share(const char *text) {
         KEY(DOUBLE, "min_delta", at.min_delta, "0", 0, 1e6,                                                            \
             "by how much a validation's score has to be lower to be better"),                                          \
         KEY(DOUBLE, "memory_limit", at.memory_limit, "0", 0, 1e6,                                                      \
-            "GiB that batch_size: auto may plan for; 0: half of what is free", .neutral = true),                       \
+            "GiB that batch_size: auto may plan for; 0: half of what is free, on a card device.memory",                \
+            .neutral = true),                                                                                          \
         KEY(CHOICE, "activation_checkpointing", at.checkpointing, "none", 0, 0,                                        \
             "activations that backward computes again instead of keeping: none, cheap (all but products), or block",   \
             .choices = checkpointings, .neutral = true),                                                               \
@@ -418,13 +421,16 @@ static const ups_config_key run_keys[] = {
     KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
-        "faster (AMX; AVX-512 of AMD since Zen 4), else f32; fp16 (with a dynamic loss scale) is slower than f32 on "
-        "processors; "
+        "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; fp16 (with a dynamic loss scale) is slower than "
+        "f32 "
+        "on processors; "
         "a run goes on in what it began in",
         .choices = precisions),
     SUBSECTION(
         "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),
-        KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true)),
+        KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true),
+        KEY(DOUBLE, "memory", device.memory, "0", 0, 1e6,
+            "GiB of a card's memory that may be used; 0: nine tenths of what is free", .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
         LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),

@@ -56,13 +56,15 @@ static ups_status check_checkpoint(const stages_run *r, ups_stage stage, ups_err
  * faster here. What trains nothing is the same in all. */
 static ups_status choose_precision(const stages_run *r, ups_stage stage, bool resume, ups_precision *precision,
                                    ups_error *error) {
-    *precision = r->configured != UPS_PRECISION_AUTO ? r->configured : ups_precision_resolve(r->recorded);
+    *precision = ups_precision_resolve(r->configured != UPS_PRECISION_AUTO ? r->configured : r->recorded,
+                                       r->config->device.name);
     if (!ups_run_training(r->config, stage) && r->recorded != UPS_PRECISION_AUTO) *precision = r->recorded;
     if (!resume) return UPS_OK;
     char *checkpoint = checkpoints_of(r, stage, error);
     if (!checkpoint) return UPS_ERR_MEMORY;
     ups_status status = ups_checkpoint_exists(checkpoint)
-                            ? ups_precision_of_checkpoint(checkpoint, r->configured, r->recorded, precision, error)
+                            ? ups_precision_of_checkpoint(checkpoint, r->configured, r->recorded,
+                                                          r->config->device.name, precision, error)
                             : UPS_OK;
     free(checkpoint);
     return status;
@@ -74,8 +76,10 @@ static ups_status settle_precision(stages_run *r, ups_stage stage, bool resume, 
     UPS_TRY(choose_precision(r, stage, resume, &precision, error));
     if (ups_run_training(r->config, stage) && precision != r->said) {
         char meaning[120];
-        ups_precision_explain(precision, meaning, sizeof meaning);
-        bool kept = r->configured == UPS_PRECISION_AUTO && precision != ups_precision_resolve(UPS_PRECISION_AUTO);
+        const char *device = r->config->device.name;
+        ups_precision_explain(precision, device, meaning, sizeof meaning);
+        bool kept =
+            r->configured == UPS_PRECISION_AUTO && precision != ups_precision_resolve(UPS_PRECISION_AUTO, device);
         ups_log(UPS_LOG_INFO, "precision: %s%s", meaning, kept ? "; the run began in it" : "");
         r->said = precision;
     }

@@ -17,6 +17,7 @@ typedef struct ups_stage_plan {
     int64_t trainable;  /* parameters, as a paper would count them */
     size_t parameters;  /* values, gradients and the compute copy */
     size_t optimizer;   /* moments and moving average */
+    size_t offloaded;   /* of it, what lies in the host's memory though the device has its own */
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
@@ -28,6 +29,7 @@ typedef struct ups_stage_plan {
     bool encodes;            /* some are encoded on the fly, and stay in memory as far as they fit */
     size_t encoders;         /* that do this */
     size_t total;
+    size_t on_device; /* of it, what lies on a device that has memory of its own; 0 where it is the host's */
 } ups_stage_plan;
 
 /* What a stage is. Its name and section are the configuration's (ups_stage_name, ups_run_training). A stage with a
@@ -51,8 +53,9 @@ extern const ups_stage_class *const ups_stages[UPS_STAGE_COUNT]; /* in the order
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);
 
-/* UPS_ERR_MEMORY when the plan takes more than this process may still have. */
-ups_status ups_stage_check_memory(ups_stage stage, const ups_stage_plan *plan, ups_error *error);
+/* UPS_ERR_MEMORY when the plan takes more than this process, or its device, may still have. */
+ups_status ups_stage_check_memory(const ups_session *session, ups_stage stage, const ups_stage_plan *plan,
+                                  ups_error *error);
 
 /* A stage's plan for the batch size that is configured; with `auto`, for that of the checkpoint that the request goes
  * on from (another one would bring samples in another order), else for the one found. */

@@ -289,8 +289,11 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         plan->workspace = memory.workspace;
         plan->parameters = memory.parameters;
         plan->trainable = ups_parameters_trainable(t.parameters);
+        ups_optimizer_memory optimizer = {0};
         status = ups_optimizer_measure(&wanted->stage->training->optimizer, wanted->request->session->device,
-                                       t.parameters, ups_run_compute(t.config), &plan->optimizer, error);
+                                       t.parameters, ups_run_compute(t.config), &optimizer, error);
+        plan->optimizer = optimizer.all;
+        plan->offloaded = optimizer.offloaded;
         if (status == UPS_OK) status = plan_residency(&t, plan, error);
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
             status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
@@ -298,6 +301,9 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
                                 plan->loader,     plan->validation, plan->resident,    plan->encoders};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
+        if (wanted->request->session->device->class->memory)
+            plan->on_device = plan->total - ups_size_sum(ups_size_sum(plan->loader, plan->validation),
+                                                         ups_size_sum(plan->resident, plan->offloaded));
     }
     end(&t);
     return status;
@@ -620,7 +626,7 @@ static ups_status train(training *t, ups_error *error) {
         .score = NAN,
         .keep = t->config->checkpoint.keep,
         .batch_size = t->batch,
-        .precision = ups_precision_resolve(t->config->precision),
+        .precision = ups_precision_resolve(t->config->precision, t->config->device.name),
         .origin = t->origin,
         .sampling = t->sampling};
 
@@ -663,7 +669,7 @@ ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_
                                   ups_error *error) {
     ups_stage_plan plan;
     UPS_TRY(ups_stage_training_plan(stage, request, &plan, error));
-    UPS_TRY(ups_stage_check_memory(stage->stage, &plan, error));
+    UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
     training t;
     ups_status status = begin(&t, stage, request, plan.batch_size, error);
     if (status == UPS_OK) status = train(&t, error);

@@ -24,7 +24,15 @@ typedef struct pinned {
     const emulated_body **last; /* one of them, by page */
 } pinned;
 
+/* Memory of the host that kernels have another address for. */
+typedef struct mapped {
+    struct mapped *next;
+    void *host;
+    uint64_t address;
+} mapped;
+
 static pinned *all_pinned;
+static mapped *all_mapped;
 static size_t device_used;
 typedef struct sized {
     struct sized *next;
@@ -117,26 +125,50 @@ static size_t whole_pages(size_t bytes) {
     return (bytes + PAGE - 1) / PAGE;
 }
 
+static cudaError_t allocate_mapped(void **memory, size_t bytes) {
+    mapped *made = calloc(1, sizeof *made);
+    uint64_t address = made ? simt_memory_allocate(bytes) : 0;
+    if (!address) {
+        free(made);
+        return emulated_refuse(cudaErrorMemoryAllocation, "%zu bytes of mapped memory", bytes);
+    }
+    *made = (mapped){all_mapped, simt_memory_contents(address), address};
+    all_mapped = made;
+    *memory = made->host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **address, void *host, unsigned int flags) {
+    EMULATED_CALL_BEGINS();
+    for (mapped *m = all_mapped; m; m = m->next) {
+        if (m->host != host) continue;
+        *address = (void *)(uintptr_t)m->address;
+        return cudaSuccess;
+    }
+    return emulated_refuse(cudaErrorInvalidValue, "an address on the device of memory that is not mapped");
+}
+
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags) {
     EMULATED_CALL_BEGINS();
     size_t pages = whole_pages(bytes);
     *memory = NULL;
     if (bytes == 0) return cudaSuccess;
+    if (flags & cudaHostAllocMapped) return allocate_mapped(memory, bytes);
     pinned *p = calloc(1, sizeof *p);
-    void *mapped = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!p || mapped == MAP_FAILED) {
+    void *room = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!p || room == MAP_FAILED) {
         free(p);
         return emulated_refuse(cudaErrorMemoryAllocation, "%zu bytes of pinned memory", bytes);
     }
-    memset(mapped, POISON, pages * PAGE);
+    memset(room, POISON, pages * PAGE);
     *p = (pinned){.next = all_pinned,
-                  .memory = mapped,
+                  .memory = room,
                   .bytes = bytes,
                   .reads = calloc(pages, sizeof *p->reads),
                   .writes = calloc(pages, sizeof *p->writes),
                   .last = calloc(pages, sizeof *p->last)};
     all_pinned = p;
-    *memory = mapped;
+    *memory = room;
     return cudaSuccess;
 }
 
@@ -147,6 +179,15 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes) {
 cudaError_t cudaFreeHost(void *memory) {
     EMULATED_CALL_BEGINS();
     if (!memory) return cudaSuccess;
+    for (mapped **m = &all_mapped; *m; m = &(*m)->next) {
+        if ((*m)->host != memory) continue;
+        emulated_wait_for_all();
+        mapped *gone = *m;
+        *m = gone->next;
+        simt_memory_free(gone->address);
+        free(gone);
+        return cudaSuccess;
+    }
     pinned **at = &all_pinned;
     while (*at && (*at)->memory != memory) at = &(*at)->next;
     if (!*at) return emulated_refuse(cudaErrorInvalidValue, "host memory that is not pinned is freed");

@@ -79,7 +79,7 @@ static void open_windows(void) {
     shared_window = reserve(SHARED_WINDOW_BYTES);
 }
 
-static void *contents_of(uint64_t address) {
+void *simt_memory_contents(uint64_t address) {
     return (void *)(uintptr_t)(address - window + contents);
 }
 
@@ -92,7 +92,7 @@ uint64_t simt_memory_allocate(size_t bytes) {
     uint64_t room = whole_pages(OFFSET + bytes);
     if (bytes > WINDOW_BYTES || used + room + PAGE > WINDOW_BYTES) return 0;
     uint64_t page = window + used;
-    if (mprotect(contents_of(page), room, PROT_READ | PROT_WRITE) != 0) return 0;
+    if (mprotect(simt_memory_contents(page), room, PROT_READ | PROT_WRITE) != 0) return 0;
     if (allocation_count == allocation_room) {
         allocation_room = allocation_room ? 2 * allocation_room : 64;
         allocations = realloc(allocations, allocation_room * sizeof *allocations);
@@ -100,7 +100,7 @@ uint64_t simt_memory_allocate(size_t bytes) {
     }
     used += room + PAGE;
     allocations[allocation_count++] = (allocation){page + OFFSET, bytes, simt_shadow_create(bytes), false};
-    memset(contents_of(page), POISON, room);
+    memset(simt_memory_contents(page), POISON, room);
     return page + OFFSET;
 }
 
@@ -127,7 +127,7 @@ bool simt_memory_free(uint64_t address) {
     allocation *a = find(address);
     if (!a || a->begin != address || a->freed) return false;
     uint64_t page = address - OFFSET, room = whole_pages(OFFSET + a->bytes);
-    mmap(contents_of(page), room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(simt_memory_contents(page), room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     simt_shadow_destroy(a->shadow);
     a->shadow = NULL;
     a->freed = true;
@@ -157,7 +157,7 @@ void *simt_memory_reach(uint32_t launch, uint64_t address, size_t bytes, bool wr
     *wrong = check(a, address, bytes);
     if (*wrong) return NULL;
     if (a->shadow) simt_races_check_work(a->shadow, launch, address - a->begin, bytes, write);
-    return contents_of(address);
+    return simt_memory_contents(address);
 }
 
 /* ---- a kernel's accesses ------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ void *simt_reach(simt_space space, uint64_t address, uint32_t bytes, simt_access
     const char *wrong = check(a, address, bytes);
     if (!wrong) {
         if (a->shadow) simt_races_check(a->shadow, address - a->begin, bytes, access, "device", at);
-        return contents_of(address);
+        return simt_memory_contents(address);
     }
     void *found = reach_variable(address, bytes, access);
     if (found) return found;

@@ -73,6 +73,7 @@ void simt_launch(uint32_t launch, const simt_kernel *kernel, simt_dim grid, simt
 uint64_t simt_memory_allocate(size_t bytes); /* 0: there is no more */
 bool simt_memory_free(uint64_t address);     /* false: it is not the beginning of an allocation */
 bool simt_memory_is_device(const void *address);
+void *simt_memory_contents(uint64_t address); /* where the host may touch it all the same: memory that both have */
 /* What lies between `address` and `bytes` further, for copies and libraries: NULL, and the reason, where that is not
  * all within one allocation. `write`: it is going to be changed. Tells the race checker as well. */
 void *simt_memory_reach(uint32_t launch, uint64_t address, size_t bytes, bool write, const char **wrong);
