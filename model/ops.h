@@ -11,7 +11,8 @@
 #include "model/graph.h"
 
 /* y (…, M) = x (…, K) Wᵀ + b?; W (M, K), b (M). y: compute, or float32 when attributes.output_f32. x is cast to compute
- * when it is not. With a constant W in float32 the product is one of float32, whatever compute is */
+ * when it is not. With a constant W in float32, or a fixed parameter, the product is one of float32, whatever
+ * compute is */
 ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32);
 /* linear_gelu has no constructor: fuse.h makes it of linear and gelu. y = GELU(x Wᵀ + b?); saves x Wᵀ + b. */
 /* y = (x − mean) / √(var + ε) · gain? + bias? over the last axis; saves mean and 1/√ (N, 2). y: compute, or as

@@ -111,10 +111,11 @@ static ups_tensor describe_tensor(const ups_graph *graph, ups_value value) {
     return (ups_tensor){.dtype = info->dtype, .shape = info->shape};
 }
 
-/* A parameter that is read from the weights' copy in the compute dtype. */
+/* A parameter that is read from the weights' copy in the compute dtype. What was measured is exact. */
 static bool is_compute_copy(const ups_graph *graph, const ups_node *node, int input) {
-    return graph->compute != UPS_F32 && ups_op_describe(node->kind)->compute_inputs >> input & 1 &&
-           ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]))->kind == UPS_VALUE_PARAMETER;
+    if (graph->compute == UPS_F32 || !(ups_op_describe(node->kind)->compute_inputs >> input & 1)) return false;
+    const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]));
+    return info->kind == UPS_VALUE_PARAMETER && !ups_parameters_get(graph->parameters, info->parameter)->init.fixed;
 }
 
 /* The gradients that node `n`'s kernel has to write: those wanted that are not there already. */

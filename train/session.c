@@ -41,6 +41,11 @@ static ups_status begin(ups_run_config *config, bool normalise, bool plans, ups_
     ups_device_options options = {.name = config->device.name, .threads = config->device.threads};
     if (plans) options.planned_memory = (uint64_t)(config->device.memory * (double)(1 << 30));
     ups_status status = ups_device_open(&options, &session->device, error);
+    if (status == UPS_ERR_UNSUPPORTED && plans && options.planned_memory == 0 && error) {
+        size_t used = strlen(error->message);
+        snprintf(error->message + used, sizeof error->message - used,
+                 "; a plan for a card that is not here wants its memory: --memory 80");
+    }
     if (status == UPS_OK) status = ups_tasks_open(config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(config, session->tasks, error);
     if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);

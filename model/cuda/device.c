@@ -428,8 +428,7 @@ __attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_1(
     static ups_cuda_module module;
     int count = 0;
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;
-    module = (ups_cuda_module){.class_bytes = sizeof(ups_device_class),
-                               .call_bytes = sizeof(ups_op_call),
+    module = (ups_cuda_module){.headers = UPS_CUDA_HEADERS,
                                .op_count = UPS_OP_COUNT,
                                .kernel_count = count,
                                .has_kernel = has_kernel,

@@ -2,7 +2,7 @@
  *
  * It is a file of its own since its libraries (cuBLASLt) are not there on machines without CUDA, and one program runs
  * on both. The entry's name carries the version of this contract; module and program must be of one build, since they
- * share the structs of model/device.h, and the entry tells what to compare. */
+ * share the structs and enumerations of the headers that this one includes, and the entry tells a hash of these. */
 #ifndef UPS_MODEL_CUDA_MODULE_H
 #define UPS_MODEL_CUDA_MODULE_H
 
@@ -11,8 +11,8 @@
 #define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_1"
 
 typedef struct ups_cuda_module {
-    size_t class_bytes, call_bytes; /* of ups_device_class and ups_op_call */
-    int op_count, kernel_count;     /* ops there are, and those that have kernels */
+    const char *headers;        /* their hash, UPS_CUDA_HEADERS */
+    int op_count, kernel_count; /* ops there are, and those that have kernels */
     bool (*has_kernel)(ups_op_kind kind);
     /* Opens the first card that the driver shows. Freed by ups_device_close. */
     ups_status (*open)(ups_device **device, ups_error *error);

@@ -38,8 +38,7 @@ static ups_status load_file(const char *path) {
     ups_cuda_module_get *get = NULL;
     *(void **)&get = dlsym(library, UPS_CUDA_MODULE_ENTRY);
     const ups_cuda_module *module = get ? get() : NULL;
-    if (!module || module->class_bytes != sizeof(ups_device_class) || module->call_bytes != sizeof(ups_op_call) ||
-        module->op_count != UPS_OP_COUNT) {
+    if (!module || strcmp(module->headers, UPS_CUDA_HEADERS) != 0) {
         dlclose(library);
         return ups_fail(&reason, UPS_ERR_UNSUPPORTED,
                         "%s is of another build than this program; build and install both together", path);

@@ -21,7 +21,8 @@ typedef struct ups_init {
     ups_init_kind kind;
     float scale;
     bool no_decay;    /* gains, biases and embeddings are not decayed */
-    bool fixed;       /* measured before training (ups_parameters_set), and left as it is: no gradient flows to it */
+    bool fixed;       /* measured before training (ups_parameters_set), and left as it is: no gradient flows to it, and
+                         products with it are float32, whatever a graph computes in */
     int64_t matrices; /* hidden weights, which Muon may move: how many matrices lie in it, one after the other, each of
                          as many columns as its last axis has elements; 0: none (inputs, outputs, norms, embeddings) */
 } ups_init;

@@ -157,6 +157,11 @@ def test_batch_size_auto_fills_a_card(runs):
     one_sentence(done, "autoencoder: batches of", "of the card's memory")
 
 
+def test_a_plan_without_a_card_asks_for_its_memory(runs):
+    done = run(UPS, "train", runs.config("plan", SHORT), "--plan", "--device", "cuda")
+    one_sentence(done, "the device 'cuda' cannot be used", "--memory 80")
+
+
 def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs):
     offloaded, more = ("--set", "operator.optimizer.offload=true"), ("--plan", "--stage", "operator", "--device", "cuda", "--memory", "80", "--json")
     config = runs.config("plan", GRID)

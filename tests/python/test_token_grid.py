@@ -173,3 +173,17 @@ def test_dim_and_tokens_that_do_not_go_together_are_refused(runs):
     told = one_sentence(runs.run("train", runs.config("bad"), "--set", "model.dim=auto"), "model.dim", "tokens: grid")
     assert told is None or "auto" in told
     one_sentence(runs.run("train", runs.config("worse"), "--set", "model.operator.core=spectral"), "spectral", "grid")
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "fp16"])
+def test_a_mean_that_advection_keeps_is_kept_whatever_products_are_computed_in(runs, precision):
+    """`model.operator.conserve`: the error of the mean of whole rollouts is that of rounding to float32."""
+    runs.generate("advection1d", "fine.h5", 12, "-r", "128", "--steps", "9", "--force")  # as many points as its waves need for a steady mean
+    text = GRID.replace("precision: f32", f"precision: {precision}").replace("steps: 200", "steps: 30").replace("advection.h5", "fine.h5")
+    config = runs.config("kept-" + precision, text)
+    runs.must("train", config)
+    runs.must("eval", config)
+    task = json.loads(Path(runs.path("kept-" + precision, "evaluation.json")).read_text())["tasks"][0]
+    model = task["horizons"][-1]["model"]
+    assert task["task"] == "advection" and model["rmse"] > 0.01
+    assert model["crmse"] < 1e-4 * model["rmse"]

@@ -617,6 +617,7 @@ CLAIM(a_checkpoint_of_another_origin_is_refused_and_one_that_tells_none_is_not) 
 
 static ups_status plan_batch(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error) {
     *plan = (ups_stage_plan){.batch_size = batch_size, .total = (size_t)batch_size << 20};
+    if (device->class->memory) plan->on_device = plan->total;
     return UPS_OK;
 }
 
@@ -625,7 +626,7 @@ CLAIM(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_o
     config.op.training = (ups_training_config){.pairs_per_trajectory = 1, .memory_limit = 0.0625}; /* 64 MiB */
     char directory[512];
     snprintf(directory, sizeof directory, "%s/checkpoints/operator", config.output);
-    const ups_session session = {.config = &config};
+    const ups_session session = {.config = &config, .device = device};
     ups_stage_request request = {.session = &session, .resume = true};
     ups_stage_plan plan;
     ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));

@@ -334,6 +334,7 @@ static ups_stage_description describe(autoencoder *a, const ups_stage_request *r
                        .queries = config->queries};
     return (ups_stage_description){.stage = UPS_STAGE_AUTOENCODER,
                                    .training = &config->training,
+                                   .batches = UPS_F32,
                                    .one_task_per_batch = true,
                                    .exact_losses = 1u << UPS_AUTOENCODER_ROUNDED,
                                    .context = a,

@@ -41,7 +41,7 @@ typedef struct operator_stage {
     const ups_tasks *tasks;
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS][UPS_MAX_STRIDES]; /* frames of a task's windows, by variant: its strides */
-    float *chosen;                                          /* a batch's frames at its stride; NULL: none has several */
+    ups_f16 *chosen;                                        /* a batch's frames at its stride; NULL: none has several */
     float *dt, *condition, *one_hot;                        /* a batch's, in host memory of the device's own */
     float *unknown;                                         /* likewise */
     ups_source **sources[UPS_SPLIT_COUNT];                  /* latents of a split, by task; NULL where not opened */
@@ -180,7 +180,8 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     const ups_operator_options options = options_of(o, task, made->variant);
     int64_t window = o->window[task][made->variant];
     ups_graph *g = made->graph;
-    ups_value latents = ups_graph_input(g, "latents", UPS_F32, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
+    ups_value stored = ups_graph_input(g, "latents", UPS_F16, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
+    ups_value latents = ups_cast(g, stored, UPS_F32);
     ups_value dt = ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(batch, 1)), parameters = UPS_NO_VALUE,
               one_hot = UPS_NO_VALUE;
     if (o->options.parameter_count > 0) {
@@ -189,7 +190,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     if (o->options.task_count > 0) {
         one_hot = ups_graph_input(g, "task", UPS_F32, UPS_SHAPE(batch, o->options.task_count));
     }
-    made->inputs[LATENTS] = latents;
+    made->inputs[LATENTS] = stored;
     made->inputs[DT] = dt;
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
@@ -244,11 +245,12 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
         size_t unknown = row * (size_t)((o->options.history - 1) * widest);
         UPS_TRY(device->class->allocate_host(device, unknown, (void **)&o->unknown, error));
     }
-    size_t chosen = 0;
+    size_t chosen = 0; /* bytes */
     for (int t = 0; t < o->tasks->count; t++) {
         for (int v = 0; v < variants(o, t) && variants(o, t) > 1; v++) {
-            size_t each = (size_t)(o->window[t][v] * ups_task_latent_elements(o->config, &o->tasks->task[t]));
-            if (row * each > chosen) chosen = row * each;
+            const int64_t each = o->window[t][v] * ups_task_latent_elements(o->config, &o->tasks->task[t]);
+            const size_t bytes = (size_t)(batch * each) * sizeof *o->chosen;
+            if (bytes > chosen) chosen = bytes;
         }
     }
     if (chosen > 0) UPS_TRY(device->class->allocate_host(device, chosen, (void **)&o->chosen, error));
@@ -291,8 +293,8 @@ static int64_t draw_unknown(operator_stage *o, int task, int64_t windows, const 
 }
 
 /* The frames of a batch at the graph's stride, (windows, frames, …): those of the batch itself where there is one. */
-static const float *choose_frames(operator_stage *o, int task, const ups_stage_graph *graph, const ups_batch *batch,
-                                  const ups_stage_draw *draw) {
+static const ups_f16 *choose_frames(operator_stage *o, int task, const ups_stage_graph *graph, const ups_batch *batch,
+                                    const ups_stage_draw *draw) {
     if (variants(o, task) == 1) return batch->data;
     const int64_t each = batch->frame_elements, frames = o->window[task][graph->variant];
     const int64_t step = stride_of(o, task, graph->variant) / spacing(o, task);
@@ -301,7 +303,7 @@ static const float *choose_frames(operator_stage *o, int task, const ups_stage_g
     for (int64_t b = 0; b < batch->windows; b++) {
         const int64_t first = (int64_t)ups_random_below(stream, STRIDE_DRAW + 1 + (uint64_t)b, (uint64_t)places);
         for (int64_t f = 0; f < frames; f++) {
-            const float *from = (const float *)batch->data + (b * batch->frames + first + f * step) * each;
+            const ups_f16 *from = (const ups_f16 *)batch->data + (b * batch->frames + first + f * step) * each;
             memcpy(o->chosen + (b * frames + f) * each, from, (size_t)each * sizeof *from);
         }
     }
@@ -320,10 +322,10 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
     const int first = task_of[batch->window[0].task];
-    const float *latents = choose_frames(o, first, graph, batch, draw);
+    const ups_f16 *latents = choose_frames(o, first, graph, batch, draw);
+    const int64_t elements = batch->windows * o->window[first][graph->variant] * batch->frame_elements;
     size_t rows = (size_t)batch->windows * sizeof(float);
-    UPS_TRY(ups_step_upload(graph->step, graph->inputs[LATENTS], latents,
-                            rows * (size_t)(o->window[first][graph->variant] * batch->frame_elements), error));
+    UPS_TRY(ups_step_upload(graph->step, graph->inputs[LATENTS], latents, (size_t)elements * sizeof *latents, error));
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows, error));
     if (parameters > 0) {
         UPS_TRY(
@@ -535,6 +537,7 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .stage = UPS_STAGE_OPERATOR,
         .on_damage = "the cache is damaged (`ups cache verify` lists where; `ups cache verify --repair` repairs it)",
         .training = &config->training,
+        .batches = UPS_F16, /* as caches hold them */
         .one_task_per_batch = !find_windows(o) || (ups_run_on_grid(o->config) && o->tasks->count > 1),
         .context = o,
         .variants = variants,

@@ -203,6 +203,19 @@ static bool find_load(const training *t, int task, ups_split split, bool kept, u
     return true;
 }
 
+/* Of a training that goes on from `step`. */
+static ups_loader_options training_loader(const training *t, int64_t step) {
+    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
+    options.dtype = t->stage->batches;
+    return options;
+}
+
+static ups_loader_options validation_loader(const training *t, int tasks) {
+    ups_loader_options options = ups_validation_loader_options(t->config, t->stage->training, t->batch, tasks);
+    options.dtype = t->stage->batches;
+    return options;
+}
+
 /* What the loader of training takes, and that of validation. */
 static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
     ups_loader_load loads[UPS_SAMPLER_MAX_TASKS], validated[UPS_SAMPLER_MAX_TASKS];
@@ -211,10 +224,10 @@ static void plan_loaders(const training *t, bool kept, ups_stage_plan *plan) {
         count += find_load(t, task, UPS_SPLIT_TRAIN, kept, &loads[count]);
         validated_count += find_load(t, task, UPS_SPLIT_VALIDATION, kept, &validated[validated_count]);
     }
-    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, 0);
+    ups_loader_options options = training_loader(t, 0);
     plan->loader = ups_loader_measure(&options, loads, count).total;
     if (validated_count == 0) return;
-    options = ups_validation_loader_options(t->config, t->stage->training, t->batch, validated_count);
+    options = validation_loader(t, validated_count);
     plan->validation = ups_loader_measure(&options, validated, validated_count).total;
 }
 
@@ -234,7 +247,7 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
             ups_loader_load load = t->stage->load(t->stage->context, task, splits[s]);
             bool encoded = load.limits.keep_decoded;
             uint64_t values = load.limits.decoded_bytes / ups_dtype_size(load.dtype);
-            add_places(&needs[encoded].decoded, samples, ups_size_product(values, sizeof(float)));
+            add_places(&needs[encoded].decoded, samples, ups_size_product(values, ups_dtype_size(t->stage->batches)));
             add_places(&needs[encoded].stored, samples, load.limits.stored_bytes);
             plan->encodes = plan->encodes || encoded;
         }
@@ -437,8 +450,7 @@ static ups_status validate(void *context, ups_loss_sums *sums, ups_error *error)
     training *t = context;
     ups_device *device = t->request->session->device;
     if (t->validation.count == 0) return UPS_OK;
-    ups_loader_options options =
-        ups_validation_loader_options(t->config, t->stage->training, t->batch, t->validation.count);
+    ups_loader_options options = validation_loader(t, t->validation.count);
     use_host_memory(t, &options);
     ups_loader *loader = NULL;
     ups_update all;
@@ -585,7 +597,7 @@ static ups_status go_on(training *t, ups_training_state *state, ups_error *error
 }
 
 static ups_status open_loader(training *t, int64_t step, ups_error *error) {
-    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
+    ups_loader_options options = training_loader(t, step);
     use_host_memory(t, &options);
     options.one_task_per_batch = t->stage->one_task_per_batch;
     options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
@@ -615,7 +627,7 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(list_samples(t, UPS_SPLIT_TRAIN, &t->train, error));
     UPS_TRY(list_samples(t, UPS_SPLIT_VALIDATION, &t->validation, error));
     ups_stores_list lists[] = {{t->train.entries, t->train.count}, {t->validation.entries, t->validation.count}};
-    UPS_TRY(ups_stores_open(t->config, name, lists, 2, UPS_F32, &t->stores, error));
+    UPS_TRY(ups_stores_open(t->config, name, lists, 2, t->stage->batches, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
     const char *names[UPS_SAMPLER_MAX_TASKS];
