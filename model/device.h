@@ -19,6 +19,9 @@ typedef enum ups_stream { UPS_STREAM_COMPUTE, UPS_STREAM_COPY, UPS_STREAM_COUNT 
 typedef struct ups_device_class {
     const char *name;    /* "cpu", "cuda" */
     int input_sets;      /* of a step: 2 where the next batch is copied in beside the computation */
+    bool only_plans;     /* it says what kernels want, and runs nothing: of what follows, plans call `kernel`,
+                            `matrices_workspace`, `memory`, `threads`, `synchronize` and `destroy` */
+    bool offloads;       /* it has allocate_offloaded and release_offloaded */
     const char *results; /* what its results are told by where they are not the CPU's; NULL: they are, within what
                             instruction sets differ */
     int (*threads)(const ups_device *device); /* of the host that its kernels use */
@@ -30,8 +33,8 @@ typedef struct ups_device_class {
     ups_status (*allocate)(ups_device *device, size_t bytes, void **memory,
                            ups_error *error); /* 4096-byte aligned on the CPU, zeroed */
     void (*release)(ups_device *device, void *memory);
-    /* Host memory that kernels and copies take for the device's own, zeroed: more of it, and slower. NULL, both: there
-     * is no such difference. */
+    /* Host memory that kernels and copies take for the device's own, zeroed: more of it, and slower.
+     * `copy`, `zero` and `upload_ahead` are not for it. */
     ups_status (*allocate_offloaded)(ups_device *device, size_t bytes, void **memory, ups_error *error);
     void (*release_offloaded)(ups_device *device, void *memory);
     /* Host memory that copies are fast to and from, 4096-byte aligned (pinned where that means something). An upload

@@ -172,7 +172,7 @@ static ups_status measure_workspace(const ups_optimizer_config *config, ups_devi
 }
 
 static bool offloads(const ups_optimizer_config *config, const ups_device *device) {
-    return config->offload && device->class->allocate_offloaded;
+    return config->offload && device->class->offloads;
 }
 
 ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,

@@ -36,16 +36,12 @@ ups_status ups_session_normalise_as_trained(ups_session *session, unsigned train
     return status;
 }
 
-static ups_status begin(ups_run_config *config, bool normalise, bool plans, ups_session *session, ups_error *error) {
+static ups_status begin(ups_run_config *config, bool normalise, uint64_t card_memory, ups_session *session,
+                        ups_error *error) {
     *session = (ups_session){.config = config};
-    ups_device_options options = {.name = config->device.name, .threads = config->device.threads};
-    if (plans) options.planned_memory = (uint64_t)(config->device.memory * (double)(1 << 30));
+    ups_device_options options = {
+        .name = config->device.name, .threads = config->device.threads, .planned_memory = card_memory};
     ups_status status = ups_device_open(&options, &session->device, error);
-    if (status == UPS_ERR_UNSUPPORTED && plans && options.planned_memory == 0 && error) {
-        size_t used = strlen(error->message);
-        snprintf(error->message + used, sizeof error->message - used,
-                 "; a plan for a card that is not here wants its memory: --memory 80");
-    }
     if (status == UPS_OK) status = ups_tasks_open(config, &session->tasks, error);
     if (status == UPS_OK) status = ups_networks_check(config, session->tasks, error);
     if (status == UPS_OK && normalise) status = ups_session_normalise_as_trained(session, 0, error);
@@ -57,29 +53,29 @@ static ups_status begin(ups_run_config *config, bool normalise, bool plans, ups_
 }
 
 ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session *session, ups_error *error) {
-    return begin(config, normalise, false, session, error);
+    return begin(config, normalise, 0, session, error);
 }
 
 static ups_status open_session(const char *config_path, const char *const *overrides, size_t override_count,
-                               bool normalise, bool plans, ups_session *session, ups_error *error) {
+                               bool normalise, uint64_t card_memory, ups_session *session, ups_error *error) {
     *session = (ups_session){0};
     ups_run_config *config = NULL;
     UPS_TRY(ups_run_settle(config_path, error)); /* nothing where it is no run's directory */
     UPS_TRY(ups_run_config_load(config_path, overrides, override_count, &config, error));
     ups_status status = ups_run_settle(config->output, error);
-    if (status == UPS_OK) status = begin(config, normalise, plans, session, error);
+    if (status == UPS_OK) status = begin(config, normalise, card_memory, session, error);
     if (status != UPS_OK) ups_run_config_free(config);
     return status;
 }
 
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error) {
-    return open_session(config_path, overrides, override_count, normalise, false, session, error);
+    return open_session(config_path, overrides, override_count, normalise, 0, session, error);
 }
 
 ups_status ups_session_open_to_plan(const char *config_path, const char *const *overrides, size_t override_count,
-                                    ups_session *session, ups_error *error) {
-    return open_session(config_path, overrides, override_count, false, true, session, error);
+                                    uint64_t card_memory, ups_session *session, ups_error *error) {
+    return open_session(config_path, overrides, override_count, false, card_memory, session, error);
 }
 
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error) {

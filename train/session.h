@@ -17,11 +17,11 @@ typedef struct ups_session {
  * failure everything is released. */
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error);
-/* For a plan: nothing is normalised, and a card need not be there where device.memory says how much it has; the session
- * then says what kernels want and runs nothing. */
+/* The same for a plan: nothing is normalised. `card_memory` > 0: for an absent card of so many bytes, on a device that
+ * only plans. */
 ups_status ups_session_open_to_plan(const char *config_path, const char *const *overrides, size_t override_count,
-                                    ups_session *session, ups_error *error);
-/* The same as the first with a configuration that is loaded. It becomes the session's unless this fails; who wants to
+                                    uint64_t card_memory, ups_session *session, ups_error *error);
+/* As ups_session_open, with a configuration that is loaded. It becomes the session's unless this fails; who wants to
  * keep it takes it out before closing. */
 ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session *session, ups_error *error);
 /* The same later on: with the statistics that `model` tells (an autoencoder; NULL: none), else recalled or measured. */

@@ -34,14 +34,13 @@ typedef struct layout {
     int64_t b_elements, a_elements; /* of one thread's scratch */
 } layout;
 
-/* What the busiest of `threads` has of `size` rows or columns, in tiles of `tile`, whose ends the threads share. */
+/* What the busiest of `threads` has of `size` rows or columns, in tiles of `tile`: thread i those from tiles i /
+ * threads on. The last has one of the larger shares, and its last tile may be cut short. */
 static int64_t largest_share(int64_t size, int64_t tile, int threads) {
-    int64_t tiles = ups_div_up(size, tile), largest = 0;
-    for (int thread = 0; thread < threads; thread++) {
-        int64_t first = tiles * thread / threads * tile, end = ups_min(tiles * (thread + 1) / threads * tile, size);
-        if (end - first > largest) largest = end - first;
-    }
-    return largest;
+    const int64_t tiles = ups_div_up(size, tile), share = ups_div_up(tiles, threads), larger = tiles % threads;
+    if (larger != 1 && threads > 1) return share * tile; /* some other thread has as many tiles, all whole */
+    const int64_t last = size - (tiles - share) * tile, others = (share - 1) * tile;
+    return last > others ? last : others;
 }
 
 /* The grid in which threads pack least: a row of it packs the same B, a column the same A. */

@@ -11,6 +11,7 @@
 typedef struct offloaded {
     struct offloaded *next;
     void *host, *memory;
+    size_t bytes;
 } offloaded;
 
 typedef struct cuda_device {
@@ -21,7 +22,7 @@ typedef struct cuda_device {
     ups_cuda_muon *muon_plans;
     offloaded *offloaded;
     char name[256];
-    uint64_t planned; /* bytes of a card that need not be there: no stream, no library; 0: there is one */
+    uint64_t planned; /* bytes of an absent card: no stream, no library; 0: there is one */
 } cuda_device;
 
 static cuda_device *of(ups_device *device) {
@@ -114,6 +115,7 @@ static ups_status allocate_offloaded(ups_device *device, size_t bytes, void **me
         free(made);
         return status;
     }
+    made->bytes = bytes;
     made->next = of(device)->offloaded;
     of(device)->offloaded = made;
     *memory = made->memory;
@@ -147,14 +149,30 @@ static ups_status memory_of(ups_device *device, uint64_t *total, uint64_t *avail
 
 /* ---- copies ----------------------------------------------------------------------------------------------------- */
 
-/* Where some device memory is the host's, the addresses say what kind of copy it is. */
+/* The host's address of offloaded memory; NULL: it is the card's. */
+static void *host_address(ups_device *device, const void *memory) {
+    for (const offloaded *o = of(device)->offloaded; o; o = o->next) {
+        size_t at = (size_t)((const char *)memory - (const char *)o->memory);
+        if (at < o->bytes) return (char *)o->host + at;
+    }
+    return NULL;
+}
+
+/* Between host memory and host memory that kernels reach, which CUDA promises no order for: when the card is done. */
+static ups_status copy_by_host(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    UPS_TRY(synchronize(device, error));
+    memcpy(to, from, bytes);
+    return UPS_OK;
+}
+
 static ups_status copy_on(ups_device *device, ups_stream stream, void *to, const void *from, size_t bytes,
                           enum cudaMemcpyKind kind, ups_error *error) {
-    if (of(device)->offloaded) kind = cudaMemcpyDefault;
     return ups_cuda_check(cudaMemcpyAsync(to, from, bytes, kind, of(device)->streams[stream]), "a copy", error);
 }
 
 static ups_status upload(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    void *there = host_address(device, to);
+    if (there) return copy_by_host(device, there, from, bytes, error);
     return copy_on(device, UPS_STREAM_COMPUTE, to, from, bytes, cudaMemcpyHostToDevice, error);
 }
 
@@ -163,6 +181,8 @@ static ups_status upload_ahead(ups_device *device, void *to, const void *from, s
 }
 
 static ups_status download_later(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
+    const void *there = host_address(device, from);
+    if (there) return copy_by_host(device, to, there, bytes, error);
     return copy_on(device, UPS_STREAM_COMPUTE, to, from, bytes, cudaMemcpyDeviceToHost, error);
 }
 
@@ -321,6 +341,7 @@ static const ups_device_class cuda_class = {
     .destroy = destroy,
     .allocate = allocate,
     .release = release,
+    .offloads = true,
     .allocate_offloaded = allocate_offloaded,
     .release_offloaded = release_offloaded,
     .memory = memory_of,
@@ -393,14 +414,14 @@ static ups_status open_card(ups_device **device, ups_error *error) {
     return status;
 }
 
-/* What a plan may ask for; nothing else is there to be called. */
 static const ups_device_class plan_class = {
     .name = "cuda",
+    .only_plans = true,
     .input_sets = 2,
     .results = "cuda",
     .threads = threads,
     .destroy = destroy,
-    .allocate_offloaded = allocate_offloaded, /* is asked for, not called */
+    .offloads = true,
     .memory = memory_of,
     .synchronize = synchronize,
     .kernel = choose_kernel,
@@ -424,7 +445,7 @@ static bool has_kernel(ups_op_kind kind) {
     return kernels[kind] != NULL;
 }
 
-__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_1(void) {
+__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_2(void) {
     static ups_cuda_module module;
     int count = 0;
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;

@@ -1,4 +1,5 @@
-/* The module libups_cuda.so: what `ups` loads where there is a driver, and its one entry.
+/* The module libups_cuda.so: what `ups` loads where there is a driver, or to plan, and its one
+ * entry.
  *
  * It is a file of its own since its libraries (cuBLASLt) are not there on machines without CUDA, and one program runs
  * on both. The entry's name carries the version of this contract; module and program must be of one build, since they
@@ -8,7 +9,7 @@
 
 #include "model/device.h"
 
-#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_1"
+#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_2"
 
 typedef struct ups_cuda_module {
     const char *headers;        /* their hash, UPS_CUDA_HEADERS */
@@ -16,12 +17,11 @@ typedef struct ups_cuda_module {
     bool (*has_kernel)(ups_op_kind kind);
     /* Opens the first card that the driver shows. Freed by ups_device_close. */
     ups_status (*open)(ups_device **device, ups_error *error);
-    /* The same for a card of so many bytes that need not be there: it says what kernels want and runs nothing. Of its
-     * class, `kernel`, `matrices_workspace`, `memory`, `threads` and `synchronize` may be called. */
+    /* The same for an absent card of so many bytes: the device only plans. */
     ups_status (*open_to_plan)(uint64_t memory, ups_device **device, ups_error *error);
 } ups_cuda_module;
 
 typedef const ups_cuda_module *ups_cuda_module_get(void);
-ups_cuda_module_get ups_cuda_module_1;
+ups_cuda_module_get ups_cuda_module_2;
 
 #endif

@@ -25,6 +25,11 @@ void ups_device_register(const ups_device_entry *entry) {
     registered = entry;
 }
 
+bool ups_device_can_plan(const char *name) {
+    const ups_cuda_module *module;
+    return name && strcmp(name, cuda.name) == 0 && ups_cuda_load_to_plan(&module, NULL) == UPS_OK;
+}
+
 ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error) {
     const ups_device_entry *const table[] = {registered, &cuda, &cpu};
     const char *name = options->name ? options->name : "auto";

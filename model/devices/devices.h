@@ -7,11 +7,11 @@
 typedef struct ups_device_options {
     const char *name; /* "auto", "cpu", "cuda" */
     int threads;      /* CPU: 0 for one a core */
-    /* Bytes: plans for a card of so much memory, which need not be there; the device says what kernels want and runs
-     * nothing. 0, and always on the CPU: a device that runs. */
+    /* Bytes of an absent card: the device only plans (class->only_plans). 0, and always on the CPU: one that runs. */
     uint64_t planned_memory;
 } ups_device_options;
 
+bool ups_device_can_plan(const char *name); /* for absent hardware: planned_memory */
 ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);
 
 /* Devices by name. A program that is built for tests adds its own before it opens one; "auto" opens the first whose

@@ -123,9 +123,12 @@ def test_a_cache_says_that_a_card_made_it_and_has_the_cpus_latents_but_for_round
 PARTS = ("parameters", "optimizer", "activations", "inputs", "workspace", "encoders")
 
 
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_plan_for_a_card_that_is_not_there_is_that_of_one_that_is(runs, kind):
-    config = runs.config("plan", RUNS[kind])
+PLANNED = {**RUNS, "encode": SHORT.replace("decode_threads: 1", "decode_threads: 1\n  residency: encode")}
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+def test_a_plan_for_an_absent_card_is_that_of_one_that_is_there(runs, kind):
+    config = runs.config("plan", PLANNED[kind])
     absent = json.loads(must(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "80", "--json").stdout)
     there = json.loads(must(EMULATED, "train", config, "--plan", "--device", "cuda", "--json").stdout)
     processor = json.loads(must(UPS, "train", config, "--plan", "--json").stdout)
@@ -135,6 +138,7 @@ def test_a_plan_for_a_card_that_is_not_there_is_that_of_one_that_is(runs, kind):
         assert plan["total"] == plan["on_device"] + plan["loader"] + plan["validation_loader"] + plan["resident"]
         assert plan["workspace"] >= 32 << 20  # cuBLASLt's
         assert processor[stage]["on_device"] == 0
+        assert (plan["encoders"] > 0) == (kind == "encode" and stage == "operator")
     assert not os.path.exists(runs.path("plan"))
 
 
@@ -155,6 +159,23 @@ def test_batch_size_auto_fills_a_card(runs):
     one_sentence(done, "of the card's memory", "device.memory")
     done = run(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "1.02")
     one_sentence(done, "autoencoder: batches of", "of the card's memory")
+
+
+def test_a_run_keeps_within_what_it_may_use_of_a_card(runs):
+    config = runs.config("small", SHORT)
+    for more in (), ("--set", "autoencoder.batch_size=auto"):
+        done = start(EMULATED, "train", config, "--set", "device.memory=0.01", *more)
+        one_sentence(done, "of the card's memory", "device.memory")
+        assert not os.path.exists(runs.path("small", "autoencoder.safetensors"))
+    must(EMULATED, "train", config, "--stage", "autoencoder", "--set", "autoencoder.batch_size=auto", "--set", "autoencoder.steps=1",
+         "--set", "device.memory=0.05")
+
+
+def test_a_cards_memory_is_for_plans_on_it(runs):
+    config = runs.config("plan", SHORT)
+    one_sentence(run(UPS, "train", config, "--plan", "--memory", "80"), "--device cuda")
+    done = run(UPS, "train", config, "--memory", "80")
+    assert done.returncode == 2 and "device.memory" in done.stderr
 
 
 def test_a_plan_without_a_card_asks_for_its_memory(runs):

@@ -71,6 +71,7 @@ NOT_RUN = {
     "cmake --preset release && cmake --build --preset release": "builds the tree that is tested",
     "cmake --install build/release --prefix ~/.local": "installs; tests/libups does so into a folder of its own",
     "tools/install_dependencies cuda": "installs 1.4 GB",
+    "ups train CONFIG --plan --device cuda --memory 80": "needs the CUDA module, which not every build has; test_cuda.py runs it",
     "tests/run build/release -R '^cuda'": "runs tests, of which this is one",
     "tools/package FOLDER": "builds the tree once more; .ci/run packs it and runs what was packed",
     "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",

@@ -212,10 +212,11 @@ static ups_status predict(const bench *b, const ups_card *card, bool as_json, up
 int ups_cmd_bench_step(int argc, char **argv) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+    enum { CUDA = 2 };
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = ups_cpu_bf16_is_fast(), device = 0, checkpointing = 0, card = -1;
+    int dtype = -1, device = 0, checkpointing = 0, card = -1;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
@@ -232,6 +233,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
 
     ups_error error = {0};
     bench b = {0};
+    if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast();
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
     build(&b, batch, computes[dtype], (ups_checkpointing)checkpointing);
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);

@@ -1,6 +1,7 @@
 /* `ups train CONFIG|RUN`: the stages of a run in order, each finished one skipped, each stopped one resumable. */
 #include "train/stages/train.h"
 #include "base/json.h"
+#include "model/devices/devices.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
@@ -45,7 +46,7 @@ static const char details[] =
     "  ups train configs/reference_2task.yaml --plan\n"
     "  ups train configs/reference_2task.yaml --plan --device cuda --memory 80 --set operator.batch_size=auto\n"
     "  ups train runs/quickstart --resume\n"
-    "  ups train runs/quickstart --extend --set operator.steps=2400\n"
+    "  ups train runs/quickstart --extend --set operator.steps=36800\n"
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
     "  ups train configs/quickstart.yaml --sweep operator.optimizer.learning_rate=1e-3,3e-3\n";
 
@@ -84,7 +85,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
         const char *what;
         size_t bytes;
     } rows[] = {{"weights, gradients, compute copy", plan->parameters},
-                {plan->offloaded ? "optimizer state (offloaded moments)" : "optimizer state", plan->optimizer},
+                {"optimizer state", plan->optimizer},
                 {"activations", plan->activations},
                 {"kernel workspace", plan->workspace},
                 {"inputs", plan->inputs},
@@ -93,7 +94,8 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
                 {plan->encodes ? "encoders" : NULL, plan->encoders},
                 {"total", plan->total},
-                {plan->on_device ? "of it on the card" : NULL, plan->on_device}};
+                {plan->on_device ? "of it on the card" : NULL, plan->on_device},
+                {plan->offloaded ? "moments in the host's memory" : NULL, plan->offloaded}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!rows[i].what) continue;
         double mib = (double)rows[i].bytes / (1 << 20);
@@ -220,7 +222,7 @@ static void print_progress(const ups_train_report *report) {
 
 /* Reads the options; a line that is wrong is answered and *exit_code set. `keys` has room for one an argument. */
 static bool read_line(ups_arguments *arguments, ups_train_request *request, const char **keys, ups_sweep_request *sweep,
-                      bool *plan, int *exit_code) {
+                      bool *plan, double *card_gib, int *exit_code) {
     *request = (ups_train_request){.stage = -1};
     *sweep = (ups_sweep_request){.keys = keys};
     for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
@@ -235,11 +237,7 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, cons
             ups_arguments_choice(arguments, &device);
             ups_arguments_key(arguments, "device.name");
         }
-        if (option == MEMORY) {
-            double gib;
-            ups_arguments_real(arguments, 0, 1e6, &gib);
-            ups_arguments_key(arguments, "device.memory");
-        }
+        if (option == MEMORY) ups_arguments_real(arguments, 0.001, 1e6, card_gib);
         if (option == SET) ups_arguments_override(arguments);
         if (option == SWEEP && keys) keys[sweep->key_count++] = arguments->value;
     }
@@ -252,6 +250,9 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, cons
         *exit_code = ups_command_no_config(arguments);
     else if (ways > 1)
         *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
+    else if (*card_gib > 0 && !*plan)
+        *exit_code =
+            ups_command_usage_error(arguments, "--memory is for --plan; device.memory is what a run may use of a card");
     else if (request->fork && !request->fork[0])
         *exit_code = ups_command_usage_error(arguments, "--fork: the directory of the new run was expected");
     else if (sweep->key_count > 0 && (ways > request->resume || request->stage >= 0 || *plan))
@@ -275,12 +276,20 @@ static bool read_line(ups_arguments *arguments, ups_train_request *request, cons
     return *exit_code == UPS_EXIT_OK;
 }
 
-static int run_plan(const ups_arguments *arguments, const ups_train_request *request) {
+static int run_plan(const ups_arguments *arguments, const ups_train_request *request, double card_gib) {
+    const uint64_t card = (uint64_t)(card_gib * (double)(1 << 30));
     ups_session session;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
     ups_status status =
-        ups_session_open_to_plan(request->operand, request->overrides, request->override_count, &session, &error);
+        ups_session_open_to_plan(request->operand, request->overrides, request->override_count, card, &session, &error);
+    if (status == UPS_OK && card > 0 && !session.device->class->memory)
+        status = ups_fail(&error, UPS_ERR_ARGUMENT, "--memory is of a card, and the device is '%s'; add --device cuda",
+                          session.device->class->name);
+    if (status == UPS_ERR_UNSUPPORTED && card == 0 && ups_device_can_plan("cuda")) {
+        size_t used = strlen(error.message);
+        snprintf(error.message + used, sizeof error.message - used, "; --memory 80 plans for an absent card of 80 GiB");
+    }
     if (status == UPS_OK) status = plan_stages(&session, request->stage, request->restart, arguments->json, &error);
     if (status != UPS_OK && !session.config)
         exit_code = ups_command_fail_on_config(arguments, UPS_PATHS_ALL, &error);
@@ -317,18 +326,19 @@ int ups_cmd_train(int argc, char **argv) {
         [SWEEP] = {"sweep", 0, "KEY=V,V,...", "trains a run with each value; several --sweep: with each combination"},
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
         [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes: device.name of the configuration"},
-        [MEMORY] = {"memory", 0, "GIB", "of a card's memory: device.memory; --plan then does without the card"},
+        [MEMORY] = {"memory", 0, "GIB", "--plan for an absent card of so much memory"},
     };
     const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
     ups_arguments arguments;
     ups_train_request request;
     ups_sweep_request sweep;
     bool plan = false;
+    double card_gib = 0;
     int exit_code = UPS_EXIT_OK;
     const char **keys = calloc((size_t)argc + 1, sizeof *keys);
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, &request, keys, &sweep, &plan, &exit_code)) {
-        exit_code = plan                  ? run_plan(&arguments, &request)
+    if (read_line(&arguments, &request, keys, &sweep, &plan, &card_gib, &exit_code)) {
+        exit_code = plan                  ? run_plan(&arguments, &request, card_gib)
                     : sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep)
                                           : run_training(&arguments, &request);
     }

@@ -6,7 +6,8 @@
 
 #define VALIDATION_SEED 0x76616c6964617465u /* "validate": its windows have nothing to do with the run's seed */
 
-/* What the data section says of any loader; one process, one step of time between frames, batches of float32. */
+/* What the data section says of any loader; one process, one step of time between frames, float32 unless told
+ * otherwise. */
 static ups_loader_options data_options(const ups_run_config *config) {
     return (ups_loader_options){
         .stride = 1,
@@ -22,12 +23,13 @@ static ups_loader_options data_options(const ups_run_config *config) {
 }
 
 ups_loader_options ups_training_loader_options(const ups_run_config *config, const ups_training_config *training,
-                                               int64_t batch_size, int64_t first_step) {
+                                               int64_t batch_size, ups_dtype dtype, int64_t first_step) {
     ups_loader_options options = data_options(config);
     options.seed = config->seed;
     options.strategy = config->data.strategy;
     options.temperature = config->data.temperature;
     options.batch = batch_size;
+    options.dtype = dtype;
     options.windows_per_draw = training->pairs_per_trajectory;
     options.window = 1;
     options.first_batch = first_step * training->accumulation;
@@ -36,8 +38,8 @@ ups_loader_options ups_training_loader_options(const ups_run_config *config, con
 }
 
 ups_loader_options ups_validation_loader_options(const ups_run_config *config, const ups_training_config *training,
-                                                 int64_t batch_size, int tasks) {
-    ups_loader_options options = ups_training_loader_options(config, training, batch_size, 0);
+                                                 int64_t batch_size, ups_dtype dtype, int tasks) {
+    ups_loader_options options = ups_training_loader_options(config, training, batch_size, dtype, 0);
     options.seed = VALIDATION_SEED;
     options.strategy = UPS_SAMPLER_BALANCED;
     options.batch_count = training->validation_batches * tasks;

@@ -5,12 +5,12 @@
 
 #include "train/data/tasks.h"
 
-/* Options common to a stage's loaders: the data section, the stage's batch, FP32 batches. */
+/* Options common to a stage's loaders: the data section, the stage's batch of so many windows, in `dtype`. */
 ups_loader_options ups_training_loader_options(const ups_run_config *config, const ups_training_config *training,
-                                               int64_t batch_size, int64_t first_step);
+                                               int64_t batch_size, ups_dtype dtype, int64_t first_step);
 /* The same windows at each validation: `validation_batches` of every task, one task a batch. */
 ups_loader_options ups_validation_loader_options(const ups_run_config *config, const ups_training_config *training,
-                                                 int64_t batch_size, int tasks);
+                                                 int64_t batch_size, ups_dtype dtype, int tasks);
 
 /* Whole trajectories one by one, in the order of the task's samples, once. */
 ups_loader_options ups_sequential_loader_options(const ups_run_config *config);

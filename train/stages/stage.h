@@ -17,7 +17,7 @@ typedef struct ups_stage_plan {
     int64_t trainable;  /* parameters, as a paper would count them */
     size_t parameters;  /* values, gradients and the compute copy */
     size_t optimizer;   /* moments and moving average */
-    size_t offloaded;   /* of it, what lies in the host's memory though the device has its own */
+    size_t offloaded;   /* the part of `optimizer` that lies in host memory, of a device with memory of its own */
     size_t activations; /* the arena: activations, their gradients, saved statistics; the stage's graphs share it */
     size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
@@ -29,7 +29,7 @@ typedef struct ups_stage_plan {
     bool encodes;            /* some are encoded on the fly, and stay in memory as far as they fit */
     size_t encoders;         /* that do this */
     size_t total;
-    size_t on_device; /* of it, what lies on a device that has memory of its own; 0 where it is the host's */
+    size_t on_device; /* the part of `total` that lies in a device's own memory; 0 where it has none */
 } ups_stage_plan;
 
 /* What a stage is. Its name and section are the configuration's (ups_stage_name, ups_run_training). A stage with a

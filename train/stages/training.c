@@ -205,15 +205,11 @@ static bool find_load(const training *t, int task, ups_split split, bool kept, u
 
 /* Of a training that goes on from `step`. */
 static ups_loader_options training_loader(const training *t, int64_t step) {
-    ups_loader_options options = ups_training_loader_options(t->config, t->stage->training, t->batch, step);
-    options.dtype = t->stage->batches;
-    return options;
+    return ups_training_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, step);
 }
 
 static ups_loader_options validation_loader(const training *t, int tasks) {
-    ups_loader_options options = ups_validation_loader_options(t->config, t->stage->training, t->batch, tasks);
-    options.dtype = t->stage->batches;
-    return options;
+    return ups_validation_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, tasks);
 }
 
 /* What the loader of training takes, and that of validation. */

@@ -204,7 +204,8 @@ void UPS_CPU(muon)(int threads, const ups_optimizer_call *call) {
             for (int64_t index = 0; index < m->count; index++) move(call, m, index, threads, workspace);
         }
     }
-#pragma omp parallel for num_threads(small == 1 ? 1 : threads) schedule(dynamic)
+    if (small == 0) return;
+#pragma omp parallel for num_threads(small < threads ? (int)small : threads) schedule(dynamic)
     for (int64_t place = 0; place < small; place++) {
         int64_t index;
         const ups_matrices *m = small_at(call, place, &index);
