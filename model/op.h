@@ -95,7 +95,8 @@ typedef struct ups_op_description {
     bool saved_like_output;           /* what is saved has the output's dtype; otherwise it is float32 */
     bool backward_saved;              /* and what forward saved */
     uint8_t passes_gradient;          /* bit i: the gradient of input i is the output's, unchanged */
-    uint8_t compute_inputs;           /* bit i: a parameter at input i is read in the graph's compute precision */
+    uint8_t compute_inputs;           /* bit i: a parameter at input i is read in the graph's compute precision, unless
+                                         it is fixed */
     bool product; /* costs far more than reading its operands: not recomputed where it can be kept */
 } ups_op_description;
 

@@ -25,8 +25,8 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
                                 ups_optimizer **optimizer, ups_error *error);
 void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 
-/* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace; and
- * the part of it that would lie in the host's memory though the device has its own. */
+/* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace;
+ * and the part of it that would lie in the host's memory though the device has its own. */
 typedef struct ups_optimizer_memory {
     size_t all, offloaded;
 } ups_optimizer_memory;

@@ -422,9 +422,7 @@ static const ups_config_key run_keys[] = {
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
         "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; fp16 (with a dynamic loss scale) is slower than "
-        "f32 "
-        "on processors; "
-        "a run goes on in what it began in",
+        "f32 on processors; a run goes on in what it began in",
         .choices = precisions),
     SUBSECTION(
         "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),

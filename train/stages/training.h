@@ -33,7 +33,7 @@ typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
     bool one_task_per_batch;
-    ups_dtype batches; /* what the loader hands over: UPS_F32, or UPS_F16 where all sources are FP16 */
+    ups_dtype batches;     /* what the loader hands over: UPS_F32, or UPS_F16 where all sources are FP16 */
     unsigned exact_losses; /* a mask: graphs with one of these compute in float32, whatever the run computes in */
     const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
     void *context;         /* the stage's own; handed to all of the following */
