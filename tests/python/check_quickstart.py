@@ -16,11 +16,11 @@ def promises(tasks):
     for name, task in tasks.items():
         one_step = task["horizons"][0]
         yield f"{name}: reconstruction, nRMSE", one_step["reconstruction"]["nrmse"], 0.002
-    for steps, most in ((1, 0.002), (10, 0.01), (0, 0.025)):
+    for steps, most in ((1, 0.001), (10, 0.004), (0, 0.01)):
         horizons = tasks["advection1d"]["horizons"]
         found = next(h for h in horizons if h["steps"] == steps) if steps else horizons[-1]
         yield f"advection1d: {f'{steps} steps ahead' if steps else 'whole rollout'}, nRMSE", found["model"]["nrmse"], most
-    yield "darcy2d: solution, nRMSE", tasks["darcy2d"]["horizons"][0]["model"]["nrmse"], 0.02
+    yield "darcy2d: solution, nRMSE", tasks["darcy2d"]["horizons"][0]["model"]["nrmse"], 0.022
 
 
 def main():

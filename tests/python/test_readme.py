@@ -84,7 +84,7 @@ NOT_RUN = {
     "tests/bench/step.py build/release/tools/ups --dtype bfloat16 --threads 2": "measures PyTorch beside it, which the tests do without",
     "tests/bench/loader.py --ups build/release/tools/ups --latents CACHE --h5 2D_diff-react_NA_NA.h5": "reads a downloaded file, for minutes",
     "tests/bench/accuracy.py --size bundle=B --set model.operator.history=K": "trains for minutes, beside PyTorch",
-    "tests/bench/accuracy.py build/release/tools/ups FOLDER --peers DIR --model fno": "trains for minutes, beside PyTorch",
+    "tests/bench/accuracy.py build/release/tools/ups FOLDER --peers DIR": "trains for minutes, beside PyTorch",
     "tests/bench/reconstruction.py build/release/tools/ups FOLDER --real FILE…": "measures compressors that the tests do without",
     "tests/bench/cache_build.py CONFIG": "measures a build of minutes",
     "tests/bench/codec.py build/release/tools/ups LATENTS.npy…": "measures codecs that the tests do without",

@@ -310,6 +310,7 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base);
     set_text(arena, root, "output", ups_arena_printf(arena, "runs/%.*s", length, base));
     set_number(arena, root, "seed", 42);
+    set_plain(arena, root, "precision", "f32"); /* bf16 rounds away what such models reach */
     set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
     add_tasks(s, root, data_root);
     add_model(s, root, size);

@@ -46,7 +46,7 @@ static const char details[] =
     "  ups train configs/reference_2task.yaml --plan\n"
     "  ups train configs/reference_2task.yaml --plan --device cuda --memory 80 --set operator.batch_size=auto\n"
     "  ups train runs/quickstart --resume\n"
-    "  ups train runs/quickstart --extend --set operator.steps=36800\n"
+    "  ups train runs/quickstart --extend --set operator.steps=24000\n"
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
     "  ups train configs/quickstart.yaml --sweep operator.optimizer.learning_rate=1e-3,3e-3\n";
 
