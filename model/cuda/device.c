@@ -134,11 +134,10 @@ static void release_offloaded(ups_device *device, void *memory) {
 }
 
 static ups_status memory_of(ups_device *device, uint64_t *total, uint64_t *available, ups_error *error) {
-    enum {
-        CONTEXT = 1 << 30
-    }; /* what the driver, its context, the module and cuBLASLt take: a guess on the large side */
+    /* What the driver, its context, the module and cuBLASLt take: a guess on the large side. */
+    const uint64_t context = UINT64_C(1) << 30;
     *total = of(device)->planned;
-    *available = *total > CONTEXT ? *total - CONTEXT : 0;
+    *available = *total > context ? *total - context : 0;
     if (of(device)->planned) return UPS_OK;
     size_t all = 0, left = 0;
     UPS_TRY(ups_cuda_check(cudaMemGetInfo(&left, &all), "asking for free memory", error));
