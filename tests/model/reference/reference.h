@@ -1,7 +1,7 @@
 /* Every op of model/ops.h in float64 and plain loops, forward and backward: what the devices' kernels are compared
  * with. Slow, and easy to check against the formulas; its gradients are checked by finite differences. */
-#ifndef UPS_TESTS_MODEL_REFERENCE_H
-#define UPS_TESTS_MODEL_REFERENCE_H
+#ifndef UPS_TESTS_MODEL_REFERENCE_REFERENCE_H
+#define UPS_TESTS_MODEL_REFERENCE_REFERENCE_H
 
 #include "model/ops.h"
 
