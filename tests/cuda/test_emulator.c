@@ -6,6 +6,7 @@
 #include "tests/model/claims.h"
 #include <cublasLt.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 static cudaStream_t stream, other;
@@ -534,6 +535,27 @@ CLAIM(launches_beyond_a_cards_limits_are_refused) {
     launch_reduce(x, x, 0, 16, stream);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     works(cudaPeekAtLastError());
+}
+
+/* What <<<>>> becomes: two calls, between which another thread may make its own. */
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream);
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
+
+static void *begin_a_launch(void *context) {
+    __cudaPushCallConfiguration((dim3){7, 1, 1}, (dim3){64, 1, 1}, 16, other);
+    return NULL;
+}
+
+CLAIM(launches_of_two_threads_keep_their_own_grids) {
+    pthread_t thread;
+    dim3 grid, block;
+    size_t shared;
+    cudaStream_t of;
+    __cudaPushCallConfiguration((dim3){3, 2, 1}, (dim3){32, 1, 1}, 48, stream);
+    assert_int_equal(pthread_create(&thread, NULL, begin_a_launch, NULL), 0);
+    pthread_join(thread, NULL);
+    works(__cudaPopCallConfiguration(&grid, &block, &shared, &of));
+    assert_true(grid.x == 3 && grid.y == 2 && block.x == 32 && shared == 48 && of == stream);
 }
 
 int main(void) {

@@ -15,7 +15,7 @@ typedef struct stub {
 
 static stub stubs[MAX_STUBS];
 static int stub_count;
-static struct {
+static _Thread_local struct { /* of the launch that this thread is at: it is two calls */
     dim3 grid, block;
     size_t shared;
     void *stream;

@@ -56,6 +56,7 @@ typedef struct emulated_work {
     uint32_t waited; /* id of the first work that was issued after the host had waited for this; 0: it has not */
     uint32_t mark, collected;
     bool done;
+    double clock; /* milliseconds that work had taken when this was done: products alone take any */
     emulated_body *body;
     struct emulated_work **before;
     uint32_t before_count;
@@ -68,8 +69,9 @@ typedef struct emulated_list {
 void emulated_list_add(emulated_list *list, emulated_work *work);
 
 emulated_work *emulated_work_add(emulated_body *body, const emulated_list *before); /* takes `body` */
-void emulated_work_wait(emulated_work *work);                                       /* the host does; NULL is fine */
-bool emulated_work_try(emulated_work *work); /* does a little of what is left; whether it is done */
+extern double emulated_clock;
+void emulated_work_wait(emulated_work *work); /* the host does; NULL is fine */
+bool emulated_work_try(emulated_work *work);  /* does a little of what is left; whether it is done */
 
 /* A capture under way, or one that ended: events remember it. */
 typedef struct emulated_capture {
@@ -94,6 +96,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    bool timed;
     emulated_work *work;
     emulated_capture *capture; /* it was recorded in */
     emulated_indices nodes;

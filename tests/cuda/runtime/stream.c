@@ -118,7 +118,9 @@ cudaError_t cudaDeviceSynchronize(void) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
     EMULATED_CALL_BEGINS();
     *event = calloc(1, sizeof **event);
-    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*event) return cudaErrorMemoryAllocation;
+    (*event)->timed = !(flags & cudaEventDisableTiming);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -156,6 +158,17 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (event->capture)
         return emulated_refuse(cudaErrorCapturedEvent, "the host asks for an event that was recorded in a capture");
     return emulated_work_try(event->work) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
+    EMULATED_CALL_BEGINS();
+    if (!start->timed || !end->timed)
+        return emulated_refuse(cudaErrorInvalidResourceHandle, "the time between events that take none");
+    if (start->capture || end->capture || !start->work || !end->work)
+        return emulated_refuse(cudaErrorInvalidResourceHandle, "the time between events that were not recorded");
+    if (!start->work->done || !end->work->done) return cudaErrorNotReady;
+    *milliseconds = (float)(end->work->clock - start->work->clock);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {

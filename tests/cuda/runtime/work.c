@@ -144,6 +144,7 @@ static void run(emulated_work *w) {
         break;
     }
     w->done = true;
+    w->clock = emulated_clock;
     running = NULL;
     if (body->references == 1) { /* no graph needs it again */
         free(body->owned);
@@ -227,7 +228,7 @@ bool emulated_work_try(emulated_work *work) {
  */
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static cudaError_t last_error;
+static _Thread_local cudaError_t last_error;
 
 void emulated_lock(void) {
     pthread_mutex_lock(&lock);
