@@ -16,6 +16,12 @@ typedef struct ups_capture ups_capture; /* a device's own */
 
 typedef enum ups_stream { UPS_STREAM_COMPUTE, UPS_STREAM_COPY, UPS_STREAM_COUNT } ups_stream;
 
+/* How a device chooses among kernels that compute the same. */
+typedef enum ups_kernel_choice {
+    UPS_KERNELS_FASTEST,  /* on this very device, found by trying; kept for later runs where they can be */
+    UPS_KERNELS_BY_SHAPE, /* by what is known without: the same for everyone who has the same device and libraries */
+} ups_kernel_choice;
+
 typedef struct ups_device_class {
     const char *name;    /* "cpu", "cuda" */
     int input_sets;      /* of a step: 2 where the next batch is copied in beside the computation */
@@ -47,6 +53,11 @@ typedef struct ups_device_class {
      * compute stream. `download` waits. */
     ups_status (*upload)(ups_device *device, void *to, const void *from_host, size_t bytes, ups_error *error);
     ups_status (*upload_ahead)(ups_device *device, void *to, const void *from_host, size_t bytes, ups_error *error);
+    /* Rows of `bytes` each, side by side to `to`: from the `count` places of the device's memory whose addresses lie in
+     * the device's memory, too. A row begins at a multiple of 2 bytes, and of 4 or 16 where its length is one. Issued
+     * to the copy stream. NULL: memory of the device's own is the host's. */
+    ups_status (*gather_ahead)(ups_device *device, void *to, const void *const *rows, int64_t count, size_t bytes,
+                               ups_error *error);
     ups_status (*download)(ups_device *device, void *to_host, const void *from, size_t bytes, ups_error *error);
     ups_status (*download_later)(ups_device *device, void *to_host, const void *from, size_t bytes, ups_error *error);
     ups_status (*copy)(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error);
@@ -68,10 +79,17 @@ typedef struct ups_device_class {
     ups_status (*capture_launch)(ups_device *device, const ups_capture *capture, ups_error *error);
     void (*capture_release)(ups_device *device, ups_capture *capture);
 
+    /* A name for what is issued until its end, in the eyes of a profiler that looks on; names nest. NULL, both: there
+     * is none that could. */
+    void (*range_begin)(const char *name);
+    void (*range_end)(void);
+
     /* Chooses the kernel for calls of these shapes and dtypes (rank 0 where an input or a gradient is absent, data
      * NULL); `backward`: backward will run too. The caller releases kernel->state. */
     ups_status (*kernel)(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
                          ups_error *error);
+    /* How kernels are chosen from here on; returns how they were. NULL: by shape alone. */
+    ups_kernel_choice (*choose)(ups_device *device, ups_kernel_choice how);
     /* Rounds to UPS_BF16 or UPS_F16. */
     ups_status (*convert)(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
                           ups_error *error);
@@ -96,5 +114,9 @@ struct ups_device {
 
 void ups_device_close(ups_device *device);        /* NULL is fine */
 int ups_device_threads(const ups_device *device); /* of the host that its kernels use */
+/* See `choose`. A device begins with UPS_KERNELS_FASTEST. */
+ups_kernel_choice ups_device_choose_kernels(ups_device *device, ups_kernel_choice how);
+void ups_device_range_begin(const ups_device *device, const char *name);
+void ups_device_range_end(const ups_device *device);
 
 #endif

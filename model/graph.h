@@ -10,7 +10,9 @@
  *
  * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16 or UPS_F16,
  * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream, losses, norm
- * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value.
+ * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value. In a
+ * float32 graph with `tf32` products with trained weights may round their operands to TF32's ten bits, on a device that
+ * multiplies these faster; values stay float32.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H
@@ -72,6 +74,7 @@ typedef struct ups_graph {
     ups_arena *arena;
     ups_parameters *parameters; /* shared by all graphs of one model; borrowed */
     ups_dtype compute;          /* UPS_F32, UPS_BF16 or UPS_F16 */
+    bool tf32;                  /* set before building: float32 products of trained weights may be TF32 */
     ups_node *nodes;
     int32_t node_count, node_capacity;
     ups_value_info *values;

@@ -62,6 +62,7 @@ typedef enum ups_op_kind {
 typedef struct ups_op_attributes {
     float epsilon;          /* norms, relative loss */
     bool output_f32;        /* linear, norms */
+    bool tf32;              /* linear, spectral: a device that multiplies TF32 may round float32 operands to it */
     bool inverse;           /* bound: of it */
     bool diagonal;          /* covariance loss: variances, or what is beside them */
     int heads, groups;      /* attention; groups of heads that q, k and v are packed by: 0 is 1 */

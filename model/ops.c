@@ -57,6 +57,13 @@ static ups_shape with_last(ups_shape shape, int64_t last) {
     return shape;
 }
 
+/* What was measured is exact. */
+static bool allows_tf32(const ups_graph *g, ups_value weight) {
+    const ups_value_info *info = ups_graph_info(g, ups_graph_root(g, weight));
+    return g->tf32 && g->compute == UPS_F32 && info->kind == UPS_VALUE_PARAMETER &&
+           !ups_parameters_get(g->parameters, info->parameter)->init.fixed;
+}
+
 /* One input, same shape and dtype. */
 static ups_value pointwise(ups_graph *g, ups_op_kind kind, const ups_op_attributes *attributes, ups_value x) {
     require_float(g, kind, "x", x);
@@ -75,7 +82,7 @@ ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias
     if (weight_kind != UPS_VALUE_PARAMETER && !exact && dtype_of(g, weight) != g->compute) {
         ups_graph_abort(g, ups_op_name(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
     }
-    ups_op_attributes attributes = {.output_f32 = output_f32};
+    ups_op_attributes attributes = {.output_f32 = output_f32, .tf32 = allows_tf32(g, weight)};
     return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, weight, bias}, output_f32 ? UPS_F32 : g->compute,
                             with_last(shape_of(g, x), w.size[0]), 0, NULL);
 }
@@ -464,7 +471,7 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
     require_rank(g, kind, "x", x, 3);
     require_rank(g, kind, "the weight", weight, 3);
     if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
-    ups_op_attributes attributes = {.dims = dims};
+    ups_op_attributes attributes = {.dims = dims, .tf32 = allows_tf32(g, weight)};
     ups_value inputs[] = {x, weight, UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE};
     ups_shape shape = shape_of(g, x), matrices = shape_of(g, weight);
     int64_t cells = 1, rows = 1, all = 1, parts = 1;

@@ -376,7 +376,9 @@ ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, 
                                      ups_plan_memory *memory, ups_error *error) {
     ups_step **steps = calloc((size_t)count + 1, sizeof *steps);
     if (!steps) return ups_fail(error, UPS_ERR_MEMORY, "no memory for steps");
+    const ups_kernel_choice before = ups_device_choose_kernels(device, UPS_KERNELS_BY_SHAPE); /* they will not run */
     ups_status status = prepare_all(graphs, count, device, steps, error);
+    ups_device_choose_kernels(device, before);
     if (status == UPS_OK) *memory = sum_memory(steps, count);
     for (int i = 0; i < count; i++) ups_step_destroy(steps[i]);
     free(steps);
@@ -427,7 +429,7 @@ void *ups_step_data(const ups_step *step, ups_value value) {
     return value_address(step, value, INT32_MAX); /* as it is after the run */
 }
 
-ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error) {
+static ups_status require_input(const ups_step *step, ups_value input, size_t bytes, ups_error *error) {
     const ups_value_info *info = ups_graph_info(step->graph, ups_graph_root(step->graph, input));
     if (info->kind != UPS_VALUE_INPUT) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "value %d is no input of the graph", input);
@@ -436,17 +438,43 @@ ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, si
         return ups_fail(error, UPS_ERR_ARGUMENT, "input '%s' has %zu bytes; %zu were given", info->name,
                         value_bytes(step->graph, input), bytes);
     }
+    return UPS_OK;
+}
+
+/* Where an input is staged, once what was there has been taken. */
+static ups_status open_staging(ups_step *step, ups_value input, void **to, ups_error *error) {
+    staged_inputs *staging = &step->staging;
+    if (!staging->filled) UPS_TRY(class_of(step)->stream_wait(step->device, UPS_STREAM_COPY, staging->consumed, error));
+    staging->filled = true;
+    *to = staging->memory + step->input_offsets[ups_graph_root(step->graph, input)];
+    return UPS_OK;
+}
+
+ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error) {
     const ups_device_class *class = class_of(step);
     staged_inputs *staging = &step->staging;
+    void *to;
+    UPS_TRY(require_input(step, input, bytes, error));
     if (!staging->memory) {
         UPS_TRY(class->upload(step->device, value_address(step, input, 0), host, bytes, error));
         return class->event_record(step->device, staging->uploaded, UPS_STREAM_COMPUTE, error);
     }
-    if (!staging->filled) UPS_TRY(class->stream_wait(step->device, UPS_STREAM_COPY, staging->consumed, error));
-    staging->filled = true;
-    void *to = staging->memory + step->input_offsets[ups_graph_root(step->graph, input)];
+    UPS_TRY(open_staging(step, input, &to, error));
     UPS_TRY(class->upload_ahead(step->device, to, host, bytes, error));
     return class->event_record(step->device, staging->uploaded, UPS_STREAM_COPY, error);
+}
+
+ups_status ups_step_gather(ups_step *step, ups_value input, const void *const *rows, int64_t count, size_t row_bytes,
+                           void *list, ups_error *error) {
+    const ups_device_class *class = class_of(step);
+    void *to;
+    UPS_TRY(require_input(step, input, (size_t)count * row_bytes, error));
+    if (!class->gather_ahead || !step->staging.memory)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "the device %s does not gather rows", class->name);
+    UPS_TRY(open_staging(step, input, &to, error));
+    UPS_TRY(class->upload_ahead(step->device, list, rows, (size_t)count * sizeof *rows, error));
+    UPS_TRY(class->gather_ahead(step->device, to, list, count, row_bytes, error));
+    return class->event_record(step->device, step->staging.uploaded, UPS_STREAM_COPY, error);
 }
 
 ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error) {
@@ -464,14 +492,28 @@ static ups_status take_staged(ups_step *step, ups_error *error) {
     return class->event_record(step->device, staging->consumed, UPS_STREAM_COMPUTE, error);
 }
 
-ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error) {
-    const void *data = ups_step_data(step, value);
-    if (!data) return ups_fail(error, UPS_ERR_ARGUMENT, "value %d is not kept: its memory was reused", value);
+static ups_status find_kept(const ups_step *step, ups_value value, size_t bytes, const void **data, ups_error *error) {
+    *data = ups_step_data(step, value);
+    if (!*data) return ups_fail(error, UPS_ERR_ARGUMENT, "value %d is not kept: its memory was reused", value);
     if (bytes != value_bytes(step->graph, value)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "value %d has %zu bytes; %zu were asked for", value,
                         value_bytes(step->graph, value), bytes);
     }
+    return UPS_OK;
+}
+
+ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes, ups_error *error) {
+    const void *data;
+    UPS_TRY(find_kept(step, value, bytes, &data, error));
     return class_of(step)->download(step->device, host, data, bytes, error);
+}
+
+ups_status ups_step_download_later(const ups_step *step, ups_value value, void *host, size_t bytes,
+                                   ups_event *downloaded, ups_error *error) {
+    const void *data;
+    UPS_TRY(find_kept(step, value, bytes, &data, error));
+    UPS_TRY(class_of(step)->download_later(step->device, host, data, bytes, error));
+    return class_of(step)->event_record(step->device, downloaded, UPS_STREAM_COMPUTE, error);
 }
 
 static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_options *options, ups_error *error) {
@@ -487,8 +529,10 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
         if (entry->first_parameter_gradients >> i & 1) call->accumulate[i] = options->accumulate;
     }
     double begin = step->profiling ? ups_now() : 0;
+    ups_device_range_begin(step->device, node->scope);
     ups_status status =
         (scheduled->action == UPS_BACKWARD ? kernel->backward : kernel->forward)(step->device, call, error);
+    ups_device_range_end(step->device);
     if (status == UPS_OK && step->profiling) {
         double *const seconds[] = {[UPS_FORWARD] = step->profile.forward,
                                    [UPS_BACKWARD] = step->profile.backward,
@@ -499,15 +543,23 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
     return status == UPS_OK ? UPS_OK : ups_fail_within(error, "%s in '%s'", ups_op_name(node->kind), node->scope);
 }
 
+static ups_status run_entries(ups_step *step, const char *name, int32_t first, int32_t end,
+                              const ups_step_run_options *options, ups_error *error) {
+    ups_status status = UPS_OK;
+    ups_device_range_begin(step->device, name);
+    for (int32_t at = first; at < end && status == UPS_OK; at++) status = run_entry(step, at, options, error);
+    ups_device_range_end(step->device);
+    return status;
+}
+
 static ups_status replay(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_schedule *schedule = ups_plan_schedule(step->plan);
-    for (int32_t at = 0; at < schedule->backward; at++) UPS_TRY(run_entry(step, at, options, error));
+    UPS_TRY(run_entries(step, "forward", 0, schedule->backward, options, error));
     if (!options->backward) return UPS_OK;
 
     float *seed = gradient_address(step, step->graph->loss);
     UPS_TRY(class_of(step)->seed_backward(step->device, options->update, seed, error));
-    for (int32_t at = schedule->backward; at < schedule->count; at++) UPS_TRY(run_entry(step, at, options, error));
-    return UPS_OK;
+    return run_entries(step, "backward", schedule->backward, schedule->count, options, error);
 }
 
 static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
@@ -544,8 +596,11 @@ ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups
         return ups_fail(error, UPS_ERR_ARGUMENT, "a training step needs an update (model/update.h)");
     }
     UPS_TRY(take_staged(step, error));
-    bool captures = class_of(step)->capture_begin && !step->profiling;
-    return captures ? launch(step, options, error) : replay(step, options, error);
+    const bool captures = class_of(step)->capture_begin && !step->profiling;
+    ups_device_range_begin(step->device, options->backward ? "step" : "evaluation");
+    ups_status status = captures ? launch(step, options, error) : replay(step, options, error);
+    ups_device_range_end(step->device);
+    return status;
 }
 
 void ups_step_profile_enable(ups_step *step, bool on) {

@@ -30,9 +30,17 @@ ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 /* For the next run, and those after it until the input is uploaded again. `host` must stay as it is until
  * ups_step_wait_uploaded, a download or a synchronisation; memory of the device's own is to be filled again then. */
 ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, size_t bytes, ups_error *error);
+/* The same, of rows that lie in the device's memory: the input's bytes are `count` rows, side by side, from the
+ * addresses in `rows`. The addresses are brought to `list`, device memory for as many, which is used again when this
+ * upload was read. For devices with gather_ahead and two input sets. */
+ups_status ups_step_gather(ups_step *step, ups_value input, const void *const *rows, int64_t count, size_t row_bytes,
+                           void *list, ups_error *error);
 ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error); /* until all uploads so far were read */
 ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes,
                              ups_error *error); /* kept values and inputs */
+/* The same, that is there once `downloaded` has passed; runs that are issued later do not change it. */
+ups_status ups_step_download_later(const ups_step *step, ups_value value, void *host, size_t bytes,
+                                   ups_event *downloaded, ups_error *error);
 void *ups_step_data(const ups_step *step,
                     ups_value value); /* device memory of an input or kept value: where a loader may copy to */
 

@@ -4,8 +4,13 @@
  * CUDA tells of what failed on the card by a later call; every call here tells it on. */
 #include "model/cuda/host.h"
 #include "model/cuda/module.h"
+#include "model/cuda/products/product.h"
 #include <stdlib.h>
 #include <string.h>
+#if __has_include(<nvtx3/nvToolsExt.h>) /* a toolkit may come without */
+#include <nvtx3/nvToolsExt.h>
+#define HAS_NVTX
+#endif
 
 /* Pinned host memory by both of its addresses. */
 typedef struct offloaded {
@@ -18,6 +23,8 @@ typedef struct cuda_device {
     ups_device device;
     cudaStream_t streams[UPS_STREAM_COUNT];
     cublasLtHandle_t blas;
+    ups_cuda_choices *choices;
+    ups_kernel_choice choice;
     ups_cuda_norm_partial *norm_partials;
     ups_cuda_muon *muon_plans;
     offloaded *offloaded;
@@ -35,6 +42,10 @@ cudaStream_t ups_cuda_stream(ups_device *device) {
 
 cublasLtHandle_t ups_cuda_blas(ups_device *device) {
     return of(device)->blas;
+}
+
+ups_cuda_choices *ups_cuda_choices_of(ups_device *device) {
+    return of(device)->choice == UPS_KERNELS_FASTEST ? of(device)->choices : NULL;
 }
 
 bool ups_cuda_only_plans(ups_device *device) {
@@ -179,6 +190,11 @@ static ups_status upload_ahead(ups_device *device, void *to, const void *from, s
     return copy_on(device, UPS_STREAM_COPY, to, from, bytes, cudaMemcpyHostToDevice, error);
 }
 
+static ups_status gather_ahead(ups_device *device, void *to, const void *const *rows, int64_t count, size_t bytes,
+                               ups_error *error) {
+    return ups_cuda_gather_rows(of(device)->streams[UPS_STREAM_COPY], to, rows, count, bytes, error);
+}
+
 static ups_status download_later(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
     const void *there = host_address(device, from);
     if (there) return copy_by_host(device, to, there, bytes, error);
@@ -251,6 +267,21 @@ static void capture_release(ups_device *device, ups_capture *capture) {
     cudaGraphExecDestroy((cudaGraphExec_t)capture);
 }
 
+/* ---- ranges: NVTX, which calls a profiler that has loaded itself, and otherwise nobody -----------------------------
+ */
+
+static void range_begin(const char *name) {
+#ifdef HAS_NVTX
+    nvtxRangePushA(name);
+#endif
+}
+
+static void range_end(void) {
+#ifdef HAS_NVTX
+    nvtxRangePop();
+#endif
+}
+
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
@@ -302,6 +333,12 @@ static ups_status choose_kernel(ups_device *device, const ups_op_call *call, boo
     return chosen->prepare ? chosen->prepare(device, call, backward, kernel, error) : UPS_OK;
 }
 
+static ups_kernel_choice choose(ups_device *device, ups_kernel_choice how) {
+    const ups_kernel_choice before = of(device)->choice;
+    of(device)->choice = how;
+    return before;
+}
+
 static ups_status convert(ups_device *device, const float *from, ups_dtype dtype, uint16_t *to, int64_t count,
                           ups_error *error) {
     ups_tensor source = {.data = (void *)(uintptr_t)from, .dtype = UPS_F32, .shape = {1, {count}}};
@@ -326,6 +363,7 @@ static void destroy(ups_device *device) {
     ups_cuda_muon_release(d->muon_plans);
     if (d->norm_partials) cudaFree(d->norm_partials);
     if (d->blas) cublasLtDestroy(d->blas);
+    ups_cuda_choices_close(d->choices);
     for (int s = 0; s < UPS_STREAM_COUNT; s++) {
         if (d->streams[s]) cudaStreamDestroy(d->streams[s]);
     }
@@ -348,6 +386,7 @@ static const ups_device_class cuda_class = {
     .release_host = release_host,
     .upload = upload,
     .upload_ahead = upload_ahead,
+    .gather_ahead = gather_ahead,
     .download = download,
     .download_later = download_later,
     .copy = copy,
@@ -362,7 +401,10 @@ static const ups_device_class cuda_class = {
     .capture_end = capture_end,
     .capture_launch = capture_launch,
     .capture_release = capture_release,
+    .range_begin = range_begin,
+    .range_end = range_end,
     .kernel = choose_kernel,
+    .choose = choose,
     .convert = convert,
     .add_losses = ups_cuda_add_losses,
     .seed_backward = ups_cuda_seed_backward,
@@ -396,6 +438,9 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
             ups_cuda_check(cudaStreamCreateWithFlags(&d->streams[s], cudaStreamNonBlocking), "making a stream", error));
     if (cublasLtCreate(&d->blas) != CUBLAS_STATUS_SUCCESS)
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "cuBLASLt cannot be opened on %s", d->name);
+    int driver = 0;
+    UPS_TRY(ups_cuda_check(cudaDriverGetVersion(&driver), "asking for the driver's version", error));
+    d->choices = ups_cuda_choices_open(d->name, driver, cublasLtGetVersion());
     return ups_cuda_check(cudaMalloc((void **)&d->norm_partials, UPS_CUDA_NORM_BLOCKS * sizeof *d->norm_partials),
                           "allocating memory", error);
 }
@@ -423,6 +468,7 @@ static const ups_device_class plan_class = {
     .offloads = true,
     .memory = memory_of,
     .synchronize = synchronize,
+    .gather_ahead = gather_ahead, /* there is one: what is kept on the card counts */
     .kernel = choose_kernel,
     .matrices_workspace = ups_cuda_matrices_workspace,
 };

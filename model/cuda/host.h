@@ -48,6 +48,10 @@ int64_t ups_cuda_column_partials(int64_t rows, int64_t width);
 ups_status ups_cuda_sum_rows(ups_device *device, const ups_tensor *x, float *partials, float *sums, bool accumulate,
                              ups_error *error);
 
+/* ups_device_class.gather_ahead, on a stream (copies.cu). */
+ups_status ups_cuda_gather_rows(cudaStream_t stream, void *to, const void *const *rows, int64_t count, size_t bytes,
+                                ups_error *error);
+
 /* The training step's own (update.cu). */
 ups_status ups_cuda_add_losses(ups_device *device, const ups_losses_call *call, ups_error *error);
 ups_status ups_cuda_seed_backward(ups_device *device, const ups_update *update, float *gradient, ups_error *error);

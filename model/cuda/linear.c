@@ -7,7 +7,7 @@
  *
  * A bias is added by the library's epilogue, which wants it in the result's dtype: a copy of it is made first, as short
  * as one row. */
-#include "model/cuda/product.h"
+#include "model/cuda/products/product.h"
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 /* of parts of the workspace */ };
@@ -61,16 +61,17 @@ static void release_plan(void *state) {
 static ups_status make_products(ups_device *device, const ups_op_call *call, plan *made, ups_error *error) {
     ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = matrix_of(&call->output),
                     dx = x;
-    bool bias = call->inputs[2].shape.rank > 0;
+    ups_cuda_product_options options = {.bias = call->inputs[2].shape.rank > 0, .tf32 = call->attributes->tf32};
     if (has_gelu(call)) y.dtype = call->saved[0].dtype;
     x.dtype = w.dtype;
-    UPS_TRY(ups_cuda_product_make(device, &made->forward, w, true, x, false, y, bias, 1, error));
+    UPS_TRY(ups_cuda_product_make(device, &made->forward, w, true, x, false, y, options, error));
     if (!made->has_backward) return UPS_OK;
+    options.bias = false;
     ups_cuda_matrix dy = y, dw = w;
     dy.dtype = w.dtype;
     dw.dtype = UPS_F32;
-    UPS_TRY(ups_cuda_product_make(device, &made->input, w, false, dy, false, dx, false, 1, error));
-    return ups_cuda_product_make(device, &made->weight, x, false, dy, true, dw, false, 1, error);
+    UPS_TRY(ups_cuda_product_make(device, &made->input, w, false, dy, false, dx, options, error));
+    return ups_cuda_product_make(device, &made->weight, x, false, dy, true, dw, options, error);
 }
 
 static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,

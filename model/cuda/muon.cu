@@ -5,7 +5,7 @@
 // Nothing here waits for the host: where a step is skipped kernels do nothing, and products multiply what is left over.
 #include "model/cuda/optimizer.cuh"
 extern "C" {
-#include "model/cuda/product.h"
+#include "model/cuda/products/product.h"
 }
 #include <stdlib.h>
 
@@ -101,8 +101,10 @@ static __global__ void __launch_bounds__(THREADS)
     const float longer = (float)(of.rows > of.columns ? of.rows : of.columns);
     const float step = inverse[blockIdx.y] != 0.0f ? rate * 0.2f * sqrtf(longer) : 0.0f;
     const int64_t size = of.rows * of.columns, offset = of.offsets[blockIdx.y];
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS)
-        put_value(call, offset + i, call.values[offset + i] * keep - step * direction[blockIdx.y * of.stride + i], decay);
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS) {
+        const float moved[] = {call.values[offset + i] * keep - step * direction[blockIdx.y * of.stride + i]};
+        put_values(call, offset + i, moved, decay);
+    }
 }
 
 // ---- where things lie
@@ -185,10 +187,12 @@ static ups_status make_products(ups_device *device, ups_cuda_muon *p, ups_error 
     const ups_cuda_matrix s = {side, side, p->operands, square}, sums = {side, side, UPS_F32, square};
     ups_cuda_matrix made = x;
     made.dtype = UPS_F32;
-    UPS_TRY(ups_cuda_product_make(device, &p->gram, x, wide, x, !wide, sums, false, count, error));
-    UPS_TRY(ups_cuda_product_make(device, &p->square, s, false, s, false, sums, false, count, error));
-    UPS_TRY(ups_cuda_product_make(device, &p->step, wide ? x : s, false, wide ? s : x, false, x, false, count, error));
-    return ups_cuda_product_make(device, &p->last, wide ? x : s, false, wide ? s : x, false, made, false, count, error);
+    ups_cuda_product_options options = {};
+    options.batch = count;
+    UPS_TRY(ups_cuda_product_make(device, &p->gram, x, wide, x, !wide, sums, options, error));
+    UPS_TRY(ups_cuda_product_make(device, &p->square, s, false, s, false, sums, options, error));
+    UPS_TRY(ups_cuda_product_make(device, &p->step, wide ? x : s, false, wide ? s : x, false, x, options, error));
+    return ups_cuda_product_make(device, &p->last, wide ? x : s, false, wide ? s : x, false, made, options, error);
 }
 
 // Made once, and kept by the device.

@@ -18,9 +18,42 @@ static __device__ __forceinline__ float average_decay(const ups_optimizer_call &
     return fminf(call.ema_decay, ups_update_ema_decay(call.update->state.taken[call.set] - 1));
 }
 
-// A weight, its average and its copy.
-static __device__ __forceinline__ void put_value(const ups_optimizer_call &call, int64_t at, float value, float decay) {
-    call.values[at] = value;
-    if (call.ema) call.ema[at] = decay * call.ema[at] + (1.0f - decay) * value;
-    if (call.compute) call.compute[at] = half_bits(call.compute_dtype, value);
+enum { QUAD = 4 /* floats of 16 bytes */ };
+
+template <int N> static __device__ __forceinline__ void get_floats(const float *from, float (&x)[N]) {
+    static_assert(N == 1 || N == QUAD);
+    if constexpr (N == QUAD) {
+        const float4 four = *(const float4 *)from;
+        x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+    } else {
+        x[0] = *from;
+    }
+}
+
+template <int N> static __device__ __forceinline__ void put_floats(float *to, const float (&x)[N]) {
+    if constexpr (N == QUAD) *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
+    else *to = x[0];
+}
+
+// N weights side by side, their averages and their copies; more than one at a multiple of as many.
+template <int N>
+static __device__ __forceinline__ void put_values(const ups_optimizer_call &call, int64_t at, const float (&values)[N],
+                                                  float decay) {
+    put_floats(call.values + at, values);
+    if (call.ema) {
+        float average[N];
+        get_floats(call.ema + at, average);
+#pragma unroll
+        for (int i = 0; i < N; i++) average[i] = decay * average[i] + (1.0f - decay) * values[i];
+        put_floats(call.ema + at, average);
+    }
+    if (!call.compute) return;
+    uint16_t bits[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) bits[i] = half_bits(call.compute_dtype, values[i]);
+    if constexpr (N == QUAD) {
+        *(uint2 *)(call.compute + at) = make_uint2(bits[0] | (uint32_t)bits[1] << 16, bits[2] | (uint32_t)bits[3] << 16);
+    } else {
+        call.compute[at] = bits[0];
+    }
 }

@@ -4,7 +4,7 @@
 // A transform is a product with a table (2 modes, cells) of the lowest modes alone: of 64 cells and 16 modes 32 float32
 // multiplications a number that is read, which is about what a card has for each, so that an FFT would save nothing; the
 // kernel reads and writes tensors in their own dtype. Mixing costs 4 B D^2 multiplications a wave and mode, by far the most.
-// It is a batched product of cuBLASLt in float32. With waves as in the CPU's file (P / 2 complex numbers side by side):
+// It is a batched product of cuBLASLt in float32, or in TF32 where that is allowed. With waves as in the CPU's file (P / 2 complex numbers side by side):
 //
 //   Z (2 B, 2 D) = [X_0 | -X_1; X_1 | X_0], W (2 D, D) = [W_0; W_1]      Y = Z W,   dZ = dY W^T,   dW = Z^T dY
 //
@@ -12,7 +12,7 @@
 // is packed wave by wave first. Kernels between transforms and products sign and place what they move.
 #include "model/cuda/elements.cuh"
 extern "C" {
-#include "model/cuda/product.h"
+#include "model/cuda/products/product.h"
 }
 #include <stdlib.h>
 
@@ -422,14 +422,16 @@ static void release_plan(void *state) {
     free(p);
 }
 
-static ups_status make_products(ups_device *device, const spectral &s, bool backward, plan *p, ups_error *error) {
-    const int64_t batch = (int64_t)s.mode_count * s.parts / 2;
+static ups_status make_products(ups_device *device, const spectral &s, bool tf32, bool backward, plan *p, ups_error *error) {
+    ups_cuda_product_options options = {};
+    options.tf32 = tf32;
+    options.batch = (int64_t)s.mode_count * s.parts / 2;
     const ups_cuda_matrix w = {2 * s.width, s.width, UPS_F32, 0}, z = {2 * s.batch, 2 * s.width, UPS_F32, 0};
     const ups_cuda_matrix y = {2 * s.batch, s.width, UPS_F32, 0};
-    UPS_TRY(ups_cuda_product_make(device, &p->forward, w, false, z, false, y, false, batch, error));
+    UPS_TRY(ups_cuda_product_make(device, &p->forward, w, false, z, false, y, options, error));
     if (!backward) return UPS_OK;
-    UPS_TRY(ups_cuda_product_make(device, &p->input, w, true, y, false, z, false, batch, error));
-    return ups_cuda_product_make(device, &p->weight, y, false, z, true, w, false, batch, error);
+    UPS_TRY(ups_cuda_product_make(device, &p->input, w, true, y, false, z, options, error));
+    return ups_cuda_product_make(device, &p->weight, y, false, z, true, w, options, error);
 }
 
 static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel, ups_error *error) {
@@ -448,7 +450,7 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
                         s.batch, s.tokens, s.width);
     plan *made = (plan *)calloc(1, sizeof *made);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of a product");
-    ups_status status = make_products(device, s, backward, made, error);
+    ups_status status = make_products(device, s, call->attributes->tf32, backward, made, error);
     if (status != UPS_OK) {
         release_plan(made);
         return status;

@@ -140,7 +140,32 @@ ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, co
 
 // ---- AdamW, its average and the compute copy, in one pass over all ranges: their pieces are dealt to the blocks in turn
 
-enum { PIECE = 4 * THREADS }; // elements
+enum { PIECE = QUAD * THREADS }; // elements
+
+struct adamw_rates {
+    float scale, beta1, beta2, rate, correction2, keep, decay;
+};
+
+// N weights side by side.
+template <int N>
+static __device__ __forceinline__ void move_weights(const ups_optimizer_call &call, int64_t at, int64_t second_at,
+                                                    const adamw_rates &r) {
+    float gradient[N], first[N], second[N], value[N];
+    get_floats(call.gradients + at, gradient);
+    get_floats(call.moments[0] + at, first);
+    get_floats(call.moments[1] + second_at, second);
+    get_floats(call.values + at, value);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float d = gradient[i] * r.scale;
+        first[i] = r.beta1 * first[i] + (1.0f - r.beta1) * d;
+        second[i] = r.beta2 * second[i] + (1.0f - r.beta2) * d * d;
+        value[i] = value[i] * r.keep - r.rate * first[i] / (sqrtf(second[i]) * r.correction2 + call.epsilon);
+    }
+    put_floats(call.moments[0] + at, first);
+    put_floats(call.moments[1] + second_at, second);
+    put_values(call, at, value, r.decay);
+}
 
 static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
     const ups_update *update = call.update;
@@ -148,27 +173,26 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     int64_t all = 0; // a block without a piece ends before the powers, which cost more than an element
     for (int32_t r = 0; r < call.range_count && all <= blockIdx.x; r++) all += (call.ranges[r].count + PIECE - 1) / PIECE;
     if (all <= blockIdx.x) return;
-    const float scale = update->result.gradient_scale, beta1 = call.beta1, beta2 = call.beta2;
     const int64_t taken = update->state.taken[call.set];
-    const float rate = (float)((double)update->input.learning_rate / (1.0 - power(beta1, (double)taken)));
-    const float correction2 = (float)(1.0 / sqrt(1.0 - power(beta2, (double)taken)));
-    const float keep = 1.0f - update->input.learning_rate * call.weight_decay;
-    const float decay = average_decay(call);
+    adamw_rates rates;
+    rates.scale = update->result.gradient_scale, rates.beta1 = call.beta1, rates.beta2 = call.beta2;
+    rates.rate = (float)((double)update->input.learning_rate / (1.0 - power(call.beta1, (double)taken)));
+    rates.correction2 = (float)(1.0 / sqrt(1.0 - power(call.beta2, (double)taken)));
+    rates.keep = 1.0f - update->input.learning_rate * call.weight_decay;
+    rates.decay = average_decay(call);
     int64_t piece = blockIdx.x; // counted from the range's first
     for (int32_t r = 0; r < call.range_count; r++) {
         const ups_range range = call.ranges[r];
         const int64_t pieces = (range.count + PIECE - 1) / PIECE;
+        const bool wide = range.offset % QUAD == 0 && range.second % QUAD == 0;
         for (; piece < pieces; piece += gridDim.x) {
             const int64_t end = (piece + 1) * PIECE < range.count ? (piece + 1) * PIECE : range.count;
-            for (int64_t i = piece * PIECE + threadIdx.x; i < end; i += THREADS) {
-                int64_t at = range.offset + i, second_at = range.second + i;
-                float d = call.gradients[at] * scale;
-                float first = beta1 * call.moments[0][at] + (1.0f - beta1) * d;
-                float second = beta2 * call.moments[1][second_at] + (1.0f - beta2) * d * d;
-                float w = call.values[at] * keep - rate * first / (sqrtf(second) * correction2 + call.epsilon);
-                call.moments[0][at] = first;
-                call.moments[1][second_at] = second;
-                put_value(call, at, w, decay);
+            int64_t i = piece * PIECE + (wide ? QUAD * threadIdx.x : threadIdx.x);
+            if (wide && i + QUAD <= end) {
+                move_weights<QUAD>(call, range.offset + i, range.second + i, rates);
+            } else { // the range's last ones, or all of one that begins anywhere
+                for (; i < end; i += wide ? 1 : THREADS)
+                    move_weights<1>(call, range.offset + i, range.second + i, rates);
             }
         }
         piece -= pieces;

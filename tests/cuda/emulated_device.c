@@ -1,5 +1,6 @@
 /* "cuda", in every program that links this file, is the CUDA device over the emulated runtime, in the place of the
- * module's. "auto" opens it where the environment's UPS_TEST_DEVICE names it. */
+ * module's, and does not try cuBLASLt's algorithms unless it is told where to keep them. "auto" opens it where the
+ * environment's UPS_TEST_DEVICE names it. */
 #include "model/cuda/module.h"
 #include "model/devices/devices.h"
 #include <stdlib.h>
@@ -16,5 +17,6 @@ static const ups_device_entry automatic = {"cuda", true, open_emulated};
 
 __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");
+    setenv("UPS_CUDA_CHOICES", "", 0); /* products are slow here, and the user's files the user's */
     ups_device_register(wanted && strcmp(wanted, by_name.name) == 0 ? &automatic : &by_name);
 }

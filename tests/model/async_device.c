@@ -15,6 +15,7 @@ typedef enum kind {
     COPY_IN,
     COPY_OUT,
     COPY,
+    GATHER,
     ZERO,
     KERNEL,
     CONVERT,
@@ -41,6 +42,12 @@ typedef struct command {
             size_t bytes;
             bool poison; /* `from`, once it was read */
         } copy;
+        struct {
+            unsigned char *to;
+            const void *const *rows;
+            int64_t count;
+            size_t bytes;
+        } gather;
         struct {
             ups_kernel_run *run;
             ups_op_call call;
@@ -161,6 +168,15 @@ static bool may_run(const queue *stream) {
     return first && (first->kind != WAIT || first->event.event->passed >= first->event.number);
 }
 
+static ups_status gather(const command *c, ups_error *error) {
+    for (int64_t i = 0; i < c->gather.count; i++) {
+        const uintptr_t row = (uintptr_t)c->gather.rows[i];
+        if (!(row & DEVICE_BIT)) return ups_fail(error, UPS_ERR_ARGUMENT, "test-async: a row lies in host memory");
+        memcpy(c->gather.to + (size_t)i * c->gather.bytes, (const void *)(row & ~DEVICE_BIT), c->gather.bytes);
+    }
+    return UPS_OK;
+}
+
 static ups_status execute(async_device *d, command *c, ups_error *error) {
     ups_device *cpu = d->cpu;
     const ups_device_class *class = cpu->class;
@@ -171,6 +187,8 @@ static ups_status execute(async_device *d, command *c, ups_error *error) {
         memcpy(c->copy.to, c->copy.from, c->copy.bytes);
         if (c->copy.poison) memset((void *)(uintptr_t)c->copy.from, POISON, c->copy.bytes);
         return UPS_OK;
+    case GATHER:
+        return gather(c, error);
     case ZERO:
         memset(c->copy.to, 0, c->copy.bytes);
         return UPS_OK;
@@ -327,6 +345,13 @@ static ups_status upload(ups_device *device, void *to, const void *from, size_t 
 
 static ups_status upload_ahead(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
     return copy_in(device, UPS_STREAM_COPY, to, from, bytes, error);
+}
+
+static ups_status gather_ahead(ups_device *device, void *to, const void *const *rows, int64_t count, size_t bytes,
+                               ups_error *error) {
+    async_device *d = of(device);
+    command c = {.kind = GATHER, .gather = {real(d, to), real(d, rows), count, bytes}};
+    return issue(d, UPS_STREAM_COPY, &c, error);
 }
 
 static ups_status download_later(ups_device *device, void *to, const void *from, size_t bytes, ups_error *error) {
@@ -556,6 +581,7 @@ static const ups_device_class async_class = {
     .release_host = release_host,
     .upload = upload,
     .upload_ahead = upload_ahead,
+    .gather_ahead = gather_ahead,
     .download = download,
     .download_later = download_later,
     .copy = copy,

@@ -10,6 +10,7 @@
 
 const op_case op_cases[] = {
     {.name = "linear", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
+    {.name = "linear, TF32 allowed", .kind = UPS_OP_LINEAR, .attributes = {.tf32 = true}, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
     {.name = "linear, odd sizes", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(3, 7, 37), C(53, 37), V(53)}, .output = C(3, 7, 53)},
     {.name = "linear, one row, one feature", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1, 1), C(5, 1), V(5)}, .output = C(1, 5)},
     {.name = "linear without bias", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(65, 129), C(34, 129), NONE}, .output = C(65, 34)},
@@ -117,6 +118,7 @@ const op_case op_cases[] = {
     {.name = "read patches of a periodic volume", .kind = UPS_OP_READ_PATCHES, .attributes = {.dims = 3, .grid = {4, 6, 5}, .patch = {2, 3, 5}, .channels = 1, .periodic = true}, .input_count = 2, .inputs = {S(2, 4, 30), V(9, 3)}, .output = S(2, 9, 1)},
     {.name = "fourier features", .kind = UPS_OP_FOURIER, .attributes = {.frequency_count = 3, .frequencies = {1.0f, 2.5f, 16.0f}}, .input_count = 1, .inputs = {S(30, 2)}, .output = C(30, 14)},
     {.name = "fourier features of many turns", .kind = UPS_OP_FOURIER, .attributes = {.frequency_count = 2, .frequencies = {1.7f, 64.3f}}, .input_count = 1, .inputs = {{.kind = STREAM, .shape = UPS_SHAPE(30, 3), .spread = 20.0f}}, .output = C(30, 15)},
+    {.name = "spectral mixing of a line, TF32 allowed", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 1, .modes = {9}, .tf32 = true}, .input_count = 3, .inputs = {C(5, 16, 32), {.kind = VECTOR, .shape = UPS_SHAPE(9, 64, 32), .spread = 0.1f}, V(18, 16)}, .output = C(5, 16, 32), .saved = {UPS_SHAPE(5, 18, 32)}},
     {.name = "spectral mixing of a line", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 1, .modes = {9}}, .input_count = 3, .inputs = {C(5, 16, 32), {.kind = VECTOR, .shape = UPS_SHAPE(9, 64, 32), .spread = 0.1f}, V(18, 16)}, .output = C(5, 16, 32), .saved = {UPS_SHAPE(5, 18, 32)}},
     {.name = "spectral mixing of a line, odd width, fewer modes than the weight has", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 1, .modes = {6}}, .input_count = 3, .inputs = {S(3, 7, 19), {.kind = VECTOR, .shape = UPS_SHAPE(6, 38, 19), .spread = 0.1f}, V(8, 7)}, .output = S(3, 7, 19), .saved = {UPS_SHAPE(3, 8, 19)}},
     {.name = "spectral mixing of a plane", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 2, .modes = {4, 3}}, .input_count = 4, .inputs = {C(2, 30, 16), {.kind = VECTOR, .shape = UPS_SHAPE(12, 64, 16), .spread = 0.1f}, V(6, 5), V(6, 6)}, .output = C(2, 30, 16), .saved = {UPS_SHAPE(2, 36, 16)}},

@@ -22,11 +22,12 @@
 #include "tests/base/skipping.h"
 #include "tests/model/claims.h"
 #include "tests/model/op_cases.h"
-#include "tests/model/reference.h"
+#include "tests/model/reference/reference.h"
 #include <math.h>
 
 static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
 static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F16] = 1.25e-3};
+static const double tf32_tolerance = 2.5e-3; /* as many bits as fp16, but they may be cut off */
 enum { COMPUTES = sizeof computes / sizeof *computes };
 
 static ups_device *device;
@@ -231,6 +232,10 @@ static void run_backward(fixture *f) {
     if (f->kernel.backward(device, &f->call, &failure) != UPS_OK) fail_msg("%s: %s", f->c->name, failure.message);
 }
 
+static bool on_cpu(void) {
+    return strcmp(device->class->name, "cpu") == 0;
+}
+
 static void compare(const fixture *f, const char *what, const double *expected, const ups_tensor *tensor) {
     int64_t count = ups_shape_elements(tensor->shape), worst_at = 0;
     double *values = malloc((size_t)count * sizeof *values), largest = 1e-30, worst = 0.0;
@@ -240,7 +245,8 @@ static void compare(const fixture *f, const char *what, const double *expected, 
         double error = fabs(values[i] - expected[i]);
         if (!(error <= worst)) worst = error, worst_at = i;
     }
-    double tolerance = tolerances[f->compute];
+    bool tf32 = f->c->attributes.tf32 && f->compute == UPS_F32 && !on_cpu();
+    double tolerance = tf32 ? tf32_tolerance : tolerances[f->compute];
     if (f->c->looser > 0.0f) tolerance *= (double)f->c->looser;
     double actual = values[worst_at];
     free(values);
@@ -305,7 +311,7 @@ CLAIM(every_op_has_a_kernel) {
         if (lacks[kind]) snprintf(names + length, sizeof names - length, " %s", ups_op_name(kind));
     }
     if (!names[0]) return;
-    if (strcmp(device->class->name, "cpu") == 0) fail_msg("the CPU has no kernel for%s", names);
+    if (on_cpu()) fail_msg("the CPU has no kernel for%s", names);
     skip_because("the device '%s' has no kernel for%s", device->class->name, names);
 }
 
@@ -325,6 +331,35 @@ CLAIM(gradients_add_to_what_is_there_when_told_to) {
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], true);
     }
+}
+
+/* Largest error of the output, relative to its largest element. */
+static double forward_error(fixture *f) {
+    int64_t count = ups_shape_elements(f->call.output.shape);
+    double *values = malloc((size_t)count * sizeof *values), worst = 0.0, largest = 0.0;
+    run_forward(f);
+    ups_reference_forward(&f->reference);
+    download(&f->call.output, values);
+    for (int64_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs(f->reference.output[i]));
+        worst = fmax(worst, fabs(values[i] - f->reference.output[i]));
+    }
+    free(values);
+    return worst / largest;
+}
+
+CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {
+    int found = 0;
+    for (int i = 0; i < op_case_count; i++) {
+        fixture f;
+        if (!op_cases[i].attributes.tf32 || !fixture_create(&f, &op_cases[i], UPS_F32)) continue;
+        double error = forward_error(&f);
+        if (on_cpu() ? !(error <= tolerances[UPS_F32]) : !(error > 2.0 * tolerances[UPS_F32]))
+            fail_msg("%s on %s: an error of %.2e", op_cases[i].name, device->class->name, error);
+        fixture_destroy(&f);
+        found++;
+    }
+    assert_true(found > 0);
 }
 
 CLAIM(every_kind_of_the_list_has_a_case) {

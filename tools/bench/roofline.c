@@ -6,9 +6,9 @@
 
 /* NVIDIA's data sheets: dense, without sparsity; SXM modules. */
 static const ups_card cards[] = {
-    {"a100", "A100 SXM 80 GB", 312e12, 19.5e12, 2.039e12},
-    {"h100", "H100 SXM 80 GB", 989.4e12, 66.9e12, 3.35e12},
-    {"h200", "H200 SXM 141 GB", 989.4e12, 66.9e12, 4.8e12},
+    {"a100", "A100 SXM 80 GB", 312e12, 156e12, 19.5e12, 2.039e12},
+    {"h100", "H100 SXM 80 GB", 989.4e12, 494.7e12, 66.9e12, 3.35e12},
+    {"h200", "H200 SXM 141 GB", 989.4e12, 494.7e12, 66.9e12, 4.8e12},
 };
 const char *const ups_card_names[] = {"a100", "h100", "h200", NULL};
 
@@ -26,6 +26,12 @@ const ups_card *ups_card_at(int index) {
 
 static double total(const row *r) {
     return r->seconds[FORWARD] + r->seconds[BACKWARD] + r->seconds[RECOMPUTE];
+}
+
+/* Of the node's products. */
+static double peak_of(const ups_graph *graph, const ups_node *node, const ups_card *card) {
+    if (graph->compute != UPS_F32) return card->half;
+    return node->attributes && node->attributes->tf32 ? card->tf32 : card->single;
 }
 
 static void count(row *r, int pass, const ups_work *work, double peak, const ups_card *card) {
@@ -60,24 +66,27 @@ static void print_row(const row *r, double all) {
 ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,
                         ups_error *error) {
     static const int pass_of[] = {[UPS_FORWARD] = FORWARD, [UPS_BACKWARD] = BACKWARD, [UPS_RECOMPUTE] = RECOMPUTE};
-    double peak = graph->compute == UPS_F32 ? card->single : card->half, products = 0.0;
+    const char *dtype = graph->tf32 ? "tf32" : ups_dtype_name(graph->compute);
+    double products = 0.0; /* seconds at the peak */
     row rows[UPS_OP_COUNT + 1] = {0}, all = {.name = "all"};
     ups_plan *plan;
     UPS_TRY(ups_plan_create(graph, &plan, error));
     const ups_schedule *schedule = ups_plan_schedule(plan);
     for (int32_t at = 0; at < schedule->count; at++) {
-        ups_op_kind kind = graph->nodes[schedule->entries[at].node].kind;
+        const ups_node *node = &graph->nodes[schedule->entries[at].node];
+        ups_op_kind kind = node->kind;
+        double peak = peak_of(graph, node, card);
         ups_work work = ups_work_of(graph, plan, at);
         rows[kind].name = ups_op_name(kind);
         count(&rows[kind], pass_of[schedule->entries[at].action], &work, peak, card);
-        products += work.product_flops;
+        products += work.product_flops / peak;
     }
     ups_plan_destroy(plan);
     /* values and two moments are read and written, gradients read, the compute copy written */
     ups_work optimizer = {.read = 16.0 * (double)moved, .written = 12.0 * (double)moved};
     if (graph->compute != UPS_F32) optimizer.written += 2.0 * (double)moved;
     rows[UPS_OP_COUNT].name = "adamw";
-    count(&rows[UPS_OP_COUNT], FORWARD, &optimizer, peak, card);
+    count(&rows[UPS_OP_COUNT], FORWARD, &optimizer, card->single, card);
     qsort(rows, UPS_OP_COUNT + 1, sizeof *rows, by_time);
 
     json_t *list = json_array();
@@ -89,10 +98,10 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
         all.by_traffic += rows[i].by_traffic;
         json_array_append_new(list, row_json(&rows[i]));
     }
-    double utilisation = products / peak / total(&all);
-    *facts = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:o}", "card", card->sheet, "dtype",
-                       ups_dtype_name(graph->compute), "claim", "predicted", "ms_per_step", total(&all) * 1e3, "mfu",
-                       utilisation, "of_time_at_40_percent_mfu", 0.4 / utilisation, "ops", list);
+    double utilisation = products / total(&all);
+    *facts = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:o}", "card", card->sheet, "dtype", dtype, "claim", "predicted",
+                       "ms_per_step", total(&all) * 1e3, "mfu", utilisation, "of_time_at_40_percent_mfu",
+                       0.4 / utilisation, "ops", list);
     if (as_json) return UPS_OK;
     printf("%-16s %8s %10s %10s %10s %8s %8s  %s\n", "predicted", "launches", "forward ms", "backward", "GFLOP", "GB",
            "share", "bound by");
@@ -100,7 +109,6 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
     print_row(&all, total(&all));
     printf(
         "%s, %s: %.2f ms a step at best, %.0f %% of the card's arithmetic; the products alone at 40 %% take %.2f ms\n",
-        card->sheet, ups_dtype_name(graph->compute), total(&all) * 1e3, 100.0 * utilisation,
-        products / peak / 0.4 * 1e3);
+        card->sheet, dtype, total(&all) * 1e3, 100.0 * utilisation, products / 0.4 * 1e3);
     return UPS_OK;
 }

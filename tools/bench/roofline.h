@@ -10,7 +10,7 @@
 /* Dense peaks in FLOP/s, bandwidth in bytes/s. */
 typedef struct ups_card {
     const char *name, *sheet;
-    double half, single, bandwidth;
+    double half, tf32, single, bandwidth; /* half: of bf16 and fp16 */
 } ups_card;
 
 extern const char *const ups_card_names[]; /* ended by NULL */

@@ -5,7 +5,7 @@
 #include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "train/data/batches.h"
-#include "train/data/frame_encoder.h"
+#include "train/data/encoding/frame_encoder.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* `ups bench step`: the training step of the reference operator alone: forward, backward and AdamW on latents that are
  * already in memory. */
 #include "model/step.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "base/system/threads.h"
@@ -22,7 +23,7 @@ enum { WARM_UP = 3 /* steps before the first that counts */ };
 enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16",
+    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32",
                "of the matrix products and what lies between them (default: the fastest here)"},
     [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes (default auto)"},
@@ -40,7 +41,8 @@ static const ups_usage usage = {
     options,
     sizeof options / sizeof *options,
     "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
-    "17.3 GFLOP a pair. A step is forward, backward and AdamW.\n\n"
+    "17.3 GFLOP a pair. A step is forward, backward and AdamW. tf32 is float32 of which a card may multiply fewer "
+    "bits.\n\n"
     "Examples:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"
     "  ups bench step --batch 512 --dtype bfloat16 --predict h100\n"};
 
@@ -68,28 +70,34 @@ static void destroy(bench *b) {
 }
 
 static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *error) {
-    size_t count = (size_t)ups_shape_elements(ups_graph_info(b->graph, input)->shape);
-    float *host = malloc(count * sizeof *host);
+    const ups_value_info *info = ups_graph_info(b->graph, input);
+    const size_t count = (size_t)ups_shape_elements(info->shape), bytes = count * ups_dtype_size(info->dtype);
+    float *host = malloc(count * (sizeof *host + sizeof(ups_f16)));
     if (!host) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a batch of latents");
+    ups_f16 *half = (ups_f16 *)(void *)(host + count);
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, stream), 1.0f, host, count);
-    ups_status status = ups_step_upload(b->step, input, host, count * sizeof *host, error);
+    ups_f32_to_f16(host, half, count);
+    const void *given = info->dtype == UPS_F16 ? (const void *)half : host;
+    ups_status status = ups_step_upload(b->step, input, given, bytes, error);
     if (status == UPS_OK) status = ups_step_wait_uploaded(b->step, error);
     free(host);
     return status;
 }
 
 /* The graph of a step, on no device yet. */
-static void build(bench *b, int64_t batch, ups_dtype compute, ups_checkpointing checkpointing) {
+static void build(bench *b, int64_t batch, ups_dtype compute, bool tf32, ups_checkpointing checkpointing) {
     ups_operator_options reference = ups_operator_defaults();
     b->parameters = ups_parameters_create();
     b->graph = ups_graph_create(b->parameters, compute);
+    b->graph->tf32 = tf32;
     b->graph->checkpointing = checkpointing;
     ups_shape latents = UPS_SHAPE(batch, reference.tokens, reference.dim);
-    b->z = ups_graph_input(b->graph, "z", UPS_F32, latents);
-    b->target = ups_graph_input(b->graph, "target", UPS_F32, latents);
+    b->z = ups_graph_input(b->graph, "z", UPS_F16, latents); /* as caches hold them */
+    b->target = ups_graph_input(b->graph, "target", UPS_F16, latents);
+    ups_value z = ups_cast(b->graph, b->z, UPS_F32), target = ups_cast(b->graph, b->target, UPS_F32);
     b->dt = ups_graph_input(b->graph, "dt", UPS_F32, UPS_SHAPE(batch, 1));
-    ups_value next = ups_operator_build(b->graph, &reference, b->z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
-    ups_value loss = ups_loss_mse(b->graph, next, b->target);
+    ups_value next = ups_operator_build(b->graph, &reference, z, b->dt, UPS_NO_VALUE, UPS_NO_VALUE);
+    ups_value loss = ups_loss_mse(b->graph, next, target);
     ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
 }
 
@@ -164,8 +172,8 @@ static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool 
     return rows;
 }
 
-static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t steps, bool profile, bool as_json,
-                          ups_error *error) {
+static ups_status measure(bench *b, int64_t batch, int64_t steps, bool profile, bool as_json, ups_error *error) {
+    const char *dtype = b->graph->tf32 ? "tf32" : ups_dtype_name(b->graph->compute);
     double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
     double *optimizer = seconds + steps;
@@ -179,16 +187,15 @@ static ups_status measure(bench *b, int64_t batch, ups_dtype compute, int64_t st
     if (status == UPS_OK) {
         double median = ups_bench_median(seconds, steps);
         json_t *facts = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name,
-                                  "threads", ups_device_threads(b->device), "dtype", ups_dtype_name(compute), "batch",
-                                  (json_int_t)batch, "params", (json_int_t)ups_parameters_trainable(b->parameters),
-                                  "activation_bytes", (json_int_t)ups_step_memory(b->step).activations, "ms_per_step",
-                                  median * 1e3, "fastest_ms", seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
+                                  "threads", ups_device_threads(b->device), "dtype", dtype, "batch", (json_int_t)batch,
+                                  "params", (json_int_t)ups_parameters_trainable(b->parameters), "activation_bytes",
+                                  (json_int_t)ups_step_memory(b->step).activations, "ms_per_step", median * 1e3,
+                                  "fastest_ms", seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
         if (!as_json) {
             printf(
                 "%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f MB of activations\n",
-                b->device->class->name, ups_device_threads(b->device), ups_dtype_name(compute), (long long)batch,
-                median * 1e3, seconds[0] * 1e3, (double)batch / median,
-                (double)ups_step_memory(b->step).activations * 1e-6);
+                b->device->class->name, ups_device_threads(b->device), dtype, (long long)batch, median * 1e3,
+                seconds[0] * 1e3, (double)batch / median, (double)ups_step_memory(b->step).activations * 1e-6);
         }
         if (profile)
             json_object_set_new(facts, "profile", profile_of(b, steps, ups_bench_median(optimizer, steps), as_json));
@@ -210,7 +217,8 @@ static ups_status predict(const bench *b, const ups_card *card, bool as_json, up
 }
 
 int ups_cmd_bench_step(int argc, char **argv) {
-    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16, UPS_F32};
+    enum { TF32 = 3 };
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     enum { CUDA = 2 };
     ups_arguments arguments;
@@ -235,10 +243,9 @@ int ups_cmd_bench_step(int argc, char **argv) {
     bench b = {0};
     if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast();
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    build(&b, batch, computes[dtype], (ups_checkpointing)checkpointing);
+    build(&b, batch, computes[dtype], dtype == TF32, (ups_checkpointing)checkpointing);
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);
-    if (status == UPS_OK && card < 0)
-        status = measure(&b, batch, computes[dtype], steps, profile, arguments.json, &error);
+    if (status == UPS_OK && card < 0) status = measure(&b, batch, steps, profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

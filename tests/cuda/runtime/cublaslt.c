@@ -2,7 +2,8 @@
  * than its table of kernels has (cuBLASLt documentation, cublasLtMatmul), dimensions that do not fit together, operands
  * less aligned than was promised when the algorithm was chosen, less workspace than it was chosen for.
  *
- * An algorithm remembers what it was promised. The workspace is overwritten, as the real one's is. */
+ * An algorithm remembers what it was promised. There are three for each product, which compute the same and take 3, 1
+ * and 2 milliseconds of the emulated clock. The workspace is overwritten, as the real one's is. */
 #include "tests/cuda/ptx/numbers.h"
 #include "tests/cuda/runtime/runtime.h"
 #include <cublasLt.h>
@@ -34,10 +35,14 @@ typedef struct preference {
 typedef struct algorithm {
     uint64_t magic, workspace;
     uint32_t alignment[4];
+    uint32_t number;
 } algorithm;
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it is kept in the library's struct");
 
 enum { MAGIC = 0x75707321, DEFAULT_ALIGNMENT = 256 };
+enum { ALGORITHMS = 3 };
+static const double milliseconds[ALGORITHMS] = {3, 1, 2};
+double emulated_clock;
 enum { NEEDED_WORKSPACE = 64 << 10 }; /* that the emulated algorithm asks for, where it may have as much */
 
 /* ---- descriptions --------------------------------------------------------------------------------------------------
@@ -176,10 +181,14 @@ static bool is_half(cudaDataType type) {
     return type == CUDA_R_16BF || type == CUDA_R_16F;
 }
 
-/* The table of types for CUBLAS_COMPUTE_32F with float32 scale: A and B alike; C and D alike, float32 or A's. */
+/* The tables of types for CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32 with float32 scale: A and B alike; C and
+ * D alike, float32 or A's. TF32 is of float32 alone. */
 static const char *check_types(const description *d, const layout *a, const layout *b, const layout *c,
                                const layout *r) {
-    if (d->compute != CUBLAS_COMPUTE_32F || d->scale != CUDA_R_32F) return "another compute or scale type than float32";
+    bool tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    if ((d->compute != CUBLAS_COMPUTE_32F && !tf32) || d->scale != CUDA_R_32F)
+        return "another compute or scale type than float32";
+    if (tf32 && (a->type != CUDA_R_32F || r->type != CUDA_R_32F)) return "TF32 of a type other than float32";
     if (a->type != b->type) return "operands of two types";
     if (!is_half(a->type) && a->type != CUDA_R_32F) return "operands of a type that is not emulated";
     if (c->type != r->type) return "C and D of two types";
@@ -233,12 +242,39 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
     memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);
-    memset(results, 0, sizeof *results);
-    memcpy(&results->algo, &chosen, sizeof chosen);
-    results->workspaceSize = chosen.workspace;
-    results->state = CUBLAS_STATUS_SUCCESS;
-    *count = 1;
+    *count = most < ALGORITHMS ? most : ALGORITHMS;
+    memset(results, 0, (size_t)*count * sizeof *results);
+    for (int i = 0; i < *count; i++) {
+        chosen.number = (uint32_t)i;
+        memcpy(&results[i].algo, &chosen, sizeof chosen);
+        results[i].workspaceSize = chosen.workspace;
+        results[i].state = CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool is_algorithm(const algorithm *chosen) {
+    return chosen->magic == MAGIC && chosen->number < ALGORITHMS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t made, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    EMULATED_CALL_BEGINS();
+    algorithm chosen;
+    memcpy(&chosen, algo, sizeof chosen);
+    if (check_types((void *)made, (void *)a, (void *)b, (void *)c, (void *)d) ||
+        check_shapes((void *)made, (void *)a, (void *)b, (void *)c, (void *)d) || !is_algorithm(&chosen))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(result, 0, sizeof *result);
+    memcpy(&result->algo, algo, sizeof *algo);
+    result->workspaceSize = chosen.workspace;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void) {
+    return 130000;
 }
 
 /* ---- the product ---------------------------------------------------------------------------------------------------
@@ -248,14 +284,31 @@ typedef struct product {
     description of;
     layout a, b, c, d;
     uint64_t from_a, from_b, from_c, to_d, workspace, workspace_bytes;
+    double milliseconds;
     float alpha, beta;
     emulated_caller caller;
 } product;
+
+/* Ten bits of the mantissa are left. The library does not say how it rounds: cutting off is the worst that it may do.
+ */
+static float cut_to_tf32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= ~0x1fffu;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
 
 static double element(const void *memory, cudaDataType type, uint64_t at) {
     if (type == CUDA_R_32F) return (double)((const float *)memory)[at];
     uint16_t bits = ((const uint16_t *)memory)[at];
     return (double)(type == CUDA_R_16BF ? ptx_from_bf16(bits) : ptx_from_f16(bits));
+}
+
+/* Of the product, as the tensor cores see it. */
+static double operand(const product *p, const void *memory, cudaDataType type, uint64_t at) {
+    double value = element(memory, type, at);
+    return p->of.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? (double)cut_to_tf32((float)value) : value;
 }
 
 static void put(void *memory, cudaDataType type, uint64_t at, double value) {
@@ -300,7 +353,7 @@ static void multiply(uint32_t work, const product *p, int32_t index) {
             for (uint64_t k = 0; k < k_count; k++) {
                 uint64_t at_a = ta ? i * (uint64_t)p->a.stride + k : k * (uint64_t)p->a.stride + i;
                 uint64_t at_b = tb ? k * (uint64_t)p->b.stride + j : j * (uint64_t)p->b.stride + k;
-                sum += element(a, p->a.type, at_a) * element(b, p->b.type, at_b);
+                sum += operand(p, a, p->a.type, at_a) * operand(p, b, p->b.type, at_b);
             }
             sum *= (double)p->alpha;
             if (c) sum += (double)p->beta * element(c, p->c.type, j * (uint64_t)p->c.stride + i);
@@ -314,6 +367,7 @@ static void run(uint32_t work, const void *owned) {
     const product *p = owned;
     if (p->workspace_bytes) memset(reach(work, p, p->workspace, p->workspace_bytes, true), 0xff, p->workspace_bytes);
     for (int32_t index = 0; index < p->d.batch; index++) multiply(work, p, index);
+    emulated_clock += p->milliseconds;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made, const void *alpha, const void *a,
@@ -331,7 +385,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
     if (wrong) return refuse(wrong, CUBLAS_STATUS_INVALID_VALUE);
     if (!algo) return refuse("a product without an algorithm", CUBLAS_STATUS_INVALID_VALUE);
     memcpy(&chosen, algo, sizeof chosen);
-    if (chosen.magic != MAGIC) return refuse("an algorithm that was not chosen", CUBLAS_STATUS_INVALID_VALUE);
+    if (!is_algorithm(&chosen)) return refuse("an algorithm that was not chosen", CUBLAS_STATUS_INVALID_VALUE);
     for (int i = 0; i < 4; i++) {
         if ((uintptr_t)operands[i] % chosen.alignment[i])
             return refuse("an operand is aligned less than was promised", CUBLAS_STATUS_NOT_SUPPORTED);
@@ -355,6 +409,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
                    .to_d = (uint64_t)(uintptr_t)d,
                    .workspace = (uint64_t)(uintptr_t)workspace,
                    .workspace_bytes = chosen.workspace,
+                   .milliseconds = milliseconds[chosen.number],
                    .alpha = *(const float *)alpha,
                    .beta = *(const float *)beta};
     emulated_caller_take(&p->caller);

@@ -1,12 +1,14 @@
 /* Products of matrices by cuBLASLt: one a shape, made once and run often.
  *
  * The library's matrices are column-major: a row-major (r, c) is its (c, r), and what is computed is the transpose of
- * each product. Operands are in one dtype; sums are float32, without TF32. Results of half operands are in the same
- * half or in float32, results of float32 in float32. */
-#ifndef UPS_MODEL_CUDA_PRODUCT_H
-#define UPS_MODEL_CUDA_PRODUCT_H
+ * each product. Operands are in one dtype; sums are float32. Results of half operands are in the same half or in
+ * float32, results of float32 in float32; operands of float32 are rounded to TF32 where `tf32` allows it. Which of the
+ * library's algorithms runs is chosen when a product is made (choices.h). */
+#ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
+#define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 
 #include "model/cuda/host.h"
+#include "model/cuda/products/choices.h"
 
 enum {
     UPS_CUDA_PROMISED = 16, /* bytes that the library may count on operands being aligned to: an arena's are to 64 */
@@ -19,6 +21,8 @@ typedef struct ups_cuda_matrix {
     int64_t stride; /* elements from one of a batch to the next; 0: one behind the other */
 } ups_cuda_matrix;
 
+ups_cuda_choices *ups_cuda_choices_of(ups_device *device); /* NULL: the first suggestion is taken */
+
 /* One product, D (+)= op(A) op(B), in the library's terms. All zeros: none. */
 typedef struct ups_cuda_product {
     cublasLtMatmulDesc_t description;
@@ -27,11 +31,17 @@ typedef struct ups_cuda_product {
     ups_cuda_matrix result; /* in the dtype that the library makes */
 } ups_cuda_product;
 
-/* D = op(A) op(B) + bias?; `result`: its shape, and the dtype that is wanted. `batch` products at once, of matrices
- * `stride` apart. On an error `product` is released as any other. */
+/* What there is beside two matrices. All zeros: one product of float32 or half operands as they are. */
+typedef struct ups_cuda_product_options {
+    bool bias, tf32;
+    int64_t batch; /* products at once, of matrices `stride` apart; 0: one */
+} ups_cuda_product_options;
+
+/* D = op(A) op(B) + bias?; `result`: its shape, and the dtype that is wanted. On an error `product` is released as any
+ * other. */
 ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, ups_cuda_matrix a, bool transpose_a,
-                                 ups_cuda_matrix b, bool transpose_b, ups_cuda_matrix result, bool bias, int64_t batch,
-                                 ups_error *error);
+                                 ups_cuda_matrix b, bool transpose_b, ups_cuda_matrix result,
+                                 ups_cuda_product_options options, ups_error *error);
 void ups_cuda_product_release(ups_cuda_product *product);
 
 /* Issues it: `d` = product, or `d` += product; `bias` NULL where there is none, `workspace` UPS_CUDA_LIBRARY_BYTES that

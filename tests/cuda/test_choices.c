@@ -1,0 +1,220 @@
+/* cuBLASLt's algorithms: the fastest is found once, kept in a file, and taken from there. The emulator has three for
+ * each product, of which the second takes the least time. */
+#include "base/files.h"
+#include "model/cuda/products/product.h"
+#include "model/devices/devices.h"
+#include "model/differentiate.h"
+#include "model/ops.h"
+#include "model/step.h"
+#include "tests/cuda/runtime/runtime.h"
+#include "tests/model/claims.h"
+#include <string.h>
+#include <unistd.h>
+
+enum { M = 8, N = 16, K = 32, FIRST = 3, FASTEST = 1 /* milliseconds */ };
+
+static ups_device *open_device(const char *choices) {
+    ups_device *device = NULL;
+    setenv("UPS_CUDA_CHOICES", choices, 1);
+    ok(ups_device_open(&(ups_device_options){.name = "cuda"}, &device, &failure));
+    return device;
+}
+
+/* Milliseconds of the clock that a product of (M, K) and (K, N) takes; *trying: those of choosing its algorithm. */
+static double time_of(ups_device *device, bool tf32, double *trying) {
+    const ups_cuda_matrix a = {.rows = M, .columns = K}, b = {.rows = K, .columns = N}, d = {.rows = M, .columns = N};
+    const double before = emulated_clock;
+    ups_cuda_product product = {0};
+    /* in the library's terms the transpose: D' = B' A' */
+    ok(ups_cuda_product_make(device, &product, b, false, a, false, d, (ups_cuda_product_options){.tf32 = tf32},
+                             &failure));
+    *trying = emulated_clock - before;
+    void *memory[4];
+    const size_t bytes[] = {M * K * sizeof(float), K * N * sizeof(float), M * N * sizeof(float),
+                            UPS_CUDA_LIBRARY_BYTES};
+    for (int i = 0; i < 4; i++) ok(device->class->allocate(device, bytes[i], &memory[i], &failure));
+    const double began = emulated_clock;
+    ok(ups_cuda_product_run(device, &product, memory[1], memory[0], NULL, memory[2], false, memory[3], &failure));
+    ok(device->class->synchronize(device, &failure));
+    for (int i = 0; i < 4; i++) device->class->release(device, memory[i]);
+    ups_cuda_product_release(&product);
+    return emulated_clock - began;
+}
+
+static char *read_text(const char *path) {
+    char *text;
+    size_t length;
+    ok(ups_read_regular(path, 1 << 20, &text, &length, &failure));
+    return text;
+}
+
+static int lines_in(const char *path) {
+    char *text = read_text(path);
+    int lines = 0;
+    for (const char *at = text; (at = strchr(at, '\n')); at++) lines++;
+    free(text);
+    return lines;
+}
+
+CLAIM(without_a_file_the_first_suggestion_is_taken_and_nothing_is_run) {
+    double trying;
+    ups_device *device = open_device("");
+    assert_true(time_of(device, false, &trying) == FIRST && trying == 0);
+    ups_device_close(device);
+}
+
+CLAIM(the_fastest_is_found_once_and_kept) {
+    const char *path = scratch("new/folder/choices.txt");
+    double trying;
+    ups_device *device = open_device(path);
+    assert_true(time_of(device, false, &trying) == FASTEST && trying > 0);
+    assert_true(time_of(device, false, &trying) == FASTEST && trying == 0); /* again in the same process */
+    assert_int_equal(lines_in(path), 1);
+    assert_true(time_of(device, true, &trying) == FASTEST && trying > 0); /* another product */
+    assert_int_equal(lines_in(path), 2);
+    ups_device_close(device);
+    device = open_device(path);
+    for (int tf32 = 0; tf32 < 2; tf32++) assert_true(time_of(device, tf32, &trying) == FASTEST && trying == 0);
+    assert_int_equal(lines_in(path), 2);
+    ups_device_close(device);
+}
+
+CLAIM(lines_that_are_not_whole_are_passed_over) {
+    const char *path = scratch("damaged.txt");
+    double trying;
+    ups_device *device = open_device(path);
+    time_of(device, false, &trying);
+    ups_device_close(device);
+    char *text = read_text(path);
+    const size_t length = strlen(text);
+    for (size_t at = 0; at < length; at += 7) { /* a byte is another one, or the file ends there */
+        for (int cut = 0; cut < 2; cut++) {
+            char *changed = strdup(text);
+            changed[at] ^= 0x11;
+            ok(ups_publish_bytes(path, changed, cut ? at : length, &failure));
+            free(changed);
+            device = open_device(path);
+            assert_true(time_of(device, false, &trying) == FASTEST);
+            assert_true(trying > 0);
+            ups_device_close(device);
+        }
+    }
+    free(text);
+}
+
+CLAIM(where_no_file_can_be_written_a_process_keeps_what_it_found) {
+    double trying;
+    ups_device *device = open_device("/dev/null/choices.txt");
+    assert_true(time_of(device, false, &trying) == FASTEST && trying > 0);
+    assert_true(time_of(device, false, &trying) == FASTEST && trying == 0);
+    ups_device_close(device);
+}
+
+CLAIM(of_two_processes_the_first_to_write_counts_for_both) {
+    const char *path = scratch("both.txt");
+    cublasLtMatmulAlgo_t first = {{1}}, second = {{2}}, found;
+    setenv("UPS_CUDA_CHOICES", path, 1);
+    ups_cuda_choices *one = ups_cuda_choices_open("card", 1, 1), *other = ups_cuda_choices_open("card", 1, 1);
+    ups_cuda_choices_add(one, "a", &first);
+    ups_cuda_choices_add(other, "a", &second);
+    assert_int_equal(second.data[0], 1);
+    assert_true(ups_cuda_choices_find(other, "a", &found) && found.data[0] == 1);
+    assert_int_equal(lines_in(path), 1);
+    ups_cuda_choices_close(one);
+    ups_cuda_choices_close(other);
+}
+
+CLAIM(an_algorithm_that_the_library_refuses_is_not_taken) {
+    const char *path = scratch("refused.txt");
+    double trying;
+    ups_device *device = open_device(path);
+    time_of(device, false, &trying);
+    ups_device_close(device);
+    struct cudaDeviceProp card;
+    int driver;
+    cudaGetDeviceProperties(&card, 0);
+    cudaDriverGetVersion(&driver);
+    char *text = read_text(path), *key = text;
+    for (int slashes = 0; slashes < 4; key++) slashes += *key == '/';
+    *strchr(key, ' ') = '\0';
+    remove(path);
+    ups_cuda_choices *choices = ups_cuda_choices_open(card.name, driver, cublasLtGetVersion());
+    cublasLtMatmulAlgo_t nothing = {{0}};
+    ups_cuda_choices_add(choices, key, &nothing);
+    ups_cuda_choices_close(choices);
+    free(text);
+    device = open_device(path);
+    assert_true(time_of(device, false, &trying) == FASTEST && trying > 0);
+    ups_device_close(device);
+}
+
+CLAIM(kernels_that_are_chosen_by_shape_are_not_tried) {
+    double trying;
+    ups_device *device = open_device(scratch("shape.txt"));
+    assert_int_equal(ups_device_choose_kernels(device, UPS_KERNELS_BY_SHAPE), UPS_KERNELS_FASTEST);
+    assert_true(time_of(device, false, &trying) == FIRST && trying == 0);
+    assert_int_equal(ups_device_choose_kernels(device, UPS_KERNELS_FASTEST), UPS_KERNELS_BY_SHAPE);
+    assert_true(time_of(device, false, &trying) == FASTEST && trying > 0);
+    ups_device_close(device);
+}
+
+/* A linear layer with a bias, in bf16: its forward and both products of its backward. */
+static ups_graph *linear_graph(ups_parameters *parameters) {
+    ups_graph *graph = ups_graph_create(parameters, UPS_BF16);
+    ups_value x = ups_graph_input(graph, "x", UPS_F32, UPS_SHAPE(4, K));
+    ups_value weight = ups_graph_parameter(graph, "weight", UPS_SHAPE(N, K), (ups_init){.kind = UPS_INIT_ONES});
+    ups_value bias = ups_graph_parameter(graph, "bias", UPS_SHAPE(N), (ups_init){.kind = UPS_INIT_ONES});
+    ups_value target = ups_graph_input(graph, "target", UPS_F32, UPS_SHAPE(4, N));
+    ups_value loss = ups_loss_mse(graph, ups_linear(graph, x, weight, bias, true), target);
+    ups_graph_differentiate(graph, ups_weighted_sum(graph, &loss, (float[]){1}, 1));
+    return graph;
+}
+
+CLAIM(a_plan_runs_nothing_and_a_step_finds_what_its_products_take) {
+    const char *path = scratch("step.txt");
+    ups_device *device = open_device(path);
+    ups_parameters *parameters = ups_parameters_create();
+    ups_graph *graph = linear_graph(parameters);
+    ups_plan_memory memory;
+    ups_step *step;
+    const double before = emulated_clock;
+    ok(ups_step_measure(graph, device, &memory, &failure));
+    assert_true(emulated_clock == before && !ups_path_exists(path));
+    ok(ups_parameters_allocate(parameters, device, true, UPS_BF16, 1, &failure));
+    ok(ups_step_create(graph, device, &step, &failure));
+    assert_true(emulated_clock > before);
+    assert_int_equal(lines_in(path), 3); /* as for x, though its gradient is not wanted */
+    ups_step_destroy(step);
+    ups_graph_destroy(graph);
+    ups_parameters_destroy(parameters);
+    ups_device_close(device);
+}
+
+CLAIM(lines_are_of_one_card_driver_and_library) {
+    cublasLtMatmulAlgo_t any = {{7}}, found;
+    unsetenv("UPS_CUDA_CHOICES");
+    setenv("XDG_CACHE_HOME", scratch("cache"), 1);
+    ups_cuda_choices *choices = ups_cuda_choices_open("NVIDIA H100 80GB", 13000, 130000);
+    ups_cuda_choices_add(choices, "a", &any);
+    ups_cuda_choices_close(choices);
+    assert_int_equal(lines_in(scratch("cache/ups/cublaslt.txt")), 1);
+    const struct {
+        const char *card;
+        int driver;
+        size_t library;
+        bool same;
+    } others[] = {{"NVIDIA H100 80GB", 13000, 130000, true},
+                  {"NVIDIA H200", 13000, 130000, false},
+                  {"NVIDIA H100 80GB", 12080, 130000, false},
+                  {"NVIDIA H100 80GB", 13000, 130001, false}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        choices = ups_cuda_choices_open(others[i].card, others[i].driver, others[i].library);
+        assert_int_equal(ups_cuda_choices_find(choices, "a", &found), others[i].same);
+        if (others[i].same) assert_memory_equal(&found, &any, sizeof any);
+        ups_cuda_choices_close(choices);
+    }
+}
+
+int main(void) {
+    return run_claims(make_scratch, remove_scratch, NULL);
+}
