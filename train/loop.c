@@ -256,7 +256,10 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     if (!l->stage->validate) return advance(l, NULL, NULL, error);
     double began = ups_now();
     ups_loss_sums sums = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
-    UPS_TRY(l->stage->validate(l->stage->context, &sums, error));
+    ups_device_range_begin(l->options->device, "validation");
+    ups_status status = l->stage->validate(l->stage->context, &sums, error);
+    ups_device_range_end(l->options->device);
+    UPS_TRY(status);
     json_t *means = json_object();
     for (int t = 0; t < UPS_SAMPLER_MAX_TASKS; t++) l->validated[t] = NAN;
     double total = 0;
@@ -275,7 +278,7 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     json_object_set_new(report, "step", json_integer(l->state.step));
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
-    ups_status status = due ? note_score(l, error) : UPS_OK;
+    status = due ? note_score(l, error) : UPS_OK;
     if (due) note_plateau(l);
     if (l->state.best.step > 0) {
         json_object_set_new(report, "best", ups_json_number(l->state.best.score));
@@ -296,7 +299,9 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
 static ups_status save(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     double began = ups_now();
+    ups_device_range_begin(options->device, "checkpoint");
     ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_device_range_end(options->device);
     double spent = ups_now() - began;
     l->line_began += spent;
     l->began += spent;
@@ -350,7 +355,10 @@ static ups_status issue_step(loop *l, ups_error *error) {
                                  .trained = l->trained};
         UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
     }
-    UPS_TRY(ups_optimizer_step(options->optimizer, l->trained, error));
+    ups_device_range_begin(options->device, "optimizer");
+    ups_status status = ups_optimizer_step(options->optimizer, l->trained, error);
+    ups_device_range_end(options->device);
+    UPS_TRY(status);
     l->issued++;
     return UPS_OK;
 }

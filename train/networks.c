@@ -11,6 +11,12 @@ ups_dtype ups_run_compute(const ups_run_config *config) {
     return ups_precision_dtype(ups_precision_resolve(config->precision, config->device.name));
 }
 
+ups_graph *ups_run_graph(const ups_run_config *config, ups_parameters *parameters) {
+    ups_graph *graph = ups_graph_create(parameters, ups_run_compute(config));
+    graph->tf32 = ups_precision_allows_tf32(config->precision);
+    return graph;
+}
+
 int64_t ups_task_steps(const ups_task *task) {
     return (task->geometry.times - 1) / task->config->stride;
 }

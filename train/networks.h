@@ -12,6 +12,8 @@
 
 /* What training's matmuls compute in; `auto` on this machine (train/precision.h decides for a run). */
 ups_dtype ups_run_compute(const ups_run_config *config);
+/* A graph that computes so, empty. */
+ups_graph *ups_run_graph(const ups_run_config *config, ups_parameters *parameters);
 /* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 and
  * fp16 is noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have
  * to learn around. */

@@ -6,6 +6,7 @@
 
 static const char *const names[] = {[UPS_PRECISION_AUTO] = "auto",
                                     [UPS_PRECISION_F32] = "f32",
+                                    [UPS_PRECISION_TF32] = "tf32",
                                     [UPS_PRECISION_BF16] = "bf16",
                                     [UPS_PRECISION_F16] = "fp16"};
 
@@ -35,9 +36,13 @@ ups_dtype ups_precision_dtype(ups_precision precision) {
     return precision == UPS_PRECISION_BF16 ? UPS_BF16 : precision == UPS_PRECISION_F16 ? UPS_F16 : UPS_F32;
 }
 
+bool ups_precision_allows_tf32(ups_precision precision) {
+    return precision == UPS_PRECISION_TF32;
+}
+
 bool ups_precision_is_slow(ups_precision precision, const char *device) {
     if (is_card(device)) return false;
-    return precision != UPS_PRECISION_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO, device);
+    return ups_precision_dtype(precision) != UPS_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO, device);
 }
 
 void ups_precision_explain(ups_precision precision, const char *device, char *text, size_t bytes) {
@@ -46,8 +51,10 @@ void ups_precision_explain(ups_precision precision, const char *device, char *te
     char why[120];
     if (is_card(device))
         snprintf(why, sizeof why,
-                 precision == UPS_PRECISION_F32 ? "a card's tensor cores would multiply bf16 faster"
+                 precision == UPS_PRECISION_F32 ? "a card's tensor cores would multiply tf32 and bf16 faster"
                                                 : "a card's tensor cores multiply it");
+    else if (precision == UPS_PRECISION_TF32)
+        snprintf(why, sizeof why, "processors compute it as f32");
     else if (precision == UPS_PRECISION_F16)
         snprintf(why, sizeof why, "processors compute it in float32; %s would be faster", fast ? "bf16" : "f32");
     else if (fast)

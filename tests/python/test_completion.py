@@ -132,7 +132,8 @@ def test_bash_completes_words_values_and_files(folder):
     assert in_bash("train", "x", "--stage=op") == ["operator"]
     assert in_bash("train", "x", "--stage=") == ["autoencoder", "cache", "operator"]
     assert in_bash("train", "x", "--set", "data.reside") == ["data.residency=", "data.residency_memory="]
-    assert in_bash("train", "x", "--set", "data.residency=") == ["auto", "stream", "ram_compressed", "ram", "encode"]
+    assert in_bash("train", "x", "--set", "data.residency=") == [
+        "auto", "stream", "ram_compressed", "ram", "encode", "device"]
     assert in_bash("train", "x", "--set", "data.residency=st") == ["stream"]
     assert in_bash("train", "x", "--set", "seed=7", "--set", "data.residency=st") == ["stream"]
     assert sorted(in_bash("train", "", cwd=folder)) == ["other.yaml", "run.yaml", "runs"]

@@ -3,6 +3,7 @@ rounding, the same bytes in every order that a card may choose, and resuming is 
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -38,8 +39,8 @@ operator:
 RUNS = {"stack": SHORT, "grid": GRID}
 
 
-def start(ups, *arguments, order="forward"):
-    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "SIMT_ORDER": order}
+def start(ups, *arguments, order="forward", **environment):
+    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "SIMT_ORDER": order, **environment}
     return run(ups, *arguments, env={**os.environ, **card} if ups == EMULATED else None)
 
 
@@ -118,12 +119,24 @@ def test_a_cache_says_that_a_card_made_it_and_has_the_cpus_latents_but_for_round
         assert group["rms"] <= 2**-14, group
 
 
+def test_tf32_is_near_float32_on_a_card_and_is_float32_on_a_processor(runs):
+    exact = GRID.replace("steps: 12", "steps: 4")
+    text = exact.replace("precision: f32", "precision: tf32")
+    models = ("autoencoder.safetensors", "operator.safetensors")
+    (files, said, _), (same, _, _) = result(runs, UPS, exact), result(runs, UPS, text)
+    assert {name: same[name] for name in models} == {name: files[name] for name in models}
+    (_, plain, _), (_, told, _) = result(runs, EMULATED, exact), result(runs, EMULATED, text)
+    expected, close, far = ([line["loss"] for line in lines if "loss" in line] for lines in (said, plain, told))
+    assert far == pytest.approx(expected, rel=1e-2)
+    assert max(abs(a / b - 1) for a, b in zip(far, expected)) > 10 * max(abs(a / b - 1) for a, b in zip(close, expected))
+
+
 # ---- plans
 
-PARTS = ("parameters", "optimizer", "activations", "inputs", "workspace", "encoders")
+PARTS = ("parameters", "optimizer", "activations", "inputs", "workspace", "encoders", "resident_on_device")
 
 
-PLANNED = {**RUNS, "encode": SHORT.replace("decode_threads: 1", "decode_threads: 1\n  residency: encode")}
+PLANNED = {**RUNS, **{kind: SHORT.replace("decode_threads: 1", f"decode_threads: 1\n  residency: {kind}") for kind in ("encode", "device")}}
 
 
 @pytest.mark.parametrize("kind", PLANNED)
@@ -139,6 +152,7 @@ def test_a_plan_for_an_absent_card_is_that_of_one_that_is_there(runs, kind):
         assert plan["workspace"] >= 32 << 20  # cuBLASLt's
         assert processor[stage]["on_device"] == 0
         assert (plan["encoders"] > 0) == (kind == "encode" and stage == "operator")
+        assert plan["resident_on_device"] == (plan["resident"] if kind == "device" else 0)
     assert not os.path.exists(runs.path("plan"))
 
 
@@ -202,3 +216,45 @@ def test_what_a_card_computes_in_is_bf16_unless_it_is_told(runs):
     config = runs.config("precision", text)
     shown = must(UPS, "config", "show", config, "--set", "device.name=cuda").stdout
     assert "precision: auto # here bf16 (a card's tensor cores multiply it)" in shown
+
+
+# ---- samples that stay on the card
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_windows_drawn_on_the_card_are_those_of_the_host(runs, kind):
+    """All trajectories stay there, or some: then batches with others come from the host. Both take the same steps."""
+    files, said, _ = result(runs, EMULATED, RUNS[kind])
+    models = {name: content for name, content in files.items() if name.endswith(".safetensors")}
+    for memory, whole in (("0", True), ("0.00001", False)):  # of the host: what it does not keep is not brought to the card
+        config = runs.config("run", RUNS[kind])
+        shown = must(EMULATED, "train", config, "--set", "data.residency=device", "--set", f"data.residency_memory={memory}", order="random").stderr
+        assert shown.count("windows are drawn on the device") == 2
+        fed = [tuple(map(int, counts)) for counts in re.findall(r": (\d+) of (\d+) windows were drawn on the device, where (\d+) samples stay", shown)]
+        assert len(fed) == 2
+        for drawn, windows, samples in fed:
+            assert windows >= 48 and (drawn > 0.8 * windows if whole else 0 < drawn < windows) and 0 < samples <= 20
+        kept = [int(count) for count in re.findall(r": (\d+) samples stay in memory", shown)]
+        assert kept == [20, 20] if whole else 0 < min(kept) and max(kept) < 20
+        found, told = tree(runs.path("run")), metrics(runs.path("run"), clock=False)
+        shutil.rmtree(runs.path("run"))
+        assert {name: found.get(name) for name in models} == models
+        assert [line.get("loss") for line in told] == [line.get("loss") for line in said]
+
+
+# ---- what a profiler sees
+
+def test_a_profiler_sees_ranges_of_steps_ops_and_validations(runs):
+    try:
+        listener = program("libnvtx_listener.so")
+    except FileNotFoundError:
+        pytest.skip("the toolkit of this build has no NVTX")
+    seen = Path(runs.path("ranges.txt"))
+    config = runs.config("run", GRID.replace("steps: 12", "steps: 3"))
+    must(EMULATED, "train", config, NVTX_INJECTION64_PATH=listener, UPS_TEST_RANGES=str(seen))
+    shutil.rmtree(runs.path("run"))
+    lines = seen.read_text().splitlines()
+    assert lines.count("optimizer") == 3 and lines.count("validation") >= 1 and lines.count("checkpoint") >= 1
+    assert lines.count("batch") == 6 and lines.count("step") == 6
+    assert ".evaluation" in lines and ".batch" in lines  # of the validation
+    assert ".forward" in lines and ".backward" in lines and any(line.startswith("..operator.blocks.1.") for line in lines)  # while a step is captured
+    assert not any(line.startswith("....") for line in lines)  # each has its end

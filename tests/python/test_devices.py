@@ -44,8 +44,9 @@ def test_runs_end_in_the_bytes_that_they_have_on_the_cpu(runs, precision):
         assert result(runs, ASYNC, text, **settings) == expected, settings
 
 
-def test_a_run_without_a_cache_ends_in_the_same_bytes(runs):
-    text = SHORT.replace("decode_threads: 1", "decode_threads: 1\n  residency: encode")
+@pytest.mark.parametrize("residency", ["encode", "device"])
+def test_a_run_without_a_cache_or_with_windows_drawn_on_the_device_ends_in_the_same_bytes(runs, residency):
+    text = SHORT.replace("decode_threads: 1", f"decode_threads: 1\n  residency: {residency}")
     assert result(runs, ASYNC, text) == result(runs, UPS, text)
 
 

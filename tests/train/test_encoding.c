@@ -3,7 +3,7 @@
 #include "pipeline/loader/loader.h"
 #include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
-#include "train/data/encoding_source.h"
+#include "train/data/encoding/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/stages/stage.h"
 #include <fcntl.h>

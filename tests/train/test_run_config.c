@@ -140,7 +140,7 @@ CLAIM(values_of_another_type_are_told_with_what_belongs_there) {
         {"model:\n  tokens: [1, 2]\n", {"run.yaml:7", "model.tokens"}},
         {"model: 5\n", {"run.yaml:6", "model"}},
         {"model:\n  operator: {qk_norm: perhaps}\n", {"run.yaml:7", "qk_norm", "true"}},
-        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32, bf16 or fp16"}},
+        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32, tf32, bf16 or fp16"}},
         {"stages: [autoencoder, distil]\n", {"run.yaml:6", "distil", "operator"}},
         {"stages: []\n", {"run.yaml:6", "stages"}},
         {"seed: -1\n", {"run.yaml:6", "seed"}},
@@ -332,7 +332,19 @@ CLAIM(precision_auto_is_bf16_on_a_card_and_halves_are_fast_there) {
     ups_precision_explain(UPS_PRECISION_F16, "cuda", text, sizeof text);
     assert_string_equal(text, "fp16 (a card's tensor cores multiply it)");
     ups_precision_explain(UPS_PRECISION_F32, "cuda", text, sizeof text);
-    assert_contains(text, "would multiply bf16 faster");
+    assert_contains(text, "would multiply tf32 and bf16 faster");
+}
+
+CLAIM(precision_tf32_is_float32_on_a_processor) {
+    char text[160];
+    assert_int_equal(ups_precision_resolve(UPS_PRECISION_TF32, "auto"), UPS_PRECISION_TF32);
+    assert_int_equal(ups_precision_dtype(UPS_PRECISION_TF32), UPS_F32);
+    assert_true(ups_precision_allows_tf32(UPS_PRECISION_TF32) && !ups_precision_allows_tf32(UPS_PRECISION_F32));
+    assert_false(ups_precision_is_slow(UPS_PRECISION_TF32, "auto"));
+    ups_precision_explain(UPS_PRECISION_TF32, "auto", text, sizeof text);
+    assert_string_equal(text, "tf32 (processors compute it as f32)");
+    ups_precision_explain(UPS_PRECISION_TF32, "cuda", text, sizeof text);
+    assert_string_equal(text, "tf32 (a card's tensor cores multiply it)");
 }
 
 /* The precision that commands take, where the run's directory holds `record` as config.yaml (NULL: none). */

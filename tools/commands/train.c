@@ -64,16 +64,16 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     if (list) {
         json_object_set_new(
             list, name,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:I, s:I, s:I, s:I}",
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:I}",
                       "batch_size", (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
                       "parameters", (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer,
                       "activations", (json_int_t)plan->activations, "activations_without_checkpointing",
                       (json_int_t)plan->activations_without_checkpointing, "inputs", (json_int_t)plan->inputs,
                       "workspace", (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
                       (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
-                      (json_int_t)plan->resident, "encodes", (int)plan->encodes, "encoders", (json_int_t)plan->encoders,
-                      "total", (json_int_t)plan->total, "on_device", (json_int_t)plan->on_device, "offloaded",
-                      (json_int_t)plan->offloaded));
+                      (json_int_t)plan->resident, "resident_on_device", (json_int_t)plan->resident_on_device, "encodes",
+                      (int)plan->encodes, "encoders", (json_int_t)plan->encoders, "total", (json_int_t)plan->total,
+                      "on_device", (json_int_t)plan->on_device, "offloaded", (json_int_t)plan->offloaded));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -92,6 +92,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {"batches in flight", plan->loader},
                 {"batches of validations", plan->validation},
                 {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
+                {plan->resident_on_device ? "samples kept on the card" : NULL, plan->resident_on_device},
                 {plan->encodes ? "encoders" : NULL, plan->encoders},
                 {"total", plan->total},
                 {plan->on_device ? "of it on the card" : NULL, plan->on_device},

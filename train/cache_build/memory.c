@@ -3,7 +3,7 @@
 #include "base/system/memory_limit.h"
 #include "base/system/threads.h"
 #include "train/data/batches.h"
-#include "train/data/frame_encoder.h"
+#include "train/data/encoding/frame_encoder.h"
 
 #define GIB ((double)(1 << 30))
 #define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */

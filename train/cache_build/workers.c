@@ -1,7 +1,7 @@
 #include "train/cache_build/workers.h"
 
 #include "base/system/threads.h"
-#include "train/data/frame_encoder.h"
+#include "train/data/encoding/frame_encoder.h"
 #include <pthread.h>
 #include <stdlib.h>
 

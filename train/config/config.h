@@ -15,6 +15,7 @@
 typedef enum ups_precision {
     UPS_PRECISION_AUTO,
     UPS_PRECISION_F32,
+    UPS_PRECISION_TF32,
     UPS_PRECISION_BF16,
     UPS_PRECISION_F16,
 } ups_precision;
@@ -33,13 +34,14 @@ extern const char *const ups_stage_names[UPS_STAGE_COUNT + 1]; /* by value; NULL
 const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operator": its section, too */
 
 /* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
- * cache, but from raw fields that are encoded on the fly (train/data/encoding_source.h). */
+ * cache, but from raw fields that are encoded on the fly (train/data/encoding/encoding_source.h). */
 typedef enum ups_data_residency {
     UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
     UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
     UPS_DATA_RAM_COMPRESSED = UPS_RESIDENCY_RAM_COMPRESSED,
     UPS_DATA_RAM = UPS_RESIDENCY_RAM,
-    UPS_DATA_ENCODE
+    UPS_DATA_ENCODE,
+    UPS_DATA_DEVICE /* ram, and in the device's memory where it has its own (train/data/feed.h) */
 } ups_data_residency;
 
 /* What is kept together when samples are split (train/data/splits.h). */

@@ -17,7 +17,7 @@
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
-static const char *const precisions[] = {"auto", "f32", "bf16", "fp16", NULL};
+static const char *const precisions[] = {"auto", "f32", "tf32", "bf16", "fp16", NULL};
 static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
@@ -30,7 +30,7 @@ static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", 
 static const char *const decay_shapes[] = {"linear", "sqrt", NULL};
 static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
-static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", NULL};
+static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", "device", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
 static const char *const query_samplings[] = {"uniform", "stratified", "curriculum", NULL};
 static const char *const augments[] = {"none", "shift", NULL};
@@ -190,8 +190,8 @@ static const ups_config_key data_keys[] = {
     KEY(BOOL, "direct", data.direct, "false", 0, 0, "O_DIRECT: for data that exceeds memory", .neutral = true),
     KEY(CHOICE, "residency", data.residency, "auto", 0, 0,
         "what of the samples stays in memory once read: stream (nothing), ram_compressed (as stored), ram (decoded); "
-        "encode (no cache: fields are encoded on the fly, their latents kept while they fit); auto: what fits, encode "
-        "where there is no complete cache",
+        "encode (no cache: fields are encoded on the fly, their latents kept while they fit); device (ram, "
+        "and a card's memory, where windows are drawn); auto: what fits, encode where there is no complete cache",
         .choices = residencies, .neutral = true),
     KEY(DOUBLE, "residency_memory", data.residency_memory, "0", 0, 1e6,
         "GiB that samples may stay in; 0: a quarter of what is free", .neutral = true),
@@ -421,8 +421,9 @@ static const ups_config_key run_keys[] = {
     KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
-        "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; fp16 (with a dynamic loss scale) is slower than "
-        "f32 on processors; a run goes on in what it began in",
+        "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; tf32: float32, with operands of products that "
+        "cards may round to ten bits; fp16 (with a dynamic "
+        "loss scale) is slower than f32 on processors; a run goes on in what it began in",
         .choices = precisions),
     SUBSECTION(
         "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),

@@ -24,8 +24,10 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
     choice.encoded = smaller(encoded.decoded, memory);
     memory -= choice.encoded;
     ups_data_residency wanted = config->data.residency;
-    choice.residency =
-        ups_residency_choose(wanted == UPS_DATA_ENCODE ? UPS_RESIDENCY_AUTO : (ups_residency)wanted, read, memory);
+    ups_residency residency = wanted == UPS_DATA_ENCODE   ? UPS_RESIDENCY_AUTO
+                              : wanted == UPS_DATA_DEVICE ? UPS_RESIDENCY_RAM
+                                                          : (ups_residency)wanted;
+    choice.residency = ups_residency_choose(residency, read, memory);
     choice.read = smaller(ups_residency_bytes(choice.residency, read), memory);
     return choice;
 }

@@ -72,7 +72,7 @@ static void build_operator(ups_surrogate *s, int64_t states) {
     network *n = &s->advance;
     n->batch = clamp(OPERATOR_TOKENS / latents.tokens, MOST_FRAMES);
     if (states > 0) n->batch = clamp(states, n->batch);
-    n->graph = ups_graph_create(s->op, ups_run_compute(s->config));
+    n->graph = ups_run_graph(s->config, s->op);
     s->options = ups_run_operator(s->config, s->tasks, task);
     s->state = ups_graph_input(n->graph, "latents", UPS_F32,
                                UPS_SHAPE(n->batch, s->options.history, latents.tokens, latents.dim));

@@ -276,13 +276,12 @@ static void draw_places(autoencoder *a, int task, const ups_stage_draw *draw, in
     }
 }
 
-static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
-                         const ups_stage_draw *draw, ups_error *error) {
+static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, ups_feed *feed,
+                         const int *task_of, const ups_stage_draw *draw, ups_error *error) {
     autoencoder *a = context;
     int task = task_of[batch->window[0].task];
     int64_t queries = query_count(a, &a->tasks->task[task]), dims = a->tasks->task[task].geometry.dims;
-    size_t field_bytes = (size_t)(batch->windows * batch->frame_elements) * sizeof(float);
-    UPS_TRY(ups_step_upload(graph->step, graph->inputs[FIELD], batch->data, field_bytes, error));
+    UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[FIELD], NULL, 1, 1, error));
     if (!(graph->losses & READ_TARGET)) return UPS_OK;
     draw_queries(a, task, draw, queries);
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[QUERY_INDEX], a->query_index, (size_t)queries * sizeof(int32_t),

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "pipeline/convert.h"
-#include "train/data/encoding_source.h"
+#include "train/data/encoding/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
@@ -41,7 +41,7 @@ typedef struct operator_stage {
     const ups_tasks *tasks;
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS][UPS_MAX_STRIDES]; /* frames of a task's windows, by variant: its strides */
-    ups_f16 *chosen;                                        /* a batch's frames at its stride; NULL: none has several */
+    int64_t *places;                                        /* (batch): where windows begin in what was read */
     float *dt, *condition, *one_hot;                        /* a batch's, in host memory of the device's own */
     float *unknown;                                         /* likewise */
     ups_source **sources[UPS_SPLIT_COUNT];                  /* latents of a split, by task; NULL where not opened */
@@ -245,15 +245,8 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
         size_t unknown = row * (size_t)((o->options.history - 1) * widest);
         UPS_TRY(device->class->allocate_host(device, unknown, (void **)&o->unknown, error));
     }
-    size_t chosen = 0; /* bytes */
-    for (int t = 0; t < o->tasks->count; t++) {
-        for (int v = 0; v < variants(o, t) && variants(o, t) > 1; v++) {
-            const int64_t each = o->window[t][v] * ups_task_latent_elements(o->config, &o->tasks->task[t]);
-            const size_t bytes = (size_t)(batch * each) * sizeof *o->chosen;
-            if (bytes > chosen) chosen = bytes;
-        }
-    }
-    if (chosen > 0) UPS_TRY(device->class->allocate_host(device, chosen, (void **)&o->chosen, error));
+    o->places = calloc((size_t)batch, sizeof *o->places);
+    if (!o->places) return ups_fail(error, UPS_ERR_MEMORY, "operator: no memory for its tables");
     return device->class->allocate_host(device, tasks, (void **)&o->one_hot, error);
 }
 
@@ -292,26 +285,19 @@ static int64_t draw_unknown(operator_stage *o, int task, int64_t windows, const 
     return earlier * dim;
 }
 
-/* The frames of a batch at the graph's stride, (windows, frames, …): those of the batch itself where there is one. */
-static const ups_f16 *choose_frames(operator_stage *o, int task, const ups_stage_graph *graph, const ups_batch *batch,
-                                    const ups_stage_draw *draw) {
-    if (variants(o, task) == 1) return batch->data;
-    const int64_t each = batch->frame_elements, frames = o->window[task][graph->variant];
-    const int64_t step = stride_of(o, task, graph->variant) / spacing(o, task);
+/* Where each of a batch's windows begins, within the frames that were read: drawn where a task has several strides. */
+static const int64_t *draw_places(operator_stage *o, int task, const ups_stage_graph *graph, const ups_batch *batch,
+                                  const ups_stage_draw *draw) {
+    if (variants(o, task) == 1) return NULL;
     const int64_t places = batch->frames - reach(o, task, graph->variant);
     ups_random stream = ups_random_stream(draw->seed, UPS_RANDOM_HISTORY, (uint32_t)draw->item);
-    for (int64_t b = 0; b < batch->windows; b++) {
-        const int64_t first = (int64_t)ups_random_below(stream, STRIDE_DRAW + 1 + (uint64_t)b, (uint64_t)places);
-        for (int64_t f = 0; f < frames; f++) {
-            const ups_f16 *from = (const ups_f16 *)batch->data + (b * batch->frames + first + f * step) * each;
-            memcpy(o->chosen + (b * frames + f) * each, from, (size_t)each * sizeof *from);
-        }
-    }
-    return o->chosen;
+    for (int64_t b = 0; b < batch->windows; b++)
+        o->places[b] = (int64_t)ups_random_below(stream, STRIDE_DRAW + 1 + (uint64_t)b, (uint64_t)places);
+    return o->places;
 }
 
-static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
-                         const ups_stage_draw *draw, ups_error *error) {
+static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, ups_feed *feed,
+                         const int *task_of, const ups_stage_draw *draw, ups_error *error) {
     operator_stage *o = context;
     int64_t parameters = o->options.parameter_count, tasks = o->options.task_count;
     for (int64_t b = 0; b < batch->windows; b++) {
@@ -322,10 +308,11 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
     const int first = task_of[batch->window[0].task];
-    const ups_f16 *latents = choose_frames(o, first, graph, batch, draw);
-    const int64_t elements = batch->windows * o->window[first][graph->variant] * batch->frame_elements;
+    const int64_t *places = draw_places(o, first, graph, batch, draw);
+    const int64_t step = stride_of(o, first, graph->variant) / spacing(o, first);
     size_t rows = (size_t)batch->windows * sizeof(float);
-    UPS_TRY(ups_step_upload(graph->step, graph->inputs[LATENTS], latents, (size_t)elements * sizeof *latents, error));
+    UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[LATENTS], places, o->window[first][graph->variant], step,
+                            error));
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows, error));
     if (parameters > 0) {
         UPS_TRY(
@@ -565,7 +552,7 @@ static void release(operator_stage *o) {
     if (o->condition) device->class->release_host(device, o->condition);
     if (o->one_hot) device->class->release_host(device, o->one_hot);
     if (o->unknown) device->class->release_host(device, o->unknown);
-    if (o->chosen) device->class->release_host(device, o->chosen);
+    free(o->places);
 }
 
 /* What can only be held against the tasks. */

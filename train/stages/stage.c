@@ -30,6 +30,14 @@ static ups_status find_device_budget(const ups_session *session, double share, d
     return UPS_OK;
 }
 
+ups_status ups_stage_device_budget(const ups_session *session, const ups_training_config *training, double *bytes,
+                                   ups_error *error) {
+    const double limit = training->memory_limit * GIB;
+    UPS_TRY(find_device_budget(session, CARD_SHARE, bytes, error));
+    if (limit > 0 && has_memory(session)) *bytes = fmin(limit, *bytes);
+    return UPS_OK;
+}
+
 /* An absent card is planned for whatever this machine's memory is. */
 static double find_host_budget(const ups_session *session, double share) {
     const uint64_t available = ups_memory_free();
@@ -41,8 +49,7 @@ static ups_status find_budget(const ups_session *session, const ups_training_con
                               ups_error *error) {
     const double limit = training->memory_limit * GIB;
     found->host = find_host_budget(session, 0.5);
-    UPS_TRY(find_device_budget(session, CARD_SHARE, &found->device, error));
-    if (limit > 0 && has_memory(session)) found->device = fmin(limit, found->device);
+    UPS_TRY(ups_stage_device_budget(session, training, &found->device, error));
     if (limit > 0 && !has_memory(session)) found->host = limit;
     return UPS_OK;
 }
@@ -52,8 +59,10 @@ static double of_batch(const ups_stage_plan *plan) {
     return (double)(plan->total - plan->resident - plan->on_device - plan->offloaded);
 }
 
+/* Samples that are to stay on the device come before a larger batch. */
 static bool fits(const ups_stage_plan *plan, const budget *within) {
-    return of_batch(plan) <= within->host && (double)plan->on_device <= within->device;
+    const double kept = (double)(plan->wanted_on_device - plan->resident_on_device);
+    return of_batch(plan) <= within->host && (double)plan->on_device + kept <= within->device;
 }
 
 static ups_status smallest_is_too_large(const ups_session *session, const ups_stage_plan *plan, const char *stage,
@@ -93,7 +102,11 @@ static ups_status find_batch(const ups_session *session, const ups_training_conf
             found = *plan;
         }
     }
-    if (fitting == 0) return smallest_is_too_large(session, plan, stage, &within, error);
+    if (fitting == 0) { /* without room for all that should stay */
+        UPS_TRY(measure(context, unit, plan, error));
+        if (of_batch(plan) <= within.host && (double)plan->on_device <= within.device) return UPS_OK;
+        return smallest_is_too_large(session, plan, stage, &within, error);
+    }
     while (too_large && too_large - fitting > unit) { /* … then halve the gap */
         int64_t middle = fitting + (too_large - fitting) / (2 * unit) * unit;
         UPS_TRY(measure(context, middle, plan, error));

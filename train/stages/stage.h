@@ -22,12 +22,14 @@ typedef struct ups_stage_plan {
     size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
     size_t workspace;
-    size_t loader;           /* batches in flight */
-    size_t validation;       /* the same of validation, whose loader runs beside that of training */
-    size_t resident;         /* samples that stay in memory, at most */
-    ups_residency residency; /* of samples that are read from files */
-    bool encodes;            /* some are encoded on the fly, and stay in memory as far as they fit */
-    size_t encoders;         /* that do this */
+    size_t loader;             /* batches in flight */
+    size_t validation;         /* the same of validation, whose loader runs beside that of training */
+    size_t resident;           /* samples that stay in memory, at most */
+    size_t resident_on_device; /* those of them that stay in the device's memory, too, at most */
+    ups_residency residency;   /* of samples that are read from files */
+    bool encodes;              /* some are encoded on the fly, and stay in memory as far as they fit */
+    size_t encoders;           /* that do this */
+    size_t wanted_on_device;   /* what `resident_on_device` would be, were there room for it beside all else */
     size_t total;
     size_t on_device; /* the part of `total` that lies in a device's own memory; 0 where it has none */
 } ups_stage_plan;
@@ -52,6 +54,10 @@ extern const ups_stage_class *const ups_stages[UPS_STAGE_COUNT]; /* in the order
 
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);
+
+/* What a stage may take of its device's own memory, in bytes; 0 where it has none. */
+ups_status ups_stage_device_budget(const ups_session *session, const ups_training_config *training, double *bytes,
+                                   ups_error *error);
 
 /* UPS_ERR_MEMORY when the plan takes more than this process, or its device, may still have. */
 ups_status ups_stage_check_memory(const ups_session *session, ups_stage stage, const ups_stage_plan *plan,

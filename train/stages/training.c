@@ -39,6 +39,7 @@ typedef struct training {
     ups_optimizer *optimizer;
     split_tasks train, validation;
     ups_stores stores; /* of the samples of both */
+    ups_feed *feed;
     ups_loader *loader;
     const ups_batch *batch_in_hand; /* whose upload may not have been read yet */
     ups_step *uploading;            /* the step it goes to; NULL: none */
@@ -67,7 +68,7 @@ static void build_graph(training *t, int task, int variant, int64_t kind, unsign
     made->kind = kind;
     made->losses = losses;
     const bool exact = losses & t->stage->exact_losses;
-    made->graph = ups_graph_create(t->parameters, exact ? UPS_F32 : ups_run_compute(t->config));
+    made->graph = exact ? ups_graph_create(t->parameters, UPS_F32) : ups_run_graph(t->config, t->parameters);
     made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
@@ -85,6 +86,7 @@ static void end(training *t) {
     ups_error after;
     device->class->synchronize(device, &after); /* what was issued reads batches and tables */
     ups_loader_close(t->loader);
+    ups_feed_close(t->feed);
     ups_stores_close(&t->stores);
     ups_optimizer_destroy(t->optimizer);
     for (int i = 0; i < t->graph_count; i++) {
@@ -203,13 +205,23 @@ static bool find_load(const training *t, int task, ups_split split, bool kept, u
     return true;
 }
 
+static bool draws_on_device(const training *t) {
+    return t->config->data.residency == UPS_DATA_DEVICE && ups_feed_can_keep_on(t->request->session->device);
+}
+
 /* Of a training that goes on from `step`. */
 static ups_loader_options training_loader(const training *t, int64_t step) {
-    return ups_training_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, step);
+    ups_loader_options options =
+        ups_training_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, step);
+    options.in_place = draws_on_device(t);
+    return options;
 }
 
 static ups_loader_options validation_loader(const training *t, int tasks) {
-    return ups_validation_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, tasks);
+    ups_loader_options options =
+        ups_validation_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, tasks);
+    options.in_place = draws_on_device(t);
+    return options;
 }
 
 /* What the loader of training takes, and that of validation. */
@@ -252,6 +264,35 @@ static ups_status plan_residency(const training *t, ups_stage_plan *plan, ups_er
     plan->residency = choice.residency;
     plan->resident = choice.read + choice.encoded;
     return plan->encodes ? t->stage->measure_encoders(t->stage->context, &plan->encoders, error) : UPS_OK;
+}
+
+/* Frames of a batch, and their elements, at most; 0 where batches go to the device as the loader has them. */
+static void find_largest_batch(const training *t, int64_t *rows, int64_t *elements) {
+    *rows = *elements = 0;
+    for (int task = 0; task < t->tasks->count; task++) {
+        if (!draws_on_device(t) && count_variants(t, task) == 1) continue;
+        const ups_loader_load load = t->stage->load(t->stage->context, task, UPS_SPLIT_TRAIN);
+        const int64_t frames = t->batch * load.frames;
+        if (frames > *rows) *rows = frames;
+        if (frames * load.frame_elements > *elements) *elements = frames * load.frame_elements;
+    }
+}
+
+/* Of the samples that stay in memory, what stays in the device's memory too: as much as fits beside all else that is
+ * there, but not more than half of what may be used. */
+static ups_status plan_on_device(const training *t, ups_stage_plan *plan, ups_error *error) {
+    int64_t rows, elements; /* of windows that are sent, and the list of all */
+    find_largest_batch(t, &rows, &elements);
+    plan->inputs += (size_t)elements * ups_dtype_size(t->stage->batches) + (size_t)rows * sizeof(void *);
+    const double others = (double)ups_size_sum(
+        ups_size_sum(plan->parameters, plan->optimizer - plan->offloaded),
+        ups_size_sum(ups_size_sum(plan->activations, plan->inputs), ups_size_sum(plan->workspace, plan->encoders)));
+    double budget;
+    UPS_TRY(ups_stage_device_budget(t->request->session, t->stage->training, &budget, error));
+    plan->wanted_on_device = (double)plan->resident < budget / 2 ? plan->resident : (size_t)(budget / 2);
+    const double left = budget > others ? budget - others : 0;
+    plan->resident_on_device = (double)plan->wanted_on_device < left ? plan->wanted_on_device : (size_t)left;
+    return UPS_OK;
 }
 
 typedef struct plan_request {
@@ -307,8 +348,10 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
             status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
-        const size_t parts[] = {plan->parameters, plan->optimizer,  plan->activations, plan->inputs,  plan->workspace,
-                                plan->loader,     plan->validation, plan->resident,    plan->encoders};
+        if (status == UPS_OK && draws_on_device(&t)) status = plan_on_device(&t, plan, error);
+        const size_t parts[] = {
+            plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
+            plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->resident_on_device};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
         if (wanted->request->session->device->class->memory)
             plan->on_device = plan->total - ups_size_sum(ups_size_sum(plan->loader, plan->validation),
@@ -345,12 +388,17 @@ static ups_stage_graph *graph_for(const training *t, const ups_batch *batch, con
 }
 
 /* Issues a batch: its upload, the run, its losses. */
-static ups_status run_batch(training *t, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
+static ups_status run_batch(training *t, ups_stage_graph *graph, const ups_batch *batch, const split_tasks *split,
                             const ups_stage_draw *draw, const ups_step_run_options *options, ups_update *update,
                             ups_error *error) {
+    const int *task_of = split->task_of;
     for (int64_t b = 0; b < t->batch; b++) t->window_tasks[b] = (int32_t)task_of[batch->window[b].task];
     t->uploading = graph->step;
-    UPS_TRY(t->stage->upload(t->stage->context, graph, batch, task_of, draw, error));
+    ups_feed_take(t->feed, batch, split->entries);
+    ups_device_range_begin(t->request->session->device, "batch");
+    ups_status status = t->stage->upload(t->stage->context, graph, batch, t->feed, task_of, draw, error);
+    ups_device_range_end(t->request->session->device);
+    UPS_TRY(status);
     UPS_TRY(
         ups_step_upload(graph->step, graph->tasks, t->window_tasks, (size_t)t->batch * sizeof *t->window_tasks, error));
     UPS_TRY(ups_step_run(graph->step, options, error));
@@ -418,7 +466,7 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
     ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, true);
     const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
     for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
-    return run_batch(t, graph, batch, t->train.task_of, &draw, &options, micro->update, error);
+    return run_batch(t, graph, batch, &t->train, &draw, &options, micro->update, error);
 }
 
 static void describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
@@ -435,7 +483,7 @@ static ups_status validate_batches(training *t, ups_loader *loader, ups_error *e
         ups_stage_draw draw = {0, batch->index, 1};
         ups_step_run_options run = {0};
         ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
-        UPS_TRY(run_batch(t, graph, batch, t->validation.task_of, &draw, &run, update, error));
+        UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, update, error));
         UPS_TRY(finish_upload(t, error));
         ups_loader_release(loader, batch);
     }
@@ -580,6 +628,24 @@ static ups_status allocate(training *t, ups_error *error) {
     return ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error);
 }
 
+/* The frames of any batch. */
+static ups_status open_feed(training *t, const ups_stores_list *lists, uint64_t on_device, ups_error *error) {
+    ups_feed_options options = {.device = t->request->session->device,
+                                .lists = lists,
+                                .list_count = 2,
+                                .dtype = t->stage->batches,
+                                .draws = draws_on_device(t),
+                                .device_bytes = on_device};
+    find_largest_batch(t, &options.rows, &options.elements);
+    UPS_TRY(ups_feed_open(&options, &t->feed, error));
+    const double room = (double)ups_feed_look(t->feed).room / (double)(1 << 30);
+    if (options.draws)
+        ups_log(UPS_LOG_INFO,
+                "%s: windows are drawn on the device, of samples that stay there once read, in up to %.2f GiB",
+                ups_stage_name(t->stage->stage), room);
+    return UPS_OK;
+}
+
 static ups_status go_on(training *t, ups_training_state *state, ups_error *error) {
     if (!t->request->resume) return UPS_OK;
     char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
@@ -615,7 +681,7 @@ static json_t *describe_run(const training *t, const ups_training_state *state) 
                      (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
 }
 
-static ups_status train(training *t, ups_error *error) {
+static ups_status train(training *t, uint64_t on_device, ups_error *error) {
     const ups_training_config *config = t->stage->training;
     const char *name = ups_stage_name(t->stage->stage);
     UPS_TRY(t->stage->find_origin(t->stage->context, &t->origin, error));
@@ -626,6 +692,7 @@ static ups_status train(training *t, ups_error *error) {
     UPS_TRY(ups_stores_open(t->config, name, lists, 2, t->stage->batches, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
+    UPS_TRY(open_feed(t, lists, on_device, error));
     const char *names[UPS_SAMPLER_MAX_TASKS];
     for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
     ups_training_state state = {
@@ -670,6 +737,10 @@ static ups_status train(training *t, ups_error *error) {
                              .task_count = t->tasks->count,
                              .loss_names = ups_run_loss_names(t->stage->stage)};
     UPS_TRY(ups_loop_run(&loop, &stage, error));
+    const ups_feed_facts fed = ups_feed_look(t->feed);
+    if (draws_on_device(t))
+        ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
+                (long long)fed.drawn, (long long)(fed.drawn + fed.sent), (long long)fed.trajectories);
     return export_model(t, error);
 }
 
@@ -680,7 +751,7 @@ ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_
     UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
     training t;
     ups_status status = begin(&t, stage, request, plan.batch_size, error);
-    if (status == UPS_OK) status = train(&t, error);
+    if (status == UPS_OK) status = train(&t, plan.resident_on_device, error);
     end(&t);
     return status;
 }

@@ -5,6 +5,7 @@
 #define UPS_TRAIN_STAGES_TRAINING_H
 
 #include "base/json.h"
+#include "train/data/feed.h"
 #include "train/losses.h"
 #include "train/stages/stage.h"
 
@@ -57,10 +58,10 @@ typedef struct ups_stage_description {
     ups_status (*initialise)(void *context, ups_parameters *parameters, ups_error *error);
     /* Where the task's samples of a split come from; `entry` has the name and the weight. No samples: count 0. */
     ups_status (*find_samples)(void *context, int task, ups_split split, ups_loader_task *entry, ups_error *error);
-    /* Puts a batch into the graph's inputs; task_of[window.task] is the task of a window. Earlier uploads were read:
-     * memory that is uploaded from may be filled again. */
-    ups_status (*upload)(void *context, ups_stage_graph *graph, const ups_batch *batch, const int *task_of,
-                         const ups_stage_draw *draw, ups_error *error);
+    /* Puts a batch into the graph's inputs, its frames by ups_feed_upload; task_of[window.task] is the task of a
+     * window. Earlier uploads were read: memory that is uploaded from may be filled again. */
+    ups_status (*upload)(void *context, ups_stage_graph *graph, const ups_batch *batch, ups_feed *feed,
+                         const int *task_of, const ups_stage_draw *draw, ups_error *error);
     /* What the model belongs to (origin.h): a new reference. */
     ups_status (*find_origin)(const void *context, json_t **origin, ups_error *error);
 } ups_stage_description;

@@ -1,9 +1,9 @@
 /* Encoders for whoever comes: as many copies of the run's trained encoder as shall work beside each other, each lent to
  * one thread at a time. */
-#ifndef UPS_TRAIN_DATA_ENCODER_POOL_H
-#define UPS_TRAIN_DATA_ENCODER_POOL_H
+#ifndef UPS_TRAIN_DATA_ENCODING_ENCODER_POOL_H
+#define UPS_TRAIN_DATA_ENCODING_ENCODER_POOL_H
 
-#include "train/data/frame_encoder.h"
+#include "train/data/encoding/frame_encoder.h"
 
 typedef struct ups_encoder_pool ups_encoder_pool;
 

@@ -1,4 +1,4 @@
-#include "train/data/encoder_pool.h"
+#include "train/data/encoding/encoder_pool.h"
 
 #include "base/system/threads.h"
 #include <pthread.h>

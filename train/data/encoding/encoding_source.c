@@ -1,4 +1,4 @@
-#include "train/data/encoding_source.h"
+#include "train/data/encoding/encoding_source.h"
 
 #include "base/sizes.h"
 #include "cache/store/statistics.h"

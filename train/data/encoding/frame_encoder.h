@@ -4,8 +4,8 @@
  * On some devices the order in which a matrix product sums depends on how many rows it has. So frames are encoded in
  * blocks of a size that is the same on every machine and for any number of threads, and a frame's block depends on its
  * place in the trajectory alone: whoever wants some frames encodes the blocks that they lie in. */
-#ifndef UPS_TRAIN_DATA_FRAME_ENCODER_H
-#define UPS_TRAIN_DATA_FRAME_ENCODER_H
+#ifndef UPS_TRAIN_DATA_ENCODING_FRAME_ENCODER_H
+#define UPS_TRAIN_DATA_ENCODING_FRAME_ENCODER_H
 
 #include "train/session.h"
 

@@ -12,10 +12,10 @@
  *
  * What may surprise: frames are encoded in blocks (frame_encoder.h), so a window of two frames costs eight or sixteen,
  * and a draw of a trajectory that stays in memory decoded costs nothing from the second on. */
-#ifndef UPS_TRAIN_DATA_ENCODING_SOURCE_H
-#define UPS_TRAIN_DATA_ENCODING_SOURCE_H
+#ifndef UPS_TRAIN_DATA_ENCODING_ENCODING_SOURCE_H
+#define UPS_TRAIN_DATA_ENCODING_ENCODING_SOURCE_H
 
-#include "train/data/encoder_pool.h"
+#include "train/data/encoding/encoder_pool.h"
 
 /* The pool and the task are borrowed. */
 ups_status ups_encoding_source_open(ups_encoder_pool *pool, const ups_task *task, ups_split split, ups_source **source,

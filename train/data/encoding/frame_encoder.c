@@ -1,6 +1,5 @@
-#include "train/data/frame_encoder.h"
+#include "train/data/encoding/frame_encoder.h"
 
-#include "base/system/threads.h"
 #include "model/devices/devices.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
@@ -24,8 +23,16 @@ struct ups_frame_encoder {
     task_encoder *tasks; /* (count); one runs at a time, in the same arena */
     int count;
     int64_t widest; /* latents of a frame, of any of them */
-    float *block;   /* latents of a block that are handed on, or of which not all are wanted */
+    /* Latents of blocks that are handed on, or of which not all are wanted, in host memory of the device's own. Of a
+     * device that works beside the host the next block is on its way while one is handed on. */
+    float *blocks[2];
+    ups_event *encoded[2];
 };
+
+/* Blocks under way at once. */
+static int slots_of(const ups_device *device) {
+    return device->class->input_sets > 1 ? 2 : 1;
+}
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
 
@@ -91,22 +98,50 @@ ups_status ups_frame_encoder_run(ups_frame_encoder *e, const ups_task *task, ups
         p = find_piece(task, t, end);
         float *to = latents + (t - wanted.start) * each;
         bool whole = t == p.block && p.next == p.block + frames;
-        UPS_TRY(encode_block(e, of, fields + (p.block - span) * of->frame_elements, whole ? to : e->block, error));
-        if (!whole) memcpy(to, e->block + (t - p.block) * each, (size_t)((p.next - t) * each) * sizeof *to);
+        UPS_TRY(encode_block(e, of, fields + (p.block - span) * of->frame_elements, whole ? to : e->blocks[0], error));
+        if (!whole) memcpy(to, e->blocks[0] + (t - p.block) * each, (size_t)((p.next - t) * each) * sizeof *to);
     }
+    return UPS_OK;
+}
+
+static ups_status issue_block(const ups_frame_encoder *e, const task_encoder *of, const float *fields, int slot,
+                              ups_error *error) {
+    const int64_t frames = block_frames(of->task);
+    const size_t field_bytes = (size_t)(frames * of->frame_elements) * sizeof *fields;
+    const size_t bytes = (size_t)(frames * of->latent_elements) * sizeof *e->blocks[slot];
+    UPS_TRY(ups_step_upload(of->step, of->field, fields, field_bytes, error));
+    UPS_TRY(ups_step_run(of->step, &(ups_step_run_options){0}, error));
+    return ups_step_download_later(of->step, of->latents, e->blocks[slot], bytes, e->encoded[slot], error);
+}
+
+static ups_status take_block(const ups_frame_encoder *e, const task_encoder *of, piece p, int slot,
+                             ups_latents_taker *take, void *context, ups_error *error) {
+    UPS_TRY(e->device->class->event_wait(e->device, e->encoded[slot], error));
+    take(context, e->blocks[slot] + (p.t - p.block) * of->latent_elements, p.next - p.t);
     return UPS_OK;
 }
 
 ups_status ups_frame_encoder_stream(ups_frame_encoder *e, const ups_task *task, const float *fields,
                                     ups_latents_taker *take, void *context, ups_error *error) {
     const task_encoder *of = encoder_of(e, task);
-    piece p;
-    for (int64_t t = 0; t < task->geometry.times; t = p.next) {
-        p = find_piece(task, t, task->geometry.times);
-        UPS_TRY(encode_block(e, of, fields + p.block * of->frame_elements, e->block, error));
-        take(context, e->block + (t - p.block) * of->latent_elements, p.next - t);
+    const int64_t times = task->geometry.times;
+    const int slots = slots_of(e->device);
+    int64_t issued = 0, taken = 0;
+    ups_status status = UPS_OK;
+    piece pieces[2];
+    for (int64_t t = 0; status == UPS_OK && (t < times || taken < issued);) {
+        if (t < times && issued - taken < slots) {
+            const int slot = (int)(issued++ % slots);
+            pieces[slot] = find_piece(task, t, times);
+            t = pieces[slot].next;
+            status = issue_block(e, of, fields + pieces[slot].block * of->frame_elements, slot, error);
+        } else {
+            const int slot = (int)(taken++ % slots);
+            status = take_block(e, of, pieces[slot], slot, take, context, error);
+        }
     }
-    return UPS_OK;
+    if (status != UPS_OK) e->device->class->synchronize(e->device, NULL); /* `fields` may be read still */
+    return status;
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
@@ -141,14 +176,17 @@ void ups_frame_encoder_close(ups_frame_encoder *e) {
         ups_graph_destroy(e->tasks[i].graph);
     }
     if (e->parameters) ups_parameters_destroy(e->parameters);
+    for (int i = 0; i < 2 && e->device; i++) {
+        if (e->blocks[i]) e->device->class->release_host(e->device, e->blocks[i]);
+        if (e->encoded[i]) e->device->class->event_destroy(e->device, e->encoded[i]);
+    }
     ups_device_close(e->device);
-    ups_aligned_free(e->block);
     free(e->tasks);
     free(e);
 }
 
 static size_t block_bytes(const ups_frame_encoder *e) {
-    return (size_t)(UPS_ENCODER_BLOCK * e->widest) * sizeof *e->block;
+    return (size_t)(UPS_ENCODER_BLOCK * e->widest) * sizeof *e->blocks[0];
 }
 
 static const ups_graph **list_graphs(const ups_frame_encoder *e, ups_error *error) {
@@ -187,9 +225,12 @@ ups_status ups_frame_encoder_open(const ups_session *session, const ups_task *on
     ups_device_options options = {.name = session->device->class->name, .threads = threads};
     ups_status status = build(session, only, &e, error);
     if (status == UPS_OK) status = ups_device_open(&options, &e->device, error);
-    if (status == UPS_OK) {
-        e->block = ups_aligned_alloc(64, block_bytes(e));
-        if (!e->block) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for an encoder");
+    if (status == UPS_OK)
+        ups_device_choose_kernels(e->device, UPS_KERNELS_BY_SHAPE); /* the same bits by all encoders */
+    for (int i = 0; status == UPS_OK && i < slots_of(e->device); i++) {
+        const ups_device_class *class = e->device->class;
+        status = class->allocate_host(e->device, block_bytes(e), (void **)&e->blocks[i], error);
+        if (status == UPS_OK) status = class->event_create(e->device, &e->encoded[i], error);
     }
     if (status == UPS_OK) status = load(session, e, error);
     if (status == UPS_OK) status = create_steps(e, error);
@@ -212,7 +253,8 @@ ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task 
     if (status == UPS_OK && !(graphs = list_graphs(e, error))) status = UPS_ERR_MEMORY;
     if (status == UPS_OK) status = ups_step_measure_together(graphs, e->count, session->device, &memory, error);
     if (status == UPS_OK)
-        *bytes = memory.inputs + memory.activations + memory.workspace + memory.parameters + block_bytes(e);
+        *bytes = memory.inputs + memory.activations + memory.workspace + memory.parameters +
+                 (size_t)slots_of(session->device) * block_bytes(e);
     free(graphs);
     ups_frame_encoder_close(e);
     return status;
