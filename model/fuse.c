@@ -39,6 +39,13 @@ static bool fuse(ups_graph *graph, const ups_node *first, ups_node *second) {
     return false;
 }
 
+bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second) {
+    const ups_node *sum = &graph->nodes[first], *norm = &graph->nodes[second];
+    if (graph->unpaired || sum->kind != UPS_OP_RESIDUAL || norm->inputs[0] != sum->output) return false;
+    if (norm->kind != UPS_OP_LAYER_NORM && norm->kind != UPS_OP_RMS_NORM) return false;
+    return sum->inputs[2] == UPS_NO_VALUE && graph->values[sum->output].dtype == UPS_F32;
+}
+
 void ups_graph_fuse(ups_graph *graph) {
     if (graph->checkpointing == UPS_CHECKPOINTING_CHEAP) return;
     int32_t kept = 0;

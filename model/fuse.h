@@ -1,5 +1,7 @@
 /* Fusing: pairs of ops that a device does better in one, rewritten before differentiation. The table of patterns is the
- * same for every device; a fused op stands in the list (op.h) and so in the test of all ops. */
+ * same for every device; a fused op stands in the list (op.h) and so in the test of all ops.
+ *
+ * Where a fused op would make two values that others read, the two ops stay, and run in one pass instead: a pair. */
 #ifndef UPS_MODEL_FUSE_H
 #define UPS_MODEL_FUSE_H
 
@@ -9,5 +11,9 @@
  * nothing is fused: what the pairs keep is what it computes again. Differentiating does this first; graphs that only
  * run forward may ask for it. */
 void ups_graph_fuse(ups_graph *graph);
+
+/* Whether the second node, run after the first at once, makes a pair with it: a residual without a gate, in float32,
+ * and the norm of its sum. Backward runs the second first. */
+bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second);
 
 #endif

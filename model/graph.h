@@ -83,6 +83,7 @@ typedef struct ups_graph {
     const char *scope;               /* current scope while building */
     int32_t block, block_count;      /* current block while building, and how many there are */
     ups_checkpointing checkpointing; /* set before a plan or a step is made of the graph */
+    bool unpaired;                   /* set before, too: every op runs by itself (fuse.h) */
 } ups_graph;
 
 ups_graph *ups_graph_create(ups_parameters *parameters, ups_dtype compute);

@@ -38,9 +38,15 @@ typedef struct ups_op_call {
 
 typedef ups_status ups_kernel_run(ups_device *device, const ups_op_call *call, ups_error *error);
 
+/* Two calls in one pass: `first` makes what `second` reads. Each is as it would be alone, and so is what comes out, to
+ * the bit. */
+typedef ups_status ups_pair_run(ups_device *device, const ups_op_call *first, const ups_op_call *second,
+                                ups_error *error);
+
 /* A kernel for calls of one shape. */
 typedef struct ups_kernel {
-    ups_kernel_run *forward, *backward; /* NULL: the device has none */
+    ups_kernel_run *forward, *backward;         /* NULL: the device has none */
+    ups_pair_run *pair_forward, *pair_backward; /* as the second of a pair (fuse.h); NULL: the two run by themselves */
     size_t workspace_bytes;
     void *state;                  /* what was made for these shapes once: a library's plan; NULL: nothing */
     void (*release)(void *state); /* NULL where there is no state */

@@ -32,6 +32,15 @@ static size_t value_bytes(const ups_value_info *info) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Of a pair, what either entry makes is there when the first begins, and what either reads until the second ends. */
+static int32_t begin_of(const ups_plan *plan, int32_t position) {
+    return position > 0 && plan->schedule.entries[position - 1].with_next ? position - 1 : position;
+}
+
+static int32_t end_of(const ups_plan *plan, int32_t position) {
+    return plan->schedule.entries[position].with_next ? position + 1 : position;
+}
+
 /* Whose place the value has at the moment: that of forward, or that of recomputing. */
 static ups_placement *current(ups_plan *plan, ups_value root) {
     return plan->again[root].bytes ? &plan->again[root] : &plan->values[root];
@@ -41,14 +50,13 @@ static void read_at(ups_plan *plan, ups_value value, int32_t position) {
     ups_value root = ups_graph_root(plan->graph, value);
     if (root == UPS_NO_VALUE || plan->graph->values[root].kind != UPS_VALUE_ACTIVATION) return;
     ups_placement *place = current(plan, root);
-    if (position > place->last) place->last = position;
+    if (end_of(plan, position) > place->last) place->last = end_of(plan, position);
 }
 
 static void write_at(ups_plan *plan, ups_placement *placements, ups_value value, int32_t position) {
     const ups_value_info *info = &plan->graph->values[value];
-    int32_t end = plan->schedule.count - 1;
-    placements[value] =
-        (ups_placement){.bytes = value_bytes(info), .first = position, .last = info->keep ? end : position};
+    int32_t last = info->keep ? plan->schedule.count - 1 : end_of(plan, position);
+    placements[value] = (ups_placement){.bytes = value_bytes(info), .first = begin_of(plan, position), .last = last};
 }
 
 /* What an entry reads and makes, in the order in which entries run. */
@@ -96,7 +104,8 @@ static void contribute(ups_plan *plan, int32_t n, int32_t position, int input, u
         return;
     }
     if (plan->graph->values[root].kind != UPS_VALUE_ACTIVATION) return;
-    plan->gradients[root] = (ups_placement){.bytes = value_bytes(&plan->graph->values[root]), .first = position};
+    plan->gradients[root] =
+        (ups_placement){.bytes = value_bytes(&plan->graph->values[root]), .first = begin_of(plan, position)};
 }
 
 /* A gradient is alive from its first contribution to the backward of the node that made the value. `contributed`
@@ -113,7 +122,7 @@ static void find_gradient_lifetimes(ups_plan *plan, bool *contributed) {
         if (entry->action != UPS_BACKWARD) continue;
         const ups_node *node = &graph->nodes[entry->node];
         uint32_t wanted = ups_node_gradient_inputs(graph, node);
-        plan->gradients[plan->gradient_of[node->output]].last = at;
+        plan->gradients[plan->gradient_of[node->output]].last = end_of(plan, at);
         for (int i = 0; i < node->input_count; i++) {
             if (wanted >> i & 1)
                 contribute(plan, entry->node, at, i, ups_graph_root(graph, node->inputs[i]), contributed);

@@ -1,6 +1,7 @@
 #include "model/schedule.h"
 
 #include "model/differentiate.h"
+#include "model/fuse.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ typedef struct builder {
 } builder;
 
 static void append(builder *b, ups_schedule_action action, int32_t node) {
-    b->schedule->entries[b->schedule->count++] = (ups_schedule_entry){action, node};
+    b->schedule->entries[b->schedule->count++] = (ups_schedule_entry){.action = action, .node = node};
 }
 
 static int32_t producer(const ups_graph *graph, ups_value value) {
@@ -63,6 +64,17 @@ static void append_backward(builder *b, int32_t n) {
     append(b, UPS_BACKWARD, n);
 }
 
+static void find_pairs(builder *b) {
+    for (int32_t at = 0; at + 1 < b->schedule->count; at++) {
+        ups_schedule_entry *entry = &b->schedule->entries[at], *next = entry + 1;
+        if (entry->action != next->action) continue;
+        bool backward = entry->action == UPS_BACKWARD;
+        int32_t first = backward ? next->node : entry->node, second = backward ? entry->node : next->node;
+        entry->with_next = ups_nodes_pair(b->graph, first, second);
+        at += entry->with_next;
+    }
+}
+
 ups_status ups_schedule_create(const ups_graph *graph, ups_schedule *schedule, ups_error *error) {
     size_t nodes = (size_t)graph->node_count + 1;
     *schedule = (ups_schedule){.entries = malloc(3 * nodes * sizeof *schedule->entries)};
@@ -78,6 +90,7 @@ ups_status ups_schedule_create(const ups_graph *graph, ups_schedule *schedule, u
         find_kept(&b);
         for (int32_t n = graph->node_count - 1; n >= 0; n--) append_backward(&b, n);
     }
+    find_pairs(&b);
     free(b.there);
     return UPS_OK;
 }

@@ -15,6 +15,7 @@ typedef enum ups_schedule_action { UPS_FORWARD, UPS_BACKWARD, UPS_RECOMPUTE } up
 typedef struct ups_schedule_entry {
     ups_schedule_action action;
     int32_t node;
+    bool with_next; /* this entry and the next are a pair (fuse.h): what they read and write is in memory during both */
 } ups_schedule_entry;
 
 typedef struct ups_schedule {

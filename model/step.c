@@ -20,6 +20,7 @@ enum { ALIGNMENT = 64 };
 typedef struct prepared_entry {
     ups_op_call call;
     bool runs;                          /* backward that has nothing to write does not */
+    ups_pair_run *with_next;            /* runs this entry and the next; NULL: it runs by itself */
     uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
 } prepared_entry;
 
@@ -262,6 +263,24 @@ static void address_entry(ups_step *step, int32_t at) {
     }
 }
 
+/* Of entries that are addressed. */
+static void pair_entries(ups_step *step) {
+    const ups_schedule *schedule = ups_plan_schedule(step->plan);
+    for (int32_t at = 0; at < schedule->count; at++) {
+        const ups_schedule_entry *scheduled = &schedule->entries[at];
+        step->entries[at].with_next = NULL;
+        if (!scheduled->with_next || !step->entries[at].runs || !step->entries[at + 1].runs) continue;
+        bool backward = scheduled->action == UPS_BACKWARD;
+        const ups_kernel *second = &step->kernels[scheduled[backward ? 0 : 1].node];
+        step->entries[at].with_next = backward ? second->pair_backward : second->pair_forward;
+    }
+}
+
+static void address_entries(ups_step *step) {
+    for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
+    pair_entries(step);
+}
+
 static ups_status check_weights(const ups_graph *graph, const ups_weights *weights, ups_error *error) {
     if (graph->compute != UPS_F32 && (!weights->compute || weights->compute_dtype != graph->compute)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "the graph computes in %s but its weights have no %s copy",
@@ -334,7 +353,7 @@ static ups_status allocate_all(ups_step **steps, int count, ups_error *error) {
         UPS_TRY(allocate(steps[i], inputs, &steps[i]->inputs, "the inputs", error));
         UPS_TRY(create_staging(steps[i], error));
         steps[i]->weights = *ups_parameters_weights(steps[i]->graph->parameters);
-        for (int32_t at = 0; at < ups_plan_schedule(steps[i]->plan)->count; at++) address_entry(steps[i], at);
+        address_entries(steps[i]);
         UPS_TRY(upload_constants(steps[i], error));
     }
     return class_of(steps[0])->synchronize(steps[0]->device, error); /* constants are the graphs' */
@@ -368,7 +387,7 @@ ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *
     UPS_TRY(check_weights(step->graph, weights, error));
     step->weights = *weights;
     forget_captures(step);
-    for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
+    address_entries(step);
     return UPS_OK;
 }
 
@@ -516,22 +535,37 @@ ups_status ups_step_download_later(const ups_step *step, ups_value value, void *
     return class_of(step)->event_record(step->device, downloaded, UPS_STREAM_COMPUTE, error);
 }
 
-static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_options *options, ups_error *error) {
-    const ups_schedule_entry *scheduled = &ups_plan_schedule(step->plan)->entries[at];
-    const ups_node *node = &step->graph->nodes[scheduled->node];
-    const ups_kernel *kernel = &step->kernels[scheduled->node];
-    prepared_entry *entry = &step->entries[at];
+static void prepare_call(prepared_entry *entry, const ups_step_run_options *options) {
     ups_op_call *call = &entry->call;
-    if (!entry->runs) return UPS_OK;
     call->training = options->training;
     call->update = options->update;
     for (int i = 0; i < call->input_count; i++) {
         if (entry->first_parameter_gradients >> i & 1) call->accumulate[i] = options->accumulate;
     }
+}
+
+static ups_status run_call(ups_step *step, int32_t at, ups_error *error) {
+    const ups_schedule_entry *scheduled = &ups_plan_schedule(step->plan)->entries[at];
+    const ups_kernel *kernel = &step->kernels[scheduled->node];
+    const prepared_entry *entry = &step->entries[at];
+    bool backward = scheduled->action == UPS_BACKWARD;
+    if (!entry->with_next) return (backward ? kernel->backward : kernel->forward)(step->device, &entry->call, error);
+    const prepared_entry *next = entry + 1; /* backward begins with the second op */
+    return entry->with_next(step->device, backward ? &next->call : &entry->call, backward ? &entry->call : &next->call,
+                            error);
+}
+
+/* Runs the entry, or the pair that it begins. A pair's time is its second op's, the norm's. */
+static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_options *options, ups_error *error) {
+    const ups_schedule_entry *scheduled = &ups_plan_schedule(step->plan)->entries[at];
+    prepared_entry *entry = &step->entries[at];
+    if (!entry->runs) return UPS_OK;
+    prepare_call(entry, options);
+    if (entry->with_next) prepare_call(entry + 1, options);
+    const ups_node *node = &step->graph->nodes[scheduled[entry->with_next && scheduled->action != UPS_BACKWARD].node];
     double begin = step->profiling ? ups_now() : 0;
     ups_device_range_begin(step->device, node->scope);
-    ups_status status =
-        (scheduled->action == UPS_BACKWARD ? kernel->backward : kernel->forward)(step->device, call, error);
+    ups_status status = run_call(step, at, error);
     ups_device_range_end(step->device);
     if (status == UPS_OK && step->profiling) {
         double *const seconds[] = {[UPS_FORWARD] = step->profile.forward,
@@ -547,7 +581,8 @@ static ups_status run_entries(ups_step *step, const char *name, int32_t first, i
                               const ups_step_run_options *options, ups_error *error) {
     ups_status status = UPS_OK;
     ups_device_range_begin(step->device, name);
-    for (int32_t at = first; at < end && status == UPS_OK; at++) status = run_entry(step, at, options, error);
+    for (int32_t at = first; at < end && status == UPS_OK; at += step->entries[at].with_next ? 2 : 1)
+        status = run_entry(step, at, options, error);
     ups_device_range_end(step->device);
     return status;
 }

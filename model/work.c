@@ -125,11 +125,13 @@ ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t posit
     const ups_schedule_entry *entry = &ups_plan_schedule(plan)->entries[position];
     const ups_node *node = &graph->nodes[entry->node];
     bool backward = entry->action == UPS_BACKWARD;
-    ups_work work = {0};
+    ups_work work = {.with_last = position > 0 && entry[-1].with_next};
     count_flops(graph, node, backward, &work);
     if (backward)
         count_backward_bytes(graph, plan, entry->node, &work);
     else
         count_forward_bytes(graph, node, &work);
+    /* the sum, or its gradient, which the first of the pair has made */
+    if (work.with_last && work.read > 0.0) work.read -= bytes(graph, backward ? node->output : node->inputs[0]);
     return work;
 }

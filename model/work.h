@@ -10,6 +10,7 @@ typedef struct ups_work {
     double product_flops; /* of matrix products: linear layers, attention, mixing of modes and their transforms */
     double other_flops;   /* of convolutions a feature; what is done once an element is not counted */
     double read, written; /* bytes; a gradient that is added to is both */
+    bool with_last;       /* it is the second entry of a pair (schedule.h): what the first makes it does not read */
 } ups_work;
 
 /* Of the entry at `position` of the plan's schedule, on the graph that it is of. */

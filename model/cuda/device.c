@@ -330,6 +330,8 @@ static ups_status choose_kernel(ups_device *device, const ups_op_call *call, boo
     if (!chosen) return UPS_OK;
     kernel->forward = chosen->forward;
     kernel->backward = chosen->backward;
+    kernel->pair_forward = chosen->pair_forward;
+    kernel->pair_backward = chosen->pair_backward;
     return chosen->prepare ? chosen->prepare(device, call, backward, kernel, error) : UPS_OK;
 }
 

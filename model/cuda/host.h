@@ -12,6 +12,7 @@ typedef struct ups_cuda_kernel {
     ups_kernel_run *forward, *backward;
     ups_status (*prepare)(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
                           ups_error *error);
+    ups_pair_run *pair_forward, *pair_backward; /* as in ups_kernel */
 } ups_cuda_kernel;
 
 extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, ups_cuda_rms_norm, ups_cuda_linear,

@@ -149,5 +149,5 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
                              error);
 }
 
-const ups_cuda_kernel ups_cuda_linear = {forward, backward, prepare};
-const ups_cuda_kernel ups_cuda_linear_gelu = {forward, backward, prepare};
+const ups_cuda_kernel ups_cuda_linear = {.forward = forward, .backward = backward, .prepare = prepare};
+const ups_cuda_kernel ups_cuda_linear_gelu = {.forward = forward, .backward = backward, .prepare = prepare};

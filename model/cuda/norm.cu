@@ -5,21 +5,97 @@
 // Backward, with h the normalised row, g = dy * gain and s = 1/sqrt(var + epsilon):
 //   layer norm  dx = s (g - mean(g) - h mean(g h))      RMS norm  dx = s (g - h mean(g h))
 //   dgain = sum over rows of dy h, dbias = sum over rows of dy (reduce.cuh).
+//
+// As the second of a pair a norm makes the row itself, x = residual's x + keep branch, and hands the whole gradient of the
+// sum on while it is in registers.
 #include "model/cuda/reduce.cuh"
+extern "C" {
+#include "model/random/drop_path.h"
+}
 
 enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
+
+// ---- the residual before a norm
+
+// The first of a pair; of a norm by itself all data are NULL.
+struct residual_rows {
+    elements x, branch, sum;       // forward
+    elements dx, df;               // backward: of x and of the branch, where they are wanted
+    bool accumulate_x, accumulate_f;
+    ups_op_attributes attributes;
+    const ups_update *update; // NULL: not in training
+    int64_t tokens;           // rows of a sample
+};
+
+static residual_rows residual_of(const ups_op_call *call) {
+    if (!call) return {};
+    const ups_shape &shape = call->output.shape;
+    return {elements_of(&call->inputs[0]),
+            elements_of(&call->inputs[1]),
+            elements_of(&call->output),
+            elements_of(&call->input_gradients[0]),
+            elements_of(&call->input_gradients[1]),
+            call->accumulate[0],
+            call->accumulate[1],
+            *call->attributes,
+            call->training ? call->update : nullptr,
+            shape.rank > 1 ? ups_shape_rows(shape) / shape.size[0] : 1};
+}
+
+static bool residual_is_wide(const ups_op_call *call, int64_t width) {
+    if (!call) return true;
+    for (const ups_tensor *tensor : {&call->inputs[0], &call->inputs[1], &call->output, &call->input_gradients[0],
+                                     &call->input_gradients[1]}) {
+        if (is_present(tensor) && !is_wide(tensor, width)) return false;
+    }
+    return true;
+}
+
+// Of a row.
+static __device__ __forceinline__ float keep_of(const residual_rows &r, int64_t row) {
+    if (!r.update) return 1.0f;
+    return ups_drop_path_keep(&r.attributes, r.update->input.seed, r.update->input.item, row / r.tokens);
+}
+
+// N elements of the norm's input from `at` on: of x, or of the sum, which is made.
+template <int N>
+static __device__ __forceinline__ void read_input(const residual_rows &r, elements x, int64_t at, float keep,
+                                                  float (&v)[N]) {
+    if (!r.branch.data) return read_elements<N>(x, at, v);
+    float f[N];
+    read_elements<N>(r.x, at, v);
+    read_elements<N>(r.branch, at, f);
+#pragma unroll
+    for (int i = 0; i < N; i++) v[i] += keep * f[i];
+    write_elements<N>(r.sum, at, v);
+}
+
+// Writes the norm's gradient, and hands on what the sum's is then.
+template <int N>
+static __device__ __forceinline__ void write_gradient(const residual_rows &r, elements dx, int64_t at, float keep,
+                                                      bool accumulate, float (&d)[N]) {
+    write_elements<N>(dx, at, d, accumulate);
+    if (r.df.data) {
+        float v[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) v[i] = keep * d[i];
+        write_elements<N>(r.df, at, v, r.accumulate_f);
+    }
+    if (r.dx.data) write_elements<N>(r.dx, at, d, r.accumulate_x);
+}
 
 // ---- short rows
 
 enum { MOST_PIECES = 4 }; // of N elements a lane
 
-// How many lanes have a row, and how many pieces each: as few idle as may be.
+// How many lanes have a row, and how many pieces each.
 struct row_lanes {
     int64_t rows;
     int width, lanes, pieces; // lanes: a power of two, 32 at most; 0: the row is too long
 };
 
-static row_lanes row_lanes_of(int64_t rows, int64_t width, int each) {
+// As few lanes idle as may be or, for kernels that need registers more, as few pieces.
+static row_lanes row_lanes_of(int64_t rows, int64_t width, int each, bool few_pieces) {
     row_lanes best = {rows, (int)width, 0, 0};
     int64_t columns = (width + each - 1) / each;
     for (int pieces = 1; pieces <= MOST_PIECES; pieces++) {
@@ -27,6 +103,7 @@ static row_lanes row_lanes_of(int64_t rows, int64_t width, int each) {
         while (lanes < 32 && lanes * pieces < columns) lanes *= 2;
         if (lanes * pieces < columns || (best.lanes && lanes * pieces >= best.lanes * best.pieces)) continue;
         best.lanes = lanes, best.pieces = pieces;
+        if (few_pieces) break;
     }
     return best;
 }
@@ -47,15 +124,16 @@ static __device__ __forceinline__ float lanes_sum(float x, int lanes) {
 
 template <bool CENTRED, int N, int PIECES>
 static __global__ void __launch_bounds__(THREADS)
-    norm_forward_short(row_lanes r, elements x, elements gain, elements bias, elements y, float *saved, float epsilon) {
+    norm_forward_short(row_lanes r, residual_rows residual, elements x, elements gain, elements bias, elements y,
+                       float *saved, float epsilon) {
     int lane = threadIdx.x % r.lanes;
     int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
-    float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f;
+    float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f, keep = row < r.rows ? keep_of(residual, row) : 0.0f;
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
         int column = (p * r.lanes + lane) * N;
         if (row >= r.rows || column >= r.width) continue;
-        read_elements<N>(x, start + column, v[p]);
+        read_input<N>(residual, x, start + column, keep, v[p]);
 #pragma unroll
         for (int i = 0; i < N; i++) sum += v[p][i];
     }
@@ -91,42 +169,66 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+// Blocks that walk down rows, each with sums of its own for gain and bias: what a card runs at once, twice.
+static unsigned walking_blocks_of(const row_lanes &r) {
+    enum { MOST = FULL_CARD / 2 };
+    unsigned blocks = blocks_of(r);
+    return blocks < MOST ? blocks : MOST;
+}
+
+// All gradients in one pass. A lane has columns of its own, adds what they give to gain and bias over its rows, and the
+// block adds its lanes' (write_sums).
 template <bool CENTRED, int N, int PIECES>
 static __global__ void __launch_bounds__(THREADS)
-    norm_backward_short(row_lanes r, elements x, elements dy, elements gain, const float *saved, elements dx,
-                        bool accumulate) {
-    int lane = threadIdx.x % r.lanes;
-    int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
-    float h[PIECES][N] = {}, g[PIECES][N] = {}, sum_g = 0.0f, sum_gh = 0.0f, mean = 0.0f, scale = 0.0f;
-    if (row < r.rows) {
-        mean = CENTRED ? saved[2 * row] : 0.0f;
-        scale = CENTRED ? saved[2 * row + 1] : saved[row];
-    }
+    norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, elements gain, const float *saved,
+                        elements dx, bool accumulate, row_sums dgain, row_sums dbias) {
+    unsigned lane = threadIdx.x % r.lanes, row_lane = threadIdx.x / r.lanes, row_lanes = THREADS / r.lanes;
+    float to_gain[PIECES][N] = {}, to_bias[PIECES][N] = {};
+    for (int64_t first = (int64_t)blockIdx.x * row_lanes; first < r.rows; first += (int64_t)gridDim.x * row_lanes) {
+        int64_t row = first + row_lane, start = row * r.width;
+        float h[PIECES][N] = {}, g[PIECES][N] = {}, sum_g = 0.0f, sum_gh = 0.0f, mean = 0.0f, scale = 0.0f;
+        if (row < r.rows) {
+            mean = CENTRED ? saved[2 * row] : 0.0f;
+            scale = CENTRED ? saved[2 * row + 1] : saved[row];
+        }
 #pragma unroll
-    for (int p = 0; p < PIECES; p++) {
-        int column = (p * r.lanes + lane) * N;
-        if (row >= r.rows || column >= r.width) continue;
-        float by[N];
-        read_elements<N>(x, start + column, h[p]);
-        read_elements<N>(dy, start + column, g[p]);
-        if (gain.data) read_elements<N>(gain, column, by);
+        for (int p = 0; p < PIECES; p++) {
+            int column = (p * r.lanes + lane) * N;
+            if (row >= r.rows || column >= r.width) continue;
+            float by[N];
+            read_elements<N>(x, start + column, h[p]);
+            read_elements<N>(dy, start + column, g[p]);
+            if (gain.data) read_elements<N>(gain, column, by);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            h[p][i] = (h[p][i] - mean) * scale;
-            if (gain.data) g[p][i] *= by[i];
-            sum_g += g[p][i];
-            sum_gh += g[p][i] * h[p][i];
+            for (int i = 0; i < N; i++) {
+                h[p][i] = (h[p][i] - mean) * scale;
+                to_gain[p][i] += g[p][i] * h[p][i];
+                to_bias[p][i] += g[p][i];
+                if (gain.data) g[p][i] *= by[i];
+                sum_g += g[p][i];
+                sum_gh += g[p][i] * h[p][i];
+            }
+        }
+        float mean_g = CENTRED ? lanes_sum(sum_g, r.lanes) / r.width : 0.0f;
+        float mean_gh = lanes_sum(sum_gh, r.lanes) / r.width;
+        if (row >= r.rows || !dx.data) continue;
+        float keep = residual.df.data ? keep_of(residual, row) : 0.0f;
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) {
+            int column = (p * r.lanes + lane) * N;
+            if (column >= r.width) continue;
+#pragma unroll
+            for (int i = 0; i < N; i++) g[p][i] = scale * (g[p][i] - mean_g - h[p][i] * mean_gh);
+            write_gradient<N>(residual, dx, start + column, keep, accumulate, g[p]);
         }
     }
-    float mean_g = CENTRED ? lanes_sum(sum_g, r.lanes) / r.width : 0.0f, mean_gh = lanes_sum(sum_gh, r.lanes) / r.width;
-    if (row >= r.rows) return;
+    const row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, row_lanes, 1, gridDim.x};
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
-        int column = (p * r.lanes + lane) * N;
-        if (column >= r.width) continue;
-#pragma unroll
-        for (int i = 0; i < N; i++) g[p][i] = scale * (g[p][i] - mean_g - h[p][i] * mean_gh);
-        write_elements<N>(dx, start + column, g[p], accumulate);
+        int64_t column = (int64_t)(p * r.lanes + lane) * N;
+        const row_place at = {0, 0, 0, column, blockIdx.x, row_lane, column >= r.width};
+        if (dgain.to.data) write_sums<N>(grid, at, dgain, to_gain[p]);
+        if (dbias.to.data) write_sums<N>(grid, at, dbias, to_bias[p]);
     }
 }
 
@@ -134,15 +236,15 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <bool CENTRED, int N>
 static __global__ void __launch_bounds__(THREADS)
-    norm_forward_long(elements x, const float *gain, const float *bias, elements y, float *saved, int width,
-                      float epsilon) {
+    norm_forward_long(residual_rows residual, elements x, const float *gain, const float *bias, elements y,
+                      float *saved, int width, float epsilon) {
     extern __shared__ __align__(16) float in[];
     __shared__ float scratch[THREADS / 32];
     int64_t start = (int64_t)blockIdx.x * width;
-    float sum = 0.0f;
+    float sum = 0.0f, keep = keep_of(residual, blockIdx.x);
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
-        read_elements<N>(x, start + i, v);
+        read_input<N>(residual, x, start + i, keep, v);
 #pragma unroll
         for (int j = 0; j < N; j++) sum += in[i + j] = v[j];
     }
@@ -173,8 +275,8 @@ static __global__ void __launch_bounds__(THREADS)
 // dx: a block a row. h and g stay in shared memory between the means and the result.
 template <bool CENTRED, int N>
 static __global__ void __launch_bounds__(THREADS)
-    norm_backward_long(elements x, elements dy, const float *gain, const float *saved, elements dx, int width,
-                       bool accumulate) {
+    norm_backward_long(residual_rows residual, elements x, elements dy, const float *gain, const float *saved,
+                       elements dx, int width, bool accumulate) {
     extern __shared__ __align__(16) float rows[];
     __shared__ float scratch[THREADS / 32];
     float *h = rows, *g = rows + width;
@@ -196,15 +298,16 @@ static __global__ void __launch_bounds__(THREADS)
         }
     }
     float mean_g = CENTRED ? block_sum(sum_g, scratch) / width : 0.0f, mean_gh = block_sum(sum_gh, scratch) / width;
+    float keep = residual.df.data ? keep_of(residual, blockIdx.x) : 0.0f;
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = scale * (g[i + j] - mean_g - h[i + j] * mean_gh);
-        write_elements<N>(dx, start + i, v, accumulate);
+        write_gradient<N>(residual, dx, start + i, keep, accumulate, v);
     }
 }
 
-// ---- gradients of gain and bias
+// Of long rows, gradients of gain and bias by themselves.
 
 template <bool CENTRED, int N>
 static __global__ void __launch_bounds__(THREADS, 4) // 64 registers: with what the compiler takes by itself it spills
@@ -226,6 +329,19 @@ static __global__ void __launch_bounds__(THREADS, 4) // 64 registers: with what 
     if (dbias.to.data) write_sums<N>(grid, at, dbias, bias);
 }
 
+// ---- calls
+
+// Of gain and bias together, for any launch of backward with these shapes.
+static int64_t partials_of(int64_t rows, int64_t width) {
+    int64_t most = row_partials(1, rows, width);
+    for (int each : {(int)WIDE, 1}) {
+        row_lanes r = row_lanes_of(rows, width, each, true);
+        int64_t partials = r.lanes ? walking_blocks_of(r) * width : 0;
+        if (partials > most) most = partials;
+    }
+    return 2 * most;
+}
+
 static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
                           ups_error *error) {
     int64_t width = ups_shape_last(call->inputs[0].shape), rows = ups_shape_rows(call->inputs[0].shape);
@@ -235,7 +351,7 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
         return ups_fail(error, UPS_ERR_UNSUPPORTED, "norms of rows of %lld elements: on CUDA they have at most %lld",
                         (long long)width, (long long)widest);
     }
-    kernel->workspace_bytes = backward ? (size_t)(2 * row_partials(1, rows, width)) * sizeof(float) : 0;
+    kernel->workspace_bytes = backward ? (size_t)partials_of(rows, width) * sizeof(float) : 0;
     return UPS_OK;
 }
 
@@ -245,109 +361,109 @@ static bool vector_is_wide(const ups_tensor *vector, int64_t width) {
 }
 
 template <bool CENTRED, int N>
-static void launch_forward_short(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
-    static constexpr decltype(&norm_forward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
-        norm_forward_short<CENTRED, N, 1>, norm_forward_short<CENTRED, N, 2>, norm_forward_short<CENTRED, N, 3>,
-        norm_forward_short<CENTRED, N, 4>};
-    elements bias = CENTRED ? elements_of(&call->inputs[2]) : elements{};
-    kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
-        r, elements_of(&call->inputs[0]), elements_of(&call->inputs[1]), bias, elements_of(&call->output),
-        (float *)call->saved[0].data, call->attributes->epsilon);
-}
-
-template <bool CENTRED, int N>
-static void launch_forward_long(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
-    const float *gain = (const float *)call->inputs[1].data,
-                *bias = CENTRED ? (const float *)call->inputs[2].data : nullptr;
-    norm_forward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * sizeof(float), stream>>>(
-        elements_of(&call->inputs[0]), gain, bias, elements_of(&call->output), (float *)call->saved[0].data, r.width,
-        call->attributes->epsilon);
-}
-
-template <bool CENTRED, int N> static void launch_forward(cudaStream_t stream, const ups_op_call *call) {
+static void launch_forward(cudaStream_t stream, const ups_op_call *first, const ups_op_call *call) {
+    const ups_tensor *gain = &call->inputs[1];
+    const ups_tensor none = {}, *bias = CENTRED ? &call->inputs[2] : &none;
     const ups_shape &shape = call->inputs[0].shape;
-    row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N);
-    if (r.lanes)
-        launch_forward_short<CENTRED, N>(r, stream, call);
-    else
-        launch_forward_long<CENTRED, N>(r, stream, call);
+    row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N, false);
+    float *saved = (float *)call->saved[0].data, epsilon = call->attributes->epsilon;
+    if (r.lanes) {
+        static constexpr decltype(&norm_forward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
+            norm_forward_short<CENTRED, N, 1>, norm_forward_short<CENTRED, N, 2>, norm_forward_short<CENTRED, N, 3>,
+            norm_forward_short<CENTRED, N, 4>};
+        kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
+            r, residual_of(first), elements_of(&call->inputs[0]), elements_of(gain), elements_of(bias),
+            elements_of(&call->output), saved, epsilon);
+    } else {
+        norm_forward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * sizeof(float), stream>>>(
+            residual_of(first), elements_of(&call->inputs[0]), (const float *)gain->data, (const float *)bias->data,
+            elements_of(&call->output), saved, r.width, epsilon);
+    }
 }
 
-template <bool CENTRED> static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+// `first`: of a pair, or NULL.
+template <bool CENTRED>
+static ups_status norm(ups_device *device, const ups_op_call *first, const ups_op_call *call, ups_error *error) {
     int64_t width = ups_shape_last(call->output.shape);
-    bool wide =
-        is_wide(&call->inputs[0], width) && is_wide(&call->output, width) && vector_is_wide(&call->inputs[1], width);
+    bool wide = is_wide(&call->inputs[0], width) && is_wide(&call->output, width) &&
+                vector_is_wide(&call->inputs[1], width) && residual_is_wide(first, width);
     if (CENTRED) wide = wide && vector_is_wide(&call->inputs[2], width);
     if (wide)
-        launch_forward<CENTRED, WIDE>(ups_cuda_stream(device), call);
+        launch_forward<CENTRED, WIDE>(ups_cuda_stream(device), first, call);
     else
-        launch_forward<CENTRED, 1>(ups_cuda_stream(device), call);
+        launch_forward<CENTRED, 1>(ups_cuda_stream(device), first, call);
     return ups_cuda_launched("a norm", error);
 }
 
+// All gradients of rows that fit into registers.
 template <bool CENTRED, int N>
-static void launch_backward_short(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
+static ups_status short_gradients(ups_device *device, const row_lanes &r, const ups_op_call *first,
+                                  const ups_op_call *call, row_sums dgain, row_sums dbias, ups_error *error) {
     static constexpr decltype(&norm_backward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
         norm_backward_short<CENTRED, N, 1>, norm_backward_short<CENTRED, N, 2>, norm_backward_short<CENTRED, N, 3>,
         norm_backward_short<CENTRED, N, 4>};
-    kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
-        r, elements_of(&call->inputs[0]), elements_of(&call->output_gradient), elements_of(&call->inputs[1]),
-        (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]), call->accumulate[0]);
+    unsigned blocks = walking_blocks_of(r);
+    kernels[r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
+        r, residual_of(first), elements_of(&call->inputs[0]), elements_of(&call->output_gradient),
+        elements_of(&call->inputs[1]), (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]),
+        call->accumulate[0], dgain, dbias);
+    UPS_TRY(ups_cuda_launched("a norm's gradients", error));
+    row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, (unsigned)(THREADS / r.lanes), 1, blocks};
+    UPS_TRY(add_shares(device, grid, dgain, error));
+    return add_shares(device, grid, dbias, error);
 }
 
 template <bool CENTRED, int N>
-static void launch_backward_long(const row_lanes &r, cudaStream_t stream, const ups_op_call *call) {
-    norm_backward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * 2 * sizeof(float), stream>>>(
-        elements_of(&call->inputs[0]), elements_of(&call->output_gradient), (const float *)call->inputs[1].data,
-        (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]), r.width, call->accumulate[0]);
+static ups_status long_gradients(ups_device *device, const row_lanes &r, const ups_op_call *first,
+                                 const ups_op_call *call, row_sums dgain, row_sums dbias, ups_error *error) {
+    elements x = elements_of(&call->inputs[0]), dy = elements_of(&call->output_gradient);
+    const float *gain = (const float *)call->inputs[1].data, *saved = (const float *)call->saved[0].data;
+    cudaStream_t stream = ups_cuda_stream(device);
+    if (is_present(&call->input_gradients[0])) {
+        norm_backward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * 2 * sizeof(float), stream>>>(
+            residual_of(first), x, dy, gain, saved, elements_of(&call->input_gradients[0]), r.width,
+            call->accumulate[0]);
+        UPS_TRY(ups_cuda_launched("a norm's gradient", error));
+    }
+    if (!dgain.to.data && !dbias.to.data) return UPS_OK;
+    row_grid grid = row_grid_of(1, r.rows, r.width, N);
+    norm_parameters<CENTRED, N><<<blocks_of(grid), THREADS, 0, stream>>>(grid, x, dy, saved, dgain, dbias);
+    UPS_TRY(ups_cuda_launched("the gradients of a norm's gain and bias", error));
+    UPS_TRY(add_shares(device, grid, dgain, error));
+    return add_shares(device, grid, dbias, error);
 }
 
-template <bool CENTRED, int N> static void launch_backward(cudaStream_t stream, const ups_op_call *call) {
-    const ups_shape &shape = call->inputs[0].shape;
-    row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N);
-    if (r.lanes)
-        launch_backward_short<CENTRED, N>(r, stream, call);
-    else
-        launch_backward_long<CENTRED, N>(r, stream, call);
+template <bool CENTRED, int N>
+static ups_status gradients_by(ups_device *device, const ups_op_call *first, const ups_op_call *call,
+                               ups_error *error) {
+    const ups_tensor none = {}, *dbias = CENTRED ? &call->input_gradients[2] : &none;
+    int64_t rows = ups_shape_rows(call->inputs[0].shape), width = ups_shape_last(call->inputs[0].shape);
+    float *partials = (float *)call->workspace;
+    row_sums to_gain = row_sums_of(&call->input_gradients[1], call->accumulate[1], partials);
+    row_sums to_bias = row_sums_of(dbias, call->accumulate[2], partials + partials_of(rows, width) / 2);
+    row_lanes r = row_lanes_of(rows, width, N, true);
+    return (r.lanes ? short_gradients<CENTRED, N> : long_gradients<CENTRED, N>)(device, r, first, call, to_gain,
+                                                                                to_bias, error);
 }
 
 template <bool CENTRED>
-static ups_status backward_input(ups_device *device, const ups_op_call *call, ups_error *error) {
+static ups_status gradients(ups_device *device, const ups_op_call *first, const ups_op_call *call, ups_error *error) {
     const ups_tensor *x = &call->inputs[0], *dy = &call->output_gradient, *dx = &call->input_gradients[0];
     int64_t width = ups_shape_last(x->shape);
-    bool wide =
-        is_wide(x, width) && is_wide(dy, width) && is_wide(dx, width) && vector_is_wide(&call->inputs[1], width);
-    if (wide)
-        launch_backward<CENTRED, WIDE>(ups_cuda_stream(device), call);
-    else
-        launch_backward<CENTRED, 1>(ups_cuda_stream(device), call);
-    return ups_cuda_launched("a norm's gradient", error);
+    bool wide = is_wide(x, width) && is_wide(dy, width) && (!is_present(dx) || is_wide(dx, width)) &&
+                vector_is_wide(&call->inputs[1], width) && vector_is_wide(&call->input_gradients[1], width) &&
+                residual_is_wide(first, width);
+    if (CENTRED) wide = wide && vector_is_wide(&call->input_gradients[2], width);
+    return (wide ? gradients_by<CENTRED, WIDE> : gradients_by<CENTRED, 1>)(device, first, call, error);
 }
 
-template <bool CENTRED>
-static ups_status backward_parameters(ups_device *device, const ups_op_call *call, ups_error *error) {
-    const ups_tensor *x = &call->inputs[0], *dy = &call->output_gradient;
-    const ups_tensor none = {}, *dgain = &call->input_gradients[1],
-                     *dbias = CENTRED ? &call->input_gradients[2] : &none;
-    int64_t rows = ups_shape_rows(x->shape), width = ups_shape_last(x->shape);
-    float *partials = (float *)call->workspace;
-    bool wide = is_wide(x, width) && is_wide(dy, width) && vector_is_wide(dgain, width) && vector_is_wide(dbias, width);
-    row_grid grid = row_grid_of(1, rows, width, wide ? WIDE : 1);
-    row_sums to_gain = row_sums_of(dgain, call->accumulate[1], partials);
-    row_sums to_bias = row_sums_of(dbias, call->accumulate[2], partials + row_partials(1, rows, width));
-    auto kernel = wide ? norm_parameters<CENTRED, WIDE> : norm_parameters<CENTRED, 1>;
-    kernel<<<blocks_of(grid), THREADS, 0, ups_cuda_stream(device)>>>(
-        grid, elements_of(x), elements_of(dy), (const float *)call->saved[0].data, to_gain, to_bias);
-    UPS_TRY(ups_cuda_launched("a norm's gradient", error));
-    UPS_TRY(add_shares(device, grid, to_gain, error));
-    return add_shares(device, grid, to_bias, error);
+template <bool CENTRED> static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return norm<CENTRED>(device, nullptr, call, error);
 }
 
 template <bool CENTRED> static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    if (is_present(&call->input_gradients[0])) UPS_TRY(backward_input<CENTRED>(device, call, error));
-    if (!is_present(&call->input_gradients[1]) && !(CENTRED && is_present(&call->input_gradients[2]))) return UPS_OK;
-    return backward_parameters<CENTRED>(device, call, error);
+    return gradients<CENTRED>(device, nullptr, call, error);
 }
 
-const ups_cuda_kernel ups_cuda_layer_norm = {forward<true>, backward<true>, prepare};
-const ups_cuda_kernel ups_cuda_rms_norm = {forward<false>, backward<false>, prepare};
+const ups_cuda_kernel ups_cuda_layer_norm = {forward<true>, backward<true>, prepare, norm<true>, gradients<true>};
+const ups_cuda_kernel ups_cuda_rms_norm = {forward<false>, backward<false>, prepare, norm<false>, gradients<false>};

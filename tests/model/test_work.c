@@ -91,6 +91,31 @@ CLAIM(a_layer_on_data_has_no_gradient_for_them) {
     end(f);
 }
 
+/* Alone, a residual reads 4 + 2 bytes an element and writes 4, its norm reads 4 and writes 2; backward of the norm
+ * reads 2 + 4 and what the sum's gradient is so far, 4, and writes 4, that of the residual reads 4 and writes 2. In one
+ * pass the sum and its gradient, which are there, are not read again. */
+CLAIM(a_pair_reads_what_it_makes_no_second_time) {
+    enum { B = 4, T = 8, D = 16, ELEMENTS = B * T * D, ROWS = 2 * 4 * B * T, VECTORS = 2 * 4 * D };
+    for (int unpaired = 0; unpaired < 2; unpaired++) {
+        fixture f = begin(UPS_BF16);
+        f.graph->unpaired = unpaired;
+        ups_value weight = ups_graph_parameter(f.graph, "weight", UPS_SHAPE(D, D), ones);
+        ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, T, D));
+        ups_value branch = ups_linear(f.graph, x, weight, UPS_NO_VALUE, false);
+        ups_value sum = ups_residual(f.graph, x, branch, UPS_NO_VALUE, 0, 0);
+        ups_value normed = ups_layer_norm(f.graph, sum, ups_graph_parameter(f.graph, "gain", UPS_SHAPE(D), ones),
+                                          ups_graph_parameter(f.graph, "bias", UPS_SHAPE(D), ones), false);
+        train(&f, ups_add(f.graph, sum, ups_linear(f.graph, normed, weight, UPS_NO_VALUE, true)));
+        double again = unpaired ? 4 * ELEMENTS : 0;
+        assert_work(work_of(&f, UPS_OP_RESIDUAL, UPS_FORWARD), 0, 0, 6 * ELEMENTS, 4 * ELEMENTS);
+        assert_work(work_of(&f, UPS_OP_LAYER_NORM, UPS_FORWARD), 0, 0, VECTORS + again, 2 * ELEMENTS + ROWS);
+        assert_work(work_of(&f, UPS_OP_LAYER_NORM, UPS_BACKWARD), 0, 0, 10 * ELEMENTS + ROWS + VECTORS / 2,
+                    4 * ELEMENTS + VECTORS);
+        assert_work(work_of(&f, UPS_OP_RESIDUAL, UPS_BACKWARD), 0, 0, again, 2 * ELEMENTS);
+        end(f);
+    }
+}
+
 CLAIM(attention_pays_for_the_keys_that_it_sees) {
     enum { B = 2, CELLS = 64, D = 32, HEADS = 4, WINDOW = 4 };
     for (int windows = 0; windows < 2; windows++) {

@@ -38,7 +38,7 @@ static void count(row *r, int pass, const ups_work *work, double peak, const ups
     double arithmetic = work->product_flops / peak + work->other_flops / card->single;
     double traffic = (work->read + work->written) / card->bandwidth;
     if (arithmetic + traffic <= 0.0) return; /* a gradient that is handed on */
-    r->launches++;
+    r->launches += !work->with_last;
     r->seconds[pass] += arithmetic > traffic ? arithmetic : traffic;
     r->flops += work->product_flops + work->other_flops;
     r->bytes += work->read + work->written;

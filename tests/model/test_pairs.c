@@ -1,0 +1,178 @@
+/* A residual and the norm of its sum run in one pass where the device can: not a bit is different from the two run by
+ * themselves, whatever reads the sum, and whoever else gives it a gradient. */
+#include "model/differentiate.h"
+#include "model/ops.h"
+#include "tests/model/claims.h"
+#include "tests/model/step_models.h"
+
+enum { BATCH = 3, TOKENS = 5, DEPTH = 3 };
+
+typedef struct kind {
+    ups_dtype compute;
+    int64_t width;
+    float drop_path;
+    bool rms, bare; /* bare: gains and biases are absent */
+} kind;
+
+static ups_value norm_of(ups_graph *g, const kind *k, ups_value x, int index) {
+    ups_graph_scope(g, "norm.%d", index);
+    ups_value gain = ups_graph_parameter(g, "gain", UPS_SHAPE(k->width), small);
+    if (k->rms) return ups_rms_norm(g, x, gain);
+    ups_value bias = k->bare ? UPS_NO_VALUE : ups_graph_parameter(g, "bias", UPS_SHAPE(k->width), small);
+    return ups_layer_norm(g, x, k->bare ? UPS_NO_VALUE : gain, bias, false);
+}
+
+static ups_value linear_of(ups_graph *g, ups_value x, int64_t width, const char *name, bool output_f32) {
+    ups_graph_scope(g, "%s", name);
+    ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(width, ups_shape_last(ups_graph_info(g, x)->shape)),
+                                           (ups_init){.kind = UPS_INIT_NORMAL, .scale = 0.1f});
+    return ups_linear(g, x, weight, UPS_NO_VALUE, output_f32);
+}
+
+/* A stream of residuals as blocks have it. The first adds to what has no gradient; one branch is data; one sum is read
+ * by a norm, the next residual and the end, so that its gradient has three parts; one residual's input is read again
+ * after it, so that the gradient of that is added to. */
+static model stream(const kind *k, bool unpaired) {
+    model m = begin(k->compute);
+    ups_graph *g = m.graph;
+    g->unpaired = unpaired;
+    ups_shape shape = UPS_SHAPE(BATCH, TOKENS, k->width);
+    ups_value x = ups_graph_input(g, "x", UPS_F32, shape), given = ups_graph_input(g, "given", UPS_F32, shape);
+    ups_value sum = ups_residual(g, x, linear_of(g, x, k->width, "first", false), UPS_NO_VALUE, k->drop_path, 0);
+    ups_value normed = norm_of(g, k, sum, 0), early = sum;
+    sum = ups_residual(g, sum, given, UPS_NO_VALUE, 0, 1);
+    normed = ups_add(g, normed, norm_of(g, k, sum, 1));
+    for (int i = 0; i < DEPTH; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "branch.%d", i);
+        ups_graph_begin_block(g);
+        ups_value branch = linear_of(g, normed, k->width, name, false);
+        sum = ups_residual(g, sum, branch, UPS_NO_VALUE, k->drop_path, 2 + (uint32_t)i);
+        normed = norm_of(g, k, sum, 2 + i);
+        ups_graph_end_block(g);
+    }
+    sum = ups_add(g, sum, early);
+    ups_value y = ups_add(g, linear_of(g, normed, k->width, "last", true), sum);
+    m.loss = mean_square(g, y, ups_graph_input(g, "target", UPS_F32, shape));
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "x", 0);
+    upload_random(&m, "given", 1);
+    upload_random(&m, "target", 2);
+    return m;
+}
+
+/* Pairs of the schedule, forward and backward. */
+static void count_pairs(const ups_graph *graph, int pairs[3]) {
+    ups_schedule schedule;
+    ok(ups_schedule_create(graph, &schedule, &failure));
+    memset(pairs, 0, 3 * sizeof *pairs);
+    for (int32_t at = 0; at < schedule.count; at++)
+        pairs[schedule.entries[at].action] += schedule.entries[at].with_next;
+    ups_schedule_destroy(&schedule);
+}
+
+static void compare(const kind *k) {
+    model pairs = stream(k, false), alone = stream(k, true);
+    size_t bytes = sizeof(float) * (size_t)ups_parameters_elements(pairs.parameters);
+    int counts[3];
+    count_pairs(alone.graph, counts);
+    assert_int_equal(counts[UPS_FORWARD] + counts[UPS_BACKWARD] + counts[UPS_RECOMPUTE], 0);
+    count_pairs(pairs.graph, counts);
+    assert_int_equal(counts[UPS_FORWARD], 2 + DEPTH);
+    assert_int_equal(counts[UPS_BACKWARD], 2 + DEPTH);
+    float *values = values_of(&pairs);
+    upload_values(&alone, values);
+    settings how = train;
+    for (int run_again = 0; run_again < 2; run_again++) {
+        how.accumulate = run_again;
+        how.item = (uint64_t)run_again;
+        run(&pairs, how);
+        run(&alone, how);
+        float *got = gradients_of(&pairs), *expected = gradients_of(&alone);
+        assert_true(loss_of(&pairs) == loss_of(&alone));
+        assert_memory_equal(got, expected, bytes);
+        free(got);
+        free(expected);
+    }
+    free(values);
+    end(pairs);
+    end(alone);
+}
+
+static void compare_all(const kind *kinds, int count) {
+    for (int i = 0; i < count; i++) {
+        for (checkpointing = UPS_CHECKPOINTING_NONE; checkpointing <= UPS_CHECKPOINTING_BLOCK; checkpointing++)
+            compare(&kinds[i]);
+    }
+    checkpointing = UPS_CHECKPOINTING_NONE;
+}
+
+CLAIM(a_pair_gives_the_bits_of_its_two_ops) {
+    const kind kinds[] = {{.compute = UPS_F32, .width = 48},
+                          {.compute = UPS_F32, .width = 48, .drop_path = 0.5f},
+                          {.compute = UPS_F32, .width = 40, .rms = true},
+                          {.compute = UPS_BF16, .width = 64, .drop_path = 0.5f},
+                          {.compute = UPS_BF16, .width = 64, .bare = true},
+                          {.compute = UPS_F16, .width = 96}};
+    compare_all(kinds, sizeof kinds / sizeof *kinds);
+}
+
+CLAIM(so_it_does_for_widths_that_do_not_fit_vectors_or_registers) {
+    const kind kinds[] = {{.compute = UPS_F32, .width = 7, .drop_path = 0.5f},
+                          {.compute = UPS_BF16, .width = 131, .rms = true},
+                          {.compute = UPS_F32, .width = 1032, .drop_path = 0.5f}};
+    compare_all(kinds, sizeof kinds / sizeof *kinds);
+}
+
+/* In a profile a pair's time is its norm's. */
+CLAIM(a_device_that_has_pairs_runs_them) {
+    const kind k = {.compute = UPS_F32, .width = 64};
+    for (int unpaired = 0; unpaired < 2; unpaired++) {
+        model m = stream(&k, unpaired);
+        ups_kernel kernel;
+        const ups_tensor rows = {.dtype = UPS_F32, .shape = UPS_SHAPE(BATCH, TOKENS, k.width)};
+        const ups_op_attributes attributes = {.epsilon = 1e-5f};
+        const ups_op_call call = {
+            .kind = UPS_OP_LAYER_NORM, .attributes = &attributes, .input_count = 3, .inputs = {rows}, .output = rows};
+        ok(device->class->kernel(device, &call, false, &kernel, &failure));
+        ups_step_profile_enable(m.step, true);
+        run(&m, train);
+        ups_step_profile profile = ups_step_profile_get(m.step);
+        bool alone = unpaired || !kernel.pair_forward;
+        assert_int_equal(profile.forward[UPS_OP_RESIDUAL] > 0, alone);
+        assert_true(profile.backward[UPS_OP_RESIDUAL] > 0 || !alone);
+        assert_true(profile.forward[UPS_OP_LAYER_NORM] > 0 && profile.backward[UPS_OP_LAYER_NORM] > 0);
+        if (kernel.release) kernel.release(kernel.state);
+        end(m);
+    }
+}
+
+/* A residual with a gate, or one whose sum something else reads first, runs by itself. */
+CLAIM(what_is_no_pair_runs_by_itself) {
+    model m = begin(UPS_F32);
+    ups_graph *g = m.graph;
+    const kind k = {.compute = UPS_F32, .width = 16};
+    ups_shape shape = UPS_SHAPE(BATCH, TOKENS, k.width);
+    ups_value x = ups_graph_input(g, "x", UPS_F32, shape);
+    ups_value gate = ups_graph_input(g, "gate", UPS_F32, UPS_SHAPE(BATCH, k.width));
+    ups_value gated = ups_residual(g, x, linear_of(g, x, k.width, "branch", false), gate, 0, 0);
+    ups_value normed = norm_of(g, &k, gated, 0);
+    ups_value sum = ups_residual(g, gated, normed, UPS_NO_VALUE, 0, 1);
+    ups_value between = ups_silu(g, sum);
+    ups_value y = ups_add(g, norm_of(g, &k, sum, 1), between);
+    ups_value flat = ups_residual(g, y, x, UPS_NO_VALUE, 0, 2); /* read by another shape */
+    y = norm_of(g, &(kind){.width = TOKENS * k.width}, ups_graph_reshape(g, flat, UPS_SHAPE(BATCH, TOKENS * k.width)),
+                2);
+    m.loss = mean_square(g, y, ups_graph_input(g, "target", UPS_F32, UPS_SHAPE(BATCH, TOKENS * k.width)));
+    ups_graph_differentiate(g, m.loss);
+    int counts[3];
+    count_pairs(g, counts);
+    assert_int_equal(counts[UPS_FORWARD], 0);
+    assert_int_equal(counts[UPS_BACKWARD], 0);
+    end(m);
+}
+
+int main(void) {
+    return run_claims(open_device, close_device, NULL);
+}
