@@ -130,8 +130,6 @@ static ups_status kernel(ups_device *device, const ups_op_call *call, bool backw
     const ups_cpu_kernel *of = variant_here()->kernels[call->kind];
     *result = (ups_kernel){.forward = of->forward,
                            .backward = of->backward,
-                           .pair_forward = of->pair_forward,
-                           .pair_backward = of->pair_backward,
                            .workspace_bytes = of->workspace ? of->workspace(device, call, backward) : 0};
     return UPS_OK;
 }

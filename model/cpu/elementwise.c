@@ -3,6 +3,7 @@
  * Gradients that are summed (over tokens, over the batch) are summed by the thread that owns their slice of columns,
  * in the order of rows: no partial sums, and the same bits on any number of threads. */
 #include "model/cpu/vector.h"
+#include "model/random/drop_path.h"
 
 enum { COLUMNS = 256 /* columns a thread sums at once */ };
 
@@ -122,6 +123,11 @@ static inline float sigmoid(float x) {
     return 1.0f / (1.0f + ups_exp(-x));
 }
 
+static inline float keep_of(const ups_op_call *call, int64_t sample) {
+    if (!call->training) return 1.0f;
+    return ups_drop_path_keep(call->attributes, call->update->input.seed, call->update->input.item, sample);
+}
+
 /* keep * sigmoid(gate + 2), or keep where there is no gate. */
 static inline const float *branch_weights(const ups_op_call *call, float keep, int64_t at, int64_t n, float *scratch,
                                           float *weights) {
@@ -142,7 +148,7 @@ static ups_status residual_forward(ups_device *device, const ups_op_call *call, 
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
             float in[UPS_CHUNK], branch[UPS_CHUNK], weights[UPS_CHUNK], out[UPS_CHUNK];
             int64_t start = stripe * UPS_CHUNK, n = ups_min(UPS_CHUNK, s.width - start);
-            const float *w = branch_weights(call, ups_keep_of(call, sample), sample * s.width + start, n, in, weights);
+            const float *w = branch_weights(call, keep_of(call, sample), sample * s.width + start, n, in, weights);
             for (int64_t token = 0; token < s.tokens; token++) {
                 int64_t at = (sample * s.tokens + token) * s.width + start;
                 const float *x = ups_row_read(&call->inputs[0], at, n, in);
@@ -169,7 +175,7 @@ static ups_status residual_backward(ups_device *device, const ups_op_call *call,
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
             float in[COLUMNS], branch[COLUMNS], weights[COLUMNS], out[COLUMNS], sum[COLUMNS] = {0};
             int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, s.width - start);
-            float keep = ups_keep_of(call, sample);
+            float keep = keep_of(call, sample);
             const float *w = branch_weights(call, keep, sample * s.width + start, n, in, weights);
             for (int64_t token = 0; token < s.tokens; token++) {
                 int64_t at = (sample * s.tokens + token) * s.width + start;

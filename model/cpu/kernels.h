@@ -21,7 +21,6 @@
 
 typedef struct ups_cpu_kernel {
     ups_kernel_run *forward, *backward;
-    ups_pair_run *pair_forward, *pair_backward;                                            /* as in ups_kernel */
     size_t (*workspace)(const ups_device *device, const ups_op_call *call, bool backward); /* bytes; NULL: none */
 } ups_cpu_kernel;
 

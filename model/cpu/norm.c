@@ -3,10 +3,7 @@
  *
  * Backward, with h the normalised row, g = dy * gain and s = 1/sqrt(var + epsilon):
  *   layer norm  dx = s (g - mean(g) - h mean(g h))      RMS norm  dx = s (g - h mean(g h))
- *   dgain = sum over rows of dy h, dbias = sum over rows of dy: partial sums by block of rows.
- *
- * As the second of a pair a norm makes the row itself, x = residual's x + keep branch, and hands the whole gradient of
- * the sum on while it is there. */
+ *   dgain = sum over rows of dy h, dbias = sum over rows of dy: partial sums by block of rows. */
 #include "model/cpu/vector.h"
 
 static inline float row_sum(const float *x, int64_t n) {
@@ -56,41 +53,7 @@ static inline void affine_row(const float *restrict x, float mean, float scale, 
     }
 }
 
-/* Rows of a sample of the residual's. */
-static inline int64_t rows_a_sample(const ups_op_call *residual) {
-    ups_shape shape = residual->output.shape;
-    return shape.rank > 1 ? ups_shape_rows(shape) / shape.size[0] : 1;
-}
-
-/* Makes a row of the residual's sum. */
-static inline const float *sum_row(const ups_op_call *residual, int64_t row, int64_t width, float *scratch) {
-    float keep = ups_keep_of(residual, row / rows_a_sample(residual));
-    const float *x = ups_row_read(&residual->inputs[0], row * width, width, scratch);
-    const float *branch = ups_row_read(&residual->inputs[1], row * width, width, scratch + width);
-    float *restrict y = (float *)residual->output.data + row * width;
-    for (int64_t i = 0; i < width; i++) y[i] = x[i] + keep * branch[i];
-    return y;
-}
-
-/* Hands a row of the sum's gradient on. */
-static inline void pass_row(const ups_op_call *residual, const float *restrict dy, int64_t row, int64_t width,
-                            float *scratch) {
-    const ups_tensor *dx = &residual->input_gradients[0], *df = &residual->input_gradients[1];
-    if (ups_present(df)) {
-        float keep = ups_keep_of(residual, row / rows_a_sample(residual));
-        float *restrict to = ups_row_target(df, row * width, scratch, residual->accumulate[1]);
-        for (int64_t i = 0; i < width; i++) to[i] = keep * dy[i];
-        ups_row_write(df, row * width, width, to, residual->accumulate[1]);
-    }
-    if (!ups_present(dx)) return;
-    float *to = ups_row_target(dx, row * width, scratch, residual->accumulate[0]);
-    memcpy(to, dy, (size_t)width * sizeof(float));
-    ups_row_write(dx, row * width, width, to, residual->accumulate[0]);
-}
-
-/* `residual`: the first of the pair, or NULL. */
-static inline ups_status norm_forward(ups_device *device, const ups_op_call *residual, const ups_op_call *call,
-                                      bool centred) {
+static ups_status norm_forward(ups_device *device, const ups_op_call *call, bool centred) {
     const ups_tensor *input = &call->inputs[0];
     const float *gain = call->inputs[1].data, *bias = centred ? call->inputs[2].data : NULL;
     float *saved = call->saved[0].data;
@@ -98,8 +61,7 @@ static inline ups_status norm_forward(ups_device *device, const ups_op_call *res
 #pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         float *scratch = thread_rows(call, width);
-        const float *x =
-            residual ? sum_row(residual, row, width, scratch) : ups_row_read(input, row * width, width, scratch);
+        const float *x = ups_row_read(input, row * width, width, scratch);
         float mean = centred ? row_sum(x, width) / (float)width : 0.0f;
         float variance = row_sum_of_squares(x, mean, width) / (float)width;
         float scale = 1.0f / sqrtf(variance + call->attributes->epsilon);
@@ -145,8 +107,7 @@ static inline means row_products(const float *restrict x, const float *restrict 
     return result;
 }
 
-static inline ups_status norm_backward(ups_device *device, const ups_op_call *residual, const ups_op_call *call,
-                                       bool centred) {
+static ups_status norm_backward(ups_device *device, const ups_op_call *call, bool centred) {
     const ups_tensor *input = &call->inputs[0], *gradient = &call->input_gradients[0];
     const float *gain = call->inputs[1].data, *saved = call->saved[0].data;
     int64_t width = ups_shape_last(input->shape), rows = ups_shape_rows(input->shape);
@@ -174,7 +135,6 @@ static inline ups_status norm_backward(ups_device *device, const ups_op_call *re
                 for (int64_t i = 0; i < width; i++) dx[i] = scale * (dy[i] - m.g - h[i] * m.gh);
             }
             ups_row_write(gradient, row * width, width, dx, call->accumulate[0]);
-            if (residual) pass_row(residual, (float *)gradient->data + row * width, row, width, scratch);
         }
     }
     if (dgain) ups_add_partials(partials, blocks, 2 * width, width, dgain, call->accumulate[1]);
@@ -182,26 +142,20 @@ static inline ups_status norm_backward(ups_device *device, const ups_op_call *re
     return UPS_OK;
 }
 
-#define NORM(name, centred)                                                                                            \
-    static ups_status name##_forward(ups_device *device, const ups_op_call *call, ups_error *error) {                  \
-        return norm_forward(device, NULL, call, centred);                                                              \
-    }                                                                                                                  \
-    static ups_status name##_backward(ups_device *device, const ups_op_call *call, ups_error *error) {                 \
-        return norm_backward(device, NULL, call, centred);                                                             \
-    }                                                                                                                  \
-    static ups_status name##_pair_forward(ups_device *device, const ups_op_call *first, const ups_op_call *second,     \
-                                          ups_error *error) {                                                          \
-        return norm_forward(device, first, second, centred);                                                           \
-    }                                                                                                                  \
-    static ups_status name##_pair_backward(ups_device *device, const ups_op_call *first, const ups_op_call *second,    \
-                                           ups_error *error) {                                                         \
-        return norm_backward(device, first, second, centred);                                                          \
-    }                                                                                                                  \
-    const ups_cpu_kernel UPS_CPU(name) = {.workspace = workspace_bytes,                                                \
-                                          .forward = name##_forward,                                                   \
-                                          .backward = name##_backward,                                                 \
-                                          .pair_forward = name##_pair_forward,                                         \
-                                          .pair_backward = name##_pair_backward};
+static ups_status layer_norm_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return norm_forward(device, call, true);
+}
+static ups_status layer_norm_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return norm_backward(device, call, true);
+}
+static ups_status rms_norm_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return norm_forward(device, call, false);
+}
+static ups_status rms_norm_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return norm_backward(device, call, false);
+}
 
-NORM(layer_norm, true)
-NORM(rms_norm, false)
+const ups_cpu_kernel UPS_CPU(layer_norm) = {
+    .workspace = workspace_bytes, .forward = layer_norm_forward, .backward = layer_norm_backward};
+const ups_cpu_kernel UPS_CPU(rms_norm) = {
+    .workspace = workspace_bytes, .forward = rms_norm_forward, .backward = rms_norm_backward};

@@ -9,7 +9,6 @@
 
 #include "base/half.h"
 #include "model/cpu/kernels.h"
-#include "model/random/drop_path.h"
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -177,12 +176,6 @@ static inline void ups_row_write(const ups_tensor *tensor, int64_t offset, int64
 
 static inline bool ups_present(const ups_tensor *tensor) {
     return tensor->data != NULL;
-}
-
-/* Of a residual: what the branch of a sample is multiplied by. */
-static inline float ups_keep_of(const ups_op_call *call, int64_t sample) {
-    if (!call->training) return 1.0f;
-    return ups_drop_path_keep(call->attributes, call->update->input.seed, call->update->input.item, sample);
 }
 
 static inline int64_t ups_min(int64_t a, int64_t b) {

@@ -1,5 +1,4 @@
-/* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted. Kernels
- * are called directly, through ups_op_call, and given only what the op's description promises them.
+/* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted.
  *
  *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
  *   test_ops kernels    leaves out what checks the reference, for processors that are emulated
@@ -14,223 +13,17 @@
 #include "base/arena.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "base/system/threads.h"
 #include "model/cpu/device.h"
-#include "model/device.h"
-#include "model/devices/devices.h"
-#include "model/update_channel.h"
 #include "tests/base/skipping.h"
 #include "tests/model/claims.h"
-#include "tests/model/op_cases.h"
-#include "tests/model/reference/reference.h"
+#include "tests/model/op_fixture.h"
+#include "tests/model/op_speed.h"
 #include <math.h>
 
 static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
 static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F16] = 1.25e-3};
 static const double tf32_tolerance = 2.5e-3; /* as many bits as fp16, but they may be cut off */
 enum { COMPUTES = sizeof computes / sizeof *computes };
-
-static ups_device *device;
-static ups_update_channel *channel; /* on it */
-
-enum { SEED = 11, ITEM = 5 };
-
-static void give(const ups_update_input *input) {
-    ok(ups_update_give(channel, input, &failure));
-}
-
-/* What stands in the update by now. */
-static ups_update take(void) {
-    ups_update update;
-    ok(ups_update_take(channel, &failure));
-    ok(ups_update_read(channel, &update, &failure));
-    return update;
-}
-
-static ups_status open_device(const char *name, int threads, ups_error *error) {
-    UPS_TRY(ups_device_open(&(ups_device_options){.name = name, .threads = threads}, &device, error));
-    UPS_TRY(ups_update_open(device, &channel, error));
-    return ups_update_give(channel, &(ups_update_input){.seed = SEED, .item = ITEM}, error);
-}
-
-static void close_device(void) {
-    ups_update_close(channel);
-    ups_device_close(device);
-}
-
-/* A tensor on the device beside its values in float64. */
-typedef struct twin {
-    ups_tensor tensor;
-    double *values;
-} twin;
-
-static ups_dtype dtype_of(operand_kind kind, ups_dtype compute) {
-    switch (kind) {
-    case COMPUTE:
-        return compute;
-    case INDEX:
-        return UPS_I32;
-    case HALF:
-        return UPS_F16;
-    default:
-        return UPS_F32;
-    }
-}
-
-static void *device_memory(size_t bytes) {
-    void *memory = NULL;
-    ok(device->class->allocate(device, bytes, &memory, &failure));
-    return memory;
-}
-
-/* Rounds `values` to the tensor's dtype, in place, and uploads them. */
-static void upload(twin *t) {
-    size_t count = (size_t)ups_shape_elements(t->tensor.shape), bytes = count * ups_dtype_size(t->tensor.dtype);
-    float *single = malloc(count * sizeof *single + 1);
-    int32_t *host = malloc(bytes + 1);
-    for (size_t i = 0; i < count; i++) single[i] = (float)t->values[i];
-    if (t->tensor.dtype == UPS_BF16) {
-        ups_f32_to_bf16(single, (ups_bf16 *)host, count);
-        ups_bf16_to_f32((ups_bf16 *)host, single, count);
-    } else if (t->tensor.dtype == UPS_F16) {
-        ups_f32_to_f16(single, (ups_f16 *)host, count);
-        ups_f16_to_f32((ups_f16 *)host, single, count);
-    } else if (t->tensor.dtype == UPS_I32) {
-        for (size_t i = 0; i < count; i++) host[i] = (int32_t)single[i];
-    } else {
-        memcpy(host, single, bytes);
-    }
-    for (size_t i = 0; i < count; i++) t->values[i] = (double)single[i];
-    ok(device->class->upload(device, t->tensor.data, host, bytes, &failure));
-    ok(device->class->synchronize(device, &failure));
-    free(single);
-    free(host);
-}
-
-static twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
-    twin t = {{.dtype = dtype_of(o->kind, compute), .shape = o->shape}, NULL};
-    if (o->kind == ABSENT) return (twin){0};
-    size_t count = (size_t)ups_shape_elements(o->shape);
-    t.tensor.data = device_memory(count * ups_dtype_size(t.tensor.dtype));
-    t.values = calloc(count, sizeof *t.values);
-    ups_random random = ups_random_stream(7, UPS_RANDOM_TEST, stream);
-    for (size_t i = 0; i < count; i++) {
-        if (o->kind == INDEX)
-            t.values[i] = (double)ups_random_below(random, i, (uint64_t)o->bound);
-        else
-            t.values[i] = (o->spread > 0.0f ? (double)o->spread : 1.0) * ups_random_normal(random, i);
-    }
-    upload(&t);
-    return t;
-}
-
-static void twin_destroy(twin *t) {
-    if (t->tensor.data) device->class->release(device, t->tensor.data);
-    free(t->values);
-}
-
-static void download(const ups_tensor *tensor, double *values) {
-    size_t count = (size_t)ups_shape_elements(tensor->shape), bytes = count * ups_dtype_size(tensor->dtype);
-    void *host = malloc(bytes + 1);
-    float *single = malloc(count * sizeof *single + 1);
-    ok(device->class->download(device, host, tensor->data, bytes, &failure));
-    if (tensor->dtype == UPS_BF16)
-        ups_bf16_to_f32(host, single, count);
-    else if (tensor->dtype == UPS_F16)
-        ups_f16_to_f32(host, single, count);
-    else
-        memcpy(single, host, bytes);
-    for (size_t i = 0; i < count; i++) values[i] = (double)single[i];
-    free(host);
-    free(single);
-}
-
-/* One case in one dtype: its tensors, and the reference over the same values. */
-typedef struct fixture {
-    const op_case *c;
-    ups_dtype compute;
-    ups_kernel kernel;
-    twin inputs[UPS_MAX_INPUTS], output, output_gradient, gradients[UPS_MAX_INPUTS];
-    ups_op_call call;
-    ups_reference reference;
-    void *workspace;
-} fixture;
-
-static bool wants_gradient(const op_case *c, int input) {
-    operand_kind kind = c->inputs[input].kind;
-    return (ups_op_describe(c->kind)->gradient_inputs >> input & 1) && kind != ABSENT && kind != INDEX && kind != HALF;
-}
-
-static void fixture_destroy(fixture *f) {
-    for (int i = 0; i < f->c->input_count; i++) {
-        twin_destroy(&f->inputs[i]);
-        twin_destroy(&f->gradients[i]);
-    }
-    twin_destroy(&f->output);
-    twin_destroy(&f->output_gradient);
-    for (int i = 0; i < UPS_MAX_SAVED; i++) {
-        if (f->c->saved[i].rank > 0) device->class->release(device, f->call.saved[i].data);
-    }
-    if (f->kernel.release) f->kernel.release(f->kernel.state);
-    if (f->workspace) device->class->release(device, f->workspace);
-}
-
-/* False: the device has no kernel for this op, which the claim below says once. */
-static bool fixture_create(fixture *f, const op_case *c, ups_dtype compute) {
-    *f = (fixture){.c = c, .compute = compute};
-    f->call = (ups_op_call){.kind = c->kind,
-                            .attributes = &c->attributes,
-                            .input_count = c->input_count,
-                            .training = c->training,
-                            .update = ups_update_memory(channel)};
-    f->reference = (ups_reference){c->kind, &c->attributes, c->input_count, .training = c->training, .seed = SEED};
-    f->reference.step = ITEM;
-    for (int i = 0; i < c->input_count; i++) {
-        f->inputs[i] = twin_create(&c->inputs[i], compute, (uint32_t)i + 1);
-        f->call.inputs[i] = f->inputs[i].tensor;
-        f->reference.shapes[i] = f->inputs[i].tensor.shape;
-        f->reference.inputs[i] = f->inputs[i].values;
-    }
-    f->output = twin_create(&c->output, compute, 100);
-    f->output_gradient = twin_create(&c->output, compute, 101);
-    f->call.output = f->output.tensor;
-    f->reference.output_shape = c->output.shape;
-    f->reference.output = f->output.values;
-    f->reference.output_gradient = f->output_gradient.values;
-    for (int i = 0; i < UPS_MAX_SAVED && c->saved[i].rank > 0; i++) {
-        ups_dtype dtype = ups_op_describe(c->kind)->saved_like_output ? f->output.tensor.dtype : UPS_F32;
-        size_t bytes = (size_t)ups_shape_elements(c->saved[i]) * ups_dtype_size(dtype);
-        f->call.saved[i] = (ups_tensor){.data = device_memory(bytes), .dtype = dtype, .shape = c->saved[i]};
-    }
-    ups_op_call shapes = f->call;
-    for (int i = 0; i < c->input_count; i++) shapes.inputs[i].data = NULL;
-    shapes.output.data = NULL;
-    for (int i = 0; i < UPS_MAX_SAVED; i++) shapes.saved[i].data = NULL;
-    ok(device->class->kernel(device, &shapes, true, &f->kernel, &failure));
-    f->call.state = f->kernel.state;
-    f->workspace = f->call.workspace = device_memory(f->kernel.workspace_bytes);
-    if (f->kernel.forward) return true;
-    fixture_destroy(f);
-    return false;
-}
-
-static void run_forward(fixture *f) {
-    if (f->kernel.forward(device, &f->call, &failure) != UPS_OK) fail_msg("%s: %s", f->c->name, failure.message);
-}
-
-/* What backward is promised, and no more: the rest is absent. */
-static void prepare_backward_call(fixture *f) {
-    const ups_op_description *description = ups_op_describe(f->c->kind);
-    for (int i = 0; i < f->c->input_count; i++) {
-        if (!(ups_op_backward_inputs(f->c->kind, description->gradient_inputs) >> i & 1)) f->call.inputs[i].data = NULL;
-    }
-    if (!description->backward_output) f->call.output.data = NULL;
-    f->call.output_gradient = f->output_gradient.tensor;
-}
-
-static void run_backward(fixture *f) {
-    if (f->kernel.backward(device, &f->call, &failure) != UPS_OK) fail_msg("%s: %s", f->c->name, failure.message);
-}
 
 static bool on_cpu(void) {
     return strcmp(device->class->name, "cpu") == 0;
@@ -263,14 +56,6 @@ static void check_forward(const op_case *c, ups_dtype compute) {
     ups_reference_forward(&f.reference);
     compare(&f, "output", f.reference.output, &f.call.output);
     fixture_destroy(&f);
-}
-
-/* A gradient for input `i`: that of a parameter is float32 whatever its copy for compute is. */
-static void give_gradient(fixture *f, int i, uint32_t stream) {
-    operand o = f->c->inputs[i];
-    if ((ups_op_describe(f->c->kind)->compute_inputs >> i & 1)) o.kind = STREAM;
-    f->gradients[i] = twin_create(&o, f->compute, stream);
-    f->call.input_gradients[i] = f->gradients[i].tensor;
 }
 
 static void check_backward(const op_case *c, ups_dtype compute, bool accumulate) {
@@ -621,98 +406,6 @@ CLAIM(losses_are_added_by_task_and_by_loss) {
     device->class->release(device, tasks);
 }
 
-static double multiplications(const op_case *c) {
-    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
-        return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
-    }
-    if (c->kind == UPS_OP_ATTENTION)
-        return 4.0 * (double)ups_shape_elements(c->output.shape) * (double)c->output.shape.size[1];
-    return 0.0;
-}
-
-static double bytes_of(const ups_tensor *tensor) {
-    if (!tensor->data) return 0.0;
-    return (double)ups_shape_elements(tensor->shape) * (double)ups_dtype_size(tensor->dtype);
-}
-
-/* The fastest of some runs: other work on the machine only adds. */
-static double fastest(fixture *f, void (*run)(fixture *)) {
-    enum { RUNS = 30 };
-    double best = 1e9;
-    for (int i = 0; i < RUNS; i++) {
-        double start = ups_now();
-        run(f);
-        device->class->synchronize(device, &failure);
-        best = fmin(best, ups_now() - start);
-    }
-    return best;
-}
-
-static void print_speed(const char *name, ups_dtype compute, const char *way, double seconds, double flop,
-                        double bytes) {
-    printf("%-20s %-9s %-9s %9.1f us", name, ups_dtype_name(compute), way, seconds * 1e6);
-    if (flop > 0.0)
-        printf(" %9.1f GFLOP/s\n", flop / seconds * 1e-9);
-    else
-        printf(" %9.1f GB/s\n", bytes / seconds * 1e-9);
-}
-
-static void measure(const op_case *c, ups_dtype compute) {
-    fixture f;
-    if (!fixture_create(&f, c, compute)) return;
-    double bytes = bytes_of(&f.call.output), flop = multiplications(c);
-    for (int i = 0; i < c->input_count; i++) bytes += bytes_of(&f.call.inputs[i]);
-    print_speed(c->name, compute, "forward", fastest(&f, run_forward), flop, bytes);
-    prepare_backward_call(&f);
-    bytes = bytes_of(&f.call.output_gradient);
-    for (int i = 0; i < c->input_count; i++) {
-        if (!wants_gradient(c, i)) continue;
-        give_gradient(&f, i, 200);
-        bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
-    }
-    double factor = c->kind == UPS_OP_ATTENTION ? 2.5 : 2.0;
-    print_speed(c->name, compute, "backward", fastest(&f, run_backward), factor * flop, bytes);
-    fixture_destroy(&f);
-}
-
-static void measure_adamw(void) {
-    enum { COUNT = 21400000 };
-    const ups_range all = {0, COUNT, 0};
-    ups_range *ranges = device_memory(sizeof all);
-    device->class->upload(device, ranges, &all, sizeof all, &failure);
-    ups_optimizer_call call = {
-        .ranges = ranges, .range_count = 1, .range_elements = COUNT, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
-    ups_update_rules rules = {.trained = {true}};
-    call.weight_decay = 0.03f;
-    call.update = ups_update_memory(channel);
-    float **buffers[] = {&call.values, &call.gradients, &call.moments[0], &call.moments[1]};
-    for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
-    call.compute = device_memory(COUNT * sizeof *call.compute);
-    call.compute_dtype = UPS_BF16;
-    double best = 1e9;
-    for (int64_t step = 0; step < 9; step++) {
-        give(&(ups_update_input){.step = step, .learning_rate = 1e-3f});
-        double start = ups_now();
-        device->class->decide(device, &rules, ups_update_memory(channel), &failure);
-        device->class->optimize(device, &call, &failure);
-        device->class->synchronize(device, &failure);
-        best = fmin(best, ups_now() - start);
-    }
-    print_speed("adamw, 21.4 M", UPS_F32, "", best, 0.0, 30.0 * COUNT);
-    for (int i = 0; i < 4; i++) device->class->release(device, *buffers[i]);
-    device->class->release(device, call.compute);
-    device->class->release(device, ranges);
-}
-
-static int perf(const char *only) {
-    for (size_t i = 0; i < (size_t)op_perf_case_count; i++) {
-        if (only && !strstr(op_perf_cases[i].name, only)) continue;
-        for (int k = 0; k < COMPUTES; k++) measure(&op_perf_cases[i], computes[k]);
-    }
-    if (!only || strstr("adamw", only)) measure_adamw();
-    return 0;
-}
-
 static int not_run_here(const char *wanted) {
     static const char *const known[] = {"amx", "avx512_bf16", "avx512", "avx2", "baseline"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -736,8 +429,11 @@ int main(int argc, char **argv) {
         printf("device %s\n", name);
     else
         printf("device cpu, kernels for %s\n", ups_cpu_instruction_set());
-    int result =
-        argc > 1 && strcmp(argv[1], "perf") == 0 ? perf(argc > 2 ? argv[2] : NULL) : run_claims(NULL, NULL, NULL);
+    int result = 0;
+    if (argc > 1 && strcmp(argv[1], "perf") == 0)
+        measure_ops(argc > 2 ? argv[2] : NULL);
+    else
+        result = run_claims(NULL, NULL, NULL);
     close_device();
     return result;
 }

@@ -15,7 +15,7 @@
 #include "train/data/patch_basis.h"
 #include "train/evaluation/gate.h"
 #include "train/networks.h"
-#include "train/stages/training.h"
+#include "train/stages/training/training.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
 #include "train/objectives/semigroup.h"
 #include "train/objectives/windows.h"
 #include "train/stages/conserved.h"
-#include "train/stages/training.h"
+#include "train/stages/training/training.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

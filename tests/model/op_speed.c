@@ -1,0 +1,98 @@
+#include "tests/model/op_speed.h"
+
+#include "base/system/threads.h"
+#include "tests/model/claims.h"
+#include "tests/model/op_fixture.h"
+#include <math.h>
+
+static double multiplications(const op_case *c) {
+    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
+        return 2.0 * (double)ups_shape_rows(c->inputs[0].shape) * (double)ups_shape_elements(c->inputs[1].shape);
+    }
+    if (c->kind == UPS_OP_ATTENTION)
+        return 4.0 * (double)ups_shape_elements(c->output.shape) * (double)c->output.shape.size[1];
+    return 0.0;
+}
+
+static double bytes_of(const ups_tensor *tensor) {
+    if (!tensor->data) return 0.0;
+    return (double)ups_shape_elements(tensor->shape) * (double)ups_dtype_size(tensor->dtype);
+}
+
+/* The fastest of some runs: other work on the machine only adds. */
+static double fastest(fixture *f, void (*run)(fixture *)) {
+    enum { RUNS = 30 };
+    double best = 1e9;
+    for (int i = 0; i < RUNS; i++) {
+        double start = ups_now();
+        run(f);
+        device->class->synchronize(device, &failure);
+        best = fmin(best, ups_now() - start);
+    }
+    return best;
+}
+
+static void print_speed(const char *name, ups_dtype compute, const char *way, double seconds, double flop,
+                        double bytes) {
+    printf("%-20s %-9s %-9s %9.1f us", name, ups_dtype_name(compute), way, seconds * 1e6);
+    if (flop > 0.0)
+        printf(" %9.1f GFLOP/s\n", flop / seconds * 1e-9);
+    else
+        printf(" %9.1f GB/s\n", bytes / seconds * 1e-9);
+}
+
+static void measure(const op_case *c, ups_dtype compute) {
+    fixture f;
+    if (!fixture_create(&f, c, compute)) return;
+    double bytes = bytes_of(&f.call.output), flop = multiplications(c);
+    for (int i = 0; i < c->input_count; i++) bytes += bytes_of(&f.call.inputs[i]);
+    print_speed(c->name, compute, "forward", fastest(&f, run_forward), flop, bytes);
+    prepare_backward_call(&f);
+    bytes = bytes_of(&f.call.output_gradient);
+    for (int i = 0; i < c->input_count; i++) {
+        if (!wants_gradient(c, i)) continue;
+        give_gradient(&f, i, 200);
+        bytes += bytes_of(&f.call.inputs[i]) + bytes_of(&f.gradients[i].tensor);
+    }
+    double factor = c->kind == UPS_OP_ATTENTION ? 2.5 : 2.0;
+    print_speed(c->name, compute, "backward", fastest(&f, run_backward), factor * flop, bytes);
+    fixture_destroy(&f);
+}
+
+static void measure_adamw(void) {
+    enum { COUNT = 21400000 };
+    const ups_range all = {0, COUNT, 0};
+    ups_range *ranges = device_memory(sizeof all);
+    device->class->upload(device, ranges, &all, sizeof all, &failure);
+    ups_optimizer_call call = {
+        .ranges = ranges, .range_count = 1, .range_elements = COUNT, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
+    ups_update_rules rules = {.trained = {true}};
+    call.weight_decay = 0.03f;
+    call.update = ups_update_memory(channel);
+    float **buffers[] = {&call.values, &call.gradients, &call.moments[0], &call.moments[1]};
+    for (int i = 0; i < 4; i++) *buffers[i] = device_memory(COUNT * sizeof(float));
+    call.compute = device_memory(COUNT * sizeof *call.compute);
+    call.compute_dtype = UPS_BF16;
+    double best = 1e9;
+    for (int64_t step = 0; step < 9; step++) {
+        give(&(ups_update_input){.step = step, .learning_rate = 1e-3f});
+        double start = ups_now();
+        device->class->decide(device, &rules, ups_update_memory(channel), &failure);
+        device->class->optimize(device, &call, &failure);
+        device->class->synchronize(device, &failure);
+        best = fmin(best, ups_now() - start);
+    }
+    print_speed("adamw, 21.4 M", UPS_F32, "", best, 0.0, 30.0 * COUNT);
+    for (int i = 0; i < 4; i++) device->class->release(device, *buffers[i]);
+    device->class->release(device, call.compute);
+    device->class->release(device, ranges);
+}
+
+void measure_ops(const char *only) {
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    for (size_t i = 0; i < (size_t)op_perf_case_count; i++) {
+        if (only && !strstr(op_perf_cases[i].name, only)) continue;
+        for (int k = 0; k < 3; k++) measure(&op_perf_cases[i], computes[k]);
+    }
+    if (!only || strstr("adamw", only)) measure_adamw();
+}

@@ -1,0 +1,150 @@
+/* Batches of a stage's training, from the loader into a graph: of a step, and of a validation. */
+#include "train/data/batches.h"
+#include "train/stages/training/parts.h"
+
+#include <string.h>
+
+/* Until what was uploaded is the host's again. */
+static ups_status finish_upload(ups_stage_training *t, ups_error *error) {
+    if (t->uploading) UPS_TRY(ups_step_wait_uploaded(t->uploading, error));
+    t->uploading = NULL;
+    if (t->batch_in_hand) ups_loader_release(t->loader, t->batch_in_hand);
+    t->batch_in_hand = NULL;
+    return UPS_OK;
+}
+
+/* The graph that takes a batch; `drawn`: of the variant that is drawn for training. */
+static ups_stage_graph *graph_for(const ups_stage_training *t, const ups_batch *batch, const int *task_of,
+                                  unsigned losses, const ups_stage_draw *draw, bool drawn) {
+    const int first = task_of[batch->window[0].task];
+    const bool varies = drawn && t->stage->draw_variant;
+    const int variant = varies ? t->stage->draw_variant(t->stage->context, first, draw) : 0;
+    return ups_stage_training_find_graph(t, t->stage->kind(t->stage->context, first, variant), losses);
+}
+
+/* Issues a batch: its upload, the run, its losses. */
+static ups_status run_batch(ups_stage_training *t, ups_stage_graph *graph, const ups_batch *batch,
+                            const ups_stage_samples *split, const ups_stage_draw *draw,
+                            const ups_step_run_options *options, ups_update *update, ups_error *error) {
+    const int *task_of = split->task_of;
+    for (int64_t b = 0; b < t->batch; b++) t->window_tasks[b] = (int32_t)task_of[batch->window[b].task];
+    t->uploading = graph->step;
+    ups_feed_take(t->feed, batch, split->entries);
+    ups_device_range_begin(t->request->session->device, "batch");
+    ups_status status = t->stage->upload(t->stage->context, graph, batch, t->feed, task_of, draw, error);
+    ups_device_range_end(t->request->session->device);
+    UPS_TRY(status);
+    UPS_TRY(
+        ups_step_upload(graph->step, graph->tasks, t->window_tasks, (size_t)t->batch * sizeof *t->window_tasks, error));
+    UPS_TRY(ups_step_run(graph->step, options, error));
+    return ups_objective_add_losses(&graph->objective, graph->step, t->request->session->device, t->batch, graph->tasks,
+                                    update, error);
+}
+
+static void *allocate_slot(void *context, size_t bytes) {
+    ups_device *device = context;
+    ups_error error;
+    void *memory = NULL;
+    return device->class->allocate_host(device, bytes, &memory, &error) == UPS_OK ? memory : NULL;
+}
+
+static void release_slot(void *context, void *memory) {
+    ups_device *device = context;
+    device->class->release_host(device, memory);
+}
+
+void ups_stage_training_use_host_memory(const ups_stage_training *t, ups_loader_options *options) {
+    options->allocate = allocate_slot;
+    options->release = release_slot;
+    options->allocator_context = t->request->session->device;
+}
+
+/* The loader's next batch; NULL at its end. */
+static ups_status next_batch(const ups_stage_training *t, ups_loader *loader, const ups_batch **batch,
+                             ups_error *error) {
+    ups_status status = ups_loader_next(loader, batch, error);
+    if (status == UPS_ERR_CHECKSUM && t->stage->on_damage) ups_fail_within(error, "%s", t->stage->on_damage);
+    return status;
+}
+
+static unsigned losses_due(const ups_stage_training *t, int64_t step) {
+    return ups_losses_due(t->stage->training->losses, step);
+}
+
+int ups_stage_training_loss_set_due(void *context, int64_t step) {
+    const ups_stage_training *t = context;
+    int set = 0;
+    while (set < t->mask_count - 1 && t->masks[set] != losses_due(t, step)) set++;
+    return set;
+}
+
+/* Windows of a micro-batch, kept for messages until two steps later. */
+static ups_window *windows_of(const ups_stage_training *t, int64_t step, int64_t index) {
+    return t->windows + ((step % 2) * t->stage->training->accumulation + index) * t->batch;
+}
+
+ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *micro, ups_error *error) {
+    ups_stage_training *t = context;
+    UPS_TRY(finish_upload(t, error));
+    UPS_TRY(next_batch(t, t->loader, &t->batch_in_hand, error));
+    const ups_batch *batch = t->batch_in_hand;
+    if (!batch) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: the loader ended early", ups_stage_name(t->stage->stage));
+    }
+    memcpy(windows_of(t, micro->step, micro->index), batch->window, (size_t)t->batch * sizeof *t->windows);
+    const ups_training_config *config = t->stage->training;
+    ups_stage_draw draw = {t->config->seed, micro->step * config->accumulation + micro->index,
+                           (double)micro->step / (double)config->steps};
+    ups_step_run_options options = {
+        .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
+    ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, true);
+    const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
+    for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
+    return run_batch(t, graph, batch, &t->train, &draw, &options, micro->update, error);
+}
+
+void ups_stage_training_describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes) {
+    const ups_stage_training *t = context;
+    ups_windows_describe(windows_of(t, step, index), t->batch, t->train.entries, text, bytes);
+}
+
+static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, ups_error *error) {
+    ups_update *update = ups_update_memory(t->validated);
+    for (;;) {
+        const ups_batch *batch = NULL;
+        UPS_TRY(next_batch(t, loader, &batch, error));
+        if (!batch) return UPS_OK;
+        ups_stage_draw draw = {0, batch->index, 1};
+        ups_step_run_options run = {0};
+        ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
+        UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, update, error));
+        UPS_TRY(finish_upload(t, error));
+        ups_loader_release(loader, batch);
+    }
+}
+
+ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error) {
+    ups_stage_training *t = context;
+    ups_device *device = t->request->session->device;
+    if (t->validation.count == 0) return UPS_OK;
+    ups_loader_options options = ups_stage_training_validation_options(t, t->validation.count);
+    ups_stage_training_use_host_memory(t, &options);
+    ups_loader *loader = NULL;
+    ups_update all;
+    UPS_TRY(finish_upload(t, error));
+    UPS_TRY(ups_update_give(t->validated, &(ups_update_input){0}, error)); /* the first: results are cleared */
+    UPS_TRY(ups_loader_open(&options, t->validation.entries, t->validation.count, &loader, error));
+    ups_status status = validate_batches(t, loader, error);
+    ups_error after;
+    if (status != UPS_OK) device->class->synchronize(device, &after); /* the loader's batches may be read still */
+    ups_loader_close(loader);
+    UPS_TRY(status);
+    UPS_TRY(ups_update_take(t->validated, error));
+    UPS_TRY(ups_update_read(t->validated, &all, error));
+    for (int task = 0; task < t->tasks->count; task++) {
+        sums->sum[task] += all.result.loss[task];
+        sums->count[task] += all.result.windows[task];
+        sums->windows += all.result.windows[task];
+    }
+    return UPS_OK;
+}

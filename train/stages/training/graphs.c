@@ -1,0 +1,144 @@
+/* The graphs of a stage's training: one for each kind of batch and set of losses, over one set of parameters. */
+#include "model/differentiate.h"
+#include "train/networks.h"
+#include "train/stages/training/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ups_stage_graph *ups_stage_training_find_graph(const ups_stage_training *t, int64_t kind, unsigned losses) {
+    for (int i = 0; i < t->graph_count; i++) {
+        if (t->graphs[i].kind == kind && t->graphs[i].losses == losses) return &t->graphs[i];
+    }
+    return NULL;
+}
+
+static void build_graph(ups_stage_training *t, int task, int variant, int64_t kind, unsigned losses) {
+    ups_stage_graph *made = &t->graphs[t->graph_count++];
+    made->variant = variant;
+    made->kind = kind;
+    made->losses = losses;
+    const bool exact = losses & t->stage->exact_losses;
+    made->graph = exact ? ups_graph_create(t->parameters, UPS_F32) : ups_run_graph(t->config, t->parameters);
+    made->graph->checkpointing = t->stage->training->checkpointing;
+    t->stage->build(t->stage->context, task, t->batch, made);
+    ups_objective_close(made->graph, &made->objective);
+    made->tasks = ups_graph_input(made->graph, "window_tasks", UPS_I32, UPS_SHAPE(t->batch));
+    ups_graph_differentiate(made->graph, made->objective.total);
+}
+
+static void free_samples(ups_stage_samples *list) {
+    free(list->entries);
+    free(list->task_of);
+}
+
+void ups_stage_training_end(ups_stage_training *t) {
+    ups_device *device = t->request->session->device;
+    ups_error after;
+    device->class->synchronize(device, &after); /* what was issued reads batches and tables */
+    ups_loader_close(t->loader);
+    ups_feed_close(t->feed);
+    ups_stores_close(&t->stores);
+    ups_optimizer_destroy(t->optimizer);
+    for (int i = 0; i < t->graph_count; i++) {
+        ups_step_destroy(t->graphs[i].step);
+        ups_graph_destroy(t->graphs[i].graph);
+    }
+    free(t->graphs);
+    free(t->trains);
+    ups_parameters_destroy(t->parameters);
+    free_samples(&t->train);
+    free_samples(&t->validation);
+    ups_update_close(t->validated);
+    if (t->window_tasks) device->class->release_host(device, t->window_tasks);
+    free(t->windows);
+    ups_task_sampling_destroy(t->sampling);
+    json_decref(t->origin);
+    json_decref(t->opening);
+}
+
+int ups_stage_training_variants(const ups_stage_training *t, int task) {
+    return t->stage->variants ? t->stage->variants(t->stage->context, task) : 1;
+}
+
+ups_status ups_stage_training_begin(ups_stage_training *t, const ups_stage_description *stage,
+                                    const ups_stage_request *request, int64_t batch, ups_error *error) {
+    *t = (ups_stage_training){.stage = stage,
+                              .request = request,
+                              .config = request->session->config,
+                              .tasks = request->session->tasks,
+                              .batch = batch};
+    if (t->config->data.split.train <= 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: data.split.train is %g: nothing is left to train on",
+                        ups_stage_name(stage->stage), t->config->data.split.train);
+    }
+    UPS_TRY(ups_networks_check(t->config, t->tasks, error));
+    int64_t steps = stage->training->steps;
+    t->mask_count = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, t->masks);
+    t->parameters = ups_parameters_create();
+    int variants = 0;
+    for (int task = 0; task < t->tasks->count; task++) variants += ups_stage_training_variants(t, task);
+    t->graphs = calloc((size_t)(variants * t->mask_count), sizeof *t->graphs);
+    if (!t->parameters || !t->graphs) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its graphs", ups_stage_name(stage->stage));
+    }
+    for (int task = 0; task < t->tasks->count; task++) {
+        for (int v = 0; v < ups_stage_training_variants(t, task); v++) {
+            int64_t kind = stage->kind(stage->context, task, v);
+            for (int m = 0; m < t->mask_count; m++) {
+                if (!ups_stage_training_find_graph(t, kind, t->masks[m])) build_graph(t, task, v, kind, t->masks[m]);
+            }
+        }
+    }
+    return UPS_OK;
+}
+
+const ups_graph **ups_stage_training_list_graphs(const ups_stage_training *t) {
+    const ups_graph **list = calloc((size_t)t->graph_count + 1, sizeof *list);
+    for (int i = 0; list && i < t->graph_count; i++) list[i] = t->graphs[i].graph;
+    return list;
+}
+
+/* Marks the parameters that a graph has gradients for, each in its row of as many as there are graphs. */
+static void mark_trained(const ups_stage_training *t, int graph, bool *trains) {
+    const ups_graph *of = t->graphs[graph].graph;
+    for (ups_value v = 0; v < of->value_count; v++) {
+        const ups_value_info *value = &of->values[v];
+        if (value->kind == UPS_VALUE_PARAMETER && value->needs_gradient)
+            trains[(int64_t)value->parameter * t->graph_count + graph] = true;
+    }
+}
+
+ups_status ups_stage_training_divide_parameters(ups_stage_training *t, ups_error *error) {
+    const int32_t count = ups_parameters_count(t->parameters);
+    const size_t row = (size_t)t->graph_count;
+    bool *trains = calloc((size_t)count * row + 1, sizeof *trains);
+    int32_t *set_of = calloc((size_t)count + 1, sizeof *set_of);
+    t->trains = calloc(row * UPS_UPDATE_MAX_SETS + 1, sizeof *t->trains);
+    ups_status status = UPS_OK;
+    if (!trains || !set_of || !t->trains)
+        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its tables", ups_stage_name(t->stage->stage));
+    for (int graph = 0; graph < t->graph_count && status == UPS_OK; graph++) mark_trained(t, graph, trains);
+    int32_t first[UPS_UPDATE_MAX_SETS], sets = 0;
+    for (int32_t p = 0; p < count && status == UPS_OK; p++) {
+        int32_t set = 0;
+        while (set < sets && memcmp(trains + (size_t)first[set] * row, trains + (size_t)p * row, row) != 0) set++;
+        if (set == UPS_UPDATE_MAX_SETS) {
+            memset(set_of, 0, (size_t)count * sizeof *set_of);
+            sets = 0;
+            break;
+        }
+        if (set == sets) first[sets++] = p;
+        set_of[p] = set;
+    }
+    for (int graph = 0; graph < t->graph_count && status == UPS_OK; graph++) {
+        for (int32_t set = 0; set < sets; set++)
+            t->trains[graph * UPS_UPDATE_MAX_SETS + set] = trains[(size_t)first[set] * row + (size_t)graph];
+        if (sets == 0) t->trains[graph * UPS_UPDATE_MAX_SETS] = true;
+    }
+    t->undivided = sets == 0;
+    if (status == UPS_OK) ups_parameters_divide(t->parameters, set_of);
+    free(trains);
+    free(set_of);
+    return status;
+}

@@ -1,0 +1,250 @@
+/* Runs a stage's training: finds samples, makes memory, goes on from a checkpoint, and hands all to the loop. */
+#include "base/files.h"
+#include "base/log.h"
+#include "train/networks.h"
+#include "train/precision.h"
+#include "train/stages/training/parts.h"
+#include "train/state.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sampling -------------------------------------------------------------------------------------------------- */
+
+static ups_status begin_sampling(ups_stage_training *t, ups_error *error) {
+    ups_sampled_task tasks[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count; k++) {
+        const ups_loader_task *entry = &t->train.entries[k];
+        tasks[k].config = t->tasks->task[t->train.task_of[k]].config;
+        tasks[k].samples = entry->samples ? entry->sample_count : entry->source->count;
+    }
+    int64_t draws = t->batch / t->stage->training->pairs_per_trajectory;
+    return ups_task_sampling_create(t->config, t->stage->training, draws, tasks, t->train.count, &t->sampling, error);
+}
+
+static ups_status advance(void *context, int64_t step, const ups_loss_sums *validation, json_t *report,
+                          ups_error *error) {
+    ups_stage_training *t = context;
+    double losses[UPS_SAMPLER_MAX_TASKS];
+    for (int k = 0; k < t->train.count && validation; k++) {
+        int task = t->train.task_of[k];
+        losses[k] = validation->count[task] > 0 ? validation->sum[task] / (double)validation->count[task] : (double)NAN;
+    }
+    const ups_sampler_phase *phase = NULL;
+    UPS_TRY(ups_task_sampling_advance(t->sampling, step, validation ? losses : NULL, &phase, error));
+    json_t *sampling = report ? ups_task_sampling_report(t->sampling) : NULL;
+    if (json_is_object(sampling)) json_object_set(report, "sampling", sampling);
+    json_decref(sampling);
+    t->shares_unsaid = t->shares_unsaid || phase;
+    if (report && t->shares_unsaid) {
+        char text[400];
+        ups_task_sampling_describe(t->sampling, text, sizeof text);
+        ups_log(UPS_LOG_INFO, "%s, step %lld: tasks are drawn %s", ups_stage_name(t->stage->stage), (long long)step,
+                text);
+        t->shares_unsaid = false;
+    }
+    if (!phase) return UPS_OK;
+    return ups_loader_add_phase(t->loader, phase, step * t->stage->training->accumulation, error);
+}
+
+/* ---- running --------------------------------------------------------------------------------------------------- */
+
+static ups_status list_samples(ups_stage_training *t, ups_split split, ups_stage_samples *list, ups_error *error) {
+    size_t count = (size_t)t->tasks->count;
+    list->entries = calloc(count, sizeof *list->entries);
+    list->task_of = calloc(count, sizeof *list->task_of);
+    if (!list->entries || !list->task_of) {
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory for its tables", ups_stage_name(t->stage->stage));
+    }
+    for (int task = 0; task < t->tasks->count; task++) {
+        const ups_task *of = &t->tasks->task[task];
+        ups_loader_task entry = {.name = of->name, .weight = of->config->weight};
+        if (of->splits.count[split] == 0) continue;
+        UPS_TRY(t->stage->find_samples(t->stage->context, task, split, &entry, error));
+        if (entry.sample_count == 0 && split != UPS_SPLIT_TRAIN) continue;
+        list->task_of[list->count] = task;
+        list->entries[list->count++] = entry;
+    }
+    return UPS_OK;
+}
+
+/* Of a run that was forked: the weights of the one that it came from, in the place of random ones. */
+static ups_status begin_with_given_weights(ups_stage_training *t, ups_error *error) {
+    char *path = ups_run_initial_weights(t->config, t->stage->stage);
+    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_path_exists(path)) {
+        ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(t->parameters)};
+        status = ups_parameters_load_buffers(t->parameters, NULL, &weights, 1, path, false, error);
+        if (status != UPS_OK) {
+            ups_fail_within(error,
+                            "the %s was to begin with weights that do not fit this configuration (a run of its "
+                            "own, without --fork, begins with random ones)",
+                            ups_stage_name(t->stage->stage));
+        } else {
+            t->given = true;
+        }
+    }
+    free(path);
+    return status;
+}
+
+static bool has_checkpoint(const ups_stage_training *t) {
+    char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
+    bool has = t->request->resume && checkpoints && ups_checkpoint_exists(checkpoints);
+    free(checkpoints);
+    return has;
+}
+
+static ups_status allocate(ups_stage_training *t, ups_error *error) {
+    ups_device *device = t->request->session->device;
+    UPS_TRY(ups_stage_training_divide_parameters(t, error));
+    UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
+    UPS_TRY(begin_with_given_weights(t, error));
+    if (t->stage->initialise && !t->given && !has_checkpoint(t)) {
+        UPS_TRY(t->stage->initialise(t->stage->context, t->parameters, error));
+        UPS_TRY(ups_parameters_refresh(t->parameters, error));
+    }
+    size_t rows = (size_t)t->batch;
+    t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
+    UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
+    UPS_TRY(ups_update_open(device, &t->validated, error));
+    const ups_graph **graphs = ups_stage_training_list_graphs(t);
+    ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);
+    ups_status status = t->windows && graphs && steps
+                            ? ups_step_create_together(graphs, t->graph_count, device, steps, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < t->graph_count && status == UPS_OK; i++) t->graphs[i].step = steps[i];
+    free(steps);
+    free(graphs);
+    UPS_TRY(status);
+    return ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error);
+}
+
+/* The frames of any batch. */
+static ups_status open_feed(ups_stage_training *t, const ups_stores_list *lists, uint64_t on_device, ups_error *error) {
+    ups_feed_options options = {.device = t->request->session->device,
+                                .lists = lists,
+                                .list_count = 2,
+                                .dtype = t->stage->batches,
+                                .draws = ups_stage_training_draws_on_device(t),
+                                .device_bytes = on_device};
+    ups_stage_training_find_largest_batch(t, &options.rows, &options.elements);
+    UPS_TRY(ups_feed_open(&options, &t->feed, error));
+    const double room = (double)ups_feed_look(t->feed).room / (double)(1 << 30);
+    if (options.draws)
+        ups_log(UPS_LOG_INFO,
+                "%s: windows are drawn on the device, of samples that stay there once read, in up to %.2f GiB",
+                ups_stage_name(t->stage->stage), room);
+    return UPS_OK;
+}
+
+static ups_status go_on(ups_stage_training *t, ups_training_state *state, ups_error *error) {
+    if (!t->request->resume) return UPS_OK;
+    char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
+    if (!checkpoints) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    if (ups_checkpoint_exists(checkpoints)) {
+        status = ups_checkpoint_load(checkpoints, state, t->parameters, t->optimizer, error);
+    }
+    free(checkpoints);
+    return status;
+}
+
+static ups_status open_loader(ups_stage_training *t, int64_t step, ups_error *error) {
+    ups_loader_options options = ups_stage_training_loader_options(t, step);
+    ups_stage_training_use_host_memory(t, &options);
+    options.one_task_per_batch = t->stage->one_task_per_batch;
+    options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
+    return ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error);
+}
+
+static ups_status export_model(const ups_stage_training *t, ups_error *error) {
+    char *path = ups_run_model_path(t->config, t->stage->stage);
+    ups_status status = path ? ups_model_export(path, t->parameters, t->optimizer, t->origin, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(path);
+    return status;
+}
+
+/* {"stage": …, "step": 0, "precision": …, "parameters": …, "batch_size": …} */
+static json_t *describe_run(const ups_stage_training *t, const ups_training_state *state) {
+    return json_pack("{s:s, s:i, s:s, s:I, s:I}", "stage", ups_stage_name(t->stage->stage), "step", 0, "precision",
+                     ups_precision_name(state->precision), "parameters",
+                     (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
+}
+
+static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *error) {
+    const ups_training_config *config = t->stage->training;
+    const char *name = ups_stage_name(t->stage->stage);
+    UPS_TRY(t->stage->find_origin(t->stage->context, &t->origin, error));
+    UPS_TRY(t->stage->prepare(t->stage->context, t->batch, error));
+    UPS_TRY(list_samples(t, UPS_SPLIT_TRAIN, &t->train, error));
+    UPS_TRY(list_samples(t, UPS_SPLIT_VALIDATION, &t->validation, error));
+    ups_stores_list lists[] = {{t->train.entries, t->train.count}, {t->validation.entries, t->validation.count}};
+    UPS_TRY(ups_stores_open(t->config, name, lists, 2, t->stage->batches, &t->stores, error));
+    UPS_TRY(begin_sampling(t, error));
+    UPS_TRY(allocate(t, error));
+    UPS_TRY(open_feed(t, lists, on_device, error));
+    const char *names[UPS_SAMPLER_MAX_TASKS];
+    for (int task = 0; task < t->tasks->count; task++) names[task] = t->tasks->task[task].name;
+    ups_training_state state = {
+        .interval = {.tasks = t->tasks->count, .task_names = names, .loss_names = ups_run_loss_names(t->stage->stage)},
+        .seed = t->config->seed,
+        .score = NAN,
+        .keep = t->config->checkpoint.keep,
+        .batch_size = t->batch,
+        .precision = ups_precision_resolve(t->config->precision, t->config->device.name),
+        .origin = t->origin,
+        .sampling = t->sampling};
+
+    t->opening = describe_run(t, &state);
+    UPS_TRY(go_on(t, &state, error));
+
+    UPS_TRY(open_loader(t, state.step, error));
+    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
+            (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
+            (long long)config->steps,
+            state.step > 0 ? " (resumed)"
+            : t->given     ? ", from given weights"
+                           : "");
+    ups_loop_stage stage = {.name = name,
+                            .context = t,
+                            .micro_batch = ups_stage_training_micro_batch,
+                            .validate = ups_stage_training_validate,
+                            .advance = advance,
+                            .losses_due = ups_stage_training_loss_set_due,
+                            .describe_batch = ups_stage_training_describe_batch,
+                            .loader = t->loader,
+                            .residency = t->stores.residency,
+                            .zero_gradients = t->graph_count > 1 && (config->accumulation > 1 || t->undivided)};
+    ups_loop_options loop = {.training = config,
+                             .seed = t->config->seed,
+                             .output = t->config->output,
+                             .resume = &state,
+                             .opening = t->opening,
+                             .device = t->request->session->device,
+                             .parameters = t->parameters,
+                             .optimizer = t->optimizer,
+                             .task_names = names,
+                             .task_count = t->tasks->count,
+                             .loss_names = ups_run_loss_names(t->stage->stage)};
+    UPS_TRY(ups_loop_run(&loop, &stage, error));
+    const ups_feed_facts fed = ups_feed_look(t->feed);
+    if (ups_stage_training_draws_on_device(t))
+        ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
+                (long long)fed.drawn, (long long)(fed.drawn + fed.sent), (long long)fed.trajectories);
+    return export_model(t, error);
+}
+
+ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
+                                  ups_error *error) {
+    ups_stage_plan plan;
+    UPS_TRY(ups_stage_training_plan(stage, request, &plan, error));
+    UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
+    ups_stage_training t;
+    ups_status status = ups_stage_training_begin(&t, stage, request, plan.batch_size, error);
+    if (status == UPS_OK) status = train(&t, plan.resident_on_device, error);
+    ups_stage_training_end(&t);
+    return status;
+}
