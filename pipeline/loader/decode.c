@@ -119,6 +119,7 @@ static ups_status read_replacement(ups_decoder *decoder, ups_job *job, int64_t a
         window[w].sample = job->index;
         window[w].parameters = job->sample.parameters;
         window[w].dt = ups_window_dt(task, &job->sample, window[w].start);
+        window[w].time = job->sample.time + window[w].start;
     }
     /* Read below, without the job; listed here for the name of the file. */
     UPS_TRY(task->task.source->class->extents(task->task.source, job->index, job->frames, job->extents,

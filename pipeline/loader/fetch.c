@@ -119,6 +119,7 @@ static void choose_windows(const ups_loader *loader, ups_job *job) {
                                  .sample = job->index,
                                  .start = start,
                                  .dt = ups_window_dt(task, &job->sample, start),
+                                 .time = job->sample.time + start,
                                  .parameters = job->sample.parameters,
                                  .frames = memory + (size_t)w * bytes,
                                  .frame_step = task->frame_elements};

@@ -30,7 +30,6 @@ typedef struct ups_loader_task {
     ups_store *store;       /* of `source` and the batches' type: what of it stays in memory; borrowed. NULL: nothing */
     int64_t window, stride; /* this task's own, where they differ from the options'; 0: as the options say. Windows of
                                different length need one_task_per_batch */
-    int64_t dt_frame;       /* of a window: ups_window.dt is the time from it to the next */
 } ups_loader_task;
 
 typedef struct ups_loader_options {
@@ -70,9 +69,10 @@ typedef struct ups_loader_options {
 
 typedef struct ups_window {
     int32_t task;
-    int64_t sample; /* index into the task's source; UPS_NO_SAMPLE: skipped, its frames mean nothing */
-    int64_t start;  /* first frame */
-    double dt; /* seconds from the window's first frame, or the task's dt_frame, to the next; 0 for single frames */
+    int64_t sample;           /* index into the task's source; UPS_NO_SAMPLE: skipped, its frames mean nothing */
+    int64_t start;            /* first frame */
+    double dt;                /* seconds from the window's first frame to its next; 0 for single frames */
+    const double *time;       /* seconds: of the sample's frames from `start` on; borrowed from the source */
     const double *parameters; /* (parameter_count of the task's source), borrowed from the source */
     const void *frames;       /* the first frame, (E) of the batch's type, in the batch's slot or in the task's store */
     int64_t frame_step; /* elements from one frame to the next: E, or more where frames between lie in memory too */

@@ -73,10 +73,6 @@ static ups_status inspect_task(const ups_loader_options *options, ups_loader_tas
         UPS_TRY(check_sample(state, &sample, window == 0, error));
         if (sample.times < shortest) shortest = sample.times;
     }
-    if (task->dt_frame > 0 && task->dt_frame + 1 >= state->frames) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: windows of %lld frames have no step after frame %lld",
-                        task->name, (long long)state->frames, (long long)task->dt_frame);
-    }
     state->starts = shortest - (state->frames - 1) * state->stride;
     state->one_window = options->windows_per_draw == 1 && (state->stride == 1 || state->frames == 1);
     ups_store_facts store = {.residency = UPS_RESIDENCY_STREAM, .dtype = options->dtype};

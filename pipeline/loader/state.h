@@ -153,8 +153,7 @@ void *ups_loader_decode(void *decoder); /* a decode thread */
 
 /* ups_window.dt of a window that begins at frame `start`. */
 static inline double ups_window_dt(const ups_loader_task_state *task, const ups_sample *sample, int64_t start) {
-    int64_t frame = start + task->task.dt_frame * task->stride;
-    return task->frames > 1 ? sample->time[frame + task->stride] - sample->time[frame] : 0.0;
+    return task->frames > 1 ? sample->time[start + task->stride] - sample->time[start] : 0.0;
 }
 
 /* The job's part of its batch's windows. */

@@ -111,3 +111,24 @@ def test_strides_that_cannot_be_are_refused(runs, config):
     one_sentence(runs.run("rollout", config, "--task", "advection", "-o", runs.path("no.h5"), "--stride", "3"), "--stride 3", "advection 1, 2, 4")
     one_sentence(runs.run("eval", config, "--stride", "3"), "--stride 3", "advection 1, 2, 4; darcy 1")
     assert json.loads(Path(runs.path("strided", "state.json")).read_text())["operator"]["steps"] == 300
+
+
+GAPS = (0.05, 0.5, 0.05, 0.05, 0.5, 0.5, 0.05, 0.5, 0.05, 0.5, 0.5, 0.05)  # seconds from frame to frame
+
+
+def test_a_step_is_told_the_time_that_it_takes_where_gaps_differ(runs):
+    """Fields that decay by exp(-t): how much a step changes hangs on its time alone, which no field and no rhythm tells."""
+    times, x = np.concatenate([[0], np.cumsum(GAPS)]), (np.arange(64) + 0.5) / 64
+    random = np.random.default_rng(0)
+    phases, heights = random.uniform(0, 2 * np.pi, (48, 1)), np.exp(random.uniform(-2, 2, (48, 1)))
+    with h5py.File(runs.path("data", "decay.h5"), "w") as file:
+        file["tensor"] = (np.exp(-times)[None, :, None] * (heights * np.sin(2 * np.pi * x + phases))[:, None, :]).astype("f4")
+        file["t-coordinate"], file["x-coordinate"] = times, x
+    tasks = GRID[GRID.index("  - name: advection"):GRID.index("model:")]
+    config = runs.config("decay", GRID.replace(tasks, "  - name: decay\n    files: [decay.h5]\n    patch: [4]\n    strides: [1, 2]\n")
+                         .replace("modes: [8, 4]", "modes: [8]").replace("steps: 200", "steps: 600").replace("drop_path: 0.1", "drop_path: 0"))
+    runs.must("train", config)
+    for stride in (1, 2):
+        told = runs.told("eval", config, "--stride", str(stride), "-o", runs.path("decay.json"), "--set", "evaluation.horizons=[1]")
+        first = told["tasks"][0]["horizons"][0]
+        assert first["model"]["nrmse"] < 0.1 * first["persistence"]["nrmse"], (stride, first)

@@ -41,6 +41,7 @@ typedef struct operator_stage {
     const ups_tasks *tasks;
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS][UPS_MAX_STRIDES]; /* frames of a task's windows, by variant: its strides */
+    int64_t given[UPS_SAMPLER_MAX_TASKS];                   /* of these, those that the operator is given */
     int64_t *places;                                        /* (batch): where windows begin in what was read */
     float *dt, *condition, *one_hot;                        /* a batch's, in host memory of the device's own */
     float *unknown;                                         /* likewise */
@@ -267,7 +268,6 @@ static ups_status find_samples(void *context, int index, ups_split split, ups_lo
     entry->sample_count = (*source)->count;
     entry->window = loaded_frames(o, index);
     entry->stride = spacing(o, index);
-    entry->dt_frame = variants(o, index) > 1 ? 0 : ups_run_operator(o->config, o->tasks, task).history - 1;
     return UPS_OK;
 }
 
@@ -296,20 +296,27 @@ static const int64_t *draw_places(operator_stage *o, int task, const ups_stage_g
     return o->places;
 }
 
+/* Of a step of a window whose first frame is `place` of those that were read: the time that its last given frame takes
+ * to the next. */
+static double step_time(const operator_stage *o, int task, int variant, const ups_window *window, int64_t place) {
+    const int64_t stride = stride_of(o, task, variant), last = place * spacing(o, task) + (o->given[task] - 1) * stride;
+    return window->time[last + stride] - window->time[last];
+}
+
 static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch *batch, ups_feed *feed,
                          const int *task_of, const ups_stage_draw *draw, ups_error *error) {
     operator_stage *o = context;
     int64_t parameters = o->options.parameter_count, tasks = o->options.task_count;
-    for (int64_t b = 0; b < batch->windows; b++) {
-        const ups_window *window = &batch->window[b];
-        int task = task_of[window->task];
-        o->dt[b] = (float)(window->dt * (double)(stride_of(o, task, graph->variant) / spacing(o, task)));
-        ups_task_condition(&o->tasks->task[task], window->parameters, (int)parameters, o->condition + b * parameters);
-        for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
-    }
     const int first = task_of[batch->window[0].task];
     const int64_t *places = draw_places(o, first, graph, batch, draw);
     const int64_t step = stride_of(o, first, graph->variant) / spacing(o, first);
+    for (int64_t b = 0; b < batch->windows; b++) {
+        const ups_window *window = &batch->window[b];
+        int task = task_of[window->task];
+        o->dt[b] = (float)step_time(o, task, graph->variant, window, places ? places[b] : 0);
+        ups_task_condition(&o->tasks->task[task], window->parameters, (int)parameters, o->condition + b * parameters);
+        for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
+    }
     size_t rows = (size_t)batch->windows * sizeof(float);
     UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[LATENTS], places, o->window[first][graph->variant], step,
                             error));
@@ -448,6 +455,7 @@ static bool find_windows(operator_stage *o) {
             int64_t wanted = rolls_out ? o->config->op.rollout_steps : 1;
             if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
             o->window[t][v] = options.history + wanted * bundle;
+            o->given[t] = options.history;
         }
         alike = alike && variants(o, t) == 1 && o->window[t][0] == o->window[0][0];
     }

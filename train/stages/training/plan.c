@@ -86,6 +86,14 @@ void ups_stage_training_find_largest_batch(const ups_stage_training *t, int64_t 
     }
 }
 
+/* What the feed puts a batch together in (feed.h). */
+static void plan_feed(const ups_stage_training *t, ups_stage_plan *plan) {
+    int64_t rows, elements;
+    ups_stage_training_find_largest_batch(t, &rows, &elements);
+    plan->loader += (size_t)elements * ups_dtype_size(t->stage->batches);
+    if (ups_stage_training_draws_on_device(t)) plan->loader += (size_t)rows * sizeof(void *);
+}
+
 /* Of the samples that stay in memory, what stays in the device's memory too: as much as fits beside all else that is
  * there, but not more than half of what may be used. */
 static ups_status plan_on_device(const ups_stage_training *t, ups_stage_plan *plan, ups_error *error) {
@@ -157,6 +165,7 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
             status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
         plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
+        plan_feed(&t, plan);
         if (status == UPS_OK && ups_stage_training_draws_on_device(&t)) status = plan_on_device(&t, plan, error);
         const size_t parts[] = {
             plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
