@@ -2,7 +2,7 @@
 
 /* `first` makes a value that only `second` reads; `second` follows at once, in the same block, with no other input and
  * nothing saved. The fused op has the inputs and attributes of the first, the output of the second, and saves the value
- * between them. Pairs of which the second knows more need a wider rule in fuse(). */
+ * between them. Where the second knows more, fuse() needs a wider rule. */
 static const struct pattern {
     ups_op_kind first, second, fused;
 } patterns[] = {

@@ -1,4 +1,4 @@
-/* Fusing: pairs of ops that a device does better in one, rewritten before differentiation. The table of patterns is the
+/* Fusing: two ops that a device does better as one, rewritten before differentiation. The table of patterns is the
  * same for every device; a fused op stands in the list (op.h) and so in the test of all ops.
  *
  * Where a fused op would make two values that others read, the two ops stay, and run in one pass instead: a pair. */
@@ -8,7 +8,7 @@
 #include "model/graph.h"
 
 /* Rewrites what fits a pattern; values keep their numbers. Bits of results do not change. With UPS_CHECKPOINTING_CHEAP
- * nothing is fused: what the pairs keep is what it computes again. Differentiating does this first; graphs that only
+ * nothing is fused: what fused ops keep is what it computes again. Differentiating does this first; graphs that only
  * run forward may ask for it. */
 void ups_graph_fuse(ups_graph *graph);
 

@@ -38,8 +38,8 @@ typedef struct ups_op_call {
 
 typedef ups_status ups_kernel_run(ups_device *device, const ups_op_call *call, ups_error *error);
 
-/* Two calls in one pass: `first` makes what `second` reads. Each is as it would be alone, and so is what comes out, to
- * the bit. */
+/* Two calls in one pass, in the order of forward, in backward too: `first` makes what `second` reads. Each is as it
+ * would be alone, and so is what comes out, to the bit. */
 typedef ups_status ups_pair_run(ups_device *device, const ups_op_call *first, const ups_op_call *second,
                                 ups_error *error);
 

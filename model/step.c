@@ -555,7 +555,7 @@ static ups_status run_call(ups_step *step, int32_t at, ups_error *error) {
                             error);
 }
 
-/* Runs the entry, or the pair that it begins. A pair's time is its second op's, the norm's. */
+/* Runs the entry, or the pair that it begins. */
 static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_options *options, ups_error *error) {
     const ups_schedule_entry *scheduled = &ups_plan_schedule(step->plan)->entries[at];
     prepared_entry *entry = &step->entries[at];

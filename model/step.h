@@ -54,8 +54,8 @@ typedef struct ups_step_run_options {
 /* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
-/* Seconds by op since the last reset, for `ups bench step --profile`. Timing synchronises:
- * off by default. */
+/* Seconds by op since the last reset, for `ups bench step --profile`; of a pair (schedule.h) all are its second op's,
+ * the norm's. Timing synchronises: off by default. */
 typedef struct ups_step_profile {
     double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
     double recompute[UPS_OP_COUNT]; /* activation checkpointing */

@@ -169,7 +169,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Blocks that walk down rows, each with sums of its own for gain and bias: what a card runs at once, twice.
+// Blocks that walk down rows, each with sums of its own for gain and bias: four for each of an H100's 132 processors,
+// of which it runs half at once where a lane has two pieces of a row.
 static unsigned walking_blocks_of(const row_lanes &r) {
     enum { MOST = FULL_CARD / 2 };
     unsigned blocks = blocks_of(r);
@@ -228,7 +229,7 @@ static __global__ void __launch_bounds__(THREADS)
         int64_t column = (int64_t)(p * r.lanes + lane) * N;
         const row_place at = {0, 0, 0, column, blockIdx.x, row_lane, column >= r.width};
         if (dgain.to.data) write_sums<N>(grid, at, dgain, to_gain[p]);
-        if (dbias.to.data) write_sums<N>(grid, at, dbias, to_bias[p]);
+        if (CENTRED && dbias.to.data) write_sums<N>(grid, at, dbias, to_bias[p]);
     }
 }
 

@@ -30,6 +30,7 @@ const op_case op_cases[] = {
     {.name = "layer norm of 1024", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(9, 1024), V(1024), V(1024)}, .output = C(9, 1024), .saved = {UPS_SHAPE(9, 2)}},
     {.name = "layer norm of 2048", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(5, 2048), V(2048), V(2048)}, .output = C(5, 2048), .saved = {UPS_SHAPE(5, 2)}},
     {.name = "layer norm of many rows", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(4300, 33), V(33), V(33)}, .output = C(4300, 33), .saved = {UPS_SHAPE(4300, 2)}},
+    {.name = "layer norm of many wide rows", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {C(4300, 136), V(136), V(136)}, .output = C(4300, 136), .saved = {UPS_SHAPE(4300, 2)}},
     {.name = "rms norm of 512", .kind = UPS_OP_RMS_NORM, .attributes = {.epsilon = 1e-6f}, .input_count = 2, .inputs = {C(19, 512), V(512)}, .output = C(19, 512), .saved = {UPS_SHAPE(19)}},
     {.name = "rms norm of 301", .kind = UPS_OP_RMS_NORM, .attributes = {.epsilon = 1e-6f}, .input_count = 2, .inputs = {C(4, 301), V(301)}, .output = C(4, 301), .saved = {UPS_SHAPE(4)}},
     {.name = "modulate", .kind = UPS_OP_MODULATE, .input_count = 3, .inputs = {C(3, 17, 45), C(3, 45), C(3, 45)}, .output = C(3, 17, 45)},

@@ -49,7 +49,8 @@ void *device_memory(size_t bytes) {
     return memory;
 }
 
-void upload(twin *t) {
+/* Rounds `values` to the tensor's dtype, in place, and uploads them. */
+static void upload(twin *t) {
     size_t count = (size_t)ups_shape_elements(t->tensor.shape), bytes = count * ups_dtype_size(t->tensor.dtype);
     float *single = malloc(count * sizeof *single + 1);
     int32_t *host = malloc(bytes + 1);
@@ -89,7 +90,7 @@ twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
     return t;
 }
 
-void twin_destroy(twin *t) {
+static void twin_destroy(twin *t) {
     if (t->tensor.data) device->class->release(device, t->tensor.data);
     free(t->values);
 }

@@ -26,8 +26,6 @@ typedef struct twin {
 } twin;
 
 twin twin_create(const operand *o, ups_dtype compute, uint32_t stream);
-void twin_destroy(twin *t);
-void upload(twin *t); /* rounds `values` to the tensor's dtype, in place, and uploads them */
 void download(const ups_tensor *tensor, double *values);
 
 /* One case in one dtype: its tensors, and the reference over the same values. */

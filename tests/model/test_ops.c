@@ -10,7 +10,6 @@
  *
  * UPS_CPU names the instruction set whose kernels are meant. Where it does not run, all is skipped: the program would
  * choose lesser kernels, and test them under a wrong name. */
-#include "base/arena.h"
 #include "base/half.h"
 #include "base/random.h"
 #include "model/cpu/device.h"

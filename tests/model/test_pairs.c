@@ -5,7 +5,7 @@
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
-enum { BATCH = 3, TOKENS = 5, DEPTH = 3 };
+enum { BATCH = 3, TOKENS = 5, DEPTH = 2 /* blocks */ };
 
 typedef struct kind {
     ups_dtype compute;
@@ -29,9 +29,15 @@ static ups_value linear_of(ups_graph *g, ups_value x, int64_t width, const char 
     return ups_linear(g, x, weight, UPS_NO_VALUE, output_f32);
 }
 
-/* A stream of residuals as blocks have it. The first adds to what has no gradient; one branch is data; one sum is read
- * by a norm, the next residual and the end, so that its gradient has three parts; one residual's input is read again
- * after it, so that the gradient of that is added to. */
+static ups_value branch_of(ups_graph *g, const kind *k, ups_value x, int index) {
+    char name[32];
+    snprintf(name, sizeof name, "branch.%d", index);
+    return linear_of(g, x, k->width, name, false);
+}
+
+/* A stream of residuals as blocks have it, two a block. The first adds to what has no gradient. The second adds data,
+ * and its input is read again at the end, so that it adds to a gradient. The last adds data to what nothing reads after
+ * it: it hands its gradient on for nothing, and its norm's backward runs alone. */
 static model stream(const kind *k, bool unpaired) {
     model m = begin(k->compute);
     ups_graph *g = m.graph;
@@ -42,15 +48,14 @@ static model stream(const kind *k, bool unpaired) {
     ups_value normed = norm_of(g, k, sum, 0), early = sum;
     sum = ups_residual(g, sum, given, UPS_NO_VALUE, 0, 1);
     normed = ups_add(g, normed, norm_of(g, k, sum, 1));
-    for (int i = 0; i < DEPTH; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "branch.%d", i);
-        ups_graph_begin_block(g);
-        ups_value branch = linear_of(g, normed, k->width, name, false);
-        sum = ups_residual(g, sum, branch, UPS_NO_VALUE, k->drop_path, 2 + (uint32_t)i);
+    for (int i = 0; i < 2 * DEPTH; i++) {
+        if (i % 2 == 0) ups_graph_begin_block(g);
+        sum = ups_residual(g, sum, branch_of(g, k, normed, i), UPS_NO_VALUE, k->drop_path, 2 + (uint32_t)i);
         normed = norm_of(g, k, sum, 2 + i);
-        ups_graph_end_block(g);
+        if (i % 2 == 1) ups_graph_end_block(g);
     }
+    sum = ups_residual(g, sum, given, UPS_NO_VALUE, 0, 2 + 2 * DEPTH);
+    normed = ups_add(g, normed, norm_of(g, k, sum, 2 + 2 * DEPTH));
     sum = ups_add(g, sum, early);
     ups_value y = ups_add(g, linear_of(g, normed, k->width, "last", true), sum);
     m.loss = mean_square(g, y, ups_graph_input(g, "target", UPS_F32, shape));
@@ -79,8 +84,9 @@ static void compare(const kind *k) {
     count_pairs(alone.graph, counts);
     assert_int_equal(counts[UPS_FORWARD] + counts[UPS_BACKWARD] + counts[UPS_RECOMPUTE], 0);
     count_pairs(pairs.graph, counts);
-    assert_int_equal(counts[UPS_FORWARD], 2 + DEPTH);
-    assert_int_equal(counts[UPS_BACKWARD], 2 + DEPTH);
+    assert_int_equal(counts[UPS_FORWARD], 3 + 2 * DEPTH);
+    assert_int_equal(counts[UPS_BACKWARD], 3 + 2 * DEPTH);
+    assert_int_equal(counts[UPS_RECOMPUTE], checkpointing == UPS_CHECKPOINTING_NONE ? 0 : DEPTH);
     float *values = values_of(&pairs);
     upload_values(&alone, values);
     settings how = train;
@@ -120,8 +126,10 @@ CLAIM(a_pair_gives_the_bits_of_its_two_ops) {
 
 CLAIM(so_it_does_for_widths_that_do_not_fit_vectors_or_registers) {
     const kind kinds[] = {{.compute = UPS_F32, .width = 7, .drop_path = 0.5f},
+                          {.compute = UPS_F32, .width = 99, .drop_path = 0.5f},
                           {.compute = UPS_BF16, .width = 131, .rms = true},
-                          {.compute = UPS_F32, .width = 1032, .drop_path = 0.5f}};
+                          {.compute = UPS_BF16, .width = 384, .drop_path = 0.5f},
+                          {.compute = UPS_F32, .width = 1032}};
     compare_all(kinds, sizeof kinds / sizeof *kinds);
 }
 
@@ -139,16 +147,15 @@ CLAIM(a_device_that_has_pairs_runs_them) {
         ups_step_profile_enable(m.step, true);
         run(&m, train);
         ups_step_profile profile = ups_step_profile_get(m.step);
-        bool alone = unpaired || !kernel.pair_forward;
-        assert_int_equal(profile.forward[UPS_OP_RESIDUAL] > 0, alone);
-        assert_true(profile.backward[UPS_OP_RESIDUAL] > 0 || !alone);
+        assert_int_equal(profile.forward[UPS_OP_RESIDUAL] > 0, unpaired || !kernel.pair_forward);
+        assert_int_equal(profile.backward[UPS_OP_RESIDUAL] > 0, unpaired || !kernel.pair_backward);
         assert_true(profile.forward[UPS_OP_LAYER_NORM] > 0 && profile.backward[UPS_OP_LAYER_NORM] > 0);
         if (kernel.release) kernel.release(kernel.state);
         end(m);
     }
 }
 
-/* A residual with a gate, or one whose sum something else reads first, runs by itself. */
+/* A residual with a gate, one whose sum something else reads first, or whose sum is read by another shape. */
 CLAIM(what_is_no_pair_runs_by_itself) {
     model m = begin(UPS_F32);
     ups_graph *g = m.graph;
@@ -170,6 +177,23 @@ CLAIM(what_is_no_pair_runs_by_itself) {
     count_pairs(g, counts);
     assert_int_equal(counts[UPS_FORWARD], 0);
     assert_int_equal(counts[UPS_BACKWARD], 0);
+    end(m);
+}
+
+CLAIM(a_sum_in_half_precision_is_none_either) {
+    model m = begin(UPS_BF16);
+    ups_graph *g = m.graph;
+    const kind k = {.compute = UPS_BF16, .width = 16};
+    ups_shape shape = UPS_SHAPE(BATCH, TOKENS, k.width);
+    ups_value x = linear_of(g, ups_graph_input(g, "x", UPS_F32, shape), k.width, "in", false);
+    ups_value sum = ups_residual(g, x, linear_of(g, x, k.width, "branch", false), UPS_NO_VALUE, 0, 0);
+    assert_int_equal(ups_graph_info(g, sum)->dtype, UPS_BF16);
+    m.loss = mean_square(g, linear_of(g, norm_of(g, &k, sum, 0), k.width, "out", true),
+                         ups_graph_input(g, "target", UPS_F32, shape));
+    ups_graph_differentiate(g, m.loss);
+    int counts[3];
+    count_pairs(g, counts);
+    assert_int_equal(counts[UPS_FORWARD], 0);
     end(m);
 }
 

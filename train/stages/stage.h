@@ -22,7 +22,7 @@ typedef struct ups_stage_plan {
     size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
     size_t workspace;
-    size_t loader;             /* batches in flight */
+    size_t loader;             /* batches in flight, and what the feed puts one together in */
     size_t validation;         /* the same of validation, whose loader runs beside that of training */
     size_t resident;           /* samples that stay in memory, at most */
     size_t resident_on_device; /* those of them that stay in the device's memory, too, at most */

@@ -71,7 +71,7 @@ ups_loader_options ups_stage_training_validation_options(const ups_stage_trainin
 /* Frames of a batch, and their elements, at most; 0 where batches go to the device as the loader has them. */
 void ups_stage_training_find_largest_batch(const ups_stage_training *t, int64_t *rows, int64_t *elements);
 
-/* ---- batches.c: what the loop asks of a stage (loop.h), `context` a training ------------------------------------- */
+/* ---- batches.c: the first four are what the loop asks of a stage (loop.h), `context` a training ------------------ */
 
 ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *micro, ups_error *error);
 /* The objective of the first step's losses, on fixed windows of the validation split. */

@@ -7,7 +7,6 @@
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- sampling -------------------------------------------------------------------------------------------------- */
 

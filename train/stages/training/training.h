@@ -1,8 +1,8 @@
 /* The training of a stage, the same for every stage: graphs over one set of parameters, planned, then run by the loop
  * on the batches of a loader, validated, checkpointed, exported. A stage supplies what differs: its graphs, where its
  * samples come from, and how a batch gets into a graph. */
-#ifndef UPS_TRAIN_STAGES_TRAINING_H
-#define UPS_TRAIN_STAGES_TRAINING_H
+#ifndef UPS_TRAIN_STAGES_TRAINING_TRAINING_H
+#define UPS_TRAIN_STAGES_TRAINING_TRAINING_H
 
 #include "base/json.h"
 #include "train/data/feed.h"
