@@ -103,14 +103,31 @@ ups_status ups_cuda_decide(ups_device *device, const ups_update_rules *rules, up
 
 // ---- the norm: blocks by the number of elements, each thread its own elements, sums in a fixed order
 
+static __device__ __forceinline__ void add_square(ups_cuda_norm_partial &own, float v) {
+    own.sum += (double)v * (double)v;
+    own.non_finite += !isfinite(v);
+}
+
+// All loads of a turn are under way at once, since the blocks are few.
 static __global__ void __launch_bounds__(THREADS) norm_partial_kernel(const float *x, int64_t count, ups_cuda_norm_partial *to) {
+    enum { TURN = 4 }; // quads a thread
     __shared__ ups_cuda_norm_partial sums[THREADS];
     ups_cuda_norm_partial own = {};
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
-        float v = x[i];
-        own.sum += (double)v * (double)v;
-        own.non_finite += !isfinite(v);
+    const int64_t threads = (int64_t)gridDim.x * THREADS, me = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t quads = (uintptr_t)x % 16 == 0 ? count / QUAD : 0;
+    for (int64_t first = me; first < quads; first += TURN * threads) {
+        float v[TURN][QUAD] = {};
+#pragma unroll
+        for (int q = 0; q < TURN; q++) {
+            if (first + q * threads < quads) get_floats(x + QUAD * (first + q * threads), v[q]);
+        }
+#pragma unroll
+        for (int q = 0; q < TURN; q++) {
+#pragma unroll
+            for (int i = 0; i < QUAD; i++) add_square(own, v[q][i]);
+        }
     }
+    for (int64_t i = QUAD * quads + me; i < count; i += threads) add_square(own, x[i]);
     sums[threadIdx.x] = own;
     add_in_order(sums, THREADS);
     if (threadIdx.x == 0) to[blockIdx.x] = sums[0];
@@ -131,7 +148,7 @@ static __global__ void __launch_bounds__(UPS_CUDA_NORM_BLOCKS)
 ups_status ups_cuda_norm(ups_device *device, ups_cuda_norm_partial *partials, const float *gradients, int64_t count,
                          ups_update *update, ups_error *error) {
     cudaStream_t stream = ups_cuda_stream(device);
-    const unsigned needed = blocks_for(count, 1), blocks = needed < UPS_CUDA_NORM_BLOCKS ? needed : UPS_CUDA_NORM_BLOCKS;
+    const unsigned needed = blocks_for(count, QUAD), blocks = needed < UPS_CUDA_NORM_BLOCKS ? needed : UPS_CUDA_NORM_BLOCKS;
     if (count == 0) return UPS_OK;
     norm_partial_kernel<<<blocks, THREADS, 0, stream>>>(gradients, count, partials);
     norm_kernel<<<1, UPS_CUDA_NORM_BLOCKS, 0, stream>>>(partials, (int)blocks, update);

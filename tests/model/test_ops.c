@@ -337,21 +337,26 @@ CLAIM(adamw_follows_the_paper) {
     check_adamw(UPS_F16, 0);
 }
 
+/* Wherever the gradients begin. */
 CLAIM(the_norm_counts_what_is_not_finite) {
-    enum { COUNT = 100003 };
+    enum { COUNT = 300003 };
     float *host = malloc(COUNT * sizeof *host), *x = device_memory(COUNT * sizeof *x);
-    double expected = 0.0;
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 3.0f, host, COUNT);
-    for (int i = 0; i < COUNT; i++) expected += (double)host[i] * (double)host[i];
-    device->class->upload(device, x, host, COUNT * sizeof *x, &failure);
+    for (int64_t begin = 0; begin < 2; begin++) {
+        double expected = 0.0;
+        for (int64_t i = begin; i < COUNT; i++) expected += (double)host[i] * (double)host[i];
+        ok(device->class->upload(device, x, host, COUNT * sizeof *x, &failure));
+        give(&(ups_update_input){.seed = SEED, .item = ITEM}); /* results are cleared */
+        ok(device->class->norm(device, x + begin, COUNT - begin, ups_update_memory(channel), &failure));
+        ups_update_result found = take().result;
+        assert_int_equal(found.non_finite, 0);
+        assert_true(fabs(found.squared_norm - expected) < 1e-12 * expected);
+    }
+    host[5] = NAN, host[70000] = -INFINITY, host[270001] = INFINITY, host[COUNT - 1] = INFINITY;
+    ok(device->class->upload(device, x, host, COUNT * sizeof *x, &failure));
+    give(&(ups_update_input){.seed = SEED, .item = ITEM});
     ok(device->class->norm(device, x, COUNT, ups_update_memory(channel), &failure));
-    ups_update_result found = take().result;
-    assert_int_equal(found.non_finite, 0);
-    assert_true(fabs(found.squared_norm - expected) < 1e-12 * expected);
-    host[5] = NAN, host[70000] = -INFINITY, host[COUNT - 1] = INFINITY;
-    device->class->upload(device, x, host, COUNT * sizeof *x, &failure);
-    ok(device->class->norm(device, x, COUNT, ups_update_memory(channel), &failure));
-    assert_int_equal(take().result.non_finite, 3);
+    assert_int_equal(take().result.non_finite, 4);
     device->class->release(device, x);
     free(host);
 }
