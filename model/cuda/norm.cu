@@ -17,10 +17,10 @@ enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
 // ---- the residual before a norm
 
-// The first of a pair; of a norm by itself all data are NULL.
+// The first of a pair, whose sum is float32, and so is x; of a norm by itself all are NULL.
 struct residual_rows {
-    elements x, branch, sum;       // forward
-    elements dx, df;               // backward: of x and of the branch, where they are wanted
+    float *x, *sum, *dx;     // dx: where it is wanted
+    elements branch, df;     // df: likewise
     bool accumulate_x, accumulate_f;
     ups_op_attributes attributes;
     const ups_update *update; // NULL: not in training
@@ -30,10 +30,10 @@ struct residual_rows {
 static residual_rows residual_of(const ups_op_call *call) {
     if (!call) return {};
     const ups_shape &shape = call->output.shape;
-    return {elements_of(&call->inputs[0]),
+    return {(float *)call->inputs[0].data,
+            (float *)call->output.data,
+            (float *)call->input_gradients[0].data,
             elements_of(&call->inputs[1]),
-            elements_of(&call->output),
-            elements_of(&call->input_gradients[0]),
             elements_of(&call->input_gradients[1]),
             call->accumulate[0],
             call->accumulate[1],
@@ -63,11 +63,11 @@ static __device__ __forceinline__ void read_input(const residual_rows &r, elemen
                                                   float (&v)[N]) {
     if (!r.branch.data) return read_elements<N>(x, at, v);
     float f[N];
-    read_elements<N>(r.x, at, v);
+    read_elements<N>({r.x, UPS_F32}, at, v);
     read_elements<N>(r.branch, at, f);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += keep * f[i];
-    write_elements<N>(r.sum, at, v);
+    write_elements<N>({r.sum, UPS_F32}, at, v);
 }
 
 // Writes the norm's gradient, and hands on what the sum's is then.
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void write_gradient(const residual_rows &r, el
         for (int i = 0; i < N; i++) v[i] = keep * d[i];
         write_elements<N>(r.df, at, v, r.accumulate_f);
     }
-    if (r.dx.data) write_elements<N>(r.dx, at, d, r.accumulate_x);
+    if (r.dx) write_elements<N>({r.dx, UPS_F32}, at, d, r.accumulate_x);
 }
 
 // ---- short rows
@@ -124,7 +124,7 @@ static __device__ __forceinline__ float lanes_sum(float x, int lanes) {
 
 template <bool CENTRED, int N, int PIECES>
 static __global__ void __launch_bounds__(THREADS)
-    norm_forward_short(row_lanes r, residual_rows residual, elements x, elements gain, elements bias, elements y,
+    norm_forward_short(row_lanes r, residual_rows residual, elements x, float *gain, float *bias, elements y,
                        float *saved, float epsilon) {
     int lane = threadIdx.x % r.lanes;
     int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
@@ -157,13 +157,13 @@ static __global__ void __launch_bounds__(THREADS)
         int column = (p * r.lanes + lane) * N;
         if (column >= r.width) continue;
         float by[N], plus[N];
-        if (gain.data) read_elements<N>(gain, column, by);
-        if (bias.data) read_elements<N>(bias, column, plus);
+        if (gain) read_elements<N>({gain, UPS_F32}, column, by);
+        if (bias) read_elements<N>({bias, UPS_F32}, column, plus);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             v[p][i] = (v[p][i] - mean) * scale;
-            if (gain.data) v[p][i] *= by[i];
-            if (bias.data) v[p][i] += plus[i];
+            if (gain) v[p][i] *= by[i];
+            if (bias) v[p][i] += plus[i];
         }
         write_elements<N>(y, start + column, v[p]);
     }
@@ -181,7 +181,7 @@ static unsigned walking_blocks_of(const row_lanes &r) {
 // block adds its lanes' (write_sums).
 template <bool CENTRED, int N, int PIECES>
 static __global__ void __launch_bounds__(THREADS)
-    norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, elements gain, const float *saved,
+    norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, float *gain, const float *saved,
                         elements dx, bool accumulate, row_sums dgain, row_sums dbias) {
     unsigned lane = threadIdx.x % r.lanes, row_lane = threadIdx.x / r.lanes, row_lanes = THREADS / r.lanes;
     float to_gain[PIECES][N] = {}, to_bias[PIECES][N] = {};
@@ -199,13 +199,13 @@ static __global__ void __launch_bounds__(THREADS)
             float by[N];
             read_elements<N>(x, start + column, h[p]);
             read_elements<N>(dy, start + column, g[p]);
-            if (gain.data) read_elements<N>(gain, column, by);
+            if (gain) read_elements<N>({gain, UPS_F32}, column, by);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 h[p][i] = (h[p][i] - mean) * scale;
                 to_gain[p][i] += g[p][i] * h[p][i];
                 to_bias[p][i] += g[p][i];
-                if (gain.data) g[p][i] *= by[i];
+                if (gain) g[p][i] *= by[i];
                 sum_g += g[p][i];
                 sum_gh += g[p][i] * h[p][i];
             }
@@ -224,6 +224,7 @@ static __global__ void __launch_bounds__(THREADS)
         }
     }
     const row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, row_lanes, 1, gridDim.x};
+    dgain.to.dtype = dbias.to.dtype = UPS_F32; // as it is, for the compiler to know
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
         int64_t column = (int64_t)(p * r.lanes + lane) * N;
@@ -373,7 +374,7 @@ static void launch_forward(cudaStream_t stream, const ups_op_call *first, const 
             norm_forward_short<CENTRED, N, 1>, norm_forward_short<CENTRED, N, 2>, norm_forward_short<CENTRED, N, 3>,
             norm_forward_short<CENTRED, N, 4>};
         kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
-            r, residual_of(first), elements_of(&call->inputs[0]), elements_of(gain), elements_of(bias),
+            r, residual_of(first), elements_of(&call->inputs[0]), (float *)gain->data, (float *)bias->data,
             elements_of(&call->output), saved, epsilon);
     } else {
         norm_forward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * sizeof(float), stream>>>(
@@ -406,7 +407,7 @@ static ups_status short_gradients(ups_device *device, const row_lanes &r, const 
     unsigned blocks = walking_blocks_of(r);
     kernels[r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
         r, residual_of(first), elements_of(&call->inputs[0]), elements_of(&call->output_gradient),
-        elements_of(&call->inputs[1]), (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]),
+        (float *)call->inputs[1].data, (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]),
         call->accumulate[0], dgain, dbias);
     UPS_TRY(ups_cuda_launched("a norm's gradients", error));
     row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, (unsigned)(THREADS / r.lanes), 1, blocks};
