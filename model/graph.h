@@ -12,7 +12,8 @@
  * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream, losses, norm
  * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value. In a
  * float32 graph with `tf32` products with trained weights may round their operands to TF32's ten bits, on a device that
- * multiplies these faster; values stay float32.
+ * multiplies these faster; values stay float32. In a bf16 graph with `fp8_layers` the products of these layers may
+ * round their operands to FP8 in training, on a device that multiplies it; values stay what they are.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H
@@ -72,9 +73,12 @@ typedef enum ups_checkpointing {
 
 typedef struct ups_graph {
     ups_arena *arena;
-    ups_parameters *parameters; /* shared by all graphs of one model; borrowed */
-    ups_dtype compute;          /* UPS_F32, UPS_BF16 or UPS_F16 */
-    bool tf32;                  /* set before building: float32 products of trained weights may be TF32 */
+    ups_parameters *parameters;    /* shared by all graphs of one model; borrowed */
+    ups_dtype compute;             /* UPS_F32, UPS_BF16 or UPS_F16 */
+    bool tf32;                     /* set before building: float32 products of trained weights may be TF32 */
+    const char *const *fp8_layers; /* set before building, borrowed: hidden layers that may multiply FP8, by patterns
+                                      (fnmatch) of their names */
+    unsigned fp8_layer_count;
     ups_node *nodes;
     int32_t node_count, node_capacity;
     ups_value_info *values;

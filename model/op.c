@@ -4,8 +4,8 @@ enum { BIT_0 = 1, BIT_1 = 2, BIT_2 = 4, BIT_3 = 8, BIT_5 = 32, ANY = 0xFF };
 
 /* clang-format off */
 static const ups_op_description descriptions[UPS_OP_COUNT] = {
-    [UPS_OP_LINEAR]        = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {BIT_1, BIT_0}, .compute_inputs = BIT_1, .product = true},
-    [UPS_OP_LINEAR_GELU]   = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {BIT_1, BIT_0}, .saved_like_output = true, .backward_saved = true, .compute_inputs = BIT_1, .product = true},
+    [UPS_OP_LINEAR]        = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {BIT_1, BIT_0, 0, BIT_0 | BIT_1}, .compute_inputs = BIT_1, .product = true},
+    [UPS_OP_LINEAR_GELU]   = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {BIT_1, BIT_0, 0, BIT_0 | BIT_1}, .saved_like_output = true, .backward_saved = true, .compute_inputs = BIT_1, .product = true},
     [UPS_OP_LAYER_NORM]    = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {ANY, ANY}, .backward_saved = true},
     [UPS_OP_RMS_NORM]      = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {ANY, ANY}, .backward_saved = true},
     [UPS_OP_MODULATE]      = {.gradient_inputs = BIT_0 | BIT_1 | BIT_2, .read_for = {BIT_1, BIT_0}},

@@ -59,10 +59,19 @@ typedef enum ups_op_kind {
 
 #define UPS_MAX_FREQUENCIES 16
 
+/* FP8 with delayed scaling (Micikevicius et al., arXiv 2209.05433): elements are rounded after multiplication by a
+ * scale, which the largest magnitudes of steps before decide. What is remembered of each operand of a layer's products,
+ * all float32: it lies in a parameter (UPS_FP8_OPERANDS, UPS_FP8_NUMBERS) that kernels write and no gradient moves, so
+ * that it is in checkpoints and resuming is exact. */
+typedef enum ups_fp8_operand { UPS_FP8_X, UPS_FP8_WEIGHT, UPS_FP8_GRADIENT, UPS_FP8_OPERANDS } ups_fp8_operand;
+#define UPS_FP8_NUMBERS 16
+#define UPS_FP8_MULTIPLE 16 /* rows and features of a layer that is multiplied so */
+
 typedef struct ups_op_attributes {
     float epsilon;          /* norms, relative loss */
     bool output_f32;        /* linear, norms */
     bool tf32;              /* linear, spectral: a device that multiplies TF32 may round float32 operands to it */
+    bool fp8;               /* linear: a device that multiplies FP8 rounds operands to it in training */
     bool inverse;           /* bound: of it */
     bool diagonal;          /* covariance loss: variances, or what is beside them */
     int heads, groups;      /* attention; groups of heads that q, k and v are packed by: 0 is 1 */

@@ -70,8 +70,9 @@ static ups_value pointwise(ups_graph *g, ups_op_kind kind, const ups_op_attribut
     return ups_graph_append(g, kind, attributes, 1, &x, dtype_of(g, x), shape_of(g, x), 0, NULL);
 }
 
-ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32) {
+static ups_value linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, ups_value state, bool output_f32) {
     const ups_op_kind kind = UPS_OP_LINEAR;
+    const bool fp8 = state != UPS_NO_VALUE;
     require_float(g, kind, "x", x);
     require_rank(g, kind, "the weight", weight, 2);
     ups_shape w = shape_of(g, weight);
@@ -82,9 +83,21 @@ ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias
     if (weight_kind != UPS_VALUE_PARAMETER && !exact && dtype_of(g, weight) != g->compute) {
         ups_graph_abort(g, ups_op_name(kind), "the weight is neither a parameter nor %s", ups_dtype_name(g->compute));
     }
-    ups_op_attributes attributes = {.output_f32 = output_f32, .tf32 = allows_tf32(g, weight)};
-    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, weight, bias}, output_f32 ? UPS_F32 : g->compute,
-                            with_last(shape_of(g, x), w.size[0]), 0, NULL);
+    ups_op_attributes attributes = {.output_f32 = output_f32, .tf32 = allows_tf32(g, weight), .fp8 = fp8};
+    return ups_graph_append(g, kind, &attributes, fp8 ? 4 : 3, (ups_value[]){x, weight, bias, state},
+                            output_f32 ? UPS_F32 : g->compute, with_last(shape_of(g, x), w.size[0]), 0, NULL);
+}
+
+ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32) {
+    return linear(g, x, weight, bias, UPS_NO_VALUE, output_f32);
+}
+
+ups_value ups_linear_fp8(ups_graph *g, ups_value x, ups_value weight, ups_value bias, ups_value state,
+                         bool output_f32) {
+    if (g->compute != UPS_BF16) ups_graph_abort(g, ups_op_name(UPS_OP_LINEAR), "FP8 stands in bfloat16 graphs alone");
+    require_vector(g, UPS_OP_LINEAR, "what is remembered of its operands", state,
+                   (int64_t)UPS_FP8_OPERANDS * UPS_FP8_NUMBERS);
+    return linear(g, x, weight, bias, state, output_f32);
 }
 
 ups_value ups_layer_norm(ups_graph *g, ups_value x, ups_value gain, ups_value bias, bool output_f32) {

@@ -14,6 +14,10 @@
  * when it is not. With a constant W in float32, or a fixed parameter, the product is one of float32, whatever
  * compute is */
 ups_value ups_linear(ups_graph *g, ups_value x, ups_value weight, ups_value bias, bool output_f32);
+/* The same in a bfloat16 graph; in training a device that multiplies FP8 rounds x and W to E4M3 and dy to E5M2, where
+ * all sizes are multiples of UPS_FP8_MULTIPLE. `state` (UPS_FP8_OPERANDS, UPS_FP8_NUMBERS): a fixed parameter that
+ * begins as zeros, the layer's own, which kernels write. */
+ups_value ups_linear_fp8(ups_graph *g, ups_value x, ups_value weight, ups_value bias, ups_value state, bool output_f32);
 /* linear_gelu has no constructor: fuse.h makes it of linear and gelu. y = GELU(x Wᵀ + b?); saves x Wᵀ + b. */
 /* y = (x − mean) / √(var + ε) · gain? + bias? over the last axis; saves mean and 1/√ (N, 2). y: compute, or as
  * output_f32 says */

@@ -121,6 +121,25 @@ static void count_backward_bytes(const ups_graph *graph, const ups_plan *plan, i
     for (int i = 0; op->backward_saved && i < node->saved_count; i++) work->read += bytes(graph, node->saved[i]);
 }
 
+/* Operands in FP8 are read and rounded by passes before the product, which reads what they wrote. */
+static void count_fp8(const ups_graph *graph, const ups_node *node, bool backward, ups_work *work) {
+    if (!node->attributes || !node->attributes->fp8) return;
+    if (ups_shape_rows(shape_of(graph, node->output)) % UPS_FP8_MULTIPLE) return;
+    work->fp8 = true;
+    const uint32_t wanted = backward ? ups_node_gradient_inputs(graph, node) : 3u;
+    const bool x = !backward || (wanted & 2u), weight = wanted & 1u; /* that are multiplied */
+    const ups_value inputs[] = {node->inputs[0], node->inputs[1]};
+    double sources = 0.0, rounded = 0.0;
+    if (x) sources += bytes(graph, inputs[0]), rounded += elements(graph, inputs[0]);
+    if (weight) sources += bytes(graph, inputs[1]), rounded += elements(graph, inputs[1]);
+    if (backward) {
+        sources += bytes(graph, node->output);
+        rounded += (double)(x + weight) * elements(graph, node->output); /* as it lies, and transposed */
+    }
+    work->apart = sources + rounded;
+    work->read += rounded - sources;
+}
+
 ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t position) {
     const ups_schedule_entry *entry = &ups_plan_schedule(plan)->entries[position];
     const ups_node *node = &graph->nodes[entry->node];
@@ -131,6 +150,7 @@ ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t posit
         count_backward_bytes(graph, plan, entry->node, &work);
     else
         count_forward_bytes(graph, node, &work);
+    count_fp8(graph, node, backward, &work);
     /* the sum, or its gradient, which the first of the pair has made */
     if (work.with_last && work.read > 0.0) work.read -= bytes(graph, backward ? node->output : node->inputs[0]);
     return work;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
+#include <math.h>
 #include <omp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -397,6 +398,24 @@ static int count_gpus(char *name, int size) {
     return count;
 }
 
+/* Opens the card, as `device: cuda` would. */
+static void examine_card(ups_findings *findings, const char *group, const ups_cuda_module *module) {
+    ups_device *card = NULL;
+    ups_error error;
+    uint64_t all = 0, left = 0;
+    ups_status status = module->open(&card, &error);
+    if (status == UPS_OK) status = card->class->memory(card, &all, &left, &error);
+    if (status == UPS_OK)
+        add(findings, group, "CUDA", UPS_FINDING_OK,
+            "device: cuda opens, with %.1f of %.1f GiB free; kernels for %d of %d ops, compiled and emulated, never "
+            "measured: 'auto' is the CPU",
+            ldexp((double)left, -30), ldexp((double)all, -30), module->kernel_count, module->op_count);
+    else
+        advise(add(findings, group, "CUDA", UPS_FINDING_NOTE, "device: cuda cannot be used: %s", error.message),
+               "nothing to set: the device 'auto' is the CPU");
+    ups_device_close(card);
+}
+
 static void examine_accelerators(ups_findings *findings) {
     const char *group = "GPUs and other machines";
     char name[100] = "";
@@ -405,20 +424,16 @@ static void examine_accelerators(ups_findings *findings) {
     ups_error error;
     ups_status loaded = ups_cuda_load(&module, &error);
     if (gpus > 0) {
-        advise(add(findings, group, "GPU", UPS_FINDING_NOTE, "%d x %s, which this version does not train on yet", gpus,
-                   name),
-               "nothing to set: the device 'auto' is the CPU");
+        advise(add(findings, group, "GPU", UPS_FINDING_NOTE, "%d x %s, on which UPS was never measured", gpus, name),
+               "nothing to set: the device 'auto' is the CPU; device: cuda asks for the card");
     } else {
         add(findings, group, "GPU", UPS_FINDING_OK, "none (%s); training runs on the CPU",
             gpus < 0 ? "no NVIDIA driver" : "the NVIDIA driver shows no device");
     }
-    if (loaded == UPS_OK) {
-        add(findings, group, "CUDA", UPS_FINDING_OK,
-            "kernels for %d of %d ops, compiled and emulated, never measured: training runs on the CPU",
-            module->kernel_count, module->op_count);
-    } else {
+    if (loaded == UPS_OK)
+        examine_card(findings, group, module);
+    else
         add(findings, group, "CUDA", UPS_FINDING_OK, "not used: %s", error.message);
-    }
     add(findings, group, "NCCL", UPS_FINDING_OK, "not in this build");
     add(findings, group, "MPI", UPS_FINDING_OK, "not in this build: one process, all its cores");
 }

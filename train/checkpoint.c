@@ -72,7 +72,7 @@ static ups_status read_precision(const char *latest, record *r, ups_error *error
     if (!told) return UPS_OK; /* a checkpoint of before it told */
     const char *name = json_string_value(told);
     if (name && ups_precision_find(name, &r->precision) && r->precision != UPS_PRECISION_AUTO) return UPS_OK;
-    return refuse(latest, "precision", "f32, tf32, bf16 or fp16", error);
+    return refuse(latest, "precision", "f32, tf32, bf16, fp16 or fp8", error);
 }
 
 static ups_status read_losses(const char *latest, record *r, ups_error *error) {

@@ -17,6 +17,12 @@ ups_graph *ups_run_graph(const ups_run_config *config, ups_parameters *parameter
     return graph;
 }
 
+void ups_run_allow_fp8(const ups_run_config *config, ups_graph *graph) {
+    if (!ups_precision_allows_fp8(config->precision)) return;
+    graph->fp8_layers = (const char *const *)config->fp8_layers;
+    graph->fp8_layer_count = config->fp8_layer_count;
+}
+
 int64_t ups_task_steps(const ups_task *task) {
     return (task->geometry.times - 1) / task->config->stride;
 }

@@ -14,6 +14,9 @@
 ups_dtype ups_run_compute(const ups_run_config *config);
 /* A graph that computes so, empty. */
 ups_graph *ups_run_graph(const ups_run_config *config, ups_parameters *parameters);
+/* Lets the configured layers of a graph that is not built yet multiply FP8, where the run computes in that: for graphs
+ * of training alone: trained models compute as without it. */
+void ups_run_allow_fp8(const ups_run_config *config, ups_graph *graph);
 /* What a trained autoencoder computes in when it is used: float32, whatever it was trained in. The rounding of bf16 and
  * fp16 is noise in the latents that no codec can predict (it halves the cache's ratio) and that the operator would have
  * to learn around. */

@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = {[UPS_PRECISION_AUTO] = "auto",
-                                    [UPS_PRECISION_F32] = "f32",
-                                    [UPS_PRECISION_TF32] = "tf32",
-                                    [UPS_PRECISION_BF16] = "bf16",
-                                    [UPS_PRECISION_F16] = "fp16"};
+static const char *const names[] = {
+    [UPS_PRECISION_AUTO] = "auto", [UPS_PRECISION_F32] = "f32",  [UPS_PRECISION_TF32] = "tf32",
+    [UPS_PRECISION_BF16] = "bf16", [UPS_PRECISION_F16] = "fp16", [UPS_PRECISION_FP8] = "fp8"};
 
 const char *ups_precision_name(ups_precision precision) {
     return names[precision];
@@ -33,16 +31,22 @@ ups_precision ups_precision_resolve(ups_precision precision, const char *device)
 }
 
 ups_dtype ups_precision_dtype(ups_precision precision) {
-    return precision == UPS_PRECISION_BF16 ? UPS_BF16 : precision == UPS_PRECISION_F16 ? UPS_F16 : UPS_F32;
+    if (precision == UPS_PRECISION_BF16 || precision == UPS_PRECISION_FP8) return UPS_BF16;
+    return precision == UPS_PRECISION_F16 ? UPS_F16 : UPS_F32;
 }
 
 bool ups_precision_allows_tf32(ups_precision precision) {
     return precision == UPS_PRECISION_TF32;
 }
 
+bool ups_precision_allows_fp8(ups_precision precision) {
+    return precision == UPS_PRECISION_FP8;
+}
+
 bool ups_precision_is_slow(ups_precision precision, const char *device) {
     if (is_card(device)) return false;
-    return ups_precision_dtype(precision) != UPS_F32 && precision != ups_precision_resolve(UPS_PRECISION_AUTO, device);
+    const ups_dtype dtype = ups_precision_dtype(precision);
+    return dtype != UPS_F32 && dtype != ups_precision_dtype(ups_precision_resolve(UPS_PRECISION_AUTO, device));
 }
 
 void ups_precision_explain(ups_precision precision, const char *device, char *text, size_t bytes) {
@@ -55,6 +59,8 @@ void ups_precision_explain(ups_precision precision, const char *device, char *te
                                                 : "a card's tensor cores multiply it");
     else if (precision == UPS_PRECISION_TF32)
         snprintf(why, sizeof why, "processors compute it as f32");
+    else if (precision == UPS_PRECISION_FP8)
+        snprintf(why, sizeof why, "processors compute it as bf16%s", fast ? "" : "; f32 would be faster");
     else if (precision == UPS_PRECISION_F16)
         snprintf(why, sizeof why, "processors compute it in float32; %s would be faster", fast ? "bf16" : "f32");
     else if (fast)

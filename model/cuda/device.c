@@ -29,7 +29,8 @@ typedef struct cuda_device {
     ups_cuda_muon *muon_plans;
     offloaded *offloaded;
     char name[256];
-    uint64_t planned; /* bytes of an absent card: no stream, no library; 0: there is one */
+    int capability[2]; /* major, minor */
+    uint64_t planned;  /* bytes of an absent card: no stream, no library; 0: there is one */
 } cuda_device;
 
 static cuda_device *of(ups_device *device) {
@@ -50,6 +51,15 @@ ups_cuda_choices *ups_cuda_choices_of(ups_device *device) {
 
 bool ups_cuda_only_plans(ups_device *device) {
     return of(device)->planned > 0;
+}
+
+ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error) {
+    const int *has = of(device)->capability;
+    if (ups_cuda_only_plans(device) || has[0] > 8 || (has[0] == 8 && has[1] >= 9)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                    "%s is of compute capability %d.%d; FP8 is multiplied from 8.9 (Ada, Hopper) on: take "
+                    "precision: bf16",
+                    of(device)->name, has[0], has[1]);
 }
 
 ups_cuda_muon **ups_cuda_muon_plans(ups_device *device) {
@@ -430,6 +440,8 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
     UPS_TRY(ups_cuda_check(cudaGetDeviceProperties(&properties, 0), "asking for what card 0 is", error));
     memcpy(d->name, properties.name, sizeof d->name);
     d->name[sizeof d->name - 1] = '\0';
+    d->capability[0] = properties.major;
+    d->capability[1] = properties.minor;
     if (properties.major < LEAST) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "%s is of compute capability %d.%d; the kernels are for 8.0 (Ampere) and later", d->name,

@@ -5,18 +5,28 @@
  * The operands' dtype is that of W; x and dy are converted to it in the workspace where they differ, and a result that
  * the library has not for such operands (half of float32) is made in float32 there and converted.
  *
- * A bias is added by the library's epilogue, which wants it in the result's dtype: a copy of it is made first, as short
- * as one row. */
+ * A bias is added by the library's epilogue, which wants it in a dtype of its own: a copy of it is made first, as short
+ * as one row.
+ *
+ * In FP8, while training, operands are rounded in the workspace before each product (fp8/fp8.h), transposed where sums
+ * run down their columns. Evaluation, and shapes that FP8 has no products for, are as without it. */
+#include "model/cuda/fp8/fp8.h"
 #include "model/cuda/products/product.h"
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 /* of parts of the workspace */ };
 
-typedef struct plan {
+typedef struct products {
     ups_cuda_product forward, input, weight;
+} products;
+
+typedef struct plan {
+    products own, fp8;
     ups_dtype operands; /* of the weight, which backward may not be given */
-    bool has_backward;
-    size_t cast_x, cast_dy, results, bias, partials, bytes; /* offsets; the library's workspace is at 0 */
+    bool has_backward, has_fp8;
+    size_t cast_x, cast_dy, results, bias, partials; /* offsets; the library's workspace is at 0 */
+    size_t fp8_x, fp8_weight, fp8_dy, fp8_dy_turned; /* x and the weight: transposed in backward */
+    size_t bytes;
 } plan;
 
 static size_t bytes_of(ups_cuda_matrix m) {
@@ -50,44 +60,73 @@ static ups_status run_product(ups_device *device, const ups_op_call *call, const
 /* ---- the plan ------------------------------------------------------------------------------------------------------
  */
 
+static void release_products(products *p) {
+    ups_cuda_product_release(&p->forward);
+    ups_cuda_product_release(&p->input);
+    ups_cuda_product_release(&p->weight);
+}
+
 static void release_plan(void *state) {
     plan *made = state;
-    ups_cuda_product_release(&made->forward);
-    ups_cuda_product_release(&made->input);
-    ups_cuda_product_release(&made->weight);
+    release_products(&made->own);
+    release_products(&made->fp8);
     free(made);
 }
 
-static ups_status make_products(ups_device *device, const ups_op_call *call, plan *made, ups_error *error) {
-    ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = matrix_of(&call->output),
-                    dx = x;
-    ups_cuda_product_options options = {.bias = call->inputs[2].shape.rank > 0, .tf32 = call->attributes->tf32};
+/* What is mapped to what: all in the dtypes of the tensors. */
+static ups_cuda_matrix result_of(const ups_op_call *call) {
+    ups_cuda_matrix y = matrix_of(&call->output);
     if (has_gelu(call)) y.dtype = call->saved[0].dtype;
+    return y;
+}
+
+static ups_status make_products(ups_device *device, const ups_op_call *call, plan *made, ups_error *error) {
+    ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = result_of(call), dx = x;
+    ups_cuda_product_options options = {.bias = call->inputs[2].shape.rank > 0, .tf32 = call->attributes->tf32};
+    products *own = &made->own;
     x.dtype = w.dtype;
-    UPS_TRY(ups_cuda_product_make(device, &made->forward, w, true, x, false, y, options, error));
+    UPS_TRY(ups_cuda_product_make(device, &own->forward, w, true, x, false, y, options, error));
     if (!made->has_backward) return UPS_OK;
     options.bias = false;
     ups_cuda_matrix dy = y, dw = w;
     dy.dtype = w.dtype;
     dw.dtype = UPS_F32;
-    UPS_TRY(ups_cuda_product_make(device, &made->input, w, false, dy, false, dx, options, error));
-    return ups_cuda_product_make(device, &made->weight, x, false, dy, true, dw, options, error);
+    UPS_TRY(ups_cuda_product_make(device, &own->input, w, false, dy, false, dx, options, error));
+    return ups_cuda_product_make(device, &own->weight, x, false, dy, true, dw, options, error);
 }
 
-static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
-                          ups_error *error) {
-    plan *made = calloc(1, sizeof *made);
-    if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of a product");
-    made->has_backward = backward;
-    made->operands = call->inputs[1].dtype;
-    ups_status status = make_products(device, call, made, error);
-    if (status != UPS_OK) {
-        release_plan(made);
-        return status;
-    }
-    ups_cuda_matrix x = matrix_of(&call->inputs[0]), y = matrix_of(&call->output);
-    x.dtype = y.dtype = UPS_F32; /* room for either */
-    size_t largest = bytes_of(x) > bytes_of(y) ? bytes_of(x) : bytes_of(y);
+static ups_cuda_matrix turned(ups_cuda_matrix m) {
+    return (ups_cuda_matrix){.rows = m.columns, .columns = m.rows, .dtype = m.dtype};
+}
+
+/* Sums run along the rows of both operands: weights, inputs and gradients lie as the product wants them. */
+static ups_status make_fp8_products(ups_device *device, const ups_op_call *call, plan *made, ups_error *error) {
+    ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = result_of(call);
+    ups_cuda_matrix dx = x, dw = w, dy = y;
+    ups_cuda_product_options options = {.bias = call->inputs[2].shape.rank > 0, .fast = true};
+    products *fp8 = &made->fp8;
+    w.dtype = x.dtype = UPS_E4M3;
+    dy.dtype = UPS_E5M2;
+    dw.dtype = UPS_F32;
+    UPS_TRY(ups_cuda_product_make(device, &fp8->forward, w, true, x, false, y, options, error));
+    if (!made->has_backward) return UPS_OK;
+    options = (ups_cuda_product_options){0};
+    UPS_TRY(ups_cuda_product_make(device, &fp8->input, turned(w), true, dy, false, dx, options, error));
+    return ups_cuda_product_make(device, &fp8->weight, turned(x), true, turned(dy), false, dw, options, error);
+}
+
+static bool fits_fp8(const ups_op_call *call) {
+    const ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]);
+    return call->attributes->fp8 && x.rows % UPS_FP8_MULTIPLE == 0 && w.rows % UPS_FP8_MULTIPLE == 0 &&
+           w.columns % UPS_FP8_MULTIPLE == 0;
+}
+
+/* Offsets in the workspace. */
+static void place(const ups_op_call *call, plan *made) {
+    const bool backward = made->has_backward;
+    ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = matrix_of(&call->output);
+    x.dtype = y.dtype = UPS_F32; /* room for any */
+    const size_t largest = bytes_of(x) > bytes_of(y) ? bytes_of(x) : bytes_of(y);
     made->cast_x = UPS_CUDA_LIBRARY_BYTES;
     made->cast_dy = made->cast_x + bytes_of(x);
     made->results = made->cast_dy + (backward ? bytes_of(y) : 0);
@@ -95,10 +134,99 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
     made->partials = made->bias + bytes_of((ups_cuda_matrix){.rows = 1, .columns = y.columns, .dtype = UPS_F32});
     made->bytes = made->partials;
     if (backward) made->bytes += (size_t)ups_cuda_column_partials(y.rows, y.columns) * sizeof(float);
+    if (!made->has_fp8) return;
+    w.dtype = x.dtype = y.dtype = UPS_E4M3;
+    made->fp8_x = (made->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    made->fp8_weight = made->fp8_x + bytes_of(x);
+    made->fp8_dy = made->fp8_weight + bytes_of(w);
+    made->fp8_dy_turned = made->fp8_dy + (backward ? bytes_of(y) : 0);
+    made->bytes = made->fp8_dy_turned + (backward ? bytes_of(y) : 0);
+}
+
+static ups_status prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
+                          ups_error *error) {
+    plan *made = calloc(1, sizeof *made);
+    if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of a product");
+    made->has_backward = backward;
+    made->has_fp8 = fits_fp8(call);
+    made->operands = call->inputs[1].dtype;
+    ups_status status = made->has_fp8 ? ups_cuda_has_fp8(device, error) : UPS_OK;
+    if (status == UPS_OK) status = make_products(device, call, made, error);
+    if (status == UPS_OK && made->has_fp8) status = make_fp8_products(device, call, made, error);
+    if (status != UPS_OK) {
+        release_plan(made);
+        return status;
+    }
+    place(call, made);
     kernel->workspace_bytes = made->bytes;
     kernel->state = made;
     kernel->release = release_plan;
     return UPS_OK;
+}
+
+/* ---- operands in FP8 -----------------------------------------------------------------------------------------------
+ */
+
+static bool runs_in_fp8(const ups_op_call *call) {
+    const plan *p = call->state;
+    return p->has_fp8 && call->training && call->update;
+}
+
+static ups_cuda_fp8_state *state_of(const ups_op_call *call, ups_fp8_operand operand) {
+    return (ups_cuda_fp8_state *)call->inputs[3].data + operand;
+}
+
+static ups_cuda_fp8_cast cast_of(const ups_op_call *call, const ups_tensor *from, ups_fp8_operand operand) {
+    return (ups_cuda_fp8_cast){.from = from,
+                               .rows = ups_shape_rows(from->shape),
+                               .columns = ups_shape_last(from->shape),
+                               .dtype = operand == UPS_FP8_GRADIENT ? UPS_E5M2 : UPS_E4M3,
+                               .state = state_of(call, operand)};
+}
+
+/* The product's a is of x or the weight, its b of any. */
+static ups_status scale(const ups_op_call *call, const ups_cuda_product *p, ups_fp8_operand a, ups_fp8_operand b,
+                        ups_error *error) {
+    return ups_cuda_product_scale(p, &state_of(call, a)->inverse, &state_of(call, b)->inverse, error);
+}
+
+static ups_status cast_forward(ups_device *device, const ups_op_call *call, const void **x, const void **w,
+                               ups_error *error) {
+    const plan *p = call->state;
+    ups_cuda_fp8_cast casts[] = {cast_of(call, &call->inputs[0], UPS_FP8_X),
+                                 cast_of(call, &call->inputs[1], UPS_FP8_WEIGHT)};
+    *x = casts[0].to = (char *)call->workspace + p->fp8_x;
+    *w = casts[1].to = (char *)call->workspace + p->fp8_weight;
+    UPS_TRY(ups_cuda_fp8_begin(device, casts, 2, call->update, error));
+    UPS_TRY(ups_cuda_fp8_run(device, &casts[0], error));
+    UPS_TRY(ups_cuda_fp8_run(device, &casts[1], error));
+    return scale(call, &p->fp8.forward, UPS_FP8_WEIGHT, UPS_FP8_X, error);
+}
+
+/* dx = dy W, and dW = dy^T x, of operands that forward has decided the scales of. */
+static ups_status backward_in_fp8(ups_device *device, const ups_op_call *call, const ups_tensor *dh, ups_error *error) {
+    const plan *p = call->state;
+    const ups_tensor *dx = &call->input_gradients[0], *dw = &call->input_gradients[1];
+    char *workspace = call->workspace;
+    if (!dx->data && !dw->data) return UPS_OK;
+    ups_cuda_fp8_cast dy = cast_of(call, dh, UPS_FP8_GRADIENT);
+    if (dx->data) dy.to = workspace + p->fp8_dy;
+    if (dw->data) dy.transposed = workspace + p->fp8_dy_turned;
+    UPS_TRY(ups_cuda_fp8_begin(device, &dy, 1, call->update, error));
+    UPS_TRY(ups_cuda_fp8_run(device, &dy, error));
+    if (dx->data) {
+        ups_cuda_fp8_cast w = cast_of(call, &call->inputs[1], UPS_FP8_WEIGHT);
+        w.transposed = workspace + p->fp8_weight;
+        UPS_TRY(ups_cuda_fp8_run(device, &w, error));
+        UPS_TRY(scale(call, &p->fp8.input, UPS_FP8_WEIGHT, UPS_FP8_GRADIENT, error));
+        UPS_TRY(run_product(device, call, &p->fp8.input, w.transposed, dy.to, NULL, dx, call->accumulate[0], error));
+    }
+    if (!dw->data) return UPS_OK;
+    ups_cuda_fp8_cast x = cast_of(call, &call->inputs[0], UPS_FP8_X);
+    x.transposed = workspace + p->fp8_x;
+    UPS_TRY(ups_cuda_fp8_run(device, &x, error));
+    UPS_TRY(scale(call, &p->fp8.weight, UPS_FP8_X, UPS_FP8_GRADIENT, error));
+    return run_product(device, call, &p->fp8.weight, x.transposed, dy.transposed, NULL, dw, call->accumulate[1], error);
 }
 
 /* ---- the op --------------------------------------------------------------------------------------------------------
@@ -116,34 +244,46 @@ static ups_status in_dtype(ups_device *device, const ups_tensor *tensor, ups_dty
 
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const plan *p = call->state;
+    const ups_cuda_product *product = runs_in_fp8(call) ? &p->fp8.forward : &p->own.forward;
     const ups_tensor *made = has_gelu(call) ? &call->saved[0] : &call->output;
     char *workspace = call->workspace;
-    const void *x, *bias;
-    UPS_TRY(in_dtype(device, &call->inputs[0], p->operands, workspace + p->cast_x, &x, error));
-    UPS_TRY(in_dtype(device, &call->inputs[2], p->forward.result.dtype, workspace + p->bias, &bias, error));
-    UPS_TRY(run_product(device, call, &p->forward, call->inputs[1].data, x, bias, made, false, error));
+    const void *x, *w = call->inputs[1].data, *bias;
+    if (runs_in_fp8(call))
+        UPS_TRY(cast_forward(device, call, &x, &w, error));
+    else
+        UPS_TRY(in_dtype(device, &call->inputs[0], p->operands, workspace + p->cast_x, &x, error));
+    UPS_TRY(in_dtype(device, &call->inputs[2], ups_cuda_product_bias(product), workspace + p->bias, &bias, error));
+    UPS_TRY(run_product(device, call, product, w, x, bias, made, false, error));
     return has_gelu(call) ? ups_cuda_gelu_rows(device, made, &call->output, error) : UPS_OK;
+}
+
+static ups_status backward_as_it_is(ups_device *device, const ups_op_call *call, const ups_tensor *dh,
+                                    ups_error *error) {
+    const plan *p = call->state;
+    const ups_tensor *dx = &call->input_gradients[0], *dw = &call->input_gradients[1];
+    char *workspace = call->workspace;
+    const void *dy, *x;
+    UPS_TRY(in_dtype(device, dh, p->operands, workspace + p->cast_dy, &dy, error));
+    if (dx->data) {
+        UPS_TRY(
+            run_product(device, call, &p->own.input, call->inputs[1].data, dy, NULL, dx, call->accumulate[0], error));
+    }
+    if (!dw->data) return UPS_OK;
+    UPS_TRY(in_dtype(device, &call->inputs[0], p->operands, workspace + p->cast_x, &x, error));
+    return run_product(device, call, &p->own.weight, x, dy, NULL, dw, call->accumulate[1], error);
 }
 
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const plan *p = call->state;
-    const ups_tensor *dx = &call->input_gradients[0], *dw = &call->input_gradients[1], *db = &call->input_gradients[2];
-    ups_dtype operands = p->operands;
+    const ups_tensor *db = &call->input_gradients[2];
     char *workspace = call->workspace;
     ups_tensor dh = call->output_gradient;
-    const void *dy, *x;
     if (has_gelu(call)) {
         dh.data = workspace + p->cast_dy;
-        dh.dtype = operands;
+        dh.dtype = p->operands;
         UPS_TRY(ups_cuda_gelu_gradient(device, &call->saved[0], &call->output_gradient, &dh, error));
     }
-    UPS_TRY(in_dtype(device, &dh, operands, workspace + p->cast_dy, &dy, error));
-    if (dx->data)
-        UPS_TRY(run_product(device, call, &p->input, call->inputs[1].data, dy, NULL, dx, call->accumulate[0], error));
-    if (dw->data) {
-        UPS_TRY(in_dtype(device, &call->inputs[0], operands, workspace + p->cast_x, &x, error));
-        UPS_TRY(run_product(device, call, &p->weight, x, dy, NULL, dw, call->accumulate[1], error));
-    }
+    UPS_TRY((runs_in_fp8(call) ? backward_in_fp8 : backward_as_it_is)(device, call, &dh, error));
     if (!db->data) return UPS_OK;
     return ups_cuda_sum_rows(device, &dh, (float *)(void *)(workspace + p->partials), db->data, call->accumulate[2],
                              error);

@@ -2,8 +2,19 @@
  * and its addition has the compute dtype. */
 #include "model/nets/blocks.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
+
+/* A hidden layer that the graph's patterns name, of sizes that FP8 is multiplied in. */
+static bool is_fp8(const ups_graph *graph, int64_t inputs, int64_t outputs, ups_dense_options options) {
+    if (options.matrices == 0) return false;
+    if (inputs % UPS_FP8_MULTIPLE || outputs % UPS_FP8_MULTIPLE) return false;
+    for (unsigned i = 0; i < graph->fp8_layer_count; i++) {
+        if (fnmatch(graph->fp8_layers[i], graph->scope, 0) == 0) return true;
+    }
+    return false;
+}
 
 ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_value x, int64_t outputs,
                     ups_dense_options options) {
@@ -16,7 +27,10 @@ ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_
     ups_value weight = ups_graph_parameter(graph, "weight", UPS_SHAPE(outputs, inputs), init);
     init = (ups_init){.kind = init.kind, .scale = init.scale, .no_decay = true};
     ups_value bias = options.no_bias ? UPS_NO_VALUE : ups_graph_parameter(graph, "bias", UPS_SHAPE(outputs), init);
-    return ups_linear(graph, x, weight, bias, options.output_f32);
+    if (!is_fp8(graph, inputs, outputs, options)) return ups_linear(graph, x, weight, bias, options.output_f32);
+    init = (ups_init){.kind = UPS_INIT_ZEROS, .no_decay = true, .fixed = true};
+    ups_value state = ups_graph_parameter(graph, "fp8", UPS_SHAPE(UPS_FP8_OPERANDS, UPS_FP8_NUMBERS), init);
+    return ups_linear_fp8(graph, x, weight, bias, state, options.output_f32);
 }
 
 static const ups_init ones = {.kind = UPS_INIT_ONES, .no_decay = true};

@@ -18,7 +18,8 @@ typedef struct ups_dense_options {
     int matrices;  /* of a hidden weight: how many lie in it, one below the other (ups_init); 0: it is none */
 } ups_dense_options;
 
-/* y (…, outputs) = x (…, K) Wᵀ + b; parameters PREFIX.NAME.weight (outputs, K) and PREFIX.NAME.bias (outputs). */
+/* y (…, outputs) = x (…, K) Wᵀ + b; parameters PREFIX.NAME.weight (outputs, K) and PREFIX.NAME.bias (outputs). Hidden
+ * ones (`matrices`) whose name PREFIX.NAME the graph's fp8_layers match have PREFIX.NAME.fp8, too. */
 ups_value ups_dense(ups_graph *graph, const char *prefix, const char *name, ups_value x, int64_t outputs,
                     ups_dense_options options);
 

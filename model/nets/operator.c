@@ -1,5 +1,5 @@
-/* The operator: see the header. Conditions do not depend on z, so a rollout computes them once, and a change between
- * two frames too, however many applications read it. */
+/* The operator: see the header. Conditions do not depend on z, so a rollout computes them once where all its steps
+ * take the same time, and a change between two frames once, however many applications read it. */
 #include "model/nets/operator.h"
 
 #include "model/nets/blocks.h"
@@ -225,11 +225,14 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
 
 void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, const ups_value *given, ups_value dt,
                           ups_value parameters, ups_value task, int applications, ups_value *states) {
-    condition c = build_condition(graph, options, dt, parameters, task);
+    const bool own_times = ups_shape_last(ups_graph_info(graph, dt)->shape) > 1; /* of each application */
+    condition c;
     past known = {.last = given[0]};
     for (int i = 1; i < options->history; i++) add_frame(graph, options, &known, given[i]);
     for (int k = 0; k < applications; k++, states += options->bundle) {
         uint32_t first_layer = (uint32_t)(2 * ups_core_block_count(options) * k);
+        if (own_times || k == 0)
+            c = build_condition(graph, options, own_times ? ups_slice(graph, dt, k, 1) : dt, parameters, task);
         if (options->grid.task) {
             advance_on_grid(graph, options, &known, &c, first_layer, states);
         } else {

@@ -127,7 +127,9 @@ int64_t ups_parameter_extent(const ups_parameter *parameter) {
 
 int64_t ups_parameters_trainable(const ups_parameters *parameters) {
     int64_t sum = 0;
-    for (int32_t i = 0; i < parameters->count; i++) sum += parameters->list[i].elements;
+    for (int32_t i = 0; i < parameters->count; i++) {
+        if (!parameters->list[i].init.fixed) sum += parameters->list[i].elements;
+    }
     return sum;
 }
 

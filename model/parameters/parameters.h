@@ -62,8 +62,9 @@ int32_t ups_parameters_find(const ups_parameters *parameters, const char *name);
 int32_t ups_parameters_placed(const ups_parameters *parameters, int32_t i); /* index of the i-th in the flat buffers */
 int64_t ups_parameters_elements(
     const ups_parameters *parameters); /* of the flat buffers, padding (kept at zero) included; grows until allocate */
-int64_t ups_parameter_extent(const ups_parameter *parameter);       /* what it takes of these: with its padding */
-int64_t ups_parameters_trainable(const ups_parameters *parameters); /* without padding: what a paper would state */
+int64_t ups_parameter_extent(const ups_parameter *parameter); /* what it takes of these: with its padding */
+int64_t ups_parameters_trainable(
+    const ups_parameters *parameters); /* without padding and what is fixed: what a paper would state */
 
 float *ups_parameters_values(ups_parameters *parameters);    /* device memory */
 float *ups_parameters_gradients(ups_parameters *parameters); /* device memory; NULL when not allocated */

@@ -6,11 +6,15 @@
 #define S(...) {.kind = STREAM, .shape = UPS_SHAPE(__VA_ARGS__)}
 #define V(...) {.kind = VECTOR, .shape = UPS_SHAPE(__VA_ARGS__)}
 #define H(...) {.kind = HALF, .shape = UPS_SHAPE(__VA_ARGS__)}
+#define FP8 {.kind = STATE, .shape = UPS_SHAPE(UPS_FP8_OPERANDS, UPS_FP8_NUMBERS)}
 #define NONE {.kind = ABSENT}
 
 const op_case op_cases[] = {
     {.name = "linear", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
     {.name = "linear, TF32 allowed", .kind = UPS_OP_LINEAR, .attributes = {.tf32 = true}, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
+    {.name = "linear, FP8 allowed", .kind = UPS_OP_LINEAR, .attributes = {.fp8 = true}, .input_count = 4, .inputs = {C(4, 36, 80), C(96, 80), V(96), FP8}, .output = C(4, 36, 96), .training = true},
+    {.name = "linear with gelu, FP8 allowed", .kind = UPS_OP_LINEAR_GELU, .attributes = {.fp8 = true}, .input_count = 4, .inputs = {C(2, 80, 144), {.kind = COMPUTE, .shape = UPS_SHAPE(64, 144), .spread = 0.08f}, V(64), FP8}, .output = C(2, 80, 64), .saved = {UPS_SHAPE(2, 80, 64)}, .training = true},
+    {.name = "linear of the stream to float32, FP8 allowed", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true, .fp8 = true}, .input_count = 4, .inputs = {S(3, 16, 48), C(32, 48), NONE, FP8}, .output = S(3, 16, 32), .training = true},
     {.name = "linear, odd sizes", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(3, 7, 37), C(53, 37), V(53)}, .output = C(3, 7, 53)},
     {.name = "linear, one row, one feature", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1, 1), C(5, 1), V(5)}, .output = C(1, 5)},
     {.name = "linear without bias", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(65, 129), C(34, 129), NONE}, .output = C(65, 34)},

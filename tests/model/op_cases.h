@@ -5,8 +5,8 @@
 #include "model/ops.h"
 
 /* What an operand holds: COMPUTE has the dtype under test, STREAM and VECTOR are float32 always (residual stream;
- * gains, biases, statistics), INDEX is int32 below `bound`. */
-typedef enum operand_kind { ABSENT, COMPUTE, STREAM, VECTOR, INDEX, HALF } operand_kind;
+ * gains, biases, statistics), INDEX is int32 below `bound`, STATE is a kernel's own, and begins as zeros. */
+typedef enum operand_kind { ABSENT, COMPUTE, STREAM, VECTOR, INDEX, HALF, STATE } operand_kind;
 
 typedef struct operand {
     operand_kind kind;

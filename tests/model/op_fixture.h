@@ -39,7 +39,7 @@ typedef struct fixture {
     void *workspace;
 } fixture;
 
-bool fixture_create(fixture *f, const op_case *c, ups_dtype compute); /* false: the device has no kernel for this op */
+bool fixture_create(fixture *f, const op_case *c, ups_dtype compute); /* false: the device has no kernel for it */
 void fixture_destroy(fixture *f);
 bool wants_gradient(const op_case *c, int input);
 void run_forward(fixture *f);

@@ -87,11 +87,11 @@ static ups_operator_options tiny_operator(void) {
     return o;
 }
 
-static ups_value conditioned(model *m, int steps) {
+static ups_value conditioned(model *m, int steps, int64_t times) {
     ups_operator_options o = tiny_operator();
     ups_value states[4];
     ups_value z = input(m, "z", UPS_SHAPE(3, 12, 16));
-    ups_operator_rollout(m->graph, &o, &z, input(m, "dt", UPS_SHAPE(3, 1)), input(m, "parameters", UPS_SHAPE(3, 3)),
+    ups_operator_rollout(m->graph, &o, &z, input(m, "dt", UPS_SHAPE(3, times)), input(m, "parameters", UPS_SHAPE(3, 3)),
                          input(m, "task", UPS_SHAPE(3, 2)), steps, states);
     ups_graph_keep(m->graph, states[steps - 1]);
     return states[steps - 1];
@@ -126,23 +126,25 @@ static double effect_of_the_condition(const model *m, ups_value state) {
 
 CLAIM(the_condition_starts_without_effect_and_learns_one) {
     model m = begin(UPS_F32);
-    ups_value z = conditioned(&m, 1);
+    ups_value z = conditioned(&m, 1, 1);
     assert_true(effect_of_the_condition(&m, z) == 0);
     randomise(&m, "operator.condition.output.weight");
     assert_true(effect_of_the_condition(&m, z) > 1e-3);
     end(m);
 }
 
-CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
+/* `own_times`: each application is told another one. */
+static void check_rollout(bool own_times) {
+    enum { B = 3, STEPS = 3, ELEMENTS = B * 12 * 16 };
     model m = begin(UPS_F32);
-    ups_value last = conditioned(&m, 3);
+    ups_value last = conditioned(&m, STEPS, own_times ? STEPS : 1);
     float *rolled = evaluate(&m, last, 1);
 
     model one = {.parameters = m.parameters, .graph = ups_graph_create(m.parameters, UPS_F32)};
-    ups_value next = conditioned(&one, 1);
+    ups_value next = conditioned(&one, 1, 1), dt = ups_graph_find(one.graph, "dt");
     ups_step *step;
     ok(ups_step_create(one.graph, device, &step, &failure));
-    float *z = malloc(sizeof *z * 3 * 12 * 16);
+    float *z = malloc(sizeof *z * ELEMENTS), times[B * STEPS], told[B];
     for (ups_value v = 0; v < one.graph->value_count; v++) {
         const ups_value_info *info = ups_graph_info(one.graph, v);
         if (info->kind != UPS_VALUE_INPUT) continue;
@@ -150,18 +152,29 @@ CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)info->name[0]), 1, z, elements);
         ok(ups_step_upload(step, v, z, sizeof *z * elements, &failure));
     }
-    for (int k = 0; k < 3; k++) {
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, (uint32_t)'d'), 1, times, B * STEPS);
+    for (int k = 0; k < STEPS; k++) {
+        for (int b = 0; b < B; b++) told[b] = own_times ? times[STEPS * b + k] : times[b];
+        ok(ups_step_upload(step, dt, told, sizeof told, &failure));
         ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
-        ok(ups_step_download(step, next, z, sizeof *z * 3 * 12 * 16, &failure));
-        if (k < 2) ok(ups_step_upload(step, ups_graph_find(one.graph, "z"), z, sizeof *z * 3 * 12 * 16, &failure));
+        ok(ups_step_download(step, next, z, sizeof *z * ELEMENTS, &failure));
+        if (k < 2) ok(ups_step_upload(step, ups_graph_find(one.graph, "z"), z, sizeof *z * ELEMENTS, &failure));
     }
-    assert_true(difference(rolled, z, 3 * 12 * 16) < 1e-6);
+    assert_true(difference(rolled, z, ELEMENTS) < 1e-6);
     assert_int_equal(ups_parameters_count(m.parameters), ups_parameters_count(one.parameters));
     free(z);
     free(rolled);
     ups_step_destroy(step);
     ups_graph_destroy(one.graph);
     end(m);
+}
+
+CLAIM(a_rollout_is_the_operator_applied_again_and_again) {
+    check_rollout(false);
+}
+
+CLAIM(each_application_of_a_rollout_may_be_told_its_own_time) {
+    check_rollout(true);
 }
 
 static ups_encoder_options small_encoder(void) {
@@ -577,6 +590,38 @@ CLAIM(weights_within_blocks_are_hidden_matrices_and_inputs_outputs_and_norms_are
                       ups_graph_input(m.graph, "points", UPS_F32, UPS_SHAPE(5, 1)), UPS_NO_VALUE);
     check_hidden(m.parameters, 5 * d.depth);
     end(m);
+}
+
+static int count_fp8_layers(const char *const *patterns, unsigned count, int64_t width) {
+    model m = begin(UPS_BF16);
+    ups_operator_options o = ups_operator_defaults();
+    int layers = 0;
+    o.depth = 2;
+    o.hidden = width;
+    o.heads = 4;
+    m.graph->fp8_layers = patterns;
+    m.graph->fp8_layer_count = count;
+    ups_operator_build(m.graph, &o, ups_graph_input(m.graph, "z", UPS_F32, UPS_SHAPE(2, o.tokens, o.dim)),
+                       ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
+    for (int32_t n = 0; n < m.graph->node_count; n++) {
+        const ups_node *node = &m.graph->nodes[n];
+        if (node->kind == UPS_OP_LINEAR && node->attributes->fp8) {
+            const ups_value_info *states = ups_graph_info(m.graph, node->inputs[3]);
+            assert_non_null(strstr(states->name, ".fp8"));
+            layers++;
+        }
+    }
+    end(m);
+    return layers;
+}
+
+CLAIM(hidden_layers_that_patterns_name_multiply_fp8_where_their_sizes_allow_it) {
+    static const char *const all[] = {"*"}, *const two[] = {"*.blocks.1.mlp.*", "operator.blocks.0.attention.qkv"};
+    assert_int_equal(count_fp8_layers(all, 1, 64), 8);
+    assert_int_equal(count_fp8_layers(two, 2, 64), 3);
+    assert_int_equal(count_fp8_layers(two, 1, 64), 2);
+    assert_int_equal(count_fp8_layers(NULL, 0, 64), 0);
+    assert_int_equal(count_fp8_layers(all, 1, 72), 0);
 }
 
 CLAIM(tasks_on_grids_share_all_but_what_reads_and_writes_their_tokens) {

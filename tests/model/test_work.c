@@ -79,6 +79,25 @@ CLAIM(a_linear_layer_is_three_products) {
     end(f);
 }
 
+/* Operands are read, written in eight bits, gradients twice, and read again by the products. */
+CLAIM(operands_in_fp8_are_rounded_before_the_product) {
+    enum { B = 4, T = 8, K = 16, M = 32, FLOPS = 2 * B * T * K * M, X = B * T * K, W = M * K, Y = B * T * M };
+    enum { STATES = 4 * UPS_FP8_OPERANDS * UPS_FP8_NUMBERS };
+    fixture f = begin(UPS_BF16);
+    ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, T, K));
+    ups_value gain = ups_graph_parameter(f.graph, "gain", UPS_SHAPE(K), ones);
+    ups_value weight = ups_graph_parameter(f.graph, "weight", UPS_SHAPE(M, K), ones);
+    ups_value states = ups_graph_parameter(f.graph, "fp8", UPS_SHAPE(UPS_FP8_OPERANDS, UPS_FP8_NUMBERS),
+                                           (ups_init){.kind = UPS_INIT_ZEROS, .fixed = true});
+    train(&f, ups_linear_fp8(f.graph, ups_rms_norm(f.graph, x, gain), weight, UPS_NO_VALUE, states, true));
+    ups_work forward = work_of(&f, UPS_OP_LINEAR, UPS_FORWARD), backward = work_of(&f, UPS_OP_LINEAR, UPS_BACKWARD);
+    assert_work(forward, FLOPS, 0, X + W + STATES, 4 * Y);
+    assert_close(forward.apart, 2 * X + 4 * W + X + W, 0);
+    assert_work(backward, 2 * FLOPS, 0, X + W + 2 * Y + STATES, 2 * X + 4 * W);
+    assert_close(backward.apart, 2 * X + 4 * W + 4 * Y + X + W + 2 * Y, 0);
+    end(f);
+}
+
 CLAIM(a_layer_on_data_has_no_gradient_for_them) {
     enum { B = 4, K = 16, M = 32, FLOPS = 2 * B * K * M };
     fixture f = begin(UPS_BF16);

@@ -585,7 +585,7 @@ def test_malformed_state_files_are_refused_and_left_alone(runs, trained):
     ("model.tokns=8", "model.tokns", "tokens"), ("model.tokens=many", "model.tokens", "number"), ("model.tokens=0", "model.tokens", "between|least"),
     ("model.operator.heads=3", r"model.operator.hidden: hidden \(16\)", r"heads \(3\)"), ("data.split.test=0.5", "data.split", "1 was expected"),
     ("tasks[1].name=advection", r"tasks\[1\].name", "already"), ("autoencoder.pairs_per_trajectory=3", "autoencoder.batch_size", "multiple"),
-    ("precision=f16", "precision", "f32, tf32, bf16 or fp16"), ("tasks[0].patch=[4, 4]", "advection", "patch"),
+    ("precision=f16", "precision", "f32, tf32, bf16, fp16 or fp8"), ("tasks[0].patch=[4, 4]", "advection", "patch"),
     ("operator.losses.one_step.from=10", "operator.losses", "from"), ("tasks[0].field_scale=[1, 2]", "advection", "field_scale"),
     ("tasks[0].stride=100", "advection", "stride")])
 def test_mistakes_in_a_configuration_are_told_with_file_and_key_and_a_script_gets_an_object(runs, override, key, told):

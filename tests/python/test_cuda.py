@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from commands import UPS, one_sentence, program, run
 from tiny_run import CONFIG, metrics, tree
@@ -37,6 +38,7 @@ operator:
   losses: {{one_step: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
 """
 RUNS = {"stack": SHORT, "grid": GRID}
+FP8 = SHORT.replace("precision: f32", "precision: fp8")
 
 
 def start(ups, *arguments, order="forward", **environment):
@@ -129,6 +131,43 @@ def test_tf32_is_near_float32_on_a_card_and_is_float32_on_a_processor(runs):
     expected, close, far = ([line["loss"] for line in lines if "loss" in line] for lines in (said, plain, told))
     assert far == pytest.approx(expected, rel=1e-2)
     assert max(abs(a / b - 1) for a, b in zip(far, expected)) > 10 * max(abs(a / b - 1) for a, b in zip(close, expected))
+
+
+def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_processor(runs):
+    constant = ("--set", "operator.optimizer.schedule=constant")
+    bf16 = FP8.replace("precision: fp8", "precision: bf16")
+    losses = {}
+    for name, ups, text in (("processor", UPS, bf16), ("same", UPS, FP8), ("card", EMULATED, bf16), ("fp8", EMULATED, FP8), ("none", EMULATED, FP8 + "fp8_layers: [\"nobody.*\"]\n")):
+        files, said, _ = result(runs, ups, text, constant)
+        losses[name] = [line["loss"] for line in said if line["stage"] == "operator" and "loss" in line]
+        if name == "fp8":
+            whole = files
+    assert len(losses["fp8"]) == 12 and losses["same"] == losses["processor"] and losses["none"] == losses["card"]
+    assert losses["fp8"] == pytest.approx(losses["card"], rel=0.05)
+    assert max(abs(a / b - 1) for a, b in zip(losses["fp8"], losses["card"])) > 3 * max(abs(a / b - 1) for a, b in zip(losses["card"], losses["processor"])) > 0
+    config = runs.config("run", FP8)
+    told = must(EMULATED, "train", config, *constant, "--set", "operator.steps=6").stderr
+    assert "operator: 8 layers multiply FP8 where the device does" in told and "stay bf16" not in told
+    must(EMULATED, "train", config, *constant, "--extend", order="random")
+    parts = tree(runs.path("run"))
+    names = [name for name in whole if name.endswith(".safetensors")]
+    assert len(names) > 3 and {name: parts.get(name) for name in names} == {name: whole[name] for name in names}
+    tensors = load_file(runs.path("run", "checkpoints", "operator", "step-00000012.safetensors"))
+    states = [tensor for name, tensor in tensors.items() if name.endswith(".fp8") and not name.startswith(("ema.", "adamw."))]
+    assert len(states) == 8 and all((state[:, 0] == 12).all() and (state[:, 3] > 0).all() for state in states)
+    shutil.rmtree(runs.path("run"))
+    short = ("--set", "operator.steps=3", "--set", "operator.accumulation=2")
+    models = []
+    for name, checkpointing in (("kept", "none"), ("again", "block")):
+        must(EMULATED, "train", runs.config(name, FP8), *short, "--set", f"operator.activation_checkpointing={checkpointing}")
+        models.append(load_file(runs.path(name, "operator.safetensors")))
+    assert models[0].keys() == models[1].keys() and all((models[0][name] == models[1][name]).all() for name in models[0])
+    forked = must(EMULATED, "train", runs.path("kept"), "--fork", runs.path("forked"), "--set", "precision=bf16", "--set", "operator.steps=1").stderr
+    assert "from given weights" in forked and "FP8" not in forked
+    must(EMULATED, "train", runs.path("forked"), "--fork", runs.path("back"), "--set", "precision=fp8", "--set", "operator.batch_size=3")
+    assert "rows, batch times tokens, are no multiple of 16" in must(EMULATED, "train", runs.config("odd", FP8), "--set", "operator.batch_size=3", "--set", "operator.steps=1").stderr
+    refused = start(EMULATED, "train", runs.config("older", FP8), SIMT_CAPABILITY="8.0")
+    assert refused.returncode == 1 and "capability 8.0; FP8 is multiplied from 8.9" in refused.stderr
 
 
 # ---- plans

@@ -140,7 +140,7 @@ CLAIM(values_of_another_type_are_told_with_what_belongs_there) {
         {"model:\n  tokens: [1, 2]\n", {"run.yaml:7", "model.tokens"}},
         {"model: 5\n", {"run.yaml:6", "model"}},
         {"model:\n  operator: {qk_norm: perhaps}\n", {"run.yaml:7", "qk_norm", "true"}},
-        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32, tf32, bf16 or fp16"}},
+        {"precision: f16\n", {"run.yaml:6", "precision", "auto, f32, tf32, bf16, fp16 or fp8"}},
         {"stages: [autoencoder, distil]\n", {"run.yaml:6", "distil", "operator"}},
         {"stages: []\n", {"run.yaml:6", "stages"}},
         {"seed: -1\n", {"run.yaml:6", "seed"}},

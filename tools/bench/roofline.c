@@ -6,9 +6,9 @@
 
 /* NVIDIA's data sheets: dense, without sparsity; SXM modules. */
 static const ups_card cards[] = {
-    {"a100", "A100 SXM 80 GB", 312e12, 156e12, 19.5e12, 2.039e12},
-    {"h100", "H100 SXM 80 GB", 989.4e12, 494.7e12, 66.9e12, 3.35e12},
-    {"h200", "H200 SXM 141 GB", 989.4e12, 494.7e12, 66.9e12, 4.8e12},
+    {"a100", "A100 SXM 80 GB", 0, 312e12, 156e12, 19.5e12, 2.039e12},
+    {"h100", "H100 SXM 80 GB", 1978.9e12, 989.4e12, 494.7e12, 66.9e12, 3.35e12},
+    {"h200", "H200 SXM 141 GB", 1978.9e12, 989.4e12, 494.7e12, 66.9e12, 4.8e12},
 };
 const char *const ups_card_names[] = {"a100", "h100", "h200", NULL};
 
@@ -28,21 +28,27 @@ static double total(const row *r) {
     return r->seconds[FORWARD] + r->seconds[BACKWARD] + r->seconds[RECOMPUTE];
 }
 
+const char *ups_products_name(const ups_graph *graph) {
+    if (graph->fp8_layer_count > 0) return "fp8";
+    return graph->tf32 ? "tf32" : ups_dtype_name(graph->compute);
+}
+
 /* Of the node's products. */
-static double peak_of(const ups_graph *graph, const ups_node *node, const ups_card *card) {
+static double peak_of(const ups_graph *graph, const ups_node *node, const ups_work *work, const ups_card *card) {
+    if (work->fp8) return card->fp8;
     if (graph->compute != UPS_F32) return card->half;
     return node->attributes && node->attributes->tf32 ? card->tf32 : card->single;
 }
 
 static void count(row *r, int pass, const ups_work *work, double peak, const ups_card *card) {
     double arithmetic = work->product_flops / peak + work->other_flops / card->single;
-    double traffic = (work->read + work->written) / card->bandwidth;
+    double traffic = (work->read + work->written) / card->bandwidth, apart = work->apart / card->bandwidth;
     if (arithmetic + traffic <= 0.0) return; /* a gradient that is handed on */
     r->launches += !work->with_last;
-    r->seconds[pass] += arithmetic > traffic ? arithmetic : traffic;
+    r->seconds[pass] += (arithmetic > traffic ? arithmetic : traffic) + apart;
     r->flops += work->product_flops + work->other_flops;
-    r->bytes += work->read + work->written;
-    if (traffic > arithmetic) r->by_traffic += traffic;
+    r->bytes += work->read + work->written + work->apart;
+    r->by_traffic += (traffic > arithmetic ? traffic : 0.0) + apart;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -66,17 +72,19 @@ static void print_row(const row *r, double all) {
 ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,
                         ups_error *error) {
     static const int pass_of[] = {[UPS_FORWARD] = FORWARD, [UPS_BACKWARD] = BACKWARD, [UPS_RECOMPUTE] = RECOMPUTE};
-    const char *dtype = graph->tf32 ? "tf32" : ups_dtype_name(graph->compute);
+    const char *dtype = ups_products_name(graph);
     double products = 0.0; /* seconds at the peak */
     row rows[UPS_OP_COUNT + 1] = {0}, all = {.name = "all"};
     ups_plan *plan;
+    if (graph->fp8_layer_count > 0 && card->fp8 <= 0)
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: the card does not multiply FP8", card->sheet);
     UPS_TRY(ups_plan_create(graph, &plan, error));
     const ups_schedule *schedule = ups_plan_schedule(plan);
     for (int32_t at = 0; at < schedule->count; at++) {
         const ups_node *node = &graph->nodes[schedule->entries[at].node];
         ups_op_kind kind = node->kind;
-        double peak = peak_of(graph, node, card);
         ups_work work = ups_work_of(graph, plan, at);
+        double peak = peak_of(graph, node, &work, card);
         rows[kind].name = ups_op_name(kind);
         count(&rows[kind], pass_of[schedule->entries[at].action], &work, peak, card);
         products += work.product_flops / peak;

@@ -10,11 +10,14 @@
 /* Dense peaks in FLOP/s, bandwidth in bytes/s. */
 typedef struct ups_card {
     const char *name, *sheet;
-    double half, tf32, single, bandwidth; /* half: of bf16 and fp16 */
+    double fp8, half, tf32, single, bandwidth; /* half: of bf16 and fp16; fp8 0: the card has none */
 } ups_card;
 
 extern const char *const ups_card_names[]; /* ended by NULL */
 const ups_card *ups_card_at(int index);    /* in the order of the names */
+
+/* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
+const char *ups_products_name(const ups_graph *graph);
 
 /* Prints a table by op, or returns it as JSON for the caller to print and free. The graph was differentiated; `moved`
  * parameters take an AdamW step. */

@@ -23,7 +23,7 @@ enum { WARM_UP = 3 /* steps before the first that counts */ };
 enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
-    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32",
+    [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32|fp8",
                "of the matrix products and what lies between them (default: the fastest here)"},
     [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes (default auto)"},
@@ -42,7 +42,7 @@ static const ups_usage usage = {
     sizeof options / sizeof *options,
     "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
     "17.3 GFLOP a pair. A step is forward, backward and AdamW. tf32 is float32 of which a card may multiply fewer "
-    "bits.\n\n"
+    "bits;\nfp8 is bfloat16 of which a card may multiply eight.\n\n"
     "Examples:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"
     "  ups bench step --batch 512 --dtype bfloat16 --predict h100\n"};
 
@@ -84,12 +84,18 @@ static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *er
     return status;
 }
 
+typedef enum products { F32, BF16, F16, TF32, FP8 } products; /* in the order of the option's words */
+
 /* The graph of a step, on no device yet. */
-static void build(bench *b, int64_t batch, ups_dtype compute, bool tf32, ups_checkpointing checkpointing) {
+static void build(bench *b, int64_t batch, products dtype, ups_checkpointing checkpointing) {
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16, UPS_F32, UPS_BF16};
+    static const char *const every_layer[] = {"*"};
     ups_operator_options reference = ups_operator_defaults();
     b->parameters = ups_parameters_create();
-    b->graph = ups_graph_create(b->parameters, compute);
-    b->graph->tf32 = tf32;
+    b->graph = ups_graph_create(b->parameters, computes[dtype]);
+    b->graph->tf32 = dtype == TF32;
+    b->graph->fp8_layers = every_layer;
+    b->graph->fp8_layer_count = dtype == FP8;
     b->graph->checkpointing = checkpointing;
     ups_shape latents = UPS_SHAPE(batch, reference.tokens, reference.dim);
     b->z = ups_graph_input(b->graph, "z", UPS_F16, latents); /* as caches hold them */
@@ -173,7 +179,7 @@ static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool 
 }
 
 static ups_status measure(bench *b, int64_t batch, int64_t steps, bool profile, bool as_json, ups_error *error) {
-    const char *dtype = b->graph->tf32 ? "tf32" : ups_dtype_name(b->graph->compute);
+    const char *dtype = ups_products_name(b->graph);
     double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
     double *optimizer = seconds + steps;
@@ -217,8 +223,6 @@ static ups_status predict(const bench *b, const ups_card *card, bool as_json, up
 }
 
 int ups_cmd_bench_step(int argc, char **argv) {
-    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16, UPS_F32};
-    enum { TF32 = 3 };
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     enum { CUDA = 2 };
     ups_arguments arguments;
@@ -241,9 +245,9 @@ int ups_cmd_bench_step(int argc, char **argv) {
 
     ups_error error = {0};
     bench b = {0};
-    if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast();
+    if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast() ? BF16 : F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    build(&b, batch, computes[dtype], dtype == TF32, (ups_checkpointing)checkpointing);
+    build(&b, batch, (products)dtype, (ups_checkpointing)checkpointing);
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);
     if (status == UPS_OK && card < 0) status = measure(&b, batch, steps, profile, arguments.json, &error);
     destroy(&b);

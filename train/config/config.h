@@ -18,6 +18,7 @@ typedef enum ups_precision {
     UPS_PRECISION_TF32,
     UPS_PRECISION_BF16,
     UPS_PRECISION_F16,
+    UPS_PRECISION_FP8,
 } ups_precision;
 typedef enum ups_cache_codec { UPS_CACHE_UPS_LATENT, UPS_CACHE_PORTABLE } ups_cache_codec;
 typedef enum ups_optimizer_kind { UPS_OPTIMIZER_ADAMW, UPS_OPTIMIZER_MUON } ups_optimizer_kind;
@@ -267,6 +268,8 @@ typedef struct ups_run_config {
     char *output; /* the run's directory */
     uint64_t seed;
     ups_precision precision;
+    char **fp8_layers; /* patterns of names */
+    unsigned fp8_layer_count;
     ups_device_config device;
     ups_data_config data;
     ups_task_config *tasks;

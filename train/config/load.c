@@ -17,7 +17,7 @@
 
 /* ---- choices, by their values ---------------------------------------------------------------------------------- */
 
-static const char *const precisions[] = {"auto", "f32", "tf32", "bf16", "fp16", NULL};
+static const char *const precisions[] = {"auto", "f32", "tf32", "bf16", "fp16", "fp8", NULL};
 static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
@@ -423,8 +423,14 @@ static const ups_config_key run_keys[] = {
         "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
         "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; tf32: float32, with operands of products that "
         "cards may round to ten bits; fp16 (with a dynamic "
-        "loss scale) is slower than f32 on processors; a run goes on in what it began in",
+        "loss scale) is slower than f32 on processors; fp8: bf16, with operands of hidden layers' products that cards "
+        "from Ada and Hopper on round to eight bits in training; a run goes on in what it began in",
         .choices = precisions),
+    KEY(TEXT, "fp8_layers", fp8_layers, "[operator.*]", 1, MANY,
+        "hidden layers whose products fp8 rounds, by their names in the models' files, which begin with encoder., "
+        "decoder. "
+        "or operator.; * stands for any part",
+        LIST(ups_run_config, fp8_layers, fp8_layer_count, 0, 0)),
     SUBSECTION(
         "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto, cpu or cuda", .neutral = true),
         KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true),

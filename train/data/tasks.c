@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
 #include "pipeline/layouts/layouts.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,25 @@
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
+/* By more than a hundredth of a step, and more than times in float32 are rounded by. */
+static bool is_uneven(const ups_sample *sample) {
+    const int64_t last = sample->times - 1;
+    if (last < 2) return false;
+    const double first = sample->time[1] - sample->time[0];
+    const double rounding = (double)FLT_EPSILON * fmax(fabs(sample->time[0]), fabs(sample->time[last]));
+    for (int64_t f = 2; f <= last; f++) {
+        if (fabs(sample->time[f] - sample->time[f - 1] - first) > 0.01 * fabs(first) + 2.0 * rounding) return true;
+    }
+    return false;
+}
+
 static ups_status check_geometry(ups_task *task, ups_error *error) {
     UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
+    task->uneven = is_uneven(&task->geometry);
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));
+        task->uneven = task->uneven || (sample.time != task->geometry.time && is_uneven(&sample));
         bool same = sample.dims == task->geometry.dims && sample.times == task->geometry.times &&
                     sample.order == task->geometry.order &&
                     memcmp(sample.grid, task->geometry.grid, sizeof sample.grid) == 0;

@@ -17,6 +17,7 @@ typedef struct ups_task {
     const char *name;              /* config->name */
     ups_source *source;
     ups_sample geometry; /* of every sample: shape, grid and channels agree, which opening checks */
+    bool uneven;         /* the time from frame to frame differs within some trajectory */
     ups_sample_splits splits;
     int64_t patch[UPS_MAX_GRID_DIMS];
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */

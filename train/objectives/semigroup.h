@@ -6,13 +6,15 @@
 #include "model/nets/operator.h"
 #include "train/losses.h"
 
-/* What the operator is applied to: as ups_operator_rollout takes it. */
+/* What the operator is applied to: as ups_operator_rollout takes it, with a time for each of two steps where these
+ * differ. */
 typedef struct ups_semigroup_input {
     ups_value z, dt, parameters, task;
 } ups_semigroup_input;
 
-/* Of an operator that reads one frame and gives one. Adds half the relative error of f(z, 2 dt) to f(f(z, dt), dt), and
- * half that of the latter to the former; gradients go into both. `states`: what steps of dt from z made, at least one.
+/* Of an operator that reads one frame and gives one. Adds half the relative error of f(z, dt + dt') to f(f(z, dt),
+ * dt'), and half that of the latter to the former; gradients go into both. `states`: what steps of dt from z made, at
+ * least one.
  */
 void ups_semigroup_add(ups_graph *graph, ups_objective *objective, const ups_operator_options *options,
                        const ups_semigroup_input *input, const ups_value *states, int steps, double weight);

@@ -42,6 +42,7 @@ typedef struct operator_stage {
     ups_operator_options options;
     int64_t window[UPS_SAMPLER_MAX_TASKS][UPS_MAX_STRIDES]; /* frames of a task's windows, by variant: its strides */
     int64_t given[UPS_SAMPLER_MAX_TASKS];                   /* of these, those that the operator is given */
+    int64_t bundle[UPS_SAMPLER_MAX_TASKS];                  /* and that it gives at once */
     int64_t *places;                                        /* (batch): where windows begin in what was read */
     float *dt, *condition, *one_hot;                        /* a batch's, in host memory of the device's own */
     float *unknown;                                         /* likewise */
@@ -174,6 +175,15 @@ static void build_given(ups_stage_graph *made, const ups_operator_options *optio
     }
 }
 
+/* How many times of steps a graph is told: of all its applications of the operator, or one where all are the same.
+ * Tasks of a fixed number of tokens share their graphs. */
+static int64_t told_times(const operator_stage *o, int task, int64_t applications) {
+    bool uneven = o->tasks->task[task].uneven;
+    for (int t = 0; t < o->tasks->count && !ups_run_on_grid(o->config); t++)
+        uneven = uneven || o->tasks->task[t].uneven;
+    return uneven ? applications : 1;
+}
+
 static void build(const void *context, int task, int64_t batch, ups_stage_graph *made) {
     const operator_stage *o = context;
     const ups_task *first = &o->tasks->task[task];
@@ -183,7 +193,9 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     ups_graph *g = made->graph;
     ups_value stored = ups_graph_input(g, "latents", UPS_F16, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
     ups_value latents = ups_cast(g, stored, UPS_F32);
-    ups_value dt = ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(batch, 1)), parameters = UPS_NO_VALUE,
+    const int steps = made->losses & ROLLOUTS ? (int)window - options.history : options.bundle;
+    const int64_t times = told_times(o, task, steps / options.bundle);
+    ups_value dt = ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(batch, times)), parameters = UPS_NO_VALUE,
               one_hot = UPS_NO_VALUE;
     if (o->options.parameter_count > 0) {
         parameters = ups_graph_input(g, "parameters", UPS_F32, UPS_SHAPE(batch, o->options.parameter_count));
@@ -196,7 +208,6 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     made->inputs[PARAMETERS] = parameters;
     made->inputs[TASK] = one_hot;
     latents = ups_windows_shift(g, o->config, first, latents);
-    const int steps = made->losses & ROLLOUTS ? (int)window - options.history : options.bundle;
     ups_value given[UPS_MAX_HISTORY], *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     build_given(made, &options, latents, given);
     given[options.history - 1] = ups_windows_noise(g, o->config, first, &options, given[options.history - 1]);
@@ -235,7 +246,11 @@ static ups_status prepare(void *context, int64_t batch, ups_error *error) {
     const size_t row = (size_t)batch * sizeof(float);
     size_t parameters = row * (size_t)(o->options.parameter_count + 1),
            tasks = row * (size_t)(o->options.task_count + 1);
-    UPS_TRY(device->class->allocate_host(device, row, (void **)&o->dt, error));
+    int64_t longest = 1; /* window: more than times that a graph is told */
+    for (int t = 0; t < o->tasks->count; t++) {
+        for (int v = 0; v < variants(o, t); v++) longest = o->window[t][v] > longest ? o->window[t][v] : longest;
+    }
+    UPS_TRY(device->class->allocate_host(device, row * (size_t)longest, (void **)&o->dt, error));
     UPS_TRY(device->class->allocate_host(device, parameters, (void **)&o->condition, error));
     if (o->options.history > 1) {
         int64_t widest = 0; /* numbers of a token */
@@ -296,10 +311,12 @@ static const int64_t *draw_places(operator_stage *o, int task, const ups_stage_g
     return o->places;
 }
 
-/* Of a step of a window whose first frame is `place` of those that were read: the time that its last given frame takes
- * to the next. */
-static double step_time(const operator_stage *o, int task, int variant, const ups_window *window, int64_t place) {
-    const int64_t stride = stride_of(o, task, variant), last = place * spacing(o, task) + (o->given[task] - 1) * stride;
+/* Of a window whose first frame is `place` of those that were read: the time of a step of the operator's application
+ * number `application`, from the last frame that it reads to the first that it gives. */
+static double step_time(const operator_stage *o, int task, int variant, const ups_window *window, int64_t place,
+                        int64_t application) {
+    const int64_t stride = stride_of(o, task, variant), read = o->given[task] - 1 + application * o->bundle[task];
+    const int64_t last = place * spacing(o, task) + read * stride;
     return window->time[last + stride] - window->time[last];
 }
 
@@ -310,17 +327,19 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
     const int first = task_of[batch->window[0].task];
     const int64_t *places = draw_places(o, first, graph, batch, draw);
     const int64_t step = stride_of(o, first, graph->variant) / spacing(o, first);
+    const int64_t times = ups_shape_last(ups_graph_info(graph->graph, graph->inputs[DT])->shape);
     for (int64_t b = 0; b < batch->windows; b++) {
         const ups_window *window = &batch->window[b];
         int task = task_of[window->task];
-        o->dt[b] = (float)step_time(o, task, graph->variant, window, places ? places[b] : 0);
+        for (int64_t i = 0; i < times; i++)
+            o->dt[b * times + i] = (float)step_time(o, task, graph->variant, window, places ? places[b] : 0, i);
         ups_task_condition(&o->tasks->task[task], window->parameters, (int)parameters, o->condition + b * parameters);
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
     size_t rows = (size_t)batch->windows * sizeof(float);
     UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[LATENTS], places, o->window[first][graph->variant], step,
                             error));
-    UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows, error));
+    UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows * (size_t)times, error));
     if (parameters > 0) {
         UPS_TRY(
             ups_step_upload(graph->step, graph->inputs[PARAMETERS], o->condition, rows * (size_t)parameters, error));
@@ -456,6 +475,7 @@ static bool find_windows(operator_stage *o) {
             if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
             o->window[t][v] = options.history + wanted * bundle;
             o->given[t] = options.history;
+            o->bundle[t] = bundle;
         }
         alike = alike && variants(o, t) == 1 && o->window[t][0] == o->window[0][0];
     }

@@ -3,7 +3,22 @@
 #include <stdio.h>
 
 static cudaDataType type_of(ups_dtype dtype) {
-    return dtype == UPS_BF16 ? CUDA_R_16BF : dtype == UPS_F16 ? CUDA_R_16F : CUDA_R_32F;
+    switch (dtype) {
+    case UPS_BF16:
+        return CUDA_R_16BF;
+    case UPS_F16:
+        return CUDA_R_16F;
+    case UPS_E4M3:
+        return CUDA_R_8F_E4M3;
+    case UPS_E5M2:
+        return CUDA_R_8F_E5M2;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+static bool is_fp8(ups_dtype dtype) {
+    return dtype == UPS_E4M3 || dtype == UPS_E5M2;
 }
 
 static ups_status check(cublasStatus_t status, const char *doing, ups_error *error) {
@@ -39,6 +54,21 @@ static ups_status set_description(cublasLtMatmulDesc_t description, bool transpo
         status =
             cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &promised, sizeof promised);
     return check(status, "describing a product", error);
+}
+
+/* What products of FP8 operands have beside. */
+static ups_status describe_fp8(const ups_cuda_product *p, bool fast, bool bias, ups_error *error) {
+    const int8_t fast_sums = fast;
+    const int32_t bias_type = (int32_t)type_of(ups_cuda_product_bias(p));
+    const cublasLtMatmulDesc_t description = p->description;
+    const float *const promised = (const float *)(uintptr_t)UPS_CUDA_PROMISED; /* as of a bias: there will be scales */
+    cublasStatus_t status =
+        cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast_sums, sizeof fast_sums);
+    if (status == CUBLAS_STATUS_SUCCESS && bias)
+        status = cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
+                                                sizeof bias_type);
+    UPS_TRY(check(status, "describing a product", error));
+    return ups_cuda_product_scale(p, promised, promised, error);
 }
 
 /* What every matrix of a batch is aligned to, where the first one keeps the promise. */
@@ -176,6 +206,9 @@ static int find_fastest(ups_device *device, const ups_cuda_product *p, bool bias
         cublasLtMatmulDescSetAttribute(p->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &there, sizeof there) !=
             CUBLAS_STATUS_SUCCESS)
         code = cudaErrorInvalidValue;
+    if (code == cudaSuccess && p->fp8 &&
+        ups_cuda_product_scale(p, (const float *)there, (const float *)there, NULL) != UPS_OK)
+        code = cudaErrorInvalidValue;
     if (code == cudaSuccess) time_all(device, p, found, count, &t, least);
     for (int i = 0; i < count && code == cudaSuccess; i++) {
         if (least[i] >= 0.0f && (best < 0 || least[i] < least[best])) best = i;
@@ -188,8 +221,11 @@ static int find_fastest(ups_device *device, const ups_cuda_product *p, bool bias
 /* What tells a product from others, to the library. */
 static void name_product(char name[UPS_CUDA_CHOICE_KEY], const ups_cuda_matrix of[3], bool transpose_a,
                          bool transpose_b, ups_cuda_product_options options, int64_t batch) {
-    int used = snprintf(name, UPS_CUDA_CHOICE_KEY, "%s%s%s", options.tf32 ? "tf32." : "", transpose_a ? "T" : "N",
-                        transpose_b ? "T" : "N");
+    int used = snprintf(name, UPS_CUDA_CHOICE_KEY, "%s%s%s",
+                        options.tf32   ? "tf32."
+                        : options.fast ? "fast."
+                                       : "",
+                        transpose_a ? "T" : "N", transpose_b ? "T" : "N");
     for (int i = 0; i < 3; i++)
         used +=
             snprintf(name + used, UPS_CUDA_CHOICE_KEY - (size_t)used, ".%s.%lldx%lld+%lld", ups_dtype_name(of[i].dtype),
@@ -241,9 +277,11 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
     const cublasComputeType_t compute =
         options.tf32 && a.dtype == UPS_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     product->result = result_of(result, a.dtype);
+    product->fp8 = is_fp8(a.dtype);
     if (ups_cuda_only_plans(device)) return UPS_OK; /* the library opens with a card alone */
     UPS_TRY(check(cublasLtMatmulDescCreate(&product->description, compute, CUDA_R_32F), "describing a product", error));
     UPS_TRY(set_description(product->description, transpose_a, transpose_b, options.bias, error));
+    if (product->fp8) UPS_TRY(describe_fp8(product, options.fast, options.bias, error));
     UPS_TRY(make_layout(&product->a, a, batch, error));
     UPS_TRY(make_layout(&product->b, b, batch, error));
     UPS_TRY(make_layout(&product->d, product->result, batch, error));
@@ -256,6 +294,20 @@ void ups_cuda_product_release(ups_cuda_product *product) {
     if (product->a) cublasLtMatrixLayoutDestroy(product->a);
     if (product->b) cublasLtMatrixLayoutDestroy(product->b);
     if (product->d) cublasLtMatrixLayoutDestroy(product->d);
+}
+
+ups_dtype ups_cuda_product_bias(const ups_cuda_product *product) {
+    return product->fp8 && product->result.dtype == UPS_F32 ? UPS_BF16 : product->result.dtype;
+}
+
+ups_status ups_cuda_product_scale(const ups_cuda_product *product, const float *a, const float *b, ups_error *error) {
+    const void *const scales[] = {a, b};
+    const cublasLtMatmulDescAttributes_t attributes[] = {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                                         CUBLASLT_MATMUL_DESC_B_SCALE_POINTER};
+    for (int i = 0; i < 2; i++) /* as with a bias: a call at a time issues */
+        UPS_TRY(check(cublasLtMatmulDescSetAttribute(product->description, attributes[i], &scales[i], sizeof scales[i]),
+                      "a product", error));
+    return UPS_OK;
 }
 
 static bool is_aligned(const void *memory) {

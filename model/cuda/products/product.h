@@ -2,8 +2,10 @@
  *
  * The library's matrices are column-major: a row-major (r, c) is its (c, r), and what is computed is the transpose of
  * each product. Operands are in one dtype; sums are float32. Results of half operands are in the same half or in
- * float32, results of float32 in float32; operands of float32 are rounded to TF32 where `tf32` allows it. Which of the
- * library's algorithms runs is chosen when a product is made (choices.h). */
+ * float32, results of float32 in float32; operands of float32 are rounded to TF32 where `tf32` allows it. Operands of
+ * FP8 (E4M3, of which one may be E5M2 instead) have results in any of the others, and scales of their own: the library
+ * has them for sizes that are multiples of 16, the first operand transposed and the second not. Which of the library's
+ * algorithms runs is chosen when a product is made (choices.h). */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 #define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 
@@ -29,11 +31,13 @@ typedef struct ups_cuda_product {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     ups_cuda_matrix result; /* in the dtype that the library makes */
+    bool fp8;               /* operands */
 } ups_cuda_product;
 
 /* What there is beside two matrices. All zeros: one product of float32 or half operands as they are. */
 typedef struct ups_cuda_product_options {
     bool bias, tf32;
+    bool fast;     /* FP8: partial sums may have the fewer bits of the tensor cores' own */
     int64_t batch; /* products at once, of matrices `stride` apart; 0: one */
 } ups_cuda_product_options;
 
@@ -43,6 +47,10 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
                                  ups_cuda_matrix b, bool transpose_b, ups_cuda_matrix result,
                                  ups_cuda_product_options options, ups_error *error);
 void ups_cuda_product_release(ups_cuda_product *product);
+/* The dtype that a bias has to be in. */
+ups_dtype ups_cuda_product_bias(const ups_cuda_product *product);
+/* Operands of FP8: what the elements of a and b are multiplied by, in device memory, from the next run on. */
+ups_status ups_cuda_product_scale(const ups_cuda_product *product, const float *a, const float *b, ups_error *error);
 
 /* Issues it: `d` = product, or `d` += product; `bias` NULL where there is none, `workspace` UPS_CUDA_LIBRARY_BYTES that
  * it may change. Refuses memory that is aligned less than was promised. */

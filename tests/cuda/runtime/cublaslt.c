@@ -7,6 +7,7 @@
 #include "tests/cuda/ptx/numbers.h"
 #include "tests/cuda/runtime/runtime.h"
 #include <cublasLt.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@ typedef struct description {
     cublasOperation_t transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    const float *scales[2]; /* FP8: of a and b, in device memory; NULL: 1 */
+    int8_t fast_sums;
+    int32_t bias_type; /* -1: of the result's */
 } description;
 
 typedef struct layout {
@@ -76,7 +80,7 @@ const char *cublasLtGetStatusName(cublasStatus_t status) {
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *made, cublasComputeType_t compute, cudaDataType_t scale) {
     description *d = calloc(1, sizeof *d);
     if (!d) return CUBLAS_STATUS_ALLOC_FAILED;
-    *d = (description){compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL};
+    *d = (description){compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, {NULL, NULL}, 0, -1};
     *made = (cublasLtMatmulDesc_t)(void *)d;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -104,6 +108,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t made, cublasL
         return set(&d->epilogue, sizeof d->epilogue, value, size);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&d->bias, sizeof d->bias, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return set(&d->bias_type, sizeof d->bias_type, value, size);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return set(&d->scales[0], sizeof d->scales[0], value, size);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return set(&d->scales[1], sizeof d->scales[1], value, size);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+        return set(&d->fast_sums, sizeof d->fast_sums, value, size);
     default:
         emulated_refuse(cudaErrorInvalidValue, "attribute %d of a product is not emulated", attribute);
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -177,8 +189,42 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
 /* ---- what there is -------------------------------------------------------------------------------------------------
  */
 
+static cudaDataType bias_type(const description *d, const layout *result) {
+    return d->bias_type < 0 ? result->type : (cudaDataType)d->bias_type;
+}
+
 static bool is_half(cudaDataType type) {
     return type == CUDA_R_16BF || type == CUDA_R_16F;
+}
+
+static bool is_fp8(cudaDataType_t type) {
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+/* Operands of FP8: of one of the two types at least once E4M3, multiplied "TN" by cards from 8.9 on; results in any of
+ * the larger types, with biases in bfloat16 where the result is that or float32. */
+static const char *check_fp8(const description *d, const layout *a, const layout *b, const layout *c, const layout *r) {
+    const layout *const all[] = {a, b, r};
+    int major, minor;
+    emulated_capability(&major, &minor);
+    if (10 * major + minor < 89) return "FP8 on a card of before compute capability 8.9";
+    if (d->compute != CUBLAS_COMPUTE_32F || d->scale != CUDA_R_32F) return "FP8 in another compute type than float32";
+    if (!is_fp8(a->type) || !is_fp8(b->type)) return "one operand of FP8, and the other not";
+    if (!d->scales[0] || !d->scales[1]) return "FP8 without scales, which the library allows, but not UPS";
+    if (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2) return "both operands E5M2";
+    if (d->transpose_a != CUBLAS_OP_T || d->transpose_b != CUBLAS_OP_N) return "FP8 that does not lie as TN";
+    for (int i = 0; i < 3; i++) {
+        if (all[i]->rows % 16 || all[i]->columns % 16 || all[i]->stride % 16)
+            return "FP8 of sizes that are no multiples of 16";
+    }
+    if (c->type != r->type) return "C and D of two types";
+    if (!is_half(r->type) && r->type != CUDA_R_32F) return "a result of a type that is not emulated";
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS &&
+        (int)bias_type(d, r) != (r->type == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF))
+        return "a bias of a type that there is not for FP8";
+    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->epilogue != CUBLASLT_EPILOGUE_BIAS)
+        return "an epilogue that is not emulated";
+    return NULL;
 }
 
 /* The tables of types for CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32 with float32 scale: A and B alike; C and
@@ -186,6 +232,8 @@ static bool is_half(cudaDataType type) {
 static const char *check_types(const description *d, const layout *a, const layout *b, const layout *c,
                                const layout *r) {
     bool tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    if (is_fp8(a->type) || is_fp8(b->type)) return check_fp8(d, a, b, c, r);
+    if (d->scales[0] || d->scales[1]) return "scales of operands that are not FP8";
     if ((d->compute != CUBLAS_COMPUTE_32F && !tf32) || d->scale != CUDA_R_32F)
         return "another compute or scale type than float32";
     if (tf32 && (a->type != CUDA_R_32F || r->type != CUDA_R_32F)) return "TF32 of a type other than float32";
@@ -299,8 +347,21 @@ static float cut_to_tf32(float value) {
     return value;
 }
 
+/* E4M3 has no infinities; its largest number has all bits set but the last. */
+static double from_fp8(uint8_t bits, cudaDataType type) {
+    const bool e4m3 = type == CUDA_R_8F_E4M3;
+    const int mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
+    const int exponent = (bits & 0x7f) >> mantissa, fraction = bits & ((1 << mantissa) - 1);
+    const double sign = bits & 0x80 ? -1.0 : 1.0;
+    if (e4m3 ? (bits & 0x7f) == 0x7f : exponent == 31 && fraction) return NAN;
+    if (!e4m3 && exponent == 31) return sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - mantissa);
+    return sign * ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
+}
+
 static double element(const void *memory, cudaDataType type, uint64_t at) {
     if (type == CUDA_R_32F) return (double)((const float *)memory)[at];
+    if (is_fp8(type)) return from_fp8(((const uint8_t *)memory)[at], type);
     uint16_t bits = ((const uint16_t *)memory)[at];
     return (double)(type == CUDA_R_16BF ? ptx_from_bf16(bits) : ptx_from_f16(bits));
 }
@@ -319,7 +380,7 @@ static void put(void *memory, cudaDataType type, uint64_t at, double value) {
 }
 
 static size_t size_of(cudaDataType type) {
-    return type == CUDA_R_32F ? 4 : 2;
+    return type == CUDA_R_32F ? 4 : is_fp8(type) ? 1 : 2;
 }
 
 static void *reach(uint32_t work, const product *p, uint64_t address, size_t bytes, bool write) {
@@ -343,9 +404,14 @@ static void multiply(uint32_t work, const product *p, int32_t index) {
     uint64_t k_count = ta ? p->a.rows : p->a.columns;
     const void *a = reach_matrix(work, p, &p->a, p->from_a, index, false);
     const void *b = reach_matrix(work, p, &p->b, p->from_b, index, false);
+    double alpha = (double)p->alpha;
+    for (int i = 0; i < 2; i++) {
+        if (p->of.scales[i])
+            alpha *= (double)*(const float *)reach(work, p, (uint64_t)(uintptr_t)p->of.scales[i], sizeof(float), false);
+    }
     const void *c = p->beta != 0 ? reach_matrix(work, p, &p->c, p->from_c, index, false) : NULL, *bias = NULL;
     if (p->of.epilogue == CUBLASLT_EPILOGUE_BIAS)
-        bias = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.rows * size_of(p->d.type), false);
+        bias = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.rows * size_of(bias_type(&p->of, &p->d)), false);
     void *d = reach_matrix(work, p, &p->d, p->to_d, index, true);
     for (uint64_t j = 0; j < p->d.columns; j++) {
         for (uint64_t i = 0; i < p->d.rows; i++) {
@@ -355,9 +421,9 @@ static void multiply(uint32_t work, const product *p, int32_t index) {
                 uint64_t at_b = tb ? k * (uint64_t)p->b.stride + j : j * (uint64_t)p->b.stride + k;
                 sum += operand(p, a, p->a.type, at_a) * operand(p, b, p->b.type, at_b);
             }
-            sum *= (double)p->alpha;
+            sum *= alpha;
             if (c) sum += (double)p->beta * element(c, p->c.type, j * (uint64_t)p->c.stride + i);
-            if (bias) sum += element(bias, p->d.type, i);
+            if (bias) sum += element(bias, bias_type(&p->of, &p->d), i);
             put(d, p->d.type, j * (uint64_t)p->d.stride + i, sum);
         }
     }

@@ -20,6 +20,7 @@ static void build_graph(ups_stage_training *t, int task, int variant, int64_t ki
     made->losses = losses;
     const bool exact = losses & t->stage->exact_losses;
     made->graph = exact ? ups_graph_create(t->parameters, UPS_F32) : ups_run_graph(t->config, t->parameters);
+    if (!exact) ups_run_allow_fp8(t->config, made->graph);
     made->graph->checkpointing = t->stage->training->checkpointing;
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);

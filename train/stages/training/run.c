@@ -7,6 +7,7 @@
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- sampling -------------------------------------------------------------------------------------------------- */
 
@@ -120,6 +121,35 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     return ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error);
 }
 
+/* Of the layers that fp8_layers names. */
+static void tell_fp8(const ups_stage_training *t) {
+    const char *stage = ups_stage_name(t->stage->stage);
+    int layers = 0, products = 0, odd = 0;
+    if (!ups_precision_allows_fp8(t->config->precision)) return;
+    for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
+        const char *name = ups_parameters_get(t->parameters, i)->name, *end = strrchr(name, '.');
+        layers += end && strcmp(end, ".fp8") == 0;
+    }
+    for (int g = 0; g < t->graph_count; g++) {
+        const ups_graph *graph = t->graphs[g].graph;
+        for (int32_t n = 0; n < graph->node_count; n++) {
+            const ups_node *node = &graph->nodes[n];
+            if (!node->attributes || !node->attributes->fp8) continue;
+            products++;
+            odd += ups_shape_rows(ups_graph_info(graph, node->output)->shape) % UPS_FP8_MULTIPLE != 0;
+        }
+    }
+    if (layers > 0) ups_log(UPS_LOG_INFO, "%s: %d layers multiply FP8 where the device does", stage, layers);
+    if (odd > 0)
+        ups_log(UPS_LOG_WARNING,
+                "%s: %d of their %d products stay bf16, since their rows, batch times tokens, are no multiple of %d",
+                stage, odd, products, UPS_FP8_MULTIPLE);
+    if (layers == 0 && t->stage->stage == UPS_STAGE_OPERATOR)
+        ups_log(UPS_LOG_WARNING,
+                "fp8_layers names no hidden layer of the %s whose sizes are multiples of %d: it computes in bf16",
+                stage, UPS_FP8_MULTIPLE);
+}
+
 /* The frames of any batch. */
 static ups_status open_feed(ups_stage_training *t, const ups_stores_list *lists, uint64_t on_device, ups_error *error) {
     ups_feed_options options = {.device = t->request->session->device,
@@ -207,6 +237,7 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
             state.step > 0 ? " (resumed)"
             : t->given     ? ", from given weights"
                            : "");
+    tell_fp8(t);
     ups_loop_stage stage = {.name = name,
                             .context = t,
                             .micro_batch = ups_stage_training_micro_batch,
