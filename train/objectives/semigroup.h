@@ -13,9 +13,8 @@ typedef struct ups_semigroup_input {
 } ups_semigroup_input;
 
 /* Of an operator that reads one frame and gives one. Adds half the relative error of f(z, dt + dt') to f(f(z, dt),
- * dt'), and half that of the latter to the former; gradients go into both. `states`: what steps of dt from z made, at
- * least one.
- */
+ * dt'), and half that of the latter to the former; gradients go into both, each by the half in which it is no target.
+ * `states`: what steps of dt from z made, at least one. */
 void ups_semigroup_add(ups_graph *graph, ups_objective *objective, const ups_operator_options *options,
                        const ups_semigroup_input *input, const ups_value *states, int steps, double weight);
 

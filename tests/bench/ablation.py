@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""What each idea of the recipe brings: errors at equal time, with it and without.
+
+  ablation.py UPS FOLDER [--task burgers advection] [--only NAME ...] [--seconds 45] [--jobs 2] [--seeds 3]
+
+Tasks, files and recipe are accuracy.py's; FOLDER may be one of its folders. Each variant changes some keys of the recipe and trains the operator, alone, for the
+given seconds of the processor, on one thread; how many steps that is, is measured on short runs first. All share an encoder and a cache. The recipe itself is trained with
+several seeds, so that the differences of seeds can be told from those of ideas. Several variants may run at once (--jobs), since seconds of the processor count.
+Prints a row a variant: nRMSE of test data after one step, ten, and of whole rollouts. As JSON lines in FOLDER/ablation.jsonl; rows that stand there are not run again.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import accuracy
+
+RECIPE = "the recipe"
+OPERATOR, LOSSES, OPTIMIZER = "model.operator.", "operator.losses.", "operator.optimizer."
+
+
+def losses(**weights):
+    return {f"{LOSSES}{name}.weight": weight for name, weight in weights.items()}
+
+
+def optimizer(**keys):
+    return {OPTIMIZER + key: value for key, value in keys.items()}
+
+
+def operator(**keys):
+    return {OPERATOR + key: value for key, value in keys.items()}
+
+
+ATTENTION = dict(core="stack", heads=2)
+# name: what it changes, and the tasks it is of where not of all. A loss of rollouts begins where the recipe's does.
+VARIANTS = {
+    RECIPE: ({}, None),
+    "latents' relative losses, not decoded fields'": (losses(decoded=0, rollout_decoded=0, relative=1, rollout_relative=1), None),
+    "latents' squared losses": (losses(decoded=0, rollout_decoded=0, one_step=1, rollout=1), None),
+    "no losses of rollouts": (losses(rollout_decoded=0), None),
+    "no spectral loss": (losses(spectral=0), None),
+    "`spectral` 0.3": (losses(spectral=0.3), None),
+    "`semigroup` 0.1": (losses(semigroup=0.1), ("burgers", "reaction", "sorption", "gas1d")),
+    "`conservation` 1": (losses(conservation=1), None),
+    "`conservation` 1, without `conserve`": (dict(losses(conservation=1), **operator(conserve="false")), ("burgers", "advection", "gas1d")),
+    "without `conserve`": (operator(conserve="false"), ("burgers", "advection", "gas1d")),
+    "`positivity` 1": ({**losses(positivity=1), LOSSES + "positivity.fields": "[density, pressure]"}, ("gas1d",)),
+    "`boundary` 1": (losses(boundary=1), ("sorption", "pattern", "water")),
+    "`divergence` 0.1": ({**losses(divergence=0.1), LOSSES + "divergence.fields": "[Vx, Vy]"}, ("gas2d",)),
+    "`noise` 0.03": ({"operator.noise": 0.03}, None),
+    "`noise` 0.3": ({"operator.noise": 0.3}, None),
+    "`augment: shift`": ({"operator.augment": "shift"}, ("burgers", "advection", "reaction", "gas2d")),
+    "AdamW": (optimizer(kind="adamw"), None),
+    "AdamW, rate 0.001": (optimizer(kind="adamw", learning_rate=0.001), None),
+    "AdamW, rate 0.01": (optimizer(kind="adamw", learning_rate=0.01), None),
+    "no EMA": (optimizer(ema_decay=0), None),
+    "`schedule: constant`": (optimizer(schedule="constant"), None),
+    "`schedule: constant`, no EMA": (optimizer(schedule="constant", ema_decay=0), None),
+    "`schedule: wsd`": (optimizer(schedule="wsd"), None),
+    "`schedule: plateau`": (optimizer(schedule="plateau", plateau_patience=1), None),
+    "no clipping": (optimizer(clip=0), None),
+    "`update_norm: none`": (operator(update_norm="none"), None),
+    "without `condition`": (operator(condition="false"), None),
+    "`positions: none`": (operator(positions="none"), ("sorption", "pattern", "water")),
+    "`positions: learned`": (operator(positions="learned"), None),
+    "no convolution": (operator(convolution=0), None),
+    "`drop_path` 0.1": (operator(drop_path=0.1), None),
+    "`history: 2`": (operator(history=2), None),
+    "`bundle: 4`": (operator(bundle=4), ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
+    "`bundle: 1`": (operator(bundle=1), ("advection", "water")),
+    "`core: unet` of spectral blocks": (operator(core="unet", depths="[1, 1, 1]", mixing="[spectral]"), None),
+    "`mixing: [spectral, attention]`": (operator(mixing="[spectral, attention]", heads=2), None),
+    "`core: stack`": (operator(**ATTENTION), None),
+    "`core: stack`, without `qk_norm`": (operator(**ATTENTION, qk_norm="false"), None),
+    "`core: stack, positions: rotary`": (operator(**ATTENTION, positions="rotary"), None),
+    "`core: stack, attention: channel_separated`": (operator(**ATTENTION, attention="channel_separated"), None),
+    "`core: stack, attention: window`": (operator(**ATTENTION, attention="window"), None),
+}
+say = threading.Lock()
+
+
+class Variants:
+    """Of one task: an encoder and a cache, and runs forked from them."""
+
+    def __init__(self, arguments, name):
+        self.arguments, self.name, self.sizes = arguments, name, accuracy.TASKS[name][4]
+        self.prepared = arguments.folder / f"ablation-{name}"
+        if self.prepared.exists() and (self.prepared / "operator.safetensors").exists():
+            return
+        train, test = accuracy.make_data(arguments, name)
+        config = arguments.folder / f"ablation-{name}.yaml"
+        task = f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{self.sizes['patch']}]}}\n"
+        config.write_text(accuracy.CONFIG.format(**dict(
+            self.sizes, output=self.prepared, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rollout=self.rollout(1), rate=0.003, start=0)))
+        shutil.rmtree(self.prepared, ignore_errors=True)
+        subprocess.run([arguments.ups, "train", config, "-q"], check=True, stderr=subprocess.DEVNULL)
+
+    def rollout(self, bundle):
+        return max(2, 8 // int(bundle))
+
+    def train(self, folder, keys, seed, steps, start):
+        """Seconds of the processor."""
+        shutil.rmtree(folder, ignore_errors=True)
+        settings = dict(keys, seed=seed) | {"operator.steps": steps, "operator.validate_every": max(1, steps // 6)}
+        settings["operator.rollout_steps"] = self.rollout(keys.get(OPERATOR + "bundle", self.sizes["bundle"]))
+        settings |= {f"{LOSSES}{loss}.from": start for loss in ("rollout", "rollout_relative", "rollout_decoded")}
+        with open(f"{folder}.log", "w") as log:
+            process = subprocess.Popen([self.arguments.ups, "train", self.prepared, "--fork", folder, "-q", *(f"--set={key}={value}" for key, value in settings.items())], stderr=log)
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise RuntimeError(Path(f"{folder}.log").read_text())
+        return used.ru_utime + used.ru_stime
+
+    def run(self, variant, seed):
+        keys = VARIANTS[variant][0]
+        folder = self.arguments.folder / f"ablation-{self.name}-{list(VARIANTS).index(variant)}-{seed}"
+        rolls = variant != "no losses of rollouts"
+        begins = self.train(folder, keys, seed, 20, 20)
+        one = (self.train(folder, keys, seed, 320, 320) - begins) / 300
+        eight = (self.train(folder, keys, seed, 100, 0) - begins + 20 * one) / 100 if rolls else one
+        rolling = int(accuracy.ROLLING * self.arguments.seconds / eight) if rolls else 0
+        steps = rolling + int((self.arguments.seconds - rolling * eight) / one)
+        took = self.train(folder, keys, seed, steps, steps - rolling)
+        subprocess.run([self.arguments.ups, "eval", folder, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        task, = json.loads((folder / "evaluation.json").read_text())["tasks"]
+        errors = [h["model"]["nrmse"] if h["windows"] else None for h in task["horizons"]]
+        shutil.rmtree(folder)
+        Path(f"{folder}.log").unlink()
+        return dict(task=self.name, variant=variant, seed=seed, errors=errors, seconds=took, steps=steps, budget=self.arguments.seconds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ups")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--task", nargs="+", choices=[name for name, task in accuracy.TASKS.items() if task[4]["steps"]], default=["burgers", "advection"])
+    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), default=list(VARIANTS), metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seeds", type=int, default=3, help="of the recipe itself; variants have one")
+    arguments = parser.parse_args()
+    arguments.ups, arguments.folder = os.path.abspath(arguments.ups), arguments.folder.absolute()
+    arguments.share, arguments.train_data, arguments.test_data = 1, None, None
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    rows = arguments.folder / "ablation.jsonl"
+    done = {(row["task"], row["variant"], row["seed"], row["budget"]) for row in map(json.loads, rows.read_text().splitlines())} if rows.exists() else set()
+
+    def run(variants, variant, seed):
+        try:
+            row = variants.run(variant, seed)
+        except RuntimeError as error:
+            row, failed = None, str(error).strip()
+        with say:
+            if row is None:
+                print(f"{variants.name:10s} {variant}: {failed}", file=sys.stderr, flush=True)
+                return False
+            errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
+            print(f"{row['task']:10s} {errors}  {row['seconds']:5.0f} s  {row['steps']:6d} steps  seed {seed}  {variant}", flush=True)
+            with open(rows, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        waiting = []
+        for name in arguments.task:
+            variants = Variants(arguments, name)
+            for variant in arguments.only:
+                if VARIANTS[variant][1] and name not in VARIANTS[variant][1]:
+                    continue
+                for seed in range(arguments.seeds if variant == RECIPE else 1):
+                    if (name, variant, seed, arguments.seconds) not in done:
+                        waiting.append(pool.submit(run, variants, variant, seed))
+        sys.exit(0 if all([result.result() for result in waiting]) else 1)
+
+
+if __name__ == "__main__":
+    main()
