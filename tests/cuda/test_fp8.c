@@ -1,5 +1,5 @@
-/* Products in FP8 on the emulated card: rounding beside NVIDIA's own functions for the host, scales from step to step,
- * and layers beside float64 of the same rounded operands. */
+/* Products in FP8 on a card, emulated but for the program that tools/package makes: rounding beside NVIDIA's own
+ * functions for the host, scales from step to step, and layers beside float64 of the same rounded operands. */
 #include "base/half.h"
 #include "base/random.h"
 #include "model/cuda/fp8/fp8.h"
@@ -278,6 +278,14 @@ static double *rounded(const ups_tensor *tensor, ups_dtype dtype) {
     return values;
 }
 
+/* Of the largest number. Tensor cores keep some thirteen bits of a sum of FP8 products; the emulator adds in float32.
+ */
+#ifdef UPS_TEST_ON_CARD
+#define PRODUCT_ERROR 2e-3
+#else
+#define PRODUCT_ERROR 1e-6
+#endif
+
 /* c (m, n) = Σ a[i sa + k ka] b[j sb + k kb] */
 static void compare_product(const ups_tensor *made, int64_t depth, const double *a, int64_t a_row, int64_t a_deep,
                             const double *b, int64_t b_row, int64_t b_deep) {
@@ -292,7 +300,7 @@ static void compare_product(const ups_tensor *made, int64_t depth, const double 
             worst = fmax(worst, fabs(sum - (double)host[i * columns + j]));
         }
     }
-    assert_true(largest > 0.0 && worst <= 1e-6 * largest);
+    assert_true(largest > 0.0 && worst <= PRODUCT_ERROR * largest);
     free(host);
 }
 
@@ -335,6 +343,7 @@ CLAIM(elsewhere_a_layer_is_what_it_is_without) {
     }
 }
 
+#ifndef UPS_TEST_ON_CARD
 CLAIM(a_card_that_does_not_multiply_it_is_named) {
     ups_device *usual = device, *older = NULL;
     layer l;
@@ -348,6 +357,7 @@ CLAIM(a_card_that_does_not_multiply_it_is_named) {
     unsetenv("SIMT_CAPABILITY");
     ups_device_close(older);
 }
+#endif
 
 int main(void) {
     setenv("UPS_CUDA_CHOICES", "", 1);

@@ -51,6 +51,30 @@ static void count(row *r, int pass, const ups_work *work, double peak, const ups
     r->by_traffic += (traffic > arithmetic ? traffic : 0.0) + apart;
 }
 
+/* Values and two moments are read and written, gradients read, the compute copy written. */
+static ups_work optimizer_work(const ups_graph *graph, int64_t moved) {
+    ups_work work = {.read = 16.0 * (double)moved, .written = 12.0 * (double)moved};
+    if (graph->compute != UPS_F32) work.written += 2.0 * (double)moved;
+    return work;
+}
+
+ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, ups_step_work *all, ups_error *error) {
+    ups_plan *plan;
+    *all = (ups_step_work){0};
+    UPS_TRY(ups_plan_create(graph, &plan, error));
+    for (int32_t at = 0; at < ups_plan_schedule(plan)->count; at++) {
+        const ups_work work = ups_work_of(graph, plan, at);
+        const ups_op_kind kind = graph->nodes[ups_plan_schedule(plan)->entries[at].node].kind;
+        all->of[kind].flops += work.product_flops + work.other_flops;
+        all->of[kind].bytes += work.read + work.written + work.apart;
+        all->product_flops += work.product_flops;
+    }
+    ups_plan_destroy(plan);
+    const ups_work optimizer = optimizer_work(graph, moved);
+    all->of[UPS_OP_COUNT].bytes = optimizer.read + optimizer.written;
+    return UPS_OK;
+}
+
 static int by_time(const void *a, const void *b) {
     double x = total(a), y = total(b);
     return (x < y) - (x > y);
@@ -90,9 +114,7 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
         products += work.product_flops / peak;
     }
     ups_plan_destroy(plan);
-    /* values and two moments are read and written, gradients read, the compute copy written */
-    ups_work optimizer = {.read = 16.0 * (double)moved, .written = 12.0 * (double)moved};
-    if (graph->compute != UPS_F32) optimizer.written += 2.0 * (double)moved;
+    const ups_work optimizer = optimizer_work(graph, moved);
     rows[UPS_OP_COUNT].name = "adamw";
     count(&rows[UPS_OP_COUNT], FORWARD, &optimizer, card->single, card);
     qsort(rows, UPS_OP_COUNT + 1, sizeof *rows, by_time);

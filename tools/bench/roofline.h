@@ -19,6 +19,16 @@ const ups_card *ups_card_at(int index);    /* in the order of the names */
 /* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
 const char *ups_products_name(const ups_graph *graph);
 
+/* What a step asks for on paper, whatever runs it. AdamW, which is no op, moves `moved` parameters. */
+typedef struct ups_step_work {
+    struct {
+        double flops, bytes;
+    } of[UPS_OP_COUNT + 1]; /* each op's entries together; last, AdamW */
+    double product_flops;   /* of all */
+} ups_step_work;
+
+ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, ups_step_work *all, ups_error *error);
+
 /* Prints a table by op, or returns it as JSON for the caller to print and free. The graph was differentiated; `moved`
  * parameters take an AdamW step. */
 ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,

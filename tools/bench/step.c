@@ -30,7 +30,7 @@ static const ups_option options[] = {
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
     [CHECKPOINTING] = {"activation-checkpointing", 0, "none|cheap|block",
                        "what is recomputed in backward instead of kept (default none)"},
-    [PROFILE] = {"profile", 0, NULL, "also print the time of each op; it slows a step down a little"},
+    [PROFILE] = {"profile", 0, NULL, "also print each op's time, GFLOP/s and GB/s; it slows a step down a little"},
     [PREDICT] = {"predict", 0, "a100|h100|h200",
                  "print what the step would take at best on such a card, by its data sheet; runs nothing"},
 };
@@ -157,29 +157,39 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     return UPS_OK;
 }
 
-/* Milliseconds a step by op, forward and backward. */
-static json_t *profile_of(const bench *b, int64_t steps, double optimizer, bool as_json) {
+/* Of an op or AdamW: milliseconds a step, and of what its shapes ask for (roofline.h) how much a second. */
+static void add_row(json_t *rows, const char *name, const double ms[3], double flops, double bytes, bool as_json) {
+    const double seconds = (ms[0] + ms[1] + ms[2]) * 1e-3;
+    const double gflops = flops / seconds * 1e-9, gigabytes = bytes / seconds * 1e-9;
+    json_array_append_new(rows,
+                          json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "op", name, "forward_ms", ms[0], "backward_ms",
+                                    ms[1], "recompute_ms", ms[2], "gflop_per_s", gflops, "gb_per_s", gigabytes));
+    if (!as_json) printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f\n", name, ms[0], ms[1], ms[2], gflops, gigabytes);
+}
+
+static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t steps, double optimizer, bool as_json) {
     ups_step_profile profile = ups_step_profile_get(b->step);
     json_t *rows = json_array();
-    double to_ms = 1e3 / (double)steps;
-    if (!as_json) printf("%-16s %10s %10s %10s\n", "ms a step", "forward", "backward", "recompute");
+    const double to_ms = 1e3 / (double)steps;
+    if (!as_json)
+        printf("%-16s %10s %10s %10s %10s %8s\n", "ms a step", "forward", "backward", "recompute", "GFLOP/s", "GB/s");
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
-        double forward = profile.forward[kind] * to_ms, backward = profile.backward[kind] * to_ms;
-        double recompute = profile.recompute[kind] * to_ms;
-        if (forward + backward <= 0.0) continue;
-        const char *name = ups_op_name((ups_op_kind)kind);
-        json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f}", "op", name, "forward_ms", forward, "backward_ms",
-                                              backward, "recompute_ms", recompute));
-        if (!as_json) printf("%-16s %10.2f %10.2f %10.2f\n", name, forward, backward, recompute);
+        const double ms[] = {profile.forward[kind] * to_ms, profile.backward[kind] * to_ms,
+                             profile.recompute[kind] * to_ms};
+        if (ms[0] + ms[1] <= 0.0) continue;
+        add_row(rows, ups_op_name((ups_op_kind)kind), ms, work->of[kind].flops, work->of[kind].bytes, as_json);
     }
-    json_array_append_new(
-        rows, json_pack("{s:s, s:f, s:f}", "op", "adamw", "forward_ms", optimizer * 1e3, "backward_ms", 0.0));
-    if (!as_json) printf("%-16s %10.2f\n", "adamw", optimizer * 1e3);
+    add_row(rows, "adamw", (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, work->of[UPS_OP_COUNT].bytes, as_json);
     return rows;
 }
 
-static ups_status measure(bench *b, int64_t batch, int64_t steps, bool profile, bool as_json, ups_error *error) {
+/* `began`: when the device was opened. */
+static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, bool profile, bool as_json,
+                          ups_error *error) {
     const char *dtype = ups_products_name(b->graph);
+    ups_step_work work;
+    double first = 0.0;
+    UPS_TRY(ups_step_work_of(b->graph, ups_parameters_trainable(b->parameters), &work, error));
     double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
     double *optimizer = seconds + steps;
@@ -189,22 +199,28 @@ static ups_status measure(bench *b, int64_t batch, int64_t steps, bool profile, 
         if (i == 0) ups_step_profile_enable(b->step, profile);
         status = ups_bench_go_on(error);
         if (status == UPS_OK) status = run(b, i + WARM_UP + 1, &seconds[at], &optimizer[at], error);
+        if (i == -WARM_UP) first = ups_now() - began;
     }
     if (status == UPS_OK) {
         double median = ups_bench_median(seconds, steps);
-        json_t *facts = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "device", b->device->class->name,
-                                  "threads", ups_device_threads(b->device), "dtype", dtype, "batch", (json_int_t)batch,
-                                  "params", (json_int_t)ups_parameters_trainable(b->parameters), "activation_bytes",
-                                  (json_int_t)ups_step_memory(b->step).activations, "ms_per_step", median * 1e3,
-                                  "fastest_ms", seconds[0] * 1e3, "pairs_per_s", (double)batch / median);
+        json_t *facts =
+            json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "device", b->device->class->name,
+                      "threads", ups_device_threads(b->device), "dtype", dtype, "batch", (json_int_t)batch, "params",
+                      (json_int_t)ups_parameters_trainable(b->parameters), "activation_bytes",
+                      (json_int_t)ups_step_memory(b->step).activations, "ms_per_step", median * 1e3, "fastest_ms",
+                      seconds[0] * 1e3, "pairs_per_s", (double)batch / median, "product_gflop_per_s",
+                      work.product_flops / median * 1e-9, "first_step_s", first);
         if (!as_json) {
-            printf(
-                "%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f MB of activations\n",
-                b->device->class->name, ups_device_threads(b->device), dtype, (long long)batch, median * 1e3,
-                seconds[0] * 1e3, (double)batch / median, (double)ups_step_memory(b->step).activations * 1e-6);
+            printf("%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f GFLOP/s of "
+                   "products, "
+                   "%.0f MB of activations; the first step was done %.2f s after the device was asked for\n",
+                   b->device->class->name, ups_device_threads(b->device), dtype, (long long)batch, median * 1e3,
+                   seconds[0] * 1e3, (double)batch / median, work.product_flops / median * 1e-9,
+                   (double)ups_step_memory(b->step).activations * 1e-6, first);
         }
         if (profile)
-            json_object_set_new(facts, "profile", profile_of(b, steps, ups_bench_median(optimizer, steps), as_json));
+            json_object_set_new(facts, "profile",
+                                profile_of(b, &work, steps, ups_bench_median(optimizer, steps), as_json));
         if (as_json) {
             ups_print_json(facts, JSON_REAL_PRECISION(6));
         }
@@ -248,8 +264,9 @@ int ups_cmd_bench_step(int argc, char **argv) {
     if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast() ? BF16 : F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
     build(&b, batch, (products)dtype, (ups_checkpointing)checkpointing);
+    const double began = ups_now();
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);
-    if (status == UPS_OK && card < 0) status = measure(&b, batch, steps, profile, arguments.json, &error);
+    if (status == UPS_OK && card < 0) status = measure(&b, began, batch, steps, profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

@@ -1,19 +1,19 @@
-/* "cuda", in every program that links this file, is the CUDA device over the emulated runtime, in the place of the
- * module's, and does not try cuBLASLt's algorithms unless it is told where to keep them. "auto" opens it where the
- * environment's UPS_TEST_DEVICE names it. */
+/* "cuda", in every program that links this file, is the CUDA device that the program links, in the place of the
+ * module's: in tests the one over the emulated runtime. It does not try cuBLASLt's algorithms unless it is told where
+ * to keep them. "auto" opens it where the environment's UPS_TEST_DEVICE names it. */
 #include "model/cuda/module.h"
 #include "model/devices/devices.h"
 #include <stdlib.h>
 #include <string.h>
 
-static ups_status open_emulated(const ups_device_options *options, ups_device **device, ups_error *error) {
+static ups_status open_linked(const ups_device_options *options, ups_device **device, ups_error *error) {
     const ups_cuda_module *module = ups_cuda_module_2();
     if (options->planned_memory > 0) return module->open_to_plan(options->planned_memory, device, error);
     return module->open(device, error);
 }
 
-static const ups_device_entry by_name = {"cuda", false, open_emulated};
-static const ups_device_entry automatic = {"cuda", true, open_emulated};
+static const ups_device_entry by_name = {"cuda", false, open_linked};
+static const ups_device_entry automatic = {"cuda", true, open_linked};
 
 __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");
