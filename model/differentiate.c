@@ -19,7 +19,11 @@ static bool is_trainable(const ups_graph *graph, const ups_value_info *info, con
 /* The root of input `i` where the op gives it a gradient, else UPS_NO_VALUE. */
 static ups_value gradient_input(const ups_graph *graph, const ups_node *node, int i) {
     if (!(ups_op_describe(node->kind)->gradient_inputs >> i & 1)) return UPS_NO_VALUE;
-    return ups_graph_root(graph, node->inputs[i]);
+    ups_value value = node->inputs[i];
+    for (; value != UPS_NO_VALUE && graph->values[value].kind == UPS_VALUE_VIEW; value = graph->values[value].base) {
+        if (graph->values[value].held) return UPS_NO_VALUE;
+    }
+    return value;
 }
 
 /* Two gradients of one node must not be the same memory: kernels write them side by side. */

@@ -142,6 +142,12 @@ ups_value ups_graph_reshape(ups_graph *graph, ups_value value, ups_shape shape) 
     return add_value(graph, info);
 }
 
+ups_value ups_graph_hold(ups_graph *graph, ups_value value) {
+    ups_value view = ups_graph_reshape(graph, value, ups_graph_info(graph, value)->shape);
+    graph->values[view].held = true;
+    return view;
+}
+
 void ups_graph_begin_block(ups_graph *graph) {
     graph->block = graph->block_count++;
 }

@@ -43,6 +43,7 @@ typedef struct ups_value_info {
     int32_t producer;     /* node that makes it, or −1 */
     int32_t parameter;    /* index in ups_parameters, or −1 */
     ups_value base;       /* of a view */
+    bool held;            /* a view through which no gradient goes */
     const void *constant; /* host bytes of a constant, kept in the graph's arena */
     bool needs_gradient;  /* set by differentiate */
     bool keep;            /* stays readable after the run */
@@ -106,6 +107,8 @@ ups_value ups_graph_constant(ups_graph *graph, const char *name, ups_dtype dtype
  * same name it is the same one. */
 ups_value ups_graph_parameter(ups_graph *graph, const char *name, ups_shape shape, ups_init init);
 ups_value ups_graph_reshape(ups_graph *graph, ups_value value, ups_shape shape); /* a view */
+/* The same value, a view, as a constant: who reads it gives it no gradient. */
+ups_value ups_graph_hold(ups_graph *graph, ups_value value);
 /* Between the two, nodes form a block of activation checkpointing: a few layers with one input. Not nested. */
 void ups_graph_begin_block(ups_graph *graph);
 void ups_graph_end_block(ups_graph *graph);

@@ -13,6 +13,11 @@ unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t st
     return mask;
 }
 
+float ups_losses_ramp(const ups_loss_config *loss, int64_t step) {
+    const int64_t since = step - loss->from + 1;
+    return since >= loss->warmup ? 1 : (float)since / (float)loss->warmup;
+}
+
 static int64_t common_multiple(int64_t a, int64_t b, int64_t maximum) {
     int64_t divisor = a;
     for (int64_t rest = b; rest != 0;) {
@@ -52,7 +57,9 @@ int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps
 void ups_objective_add(ups_graph *graph, ups_objective *objective, ups_value term, double weight) {
     if (objective->count == UPS_MAX_TERMS) ups_graph_abort(graph, "loss", "more than %d terms", UPS_MAX_TERMS);
     ups_graph_keep(graph, term);
+    const ups_value ramp = objective->ramp ? objective->ramp[objective->loss] : UPS_NO_VALUE;
     objective->term[objective->count] = term;
+    objective->ramped[objective->count] = ramp == UPS_NO_VALUE ? term : ups_scale(graph, term, 1, ramp);
     objective->loss_of[objective->count] = objective->loss;
     objective->weight[objective->count++] = (float)weight;
 }
@@ -62,7 +69,7 @@ void ups_objective_close(ups_graph *graph, ups_objective *objective) {
     ups_value values[UPS_MAX_TERMS];
     float weights[UPS_MAX_TERMS];
     int count = objective->count;
-    memcpy(values, objective->term, (size_t)count * sizeof *values);
+    memcpy(values, objective->ramped, (size_t)count * sizeof *values);
     memcpy(weights, objective->weight, (size_t)count * sizeof *weights);
     do {
         int groups = 0;

@@ -14,10 +14,16 @@ unsigned ups_losses_due(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t st
  * UPS_MAX_LOSS_SETS + 1 where there are more than `masks` holds. */
 int ups_losses_masks(const ups_loss_config losses[UPS_MAX_LOSSES], int64_t steps, unsigned masks[UPS_MAX_LOSS_SETS]);
 
-/* Σ weight · mean over the batch of terms; each term is a loss op's output (B). */
+/* By how much of its weight a loss counts at a step: all of it, but in its warm-up. */
+float ups_losses_ramp(const ups_loss_config *loss, int64_t step);
+
+/* Σ weight · mean over the batch of terms; each term is a loss op's output (B). What is told of losses (add_losses) is
+ * with their whole weights, and so is the same curve whether a loss warms up or not. */
 typedef struct ups_objective {
     int count;
-    ups_value term[UPS_MAX_TERMS];
+    const ups_value *ramp; /* (UPS_MAX_LOSSES): inputs (B) that a loss's terms are multiplied by; UPS_NO_VALUE where it
+                              does not warm up; NULL: none does */
+    ups_value term[UPS_MAX_TERMS], ramped[UPS_MAX_TERMS];
     float weight[UPS_MAX_TERMS];
     int loss_of[UPS_MAX_TERMS];
     int loss;        /* of the stage's own enumeration: what the terms added next belong to */

@@ -104,6 +104,10 @@ void ups_cache_writer_abandon(ups_cache_writer *writer, ups_cache_entry *entry);
 /* Leaves a sample out because its source could not be read: recorded as skipped. Thread-safe. */
 ups_status ups_cache_writer_skip(ups_cache_writer *writer, int64_t sample, ups_error *error);
 
+/* What else the finished group's `result` says, beside what the shards do: a new reference, taken; the same for all who
+ * build the group. Before finish. */
+void ups_cache_writer_add_result(ups_cache_writer *writer, const char *key, json_t *value);
+
 /* Marks the group complete, if another process did not already. UPS_ERR_ARGUMENT when samples are missing. `summary`
  * may be NULL. */
 ups_status ups_cache_writer_finish(ups_cache_writer *writer, ups_cache_summary *summary, ups_error *error);

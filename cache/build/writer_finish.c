@@ -71,6 +71,11 @@ static ups_status seal(ups_cache_writer *writer, uint64_t (*digests)[2], json_t 
     return status;
 }
 
+void ups_cache_writer_add_result(ups_cache_writer *writer, const char *key, json_t *value) {
+    if (!writer->added) writer->added = json_object();
+    json_object_set_new(writer->added, key, value);
+}
+
 ups_status ups_cache_writer_finish(ups_cache_writer *writer, ups_cache_summary *summary, ups_error *error) {
     int64_t missing = -1;
     pthread_mutex_lock(&writer->mutex);
@@ -97,6 +102,7 @@ ups_status ups_cache_writer_finish(ups_cache_writer *writer, ups_cache_summary *
                            (json_int_t)sums.raw_bytes, "stored_bytes", (json_int_t)sums.stored_bytes,
                            "fp16_rounding_error", "max", sums.error_max, "rms", sums.error_rms, "range", "minimum",
                            any ? sums.minimum : 0.0, "maximum", any ? sums.maximum : 0.0);
+        if (result && writer->added) json_object_update_missing(result, writer->added);
         status = result ? seal(writer, digests, result, error) : ups_writer_no_memory(writer, error);
     }
     if (status == UPS_OK && summary) *summary = sums;

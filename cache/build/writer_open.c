@@ -37,6 +37,7 @@ void ups_cache_writer_close(ups_cache_writer *writer) {
     }
     pthread_mutex_destroy(&writer->mutex);
     json_decref(writer->attributes);
+    json_decref(writer->added);
     free(writer->digests);
     free(writer->shards);
     free(writer->state);

@@ -38,7 +38,7 @@ struct ups_cache_writer {
     ups_chunk_codec codec;
     double max_abs_error;
     bool skip_bad;
-    json_t *attributes;
+    json_t *attributes, *added; /* to the result, by who builds; NULL: nothing */
     int64_t *source_samples;
     int64_t extended_from;
     uint64_t (*digests)[2]; /* of the first `digest_count` shards, with which an earlier build ended; NULL: unknown */

@@ -223,6 +223,11 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
     }
 }
 
+/* What an application gave, as the next one reads it. */
+static ups_value read_state(ups_graph *graph, const ups_operator_options *options, ups_value state) {
+    return options->pushforward ? ups_graph_hold(graph, state) : state;
+}
+
 void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, const ups_value *given, ups_value dt,
                           ups_value parameters, ups_value task, int applications, ups_value *states) {
     const bool own_times = ups_shape_last(ups_graph_info(graph, dt)->shape) > 1; /* of each application */
@@ -238,10 +243,11 @@ void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options,
         } else {
             states[0] = advance(graph, options, known.last, &c, first_layer);
         }
+        if (k + 1 == applications) break;
         int unread = options->bundle - options->history; /* of these, the next application reads none */
-        if (unread >= 0) known = (past){.last = states[unread]};
-        for (int i = unread >= 0 ? unread + 1 : 0; i < options->bundle && k + 1 < applications; i++)
-            add_frame(graph, options, &known, states[i]);
+        if (unread >= 0) known = (past){.last = read_state(graph, options, states[unread])};
+        for (int i = unread >= 0 ? unread + 1 : 0; i < options->bundle; i++)
+            add_frame(graph, options, &known, read_state(graph, options, states[i]));
     }
 }
 

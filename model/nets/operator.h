@@ -49,10 +49,10 @@ ups_status ups_operator_check(const ups_operator_options *options, ups_error *er
 ups_value ups_operator_build(ups_graph *graph, const ups_operator_options *options, ups_value z, ups_value dt,
                              ups_value parameters, ups_value task);
 
-/* `applications` in a row, with shared parameters and gradients through all, from `given`: options->history frames
- * (B, tokens, dim), a step apart, the last one last. Each application gives options->bundle frames: states[k] is the
- * state k + 1 steps after the last given one. dt is the time of one step, (B, 1), or of each application's, (B,
- * applications) or more. */
+/* `applications` in a row, with shared parameters and gradients through all, or with options->pushforward each by
+ * itself (Brandstetter et al., arXiv 2202.03376), from `given`: options->history frames (B, tokens, dim), a step apart,
+ * the last one last. Each application gives options->bundle frames: states[k] is the state k + 1 steps after the last
+ * given one. dt is the time of one step, (B, 1), or of each application's, (B, applications) or more. */
 void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options, const ups_value *given, ups_value dt,
                           ups_value parameters, ups_value task, int applications, ups_value *states);
 

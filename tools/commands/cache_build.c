@@ -4,8 +4,10 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/report/cache_facts.h"
 #include "train/cache_build/encode.h"
 #include "train/session.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +24,9 @@ static const ups_usage usage = {
     2,
     "A build that was stopped goes on where it stood. A cache of fewer files of the same "
     "task is extended. A cache\nthat another encoder made is refused; --restart replaces "
-    "it.\n\n"
+    "it.\nA row a task and split: numbers of a frame and of its latents, the nRMSE of fields read back from the cache, "
+    "and what\n"
+    "fields, latents as plain FP16 and the cache take.\n\n"
     "Several processes build one cache together: run the same command as often as you like, "
     "on any hosts that share\nits directory, by hand, with mpirun or srun. Each takes what "
     "nobody else has; what a killed one had is taken over.\n"
@@ -62,6 +66,12 @@ static json_t *report_json(const ups_encode_report *report) {
         "raw_bytes", (json_int_t)s->raw_bytes, "source_bytes", (json_int_t)report->source_bytes, "stored_bytes",
         (json_int_t)s->stored_bytes, "fp16_error_max", s->error_max, "fp16_error_rms", s->error_rms, "seconds", seconds,
         "extended_from", (json_int_t)report->extended_from);
+    if (facts && !isnan(report->nrmse)) json_object_set_new(facts, "reconstruction_nrmse", json_real(report->nrmse));
+    if (facts) {
+        json_object_set_new(facts, "tokens", json_integer((json_int_t)report->latents.tokens));
+        json_object_set_new(facts, "dim", json_integer((json_int_t)report->latents.dim));
+        json_object_set_new(facts, "field_numbers", json_integer((json_int_t)report->field_numbers));
+    }
     if (!facts || report->encoded == 0) return facts;
     json_t *speed =
         json_pack("{s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "frames_per_s", (double)report->frames / seconds,
@@ -73,16 +83,36 @@ static json_t *report_json(const ups_encode_report *report) {
     return facts;
 }
 
-static void visit(void *context, const ups_encode_report *report) {
-    json_t *list = context;
+/* What latents are, what they lose, and what they take. */
+static void print_row(const ups_encode_report *report) {
     const ups_cache_summary *s = &report->summary;
-    if (list) {
-        json_array_append_new(list, report_json(report));
+    char shape[48], read[16] = "-", fields[24], plain[24], stored[24];
+    snprintf(shape, sizeof shape, "%lld x %lld", (long long)report->latents.tokens, (long long)report->latents.dim);
+    if (!isnan(report->nrmse)) snprintf(read, sizeof read, "%.2g", report->nrmse);
+    printf("%-20s %-10s %9lld %14lld %14s %10s %9s %9s %9s", report->task, report->split, (long long)s->samples,
+           (long long)report->field_numbers, shape, read, ups_size_text(report->source_bytes, fields),
+           ups_size_text(s->raw_bytes, plain), ups_size_text(s->stored_bytes, stored));
+}
+
+/* Where reports go: to a list, or as rows below a heading. */
+typedef struct output {
+    json_t *list;
+    bool begun;
+} output;
+
+static void visit(void *context, const ups_encode_report *report) {
+    output *out = context;
+    const ups_cache_summary *s = &report->summary;
+    if (out->list) {
+        json_array_append_new(out->list, report_json(report));
         return;
     }
-    char text[120];
-    ups_encode_describe(report, text, sizeof text);
-    printf("%-20s %-10s %s", report->task, report->split, text);
+    if (!out->begun) {
+        printf("%-20s %-10s %9s %14s %14s %10s %9s %9s %9s\n", "task", "split", "samples", "numbers/frame",
+               "tokens x dim", "read back", "fields", "FP16", "cache");
+        out->begun = true;
+    }
+    print_row(report);
     if (report->was_whole) printf("  (was complete)");
     if (report->extended_from > 0) printf("  (%lld were there)", (long long)report->extended_from);
     if (report->encoded > 0) {
@@ -106,21 +136,21 @@ int ups_cmd_cache_build(int argc, char **argv) {
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1) return ups_command_no_config(&arguments);
     ups_session session;
-    json_t *list = arguments.json ? json_array() : NULL;
+    output out = {.list = arguments.json ? json_array() : NULL};
     ups_status status =
         ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count, true, &session, &error);
     if (status == UPS_OK && restart) status = ups_encode_remove(session.config, &error);
-    if (status == UPS_OK) status = ups_encode_run(&session, visit, list, &error);
+    if (status == UPS_OK) status = ups_encode_run(&session, visit, &out, &error);
     if (status != UPS_OK && !session.config) {
         exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_ALL, &error);
     } else if (status != UPS_OK) {
         exit_code = ups_command_fail(&arguments, &error);
     }
-    if (status == UPS_OK && list) {
-        json_dumpf(list, stdout, JSON_INDENT(2));
+    if (status == UPS_OK && out.list) {
+        json_dumpf(out.list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
         putchar('\n');
     }
-    json_decref(list);
+    json_decref(out.list);
     ups_session_close(&session);
     return exit_code;
 }

@@ -11,9 +11,12 @@
 #include "base/system/cancel.h"
 #include "base/system/threads.h"
 #include "cache/build/leases.h"
+#include "cache/store/document.h"
 #include "train/cache_build/latents_writer.h"
 #include "train/cache_build/workers.h"
 #include "train/data/batches.h"
+#include "train/evaluation/readback.h"
+#include "train/state.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -250,6 +253,33 @@ static void find_rank(int64_t *rank, int64_t *ranks) {
     }
 }
 
+/* What is kept with the cache of how well fields are read back. It is measured once: what a complete cache says is
+ * taken over. Few digits, for others who build the same cache may round otherwise. */
+static ups_status find_loss(const ups_session *session, const ups_task *task, ups_split split, ups_cache_writer *writer,
+                            ups_encode_report *report, ups_error *error) {
+    static const char key[] = "reconstruction_nrmse";
+    json_t *group = NULL;
+    ups_error changed = {0}, ignored;
+    if (ups_document_read_group(ups_cache_writer_directory(writer), &group, &changed, &ignored) != UPS_OK) group = NULL;
+    const bool sound = changed.code == UPS_OK;
+    const json_t *known = sound ? json_object_get(json_object_get(group, "result"), key) : NULL;
+    report->nrmse = json_is_number(known) ? json_number_value(known) : (double)NAN;
+    json_decref(group);
+    ups_status status = UPS_OK;
+    if (isnan(report->nrmse)) {
+        char *autoencoder = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER), digits[16];
+        status = autoencoder ? ups_readback(session, (int)(task - session->tasks->task), split, autoencoder,
+                                            &report->nrmse, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        snprintf(digits, sizeof digits, "%.2g", report->nrmse);
+        report->nrmse = strtod(digits, NULL);
+        free(autoencoder);
+    }
+    if (!isnan(report->nrmse)) ups_cache_writer_add_result(writer, key, json_real(report->nrmse));
+    ups_cache_writer_add_result(writer, "source_bytes", json_integer((json_int_t)report->source_bytes));
+    return status;
+}
+
 ups_status ups_encode_split(const ups_session *session, const ups_task *task, ups_split split,
                             ups_encode_options options, ups_encode_report *report, ups_error *error) {
     *report = (ups_encode_report){.task = task->name, .split = ups_split_name(split)};
@@ -279,9 +309,11 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
         ups_pages_store_destroy(b.pages);
     }
     report->whole = status == UPS_OK && is_whole(&b);
-    if (report->whole) status = ups_cache_writer_finish(b.writer, &report->summary, error);
-    report->source_bytes =
-        (uint64_t)(report->summary.samples * task->geometry.times) * ups_sample_frame_bytes(&task->geometry);
+    report->latents = ups_task_latents(session->config, task);
+    report->field_numbers = ups_sample_frame_elements(&task->geometry);
+    report->source_bytes = (uint64_t)(state.samples * task->geometry.times) * ups_sample_frame_bytes(&task->geometry);
+    if (report->whole) status = find_loss(session, task, split, b.writer, report, error);
+    if (report->whole && status == UPS_OK) status = ups_cache_writer_finish(b.writer, &report->summary, error);
     state = ups_cache_writer_look(b.writer);
     ups_cache_writer_close(b.writer);
     report->stages = b.stages;
@@ -357,9 +389,11 @@ static const char *size_text(uint64_t bytes, char text[24]) {
 void ups_encode_describe(const ups_encode_report *report, char *text, size_t bytes) {
     const ups_cache_summary *s = &report->summary;
     char fields[24], stored[24], plain[24];
-    snprintf(text, bytes, "%lld trajectories, %s of fields, %s of latents (%s as plain FP16)", (long long)s->samples,
-             size_text(report->source_bytes, fields), size_text(s->stored_bytes, stored),
-             size_text(s->raw_bytes, plain));
+    int written = snprintf(text, bytes, "%lld trajectories, %s of fields, %s of latents (%s as plain FP16)",
+                           (long long)s->samples, size_text(report->source_bytes, fields),
+                           size_text(s->stored_bytes, stored), size_text(s->raw_bytes, plain));
+    if (!isnan(report->nrmse) && written >= 0 && (size_t)written < bytes)
+        snprintf(text + written, bytes - (size_t)written, ", read back to nRMSE %.2g", report->nrmse);
 }
 
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),

@@ -24,6 +24,9 @@ typedef struct ups_encode_report {
     const char *task, *split;
     ups_cache_summary summary;
     uint64_t source_bytes; /* of the summary's trajectories as fields, decoded */
+    double nrmse;          /* of some of these fields, read back from latents (readback.h); NaN: not known */
+    ups_latent_shape latents;
+    int64_t field_numbers; /* of a frame */
     int64_t encoded; /* trajectories this call encoded: fewer than in the summary when a build was resumed, or shared */
     int64_t extended_from; /* trajectories of the cache that this one extended; 0: none */
     bool was_whole;        /* all was there already */
@@ -56,7 +59,8 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
                           void *context, ups_error *error);
 
-/* "20 trajectories, 20.9 MB of fields, 10.2 MB of latents (ratio 1.47)", of a report that is whole. */
+/* "20 trajectories, 20.9 MB of fields, 10.2 MB of latents (15.0 MB as plain FP16), read back to nRMSE 0.00054", of a
+ * report that is whole. */
 void ups_encode_describe(const ups_encode_report *report, char *text, size_t bytes);
 
 /* Whether the run's cache has any group of its tasks, complete or not. */

@@ -354,13 +354,26 @@ static void check_sampling(const ups_run_config *config, ups_config_mistakes *mi
     }
 }
 
-/* Every step that the rollout losses look at is a term of the objective. */
-static void check_rollout_steps(const ups_run_config *config, ups_config_mistakes *mistakes) {
+/* Every step that the rollout losses look at is a term of the objective; their lengths grow. */
+static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_operator_stage_config *op = &config->op;
     int64_t bundle = config->model.core.bundle;
     bool rolls_out = op->training.losses[UPS_OPERATOR_ROLLOUT].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
+    if (!rolls_out && (op->rollout_curriculum_count > 0 || op->pushforward)) {
+        disagree(mistakes, op->pushforward ? "operator.pushforward" : "operator.rollout_curriculum",
+                 WITH("operator.losses.rollout", "operator.losses.rollout_relative"),
+                 "no loss of rollouts is taken; give operator.losses.rollout_decoded, rollout_relative or rollout a "
+                 "weight");
+    }
+    for (unsigned i = 0; i < op->rollout_curriculum_count && rolls_out; i++) {
+        if (op->rollout_curriculum[i] < op->rollout_steps) continue;
+        disagree(mistakes, "operator.rollout_curriculum", WITH("operator.rollout_steps"),
+                 "rollouts of %lld applications are to come before those of rollout_steps, %lld; make them shorter",
+                 (long long)op->rollout_curriculum[i], (long long)op->rollout_steps);
+        break;
+    }
     if (!rolls_out || op->rollout_steps * bundle <= UPS_MAX_ROLLOUT_STEPS) return;
     disagree(mistakes, "operator.rollout_steps", WITH("model.operator.bundle"),
              "%lld applications of %lld steps each (model.operator.bundle) are %lld; rollout losses look at %d at most",
@@ -377,7 +390,7 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
     check_tasks(config, mistakes);
     check_stages(config, mistakes);
     check_sampling(config, mistakes);
-    check_rollout_steps(config, mistakes);
+    check_rollouts(config, mistakes);
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         const ups_training_config *training = ups_run_training(config, (ups_stage)s);
         if (!training) continue;

@@ -162,10 +162,11 @@ typedef struct ups_optimizer_config {
 #define UPS_MAX_LOSSES 24    /* of a stage; UPS_UPDATE_MAX_LOSSES is as many */
 #define UPS_MAX_LOSS_SETS 16 /* sets of losses that fall due together in a run: a graph each */
 
-/* A loss: its weight (0: never taken), every how many steps it is taken, and from which step on. */
+/* A loss: its weight (0: never taken), every how many steps it is taken, from which step on, and over how many steps
+ * from there its weight rises from nothing. */
 typedef struct ups_loss_config {
     double weight;
-    int64_t every, from;
+    int64_t every, from, warmup;
 } ups_loss_config;
 
 typedef struct ups_training_config {
@@ -224,13 +225,17 @@ typedef struct ups_field_names {
     char **names;
     unsigned count; /* 0: all */
 } ups_field_names;
+#define UPS_MAX_CURRICULUM 7 /* lengths of rollouts before the last */
 /* What training changes windows by. */
 typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
-    int64_t rollout_steps; /* applications */
-    double short_history;  /* share of windows that know fewer frames than the operator reads */
-    double noise;          /* deviation of what is added to the first state, over what a step changes; 0: none */
+    int64_t rollout_steps;       /* applications */
+    int64_t *rollout_curriculum; /* and in earlier, equal parts of the steps that take rollout losses */
+    unsigned rollout_curriculum_count;
+    bool pushforward;     /* rollout losses teach each application by itself, not those before it */
+    double short_history; /* share of windows that know fewer frames than the operator reads */
+    double noise;         /* deviation of what is added to the first state, over what a step changes; 0: none */
     ups_augment augment;
     ups_field_names conservation, positivity, divergence, boundary;
 } ups_operator_stage_config;

@@ -97,12 +97,16 @@ static const char *object_to_share(const char *text) {
 #define LOSS(key, at, default_weight, text)                                                                            \
     SUBSECTION(key, KEY(DOUBLE, "weight", at.weight, default_weight, 0, 1e6, text),                                    \
                KEY(INT64, "every", at.every, "1", 1, MANY, "taken every so many steps"),                               \
-               KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"))
+               KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"),                                   \
+               KEY(INT64, "warmup", at.warmup, "0", 0, MANY,                                                           \
+                   "steps over which its weight rises from nothing; 0: it is whole at once"))
 
 #define LOSS_OF_FIELDS(key, at, names_at, text, fields_text)                                                           \
     SUBSECTION(key, KEY(DOUBLE, "weight", at.weight, "0", 0, 1e6, text),                                               \
                KEY(INT64, "every", at.every, "1", 1, MANY, "taken every so many steps"),                               \
                KEY(INT64, "from", at.from, "0", 0, MANY, "taken from this step on"),                                   \
+               KEY(INT64, "warmup", at.warmup, "0", 0, MANY,                                                           \
+                   "steps over which its weight rises from nothing; 0: it is whole at once"),                          \
                KEY(TEXT, "fields", names_at.names, "[]", 1, 256, fields_text,                                          \
                    LIST(ups_run_config, names_at.names, names_at.count, 0, 0)))
 
@@ -383,6 +387,14 @@ static const ups_config_key operator_keys[] = {
     TRAINING(op.training, "20000", "16", "0.001"),
     KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, UPS_MAX_ROLLOUT_STEPS,
         "applications of the operator in the rollout losses"),
+    KEY(INT64, "rollout_curriculum", op.rollout_curriculum, "[]", 1, UPS_MAX_ROLLOUT_STEPS,
+        "applications in the rollout losses before that: [2, 4] means 2 in the first third of the steps that take such "
+        "losses, 4 in the second, rollout_steps in the last",
+        LIST(ups_run_config, op.rollout_curriculum, op.rollout_curriculum_count, 0, UPS_MAX_CURRICULUM)),
+    KEY(BOOL, "pushforward", op.pushforward, "false", 0, 0,
+        "rollout losses teach each application of the operator to go on from what those before it gave, and no "
+        "gradient "
+        "goes back to them: less memory and time, but nothing is learnt of what a step does to later ones"),
     KEY(DOUBLE, "noise", op.noise, "0", 0, 100,
         "deviation of the noise added to a window's first state in training, over what a step changes"),
     KEY(CHOICE, "augment", op.augment, "none", 0, 0,

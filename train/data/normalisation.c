@@ -134,8 +134,15 @@ static ups_status choose_dim(const ups_run_config *config, ups_task *task, ups_e
     task->dim = 0;
     UPS_TRY(ups_patch_basis_find(config, task, &basis, error));
     task->dim = basis.dim;
-    ups_log(UPS_LOG_INFO, "task %s: %lld numbers stand for the %lld of a patch; fields read back to nRMSE %.2g",
-            task->name, (long long)basis.dim, (long long)basis.numbers, basis.error);
+    ups_log(UPS_LOG_INFO,
+            "task %s: %lld numbers stand for the %lld of a patch; held-out fields read back to nRMSE %.2g", task->name,
+            (long long)basis.dim, (long long)basis.numbers, basis.error);
+    if (basis.error > config->autoencoder.target) {
+        ups_log(UPS_LOG_WARNING,
+                "task %s: that is above autoencoder.target (%g) with all numbers of a patch, too: FP16 rounds what is "
+                "far below its field's mean. A field of its logarithm, or a larger target, would be reached",
+                task->name, config->autoencoder.target);
+    }
     ups_patch_basis_free(&basis);
     return UPS_OK;
 }

@@ -1,24 +1,40 @@
 #include "train/data/patch_basis.h"
 
+#include "base/half.h"
 #include "train/data/trajectories.h"
 #include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, LEAST_FRAMES = 4 };
+enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, MOST_JUDGED = 128, LEAST_FRAMES = 4 };
 #define MOST_PRODUCTS 4e9               /* of numbers of a patch, over all patches: some seconds */
 #define MOST_VALUES 6.4e7               /* that are held in memory: 256 MB */
 #define GOLDEN_RATIO 0.6180339887498949 /* whose multiples, modulo 1, are spread evenly however many there are */
 
+#define HARDLY_WORSE 1.1 /* than rounding alone */
+
 /* Patches of some frames, normalised. */
 typedef struct collection {
     const ups_task *task;
+    ups_split split;
+    int64_t at_most;            /* frames */
     int64_t numbers, patches;   /* of a patch; of a frame */
     int64_t frames, most, each; /* collected; room for; of a trajectory */
     float *patch;               /* (frames, patches, numbers) */
     double *square; /* (frames): sum over a frame of squared values in units of the deviations, mean and all */
 } collection;
+
+static void release(collection *c) {
+    free(c->patch);
+    free(c->square);
+}
+
+/* Eigenvectors of the second moment as rows, the largest first, and its eigenvalues. */
+typedef struct components {
+    int64_t numbers;
+    double *vectors, *values; /* (numbers, numbers), (numbers) */
+} components;
 
 /* Axes in front of those that there are have one point. */
 typedef struct cells {
@@ -92,8 +108,8 @@ static ups_status collect(const ups_run_config *config, collection *c, ups_error
     c->patches = of.count[0] * of.count[1] * of.count[2];
     double values = (double)(c->patches * c->numbers);
     double affordable = fmin(MOST_PRODUCTS / (values * (double)c->numbers), MOST_VALUES / values);
-    c->most = bounded(affordable, LEAST_FRAMES, MOST_FRAMES);
-    int64_t have = task->splits.count[UPS_SPLIT_TRAIN], wanted = have < MOST_SAMPLES ? have : MOST_SAMPLES;
+    c->most = bounded(affordable, LEAST_FRAMES, c->at_most);
+    int64_t have = task->splits.count[c->split], wanted = have < MOST_SAMPLES ? have : MOST_SAMPLES;
     if (wanted > c->most) wanted = c->most;
     if (wanted == 0) {
         return ups_fail(error, UPS_ERR_CONFIG,
@@ -108,9 +124,9 @@ static ups_status collect(const ups_run_config *config, collection *c, ups_error
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its patches", task->name);
     for (int64_t i = 0; i < wanted && status == UPS_OK; i++)
-        chosen[i] = task->splits.samples[UPS_SPLIT_TRAIN][i * have / wanted];
+        chosen[i] = task->splits.samples[c->split][i * have / wanted];
     if (status == UPS_OK) status = ups_trajectories_read(config, task, chosen, wanted, visit, c, error);
-    if (status == UPS_OK && c->frames == 0) {
+    if (status == UPS_OK && c->frames == 0 && c->split == UPS_SPLIT_TRAIN) {
         status = ups_fail(error, UPS_ERR_NUMERIC, "task %s: every sample looked at holds NaN or infinite values",
                           task->name);
     }
@@ -118,9 +134,9 @@ static ups_status collect(const ups_run_config *config, collection *c, ups_error
     return status;
 }
 
-/* Eigenvectors of the second moment as rows, the largest first, and its eigenvalues. */
-static ups_status find_components(const collection *c, double *vectors, double *values, ups_error *error) {
+static ups_status find_components(const collection *c, components *of, ups_error *error) {
     int64_t n = c->numbers, rows = c->frames * c->patches;
+    double *vectors = of->vectors, *values = of->values;
     memset(vectors, 0, (size_t)(n * n) * sizeof *vectors);
     for (int64_t row = 0; row < rows; row++) {
         const float *x = c->patch + row * n;
@@ -155,46 +171,95 @@ static ups_status find_components(const collection *c, double *vectors, double *
     return UPS_OK;
 }
 
-/* nRMSE of the worst field, mean over the frames, when the first `dim` components are kept. */
-static double find_error(const collection *c, const double *vectors, int64_t dim) {
-    int64_t n = c->numbers, channels = c->task->geometry.channels, counted = 0;
-    double *parts = calloc((size_t)(dim + 2 * channels), sizeof *parts), worst = 0;
-    double *lost = parts ? parts + dim : NULL, *sum = parts ? lost + channels : NULL;
-    for (int64_t f = 0; f < c->frames && parts; f++, counted++) {
+/* What makes latents of a mean square of 1. */
+static double scale_of(const double *values, int64_t dim) {
+    double mean = 0;
+    for (int64_t i = 0; i < dim; i++) mean += values[i] / (double)dim;
+    return mean > 0 ? 1 / sqrt(mean) : 1;
+}
+
+/* Room for a patch's numbers. */
+typedef struct readback {
+    float *latents, *back;
+    ups_f16 *cached;
+} readback;
+
+/* A patch as it is read back from latents of the first `dim` components, or of all numbers as they are, rounded to FP16
+ * as the cache has them. */
+static void read_back(const components *of, int64_t dim, const float *x, const readback *r) {
+    const int64_t n = of->numbers;
+    const bool as_they_are = dim == n;
+    const double scale = scale_of(of->values, dim);
+    for (int64_t i = 0; i < dim && !as_they_are; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++) sum += of->vectors[i * n + j] * (double)x[j];
+        r->latents[i] = (float)(sum * scale);
+    }
+    ups_f32_to_f16(as_they_are ? x : r->latents, r->cached, (size_t)dim);
+    ups_f16_to_f32(r->cached, as_they_are ? r->back : r->latents, (size_t)dim);
+    for (int64_t j = 0; j < n && !as_they_are; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < dim; i++) sum += (double)r->latents[i] * of->vectors[i * n + j];
+        r->back[j] = (float)(sum / scale);
+    }
+}
+
+/* nRMSE of the worst field, mean over the frames in which it is not zero, when `dim` numbers are kept. */
+static ups_status find_error(const collection *c, const components *of, int64_t dim, double *worst, ups_error *error) {
+    const int64_t n = c->numbers, channels = c->task->geometry.channels;
+    double *lost = calloc((size_t)channels, sizeof *lost), *sum = calloc((size_t)channels, sizeof *sum);
+    int64_t *counted = calloc((size_t)channels, sizeof *counted);
+    float *room = calloc((size_t)(2 * n), sizeof *room);
+    ups_f16 *cached = calloc((size_t)n, sizeof *cached);
+    ups_status status = lost && sum && counted && room && cached
+                            ? UPS_OK
+                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory to measure with", c->task->name);
+    const readback r = {room, room + n, cached};
+    for (int64_t f = 0; f < c->frames && status == UPS_OK; f++) {
         memset(lost, 0, (size_t)channels * sizeof *lost);
         for (int64_t p = 0; p < c->patches; p++) {
             const float *x = c->patch + (f * c->patches + p) * n;
-            for (int64_t i = 0; i < dim; i++) {
-                parts[i] = 0;
-                for (int64_t j = 0; j < n; j++) parts[i] += vectors[i * n + j] * (double)x[j];
-            }
+            read_back(of, dim, x, &r);
             for (int64_t j = 0; j < n; j++) {
-                double rest = (double)x[j];
-                for (int64_t i = 0; i < dim; i++) rest -= parts[i] * vectors[i * n + j];
+                const double rest = (double)x[j] - (double)r.back[j];
                 lost[j % channels] += rest * rest;
             }
         }
         for (int64_t k = 0; k < channels; k++) {
-            double square = c->square[f * channels + k];
-            if (square > 0) sum[k] += sqrt(lost[k] / square);
+            const double square = c->square[f * channels + k];
+            if (square <= 0) continue;
+            sum[k] += sqrt(lost[k] / square);
+            counted[k]++;
         }
     }
-    for (int64_t k = 0; k < channels && parts; k++) worst = fmax(worst, sum[k] / (double)counted);
-    free(parts);
-    return worst;
+    *worst = 0;
+    for (int64_t k = 0; k < channels && status == UPS_OK; k++)
+        if (counted[k] > 0) *worst = fmax(*worst, sum[k] / (double)counted[k]);
+    free(lost);
+    free(sum);
+    free(counted);
+    free(room);
+    free(cached);
+    return status;
 }
 
-/* The least dim that reaches the target: errors fall as it grows. */
-static int64_t find_dim(const collection *c, const double *vectors, double target) {
-    int64_t low = 1, high = c->numbers;
+/* The least dim that reaches the target; where rounding to FP16 alone misses it, the least that is hardly worse than
+ * all numbers. Errors fall as dim grows. */
+static ups_status find_dim(const collection *c, const components *of, double target, int64_t *dim, ups_error *error) {
+    int64_t low = 1, high = of->numbers;
+    double found;
+    UPS_TRY(find_error(c, of, high, &found, error));
+    const double wanted = fmax(target, HARDLY_WORSE * found);
     while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (find_error(c, vectors, middle) <= target)
+        const int64_t middle = (low + high) / 2;
+        UPS_TRY(find_error(c, of, middle, &found, error));
+        if (found <= wanted)
             high = middle;
         else
             low = middle + 1;
     }
-    return low;
+    *dim = low;
+    return UPS_OK;
 }
 
 static bool allocate(ups_patch_basis *basis) {
@@ -203,59 +268,63 @@ static bool allocate(ups_patch_basis *basis) {
     return basis->encode && basis->decode;
 }
 
-static void take_components(ups_patch_basis *basis, const double *vectors, const double *values) {
-    int64_t n = basis->numbers, dim = basis->dim;
-    double mean = 0;
-    for (int64_t i = 0; i < dim; i++) mean += values[i] / (double)dim;
-    double scale = mean > 0 ? 1 / sqrt(mean) : 1;
+static void take_components(ups_patch_basis *basis, const components *of) {
+    const int64_t n = basis->numbers, dim = basis->dim;
+    const double scale = scale_of(of->values, dim);
     for (int64_t i = 0; i < dim; i++) {
         for (int64_t j = 0; j < n; j++) {
-            basis->encode[i * n + j] = (float)(vectors[i * n + j] * scale);
-            basis->decode[j * dim + i] = (float)(vectors[i * n + j] / scale);
+            basis->encode[i * n + j] = (float)(of->vectors[i * n + j] * scale);
+            basis->decode[j * dim + i] = (float)(of->vectors[i * n + j] / scale);
         }
     }
 }
 
-static ups_status measure(const ups_run_config *config, const ups_task *task, int64_t wanted, ups_patch_basis *basis,
-                          ups_error *error) {
-    collection c = {.task = task};
-    double *vectors = NULL;
-    ups_status status = collect(config, &c, error);
-    int64_t n = basis->numbers;
-    if (status == UPS_OK) vectors = malloc((size_t)(n * n + n) * sizeof *vectors);
-    if (status == UPS_OK && !vectors) status = ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    double *values = vectors ? vectors + n * n : NULL;
-    if (status == UPS_OK) status = find_components(&c, vectors, values, error);
-    if (status == UPS_OK) {
-        basis->dim = wanted > 0 ? wanted : find_dim(&c, vectors, config->autoencoder.target);
-        basis->error = find_error(&c, vectors, basis->dim);
-        status = allocate(basis) ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    }
-    if (status == UPS_OK) take_components(basis, vectors, values);
-    free(vectors);
-    free(c.patch);
-    free(c.square);
-    return status;
-}
-
-static ups_status keep_all(const ups_task *task, ups_patch_basis *basis, ups_error *error) {
-    basis->dim = basis->numbers;
+/* A token with room for all its numbers keeps them as they are. */
+static ups_status take(const ups_task *task, const components *of, ups_patch_basis *basis, ups_error *error) {
     if (!allocate(basis)) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    if (basis->dim < basis->numbers) {
+        take_components(basis, of);
+        return UPS_OK;
+    }
     for (int64_t i = 0; i < basis->numbers; i++)
         basis->encode[i * basis->numbers + i] = basis->decode[i * basis->numbers + i] = 1;
     return UPS_OK;
+}
+
+/* Components of training frames; how many, and what they lose, by frames of the validation split, or where that is
+ * empty by training frames again. */
+static ups_status measure(const ups_run_config *config, const ups_task *task, int64_t wanted, ups_patch_basis *basis,
+                          ups_error *error) {
+    const int64_t n = basis->numbers;
+    const bool held_out = task->splits.count[UPS_SPLIT_VALIDATION] > 0;
+    collection shown = {.task = task, .split = UPS_SPLIT_TRAIN, .at_most = MOST_FRAMES},
+               judged = {.task = task, .split = UPS_SPLIT_VALIDATION, .at_most = MOST_JUDGED};
+    components of = {.numbers = n, .vectors = malloc((size_t)(n * n + n) * sizeof(double))};
+    of.values = of.vectors ? of.vectors + n * n : NULL;
+    ups_status status =
+        of.vectors ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its components", task->name);
+    if (status == UPS_OK) status = collect(config, &shown, error);
+    if (status == UPS_OK && held_out) status = collect(config, &judged, error);
+    if (status == UPS_OK) status = find_components(&shown, &of, error);
+    const collection *by = judged.frames > 0 ? &judged : &shown;
+    basis->dim = wanted;
+    if (status == UPS_OK && wanted == 0) status = find_dim(by, &of, config->autoencoder.target, &basis->dim, error);
+    if (status == UPS_OK) status = find_error(by, &of, basis->dim, &basis->error, error);
+    if (status == UPS_OK) status = take(task, &of, basis, error);
+    free(of.vectors);
+    release(&shown);
+    release(&judged);
+    return status;
 }
 
 ups_status ups_patch_basis_find(const ups_run_config *config, const ups_task *task, ups_patch_basis *basis,
                                 ups_error *error) {
     *basis = (ups_patch_basis){.numbers = ups_task_patch_numbers(task)};
     int64_t wanted = config->model.dim > 0 ? config->model.dim : task->dim;
-    ups_status status = UPS_OK;
-    if (wanted == 0 || wanted < basis->numbers) status = measure(config, task, wanted, basis, error);
-    if (status == UPS_OK && (basis->dim == 0 || basis->dim == basis->numbers)) {
-        ups_patch_basis_free(basis);
-        status = keep_all(task, basis, error);
-    }
+    if (wanted > basis->numbers) wanted = basis->numbers;
+    basis->dim = wanted;
+    ups_status status =
+        wanted == basis->numbers ? take(task, NULL, basis, error) : measure(config, task, wanted, basis, error);
     if (status != UPS_OK) ups_patch_basis_free(basis);
     return status;
 }

@@ -5,10 +5,9 @@
 
 #include "train/session.h"
 
-/* Encodes and decodes frames of each task's held-out trajectories (validation, or test where that is empty) with the
- * run's trained autoencoder, and says each one's nRMSE: the mean over its fields of the root mean square error over the
- * field's own root mean square. UPS_ERR_NUMERIC where one is above autoencoder.gate, with what to try. Tasks without
- * held-out trajectories are passed over. The session's tasks are normalised. */
+/* Reads back (readback.h) frames of each task's held-out trajectories (validation, or test where that is empty) with
+ * the run's trained autoencoder, and says each one's nRMSE. UPS_ERR_NUMERIC where one is above autoencoder.gate, with
+ * what to try. Tasks without held-out trajectories are passed over. The session's tasks are normalised. */
 ups_status ups_gate_autoencoder(const ups_session *session, ups_error *error);
 
 #endif

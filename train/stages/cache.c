@@ -5,7 +5,7 @@
 #include "train/stages/stage.h"
 
 static void say_group(void *context, const ups_encode_report *report) {
-    char text[120];
+    char text[160];
     ups_encode_describe(report, text, sizeof text);
     ups_log(UPS_LOG_INFO, "cache %s/%s: %s", report->task, report->split, text);
 }

@@ -5,7 +5,8 @@
  * application's (model.operator.bundle), or for the rollout losses those of `rollout_steps` applications, fewer where a
  * task's trajectories are shorter (Darcy's have two frames). Tasks whose windows have the same length share one graph
  * and mix within a batch; otherwise a batch holds one task. There is a graph for every window length and every set of
- * losses that falls due.
+ * losses that falls due. A curriculum (`rollout_curriculum`) begins with shorter rollouts: the loader's windows are as
+ * long as the longest, and what a shorter one needs of them goes to the device.
  *
  * A rollout begins with fewer frames than a history has, and repeats the first. Of a share of the windows,
  * `short_history`, the operator is shown it in the same way: 1 to history − 1 of the frames, equally often.
@@ -116,6 +117,37 @@ static int64_t kind(const void *context, int task, int variant) {
     return shared * UPS_MAX_STRIDES + variant;
 }
 
+/* ---- lengths of rollouts --------------------------------------------------------------------------------------- */
+
+static bool rolls_out(const ups_operator_stage_config *config) {
+    for (int i = 0; i < UPS_MAX_LOSSES; i++)
+        if (ROLLOUTS >> i & 1 && config->training.losses[i].weight > 0) return true;
+    return false;
+}
+
+/* The part of the curriculum that a step is in: equal parts, from the first step that takes a rollout loss. */
+static int find_part(const void *context, int64_t step) {
+    const operator_stage *o = context;
+    const ups_training_config *training = &o->config->op.training;
+    const int64_t parts = o->config->op.rollout_curriculum_count + 1;
+    int64_t first = training->steps;
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        const ups_loss_config *loss = &training->losses[i];
+        if (ROLLOUTS >> i & 1 && loss->weight > 0 && loss->from < first) first = loss->from;
+    }
+    if (step >= training->steps) return (int)parts - 1;
+    return step < first ? 0 : (int)((double)(step - first) * (double)parts / (double)(training->steps - first));
+}
+
+/* Frames of a task's windows in a part of the curriculum. */
+static int64_t window_of(const operator_stage *o, int task, int variant, int part) {
+    const ups_operator_stage_config *config = &o->config->op;
+    const int64_t longest = o->window[task][variant];
+    if (!rolls_out(config) || part >= (int)config->rollout_curriculum_count) return longest;
+    const int64_t window = o->given[task] + config->rollout_curriculum[part] * o->bundle[task];
+    return window < longest ? window : longest;
+}
+
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 /* Without a step to roll on to, a task trains on the one-step loss alone; that must not leave it without any. */
@@ -188,8 +220,9 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     const operator_stage *o = context;
     const ups_task *first = &o->tasks->task[task];
     const ups_latent_shape shape = ups_task_latents(o->config, first);
-    const ups_operator_options options = options_of(o, task, made->variant);
-    int64_t window = o->window[task][made->variant];
+    ups_operator_options options = options_of(o, task, made->variant);
+    options.pushforward = o->config->op.pushforward;
+    const int64_t window = window_of(o, task, made->variant, (int)(made->losses >> UPS_STAGE_PART_SHIFT));
     ups_graph *g = made->graph;
     ups_value stored = ups_graph_input(g, "latents", UPS_F16, UPS_SHAPE(batch, window, shape.tokens, shape.dim));
     ups_value latents = ups_cast(g, stored, UPS_F32);
@@ -337,8 +370,8 @@ static ups_status upload(void *context, ups_stage_graph *graph, const ups_batch 
         for (int64_t t = 0; t < tasks; t++) o->one_hot[b * tasks + t] = t == task ? 1 : 0;
     }
     size_t rows = (size_t)batch->windows * sizeof(float);
-    UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[LATENTS], places, o->window[first][graph->variant], step,
-                            error));
+    const int64_t frames = ups_graph_info(graph->graph, graph->inputs[LATENTS])->shape.size[1];
+    UPS_TRY(ups_feed_upload(feed, graph->step, graph->inputs[LATENTS], places, frames, step, error));
     UPS_TRY(ups_step_upload(graph->step, graph->inputs[DT], o->dt, rows * (size_t)times, error));
     if (parameters > 0) {
         UPS_TRY(
@@ -463,15 +496,12 @@ static int64_t frames_at(const operator_stage *o, int task, int variant) {
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
  * they are all of one length. */
 static bool find_windows(operator_stage *o) {
-    const ups_loss_config *losses = o->config->op.training.losses;
-    bool rolls_out = losses[UPS_OPERATOR_ROLLOUT].weight > 0 || losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
-                     losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
         const ups_operator_options options = ups_run_operator(o->config, o->tasks, &o->tasks->task[t]);
         for (int v = 0; v < variants(o, t); v++) {
             int64_t bundle = options.bundle, possible = (frames_at(o, t, v) - options.history) / bundle;
-            int64_t wanted = rolls_out ? o->config->op.rollout_steps : 1;
+            int64_t wanted = rolls_out(&o->config->op) ? o->config->op.rollout_steps : 1;
             if (wanted > possible) wanted = possible < 1 ? 1 : possible; /* too few: check_windows says so */
             o->window[t][v] = options.history + wanted * bundle;
             o->given[t] = options.history;
@@ -554,6 +584,9 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .training = &config->training,
         .batches = UPS_F16, /* as caches hold them */
         .one_task_per_batch = !find_windows(o) || (ups_run_on_grid(o->config) && o->tasks->count > 1),
+        .staged_losses = ROLLOUTS,
+        .parts = (int)config->rollout_curriculum_count + 1,
+        .part = find_part,
         .context = o,
         .variants = variants,
         .draw_variant = draw_variant,

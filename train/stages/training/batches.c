@@ -22,6 +22,18 @@ static ups_stage_graph *graph_for(const ups_stage_training *t, const ups_batch *
     return ups_stage_training_find_graph(t, t->stage->kind(t->stage->context, first, variant), losses);
 }
 
+/* By how much losses that warm up count, once a window. */
+static ups_status upload_ramps(ups_stage_training *t, ups_stage_graph *graph, int64_t step, ups_error *error) {
+    for (int i = 0; i < UPS_MAX_LOSSES && t->ramps; i++) {
+        if (graph->ramp[i] == UPS_NO_VALUE) continue;
+        float *values = t->ramps + i * t->batch;
+        const float ramp = ups_losses_ramp(&t->stage->training->losses[i], step);
+        for (int64_t b = 0; b < t->batch; b++) values[b] = ramp;
+        UPS_TRY(ups_step_upload(graph->step, graph->ramp[i], values, (size_t)t->batch * sizeof *values, error));
+    }
+    return UPS_OK;
+}
+
 /* Issues a batch: its upload, the run, its losses. */
 static ups_status run_batch(ups_stage_training *t, ups_stage_graph *graph, const ups_batch *batch,
                             const ups_stage_samples *split, const ups_stage_draw *draw,
@@ -36,6 +48,7 @@ static ups_status run_batch(ups_stage_training *t, ups_stage_graph *graph, const
     UPS_TRY(status);
     UPS_TRY(
         ups_step_upload(graph->step, graph->tasks, t->window_tasks, (size_t)t->batch * sizeof *t->window_tasks, error));
+    UPS_TRY(upload_ramps(t, graph, draw->step, error));
     UPS_TRY(ups_step_run(graph->step, options, error));
     return ups_objective_add_losses(&graph->objective, graph->step, t->request->session->device, t->batch, graph->tasks,
                                     update, error);
@@ -67,14 +80,10 @@ static ups_status next_batch(const ups_stage_training *t, ups_loader *loader, co
     return status;
 }
 
-static unsigned losses_due(const ups_stage_training *t, int64_t step) {
-    return ups_losses_due(t->stage->training->losses, step);
-}
-
 int ups_stage_training_loss_set_due(void *context, int64_t step) {
     const ups_stage_training *t = context;
     int set = 0;
-    while (set < t->mask_count - 1 && t->masks[set] != losses_due(t, step)) set++;
+    while (set < t->mask_count - 1 && t->masks[set] != ups_stage_training_losses_due(t, step)) set++;
     return set;
 }
 
@@ -93,11 +102,14 @@ ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *
     }
     memcpy(windows_of(t, micro->step, micro->index), batch->window, (size_t)t->batch * sizeof *t->windows);
     const ups_training_config *config = t->stage->training;
-    ups_stage_draw draw = {t->config->seed, micro->step * config->accumulation + micro->index,
-                           (double)micro->step / (double)config->steps};
+    ups_stage_draw draw = {.seed = t->config->seed,
+                           .step = micro->step,
+                           .item = micro->step * config->accumulation + micro->index,
+                           .progress = (double)micro->step / (double)config->steps};
     ups_step_run_options options = {
         .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
-    ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses_due(t, micro->step), &draw, true);
+    const unsigned losses = ups_stage_training_losses_due(t, micro->step);
+    ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses, &draw, true);
     const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
     for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
     return run_batch(t, graph, batch, &t->train, &draw, &options, micro->update, error);
@@ -114,7 +126,7 @@ static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, up
         const ups_batch *batch = NULL;
         UPS_TRY(next_batch(t, loader, &batch, error));
         if (!batch) return UPS_OK;
-        ups_stage_draw draw = {0, batch->index, 1};
+        ups_stage_draw draw = {.step = INT64_MAX - 1, .item = batch->index, .progress = 1};
         ups_step_run_options run = {0};
         ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
         UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, update, error));

@@ -3,6 +3,7 @@
 #include "train/networks.h"
 #include "train/stages/training/parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,46 @@ ups_stage_graph *ups_stage_training_find_graph(const ups_stage_training *t, int6
         if (t->graphs[i].kind == kind && t->graphs[i].losses == losses) return &t->graphs[i];
     }
     return NULL;
+}
+
+unsigned ups_stage_training_losses_due(const ups_stage_training *t, int64_t step) {
+    const ups_stage_description *stage = t->stage;
+    const unsigned losses = ups_losses_due(stage->training->losses, step);
+    const bool staged = stage->part && losses & stage->staged_losses;
+    return losses | (staged ? (unsigned)stage->part(stage->context, step) << UPS_STAGE_PART_SHIFT : 0);
+}
+
+/* The sets that occur, each with the parts that it may fall into. */
+static ups_status find_masks(ups_stage_training *t, ups_error *error) {
+    const ups_stage_description *stage = t->stage;
+    const int64_t steps = stage->training->steps;
+    unsigned sets[UPS_MAX_LOSS_SETS];
+    const int found = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, sets);
+    for (int i = 0; i < found && i < UPS_MAX_LOSS_SETS; i++) {
+        const int parts = stage->part && sets[i] & stage->staged_losses ? stage->parts : 1;
+        for (int part = 0; part < parts; part++) {
+            if (t->mask_count == UPS_MAX_LOSS_SETS)
+                return ups_fail(error, UPS_ERR_CONFIG,
+                                "%s: more than %d sets of losses and lengths of rollouts, each of which takes a graph; "
+                                "give losses the same `every` and `from`, or shorten rollout_curriculum",
+                                ups_stage_name(stage->stage), UPS_MAX_LOSS_SETS);
+            t->masks[t->mask_count++] = sets[i] | (unsigned)part << UPS_STAGE_PART_SHIFT;
+        }
+    }
+    return UPS_OK;
+}
+
+/* Inputs by which losses that warm up are multiplied. */
+static void add_ramps(const ups_stage_training *t, ups_stage_graph *made) {
+    const char *const *names = ups_run_loss_names(t->stage->stage);
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) {
+        made->ramp[i] = UPS_NO_VALUE;
+        if (!(made->losses >> i & 1) || t->stage->training->losses[i].warmup == 0) continue;
+        char name[64];
+        snprintf(name, sizeof name, "warmup.%s", names[i]);
+        made->ramp[i] = ups_graph_input(made->graph, name, UPS_F32, UPS_SHAPE(t->batch));
+    }
+    made->objective.ramp = made->ramp;
 }
 
 static void build_graph(ups_stage_training *t, int task, int variant, int64_t kind, unsigned losses) {
@@ -22,6 +63,7 @@ static void build_graph(ups_stage_training *t, int task, int variant, int64_t ki
     made->graph = exact ? ups_graph_create(t->parameters, UPS_F32) : ups_run_graph(t->config, t->parameters);
     if (!exact) ups_run_allow_fp8(t->config, made->graph);
     made->graph->checkpointing = t->stage->training->checkpointing;
+    add_ramps(t, made);
     t->stage->build(t->stage->context, task, t->batch, made);
     ups_objective_close(made->graph, &made->objective);
     made->tasks = ups_graph_input(made->graph, "window_tasks", UPS_I32, UPS_SHAPE(t->batch));
@@ -52,6 +94,7 @@ void ups_stage_training_end(ups_stage_training *t) {
     free_samples(&t->validation);
     ups_update_close(t->validated);
     if (t->window_tasks) device->class->release_host(device, t->window_tasks);
+    if (t->ramps) device->class->release_host(device, t->ramps);
     free(t->windows);
     ups_task_sampling_destroy(t->sampling);
     json_decref(t->origin);
@@ -74,8 +117,7 @@ ups_status ups_stage_training_begin(ups_stage_training *t, const ups_stage_descr
                         ups_stage_name(stage->stage), t->config->data.split.train);
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
-    int64_t steps = stage->training->steps;
-    t->mask_count = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, t->masks);
+    UPS_TRY(find_masks(t, error));
     t->parameters = ups_parameters_create();
     int variants = 0;
     for (int task = 0; task < t->tasks->count; task++) variants += ups_stage_training_variants(t, task);

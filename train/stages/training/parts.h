@@ -22,7 +22,7 @@ typedef struct ups_stage_training {
     const ups_run_config *config;
     const ups_tasks *tasks;
     int64_t batch;
-    unsigned masks[UPS_MAX_LOSS_SETS]; /* of losses, in the order in which they first fall due */
+    unsigned masks[UPS_MAX_LOSS_SETS]; /* as ups_stage_graph.losses; the first is what the first step takes */
     int mask_count;
     ups_parameters *parameters;
     ups_stage_graph *graphs;
@@ -37,6 +37,7 @@ typedef struct ups_stage_training {
     const ups_batch *batch_in_hand; /* whose upload may not have been read yet */
     ups_step *uploading;            /* the step it goes to; NULL: none */
     int32_t *window_tasks;          /* (batch): uploaded with it */
+    float *ramps;                   /* (UPS_MAX_LOSSES, batch): likewise; NULL where no loss warms up */
     ups_window *windows;            /* of the micro-batches of two steps, for messages */
     ups_update_channel *validated;  /* losses of a validation */
     ups_task_sampling *sampling;
@@ -55,6 +56,8 @@ ups_status ups_stage_training_begin(ups_stage_training *t, const ups_stage_descr
 void ups_stage_training_end(ups_stage_training *t);
 /* For batches of a kind and a set of losses; NULL: there is none. */
 ups_stage_graph *ups_stage_training_find_graph(const ups_stage_training *t, int64_t kind, unsigned losses);
+/* What a step takes, as ups_stage_graph.losses. */
+unsigned ups_stage_training_losses_due(const ups_stage_training *t, int64_t step);
 /* All graphs, in a list that the caller frees; NULL where memory is out. */
 const ups_graph **ups_stage_training_list_graphs(const ups_stage_training *t);
 int ups_stage_training_variants(const ups_stage_training *t, int task);

@@ -78,7 +78,8 @@ static ups_status plan_residency(const ups_stage_training *t, ups_stage_plan *pl
 void ups_stage_training_find_largest_batch(const ups_stage_training *t, int64_t *rows, int64_t *elements) {
     *rows = *elements = 0;
     for (int task = 0; task < t->tasks->count; task++) {
-        if (!ups_stage_training_draws_on_device(t) && ups_stage_training_variants(t, task) == 1) continue;
+        const bool as_loaded = ups_stage_training_variants(t, task) == 1 && t->stage->parts <= 1;
+        if (as_loaded && !ups_stage_training_draws_on_device(t)) continue;
         const ups_loader_load load = t->stage->load(t->stage->context, task, UPS_SPLIT_TRAIN);
         const int64_t frames = t->batch * load.frames;
         if (frames > *rows) *rows = frames;

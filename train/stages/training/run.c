@@ -108,6 +108,10 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
+    bool warms_up = false;
+    for (int i = 0; i < UPS_MAX_LOSSES; i++) warms_up = warms_up || t->stage->training->losses[i].warmup > 0;
+    const size_t ramps = UPS_MAX_LOSSES * rows * sizeof *t->ramps;
+    if (warms_up) UPS_TRY(device->class->allocate_host(device, ramps, (void **)&t->ramps, error));
     UPS_TRY(ups_update_open(device, &t->validated, error));
     const ups_graph **graphs = ups_stage_training_list_graphs(t);
     ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);

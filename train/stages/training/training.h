@@ -10,22 +10,25 @@
 #include "train/stages/stage.h"
 
 #define UPS_STAGE_MAX_INPUTS 6
+#define UPS_STAGE_PART_SHIFT UPS_MAX_LOSSES /* of ups_stage_graph.losses */
 
 /* A graph for one kind of batch and one set of losses. */
 typedef struct ups_stage_graph {
     int variant;     /* of its task's windows */
     int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
-    unsigned losses; /* a mask: bit i for training.losses[i] */
+    unsigned losses; /* a mask: bit i for training.losses[i]; above them the part of a curriculum */
     ups_graph *graph;
     ups_step *step; /* NULL while only a plan is wanted */
     ups_value inputs[UPS_STAGE_MAX_INPUTS];
-    ups_value tasks; /* (batch) int32: of each window, for the losses by task */
+    ups_value tasks;                /* (batch) int32: of each window, for the losses by task */
+    ups_value ramp[UPS_MAX_LOSSES]; /* (batch) float32, of losses that warm up; else UPS_NO_VALUE */
     ups_objective objective;
 } ups_stage_graph;
 
 /* What is random in a batch is a function of these: the same for a run that was resumed. */
 typedef struct ups_stage_draw {
     uint64_t seed;
+    int64_t step;    /* of the run; of a validation its last */
     int64_t item;    /* micro-batch of the run; batch of a validation */
     double progress; /* of the run, from 0 to 1; of a validation 1 */
 } ups_stage_draw;
@@ -34,8 +37,11 @@ typedef struct ups_stage_description {
     ups_stage stage;
     const ups_training_config *training;
     bool one_task_per_batch;
-    ups_dtype batches;     /* what the loader hands over: UPS_F32, or UPS_F16 where all sources are FP16 */
-    unsigned exact_losses; /* a mask: graphs with one of these compute in float32, whatever the run computes in */
+    ups_dtype batches;      /* what the loader hands over: UPS_F32, or UPS_F16 where all sources are FP16 */
+    unsigned exact_losses;  /* a mask: graphs with one of these compute in float32, whatever the run computes in */
+    unsigned staged_losses; /* a mask: sets with one of these have a graph for each part of a curriculum, `parts` */
+    int parts;
+    int (*part)(const void *context, int64_t step); /* of a step: 0 to parts − 1; NULL: there is one */
     const char *on_damage; /* what a wrong checksum in its samples means, and what to do; NULL: nothing to add */
     void *context;         /* the stage's own; handed to all of the following */
     /* How many variants of its windows a task is trained on, each with graphs of its own, and which one a batch is:
