@@ -249,7 +249,7 @@ def test_shown_as_json_a_configuration_has_its_values_by_key():
     assert values["seed"] == "18446744073709551615"  # JSON's readers would round it
     assert values["tasks"][1]["patch"] == [8]
     assert values["operator"]["batch_size"] == "auto"
-    assert values["operator"]["losses"]["rollout_decoded"] == {"weight": 1.0, "every": 1, "from": 10800}
+    assert values["operator"]["losses"]["rollout_decoded"] == {"weight": 1.0, "every": 1, "from": 10800, "warmup": 0}
     assert (values["model"]["tokens"], values["model"]["dim"]) == ("grid", "auto")
     assert values["model"]["operator"]["qk_norm"] is True
     assert values["stages"] == ["autoencoder", "cache", "operator"]

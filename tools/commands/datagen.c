@@ -137,7 +137,7 @@ static char *details_text(const ups_solver *solver) {
 
 static ups_usage usage = {
     .command = "datagen",
-    .arguments = "SOLVER -o FILE.h5",
+    .arguments = "SOLVER -o FILE.hdf5",
     .summary = "solves random problems of a PDE and writes them as PDEBench does",
     .options = options,
     .option_count = OPTION_COUNT,
