@@ -121,6 +121,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.drop_path = (float)core->drop_path;
     options.qk_norm = core->qk_norm;
     options.update_norm = core->update_norm;
+    options.boundary = core->boundary && core->condition;
     options.conserve = core->conserve;
     options.history = core->history;
     options.bundle = core->bundle;
@@ -410,6 +411,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         for (int d = 0; d < 3; d++) json_array_append_new(modes, json_integer(options.modes[d]));
         json_object_set_new(op, "modes", modes);
         json_object_set_new(op, "conserve", json_boolean(options.conserve));
+        if (options.boundary) json_object_set_new(op, "boundary", json_true());
         json_object_del(op, "update_norm"); /* there is none */
         const ups_core_config *core = &config->model.core;
         json_object_set_new(op, "history", json_integer(core->history));

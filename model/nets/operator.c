@@ -77,6 +77,15 @@ static ups_value condition_features(ups_graph *g, const ups_operator_options *o,
         const ups_dense_options embedding = {.output_f32 = true, .no_bias = true, .no_decay = true};
         sum = ups_add(g, sum, ups_dense(g, prefix, "condition.task", task, o->condition_hidden, embedding));
     }
+    if (o->boundary && o->grid.task) {
+        const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.02f, .no_decay = true};
+        ups_graph_scope(g, "%s.condition.boundary", prefix);
+        ups_value of =
+            ups_graph_parameter(g, o->grid.periodic ? "periodic" : "open", UPS_SHAPE(1, o->condition_hidden), small);
+        const int64_t batch = ups_graph_info(g, time)->shape.size[0];
+        ups_value each = ups_graph_reshape(g, ups_broadcast(g, of, batch), UPS_SHAPE(batch, o->condition_hidden));
+        sum = ups_add(g, sum, each);
+    }
     return ups_silu(g, ups_dense(g, prefix, "condition.hidden", ups_silu(g, sum), o->condition_hidden, wide));
 }
 

@@ -6,7 +6,8 @@
  * condition(x) = x + σ(g + 2) · (LayerNorm(x) · (1 + γ) + β): AdaLN at the core's input. γ, β, g come, through a layer
  * that starts at zero, from an MLP of the PDE's parameters, the task and time's features; so it starts as x + 0.88
  * LayerNorm(x). Boundary conditions, as numbers, are columns of the parameters. Without parameters and tasks it is left
- * out. The core, one of a table (core.h), stands between a linear to `hidden` and a LayerNorm with a linear back.
+ * out. With options->boundary, on a grid, one of two vectors that tasks share says whether the domain is periodic or
+ * open. The core, one of a table (core.h), stands between a linear to `hidden` and a LayerNorm with a linear back.
  *
  * Where tokens are the cells of a grid, options.grid, tokens of different tasks differ in number and size, and input
  * and output are the task's own:

@@ -64,6 +64,7 @@ typedef struct ups_operator_options {
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
+    bool boundary;    /* on a grid: whether the domain is periodic is part of the condition */
     bool conserve;    /* on a grid: what was measured to stay the same on average over all tokens stays so */
     int history;      /* frames that are read; more than one only on a grid */
     int bundle;       /* frames that an application gives; likewise */

@@ -119,7 +119,7 @@ typedef struct ups_core_config {
     char *name; /* in the table of cores (model/nets/core.h) */
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
-    bool qk_norm, condition, conserve;
+    bool qk_norm, condition, boundary, conserve;
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
     ups_attention_kind attention;

@@ -321,6 +321,9 @@ static const ups_config_key model_keys[] = {
             "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
+        KEY(BOOL, "boundary", model.core.boundary, "false", 0, 0,
+            "on a grid of tokens: AdaLN is told, too, whether the domain is periodic or open: a vector of each, which "
+            "tasks share"),
         KEY(BOOL, "conserve", model.core.conserve, "true", 0, 0,
             "on a grid of tokens: a mean over the domain that is the same in all training frames stays the same"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
