@@ -279,10 +279,10 @@ static void take_components(ups_patch_basis *basis, const components *of) {
     }
 }
 
-/* A token with room for all its numbers keeps them as they are. */
+/* A token with room for all its numbers keeps them as they are; it needs no components. */
 static ups_status take(const ups_task *task, const components *of, ups_patch_basis *basis, ups_error *error) {
     if (!allocate(basis)) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    if (basis->dim < basis->numbers) {
+    if (of && basis->dim < basis->numbers) {
         take_components(basis, of);
         return UPS_OK;
     }
