@@ -8,16 +8,29 @@
 
 static ups_loss_config losses[UPS_MAX_LOSSES];
 
+static ups_loss_config taken(double weight, int64_t every, int64_t from) {
+    return (ups_loss_config){.weight = weight, .every = every, .from = from};
+}
+
 static void set(ups_loss_config a, ups_loss_config b, ups_loss_config c) {
     losses[0] = a, losses[1] = b, losses[2] = c;
 }
 
 CLAIM(a_loss_is_taken_from_its_step_on_every_so_many_steps_and_never_without_weight) {
-    set((ups_loss_config){1, 1, 0}, (ups_loss_config){0.5, 3, 4}, (ups_loss_config){0, 1, 0});
+    set(taken(1, 1, 0), taken(0.5, 3, 4), taken(0, 1, 0));
     for (int64_t step = 0; step < 30; step++) {
         unsigned expected = 1u | (step >= 4 && step % 3 == 0 ? 2u : 0u);
         assert_int_equal(ups_losses_due(losses, step), expected);
     }
+}
+
+CLAIM(a_weight_rises_in_equal_steps_from_where_its_loss_begins) {
+    const ups_loss_config at_once = taken(1, 1, 5), warm = {.weight = 2, .every = 1, .from = 5, .warmup = 4};
+    for (int64_t since = 0; since < 8; since++) {
+        assert_true(ups_losses_ramp(&at_once, 5 + since) == 1.0f);
+        assert_true(ups_losses_ramp(&warm, 5 + since) == (since < 3 ? 0.25f * (float)(since + 1) : 1.0f));
+    }
+    assert_true(ups_losses_ramp(&warm, INT64_MAX - 1) == 1.0f); /* as validations ask */
 }
 
 /* The same, by looking at every step. */
@@ -37,7 +50,7 @@ CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
     for (int64_t every = 1; every <= 4; every++) {
         for (int64_t from = 0; from <= 40; from += 5) {
             for (int64_t steps = 1; steps < 90; steps += 11) {
-                set((ups_loss_config){1, 2, 0}, (ups_loss_config){1, every, from}, (ups_loss_config){1, 5, from / 2});
+                set(taken(1, 2, 0), taken(1, every, from), taken(1, 5, from / 2));
                 int count = count_masks(steps, expected);
                 assert_int_equal(ups_losses_masks(losses, steps, found), count);
                 assert_memory_equal(found, expected, (size_t)count * sizeof *found);
@@ -47,7 +60,7 @@ CLAIM(the_sets_of_losses_that_occur_are_those_of_every_step_in_order) {
 }
 
 CLAIM(a_run_of_nine_quadrillion_steps_is_looked_through_at_once) {
-    set((ups_loss_config){1, 1, 0}, (ups_loss_config){1, 2, INT64_C(4000000000000000)}, (ups_loss_config){0, 7, 0});
+    set(taken(1, 1, 0), taken(1, 2, INT64_C(4000000000000000)), taken(0, 7, 0));
     unsigned masks[UPS_MAX_LOSS_SETS];
     assert_int_equal(ups_losses_masks(losses, INT64_C(9000000000000000), masks), 2);
     assert_int_equal(masks[0], 1);
@@ -56,7 +69,7 @@ CLAIM(a_run_of_nine_quadrillion_steps_is_looked_through_at_once) {
 
 CLAIM(more_sets_of_losses_than_a_run_may_have_are_told_apart_from_those_that_fit) {
     unsigned masks[UPS_MAX_LOSS_SETS];
-    for (int i = 0; i < 6; i++) losses[i] = (ups_loss_config){1, i + 2, 0};
+    for (int i = 0; i < 6; i++) losses[i] = taken(1, i + 2, 0);
     assert_int_equal(ups_losses_masks(losses, 100000, masks), UPS_MAX_LOSS_SETS + 1);
     memset(losses, 0, sizeof losses);
 }
