@@ -26,6 +26,7 @@ static const char *const given_names[UPS_MAX_HISTORY] = {"z", "z1", "z2", "z3", 
 
 typedef struct settings {
     ups_operator_options options;
+    int64_t rows, columns; /* of the grid's inner axes, which it has where they are not 0 */
     int64_t batch;
     int steps; /* operator applications: more than one is a rollout; each gives options.bundle states */
     bool bf16;
@@ -53,20 +54,21 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "condition_hidden") == 0) return o->condition_hidden = (int64_t)value, true;
     if (strcmp(key, "plain_update") == 0) return o->update_norm = (ups_update_norm)(value != 0), true;
     if (strcmp(key, "spectral") == 0) return o->core = value != 0 ? "spectral" : "stack", true;
-    if (strcmp(key, "turns") == 0)
-        return o->mixing_count = value != 0 ? 2 : 0, o->mixing[0] = UPS_MIXING_SPECTRAL, true;
+    if (strcmp(key, "turns") == 0) /* 1: all blocks mix modes; 2: every second one attends */
+        return o->mixing_count = (int)value, o->mixing[0] = UPS_MIXING_SPECTRAL, true;
     if (strcmp(key, "unet") == 0) return o->core = value != 0 ? "unet" : "stack", true;
     if (strcmp(key, "each") == 0) {
         for (int level = 0; level < o->level_count; level++) o->depths[level] = (int)value;
         return true;
     }
     if (strcmp(key, "attention") == 0) return o->attention = (ups_attention_kind)value, true;
-    if (strcmp(key, "window") == 0) return o->window[0] = o->window[1] = (int64_t)value, true;
+    if (strcmp(key, "window") == 0) return o->window[0] = o->window[1] = o->window[2] = (int64_t)value, true;
     if (strcmp(key, "positions") == 0) return o->positions = (ups_positions)value, true;
     if (strcmp(key, "convolution") == 0) return o->convolution = (int)value, true;
-    if (strcmp(key, "modes") == 0) return o->modes[0] = o->modes[1] = (int64_t)value, true;
-    if (strcmp(key, "columns") == 0) return o->grid.dims = 2, o->grid.cells[1] = (int64_t)value, true;
-    if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, o->grid.dims = 1, true;
+    if (strcmp(key, "modes") == 0) return o->modes[0] = o->modes[1] = o->modes[2] = (int64_t)value, true;
+    if (strcmp(key, "rows") == 0) return s->rows = (int64_t)value, true;
+    if (strcmp(key, "columns") == 0) return s->columns = (int64_t)value, true;
+    if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, true;
     if (strcmp(key, "periodic") == 0) return o->grid.periodic = value != 0, true;
     if (strcmp(key, "conserve") == 0) return o->conserve = value != 0, true;
     if (strcmp(key, "history") == 0) return o->history = (int)value, true;
@@ -75,6 +77,19 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "steps") == 0) return s->steps = (int)value, true;
     if (strcmp(key, "bf16") == 0) return s->bf16 = value != 0, true;
     return false;
+}
+
+/* The outermost axis has the tokens that the others leave it. */
+static void lay_out(settings *s) {
+    ups_token_grid *grid = &s->options.grid;
+    const int64_t inner[] = {s->rows, s->columns};
+    grid->dims = 1;
+    grid->cells[0] = s->options.tokens;
+    for (int i = 0; i < 2; i++) {
+        if (inner[i] == 0) continue;
+        grid->cells[grid->dims++] = inner[i];
+        grid->cells[0] /= inner[i];
+    }
 }
 
 static void randomise_parameters(ups_parameters *parameters, ups_device *device) {
@@ -182,7 +197,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "operator_gradients OUT.safetensors [option=value ...], steps from 1 to %d\n", MAX_STEPS);
         return 2;
     }
-    s.options.grid.cells[0] = s.options.tokens / (s.options.grid.dims == 2 ? s.options.grid.cells[1] : 1);
+    lay_out(&s);
     check(ups_operator_check(&s.options, &failure));
 
     const ups_operator_options *o = &s.options;

@@ -1,6 +1,8 @@
 /* Gradients of whole graphs on the CPU: those of the function that was built, whatever it is computed with. */
 #include "base/random.h"
 #include "model/differentiate.h"
+#include "model/nets/blocks.h"
+#include "model/nets/decoder.h"
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
@@ -59,6 +61,45 @@ CLAIM(gradients_of_the_autoencoder_are_the_slopes_of_its_loss) {
     end(m);
     m = autoencoder_model(UPS_POOL_QUERIES);
     check_directions(&m, "", 3e-2f, 2e-2);
+    end(m);
+}
+
+/* Latents of a field beside those of what they are decoded to, at every point of the grid: its gradient comes by both.
+ */
+static model inverse_encoding_model(void) {
+    enum { BATCH = 2, POINTS = 8 * 6, CHANNELS = 2, TOKENS = 4 };
+    model m = begin(UPS_F32);
+    ups_graph *g = m.graph;
+    ups_encoder_options encoder = ups_encoder_defaults();
+    ups_decoder_options decoder = ups_decoder_defaults();
+    encoder.patch[0] = encoder.patch[1] = 2;
+    encoder.width = encoder.stem_width = 16, encoder.tokens = TOKENS, encoder.dim = 8, encoder.depth = 1;
+    decoder.tokens = TOKENS, decoder.dim = 8, decoder.hidden = 16, decoder.depth = 1, decoder.position = true;
+    ups_field_shape stored = {
+        .task = "flow", .dims = 2, .grid = {8, 6}, .channels = CHANNELS, .channels_first = true, .periodic = true};
+    ups_field_shape decoded = stored;
+    decoded.channels_first = false;
+    float at[POINTS * 2], centres[TOKENS * 2];
+    ups_grid_coordinates(2, stored.grid, at);
+    ups_encoder_token_coordinates(&encoder, &stored, centres);
+    const float statistics[] = {0.1f, 1.5f, -0.2f, 0.7f};
+    ups_value field = ups_graph_input(g, "field", UPS_F32, UPS_SHAPE(BATCH, POINTS * CHANNELS));
+    ups_value norms = ups_graph_constant(g, "statistics", UPS_F32, UPS_SHAPE(CHANNELS, 2), statistics);
+    ups_value everywhere = ups_graph_constant(g, "coordinates", UPS_F32, UPS_SHAPE(POINTS, 2), at);
+    ups_value tokens = ups_graph_constant(g, "tokens", UPS_F32, UPS_SHAPE(TOKENS, 2), centres);
+    ups_value z = ups_encoder_build(g, &encoder, &stored, field, norms);
+    ups_value read = ups_decoder_build(g, &decoder, "flow", CHANNELS, z, everywhere, tokens);
+    read = ups_graph_reshape(g, read, UPS_SHAPE(BATCH, POINTS * CHANNELS));
+    m.loss = mean_square(g, ups_encoder_build(g, &encoder, &decoded, read, UPS_NO_VALUE), z);
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "field", 0);
+    return m;
+}
+
+CLAIM(gradients_of_inverse_encoding_are_the_slopes_of_its_loss) {
+    model m = inverse_encoding_model();
+    check_directions(&m, "", 1e-3f, 2e-2);
     end(m);
 }
 

@@ -92,7 +92,7 @@ def test_rollouts_are_those_of_jax(runs, config, weights, rolled):
     z = patches((first - statistics[0]) * statistics[1], 4) @ encode.T
     states, inputs = [z], {"dt": np.full((len(z), 1), 0.25)}
     while len(states) < predicted.shape[1]:
-        states += grid_operator(parameters, [z] * HISTORY + states[1:], inputs, dict(tokens=z.shape[1], depth=2, heads=1, periodic=1))
+        states += grid_operator(parameters, [z] * HISTORY + states[1:], inputs, dict(tokens=z.shape[1], depth=2, heads=1, periodic=1, modes=8))
     expected = np.stack([np.asarray(s) @ decode.T for s in states[:predicted.shape[1]]], 1)
     expected = expected.reshape(*expected.shape[:2], -1) / statistics[1] + statistics[0]
     assert predicted.shape[1] % BUNDLE == 0  # one frame that is given, and the last application cut

@@ -34,7 +34,7 @@ operator:
   log_every: 1
   checkpoint_every: 6
   rollout_steps: 2
-  optimizer: {{kind: muon, learning_rate: 0.003, warmup_steps: 2, ema_decay: 0.9}}
+  optimizer: {{kind: muon, learning_rate: 0.001, epsilon: 0.001, warmup_steps: 2, ema_decay: 0.9}} # epsilon: a gradient that is rounding alone moves little
   losses: {{one_step: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
 """
 RUNS = {"stack": SHORT, "grid": GRID}

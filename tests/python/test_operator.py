@@ -88,9 +88,9 @@ def convolution(weight, x, cells, periodic):
     dims, dim = len(cells), x.shape[-1]
     size = round(len(weight) ** (1 / dims))
     bordered = jnp.pad(x.reshape(len(x), *cells, dim), [(0, 0)] + dims * [(size // 2,) * 2] + [(0, 0)], mode="wrap" if periodic else "constant")
-    letters = ("NWC", "WIO", "NWC") if dims == 1 else ("NHWC", "HWIO", "NHWC")
+    axes = "DHW"[-dims:]
     kernel = weight.reshape(*dims * [size], 1, dim)
-    return jax.lax.conv_general_dilated(bordered, kernel, (1,) * dims, "VALID", dimension_numbers=letters, feature_group_count=dim).reshape(x.shape)
+    return jax.lax.conv_general_dilated(bordered, kernel, (1,) * dims, "VALID", dimension_numbers=(f"N{axes}C", f"{axes}IO", f"N{axes}C"), feature_group_count=dim).reshape(x.shape)
 
 
 def block(p, x, condition, o, cells, turn=0):
@@ -99,7 +99,7 @@ def block(p, x, condition, o, cells, turn=0):
     normed = conditioned_norm(p, kind + ".norm", x, condition)
     if kind == "spectral":
         border = "periodic" if o.get("periodic") else "padded"
-        mixed = spectral(p[f"spectral.1d.{border}.weight"], normed, o.get("periodic")) + linear(p, "spectral.local", normed)
+        mixed = spectral(p[f"spectral.{len(cells)}d.{border}.weight"], normed, cells, o) + linear(p, "spectral.local", normed)
     else:
         mixed = attention(p, normed, o, cells, turn)
     kernel = f"convolution.{len(cells)}d.weight"
@@ -129,23 +129,25 @@ def finer(x, cells, periodic):
 
 
 def unet(p, x, condition, o, cells):
-    grids, skips, done = [cells], [], 0
+    grids, skips, done, turn = [cells], [], 0, 0
     for _ in range(2):
         grids.append(tuple((n + 1) // 2 for n in grids[-1]))
 
-    def level(x, grid):
-        nonlocal done
+    def level(x, at):
+        nonlocal done, turn
+        coarse = {**o, "modes": (o.get("modes", 1) - 1 >> at) + 1}  # half the waves, and the mean
         for _ in range(o["each"]):
-            x = block(part(p, f"operator.blocks.{done}."), x, condition, o, grid, done)
-            done += 1
+            one = part(p, f"operator.blocks.{done}.")
+            x = block(one, x, condition, coarse, grids[at], turn)
+            done, turn = done + 1, turn + ("attention.norm.weight" in one)
         return x
 
-    for grid in grids[:-1]:
-        skips.append(level(x, grid))
-        x = coarser(skips[-1], grid)
-    x = level(x, grids[-1])
+    for i in (0, 1):
+        skips.append(level(x, i))
+        x = coarser(skips[-1], grids[i])
+    x = level(x, 2)
     for i in (1, 0):
-        x = level(finer(x, grids[i], o.get("periodic")) + linear(p, f"operator.skips.{i}", skips[i]), grids[i])
+        x = level(finer(x, grids[i], o.get("periodic")) + linear(p, f"operator.skips.{i}", skips[i]), i)
     return x
 
 
@@ -192,20 +194,28 @@ def conditioned_norm(p, name, x, condition):
     return x * (1 + scale) + shift
 
 
-def spectral(weight, x, periodic):
-    """By the FFT: of an axis that is not periodic over twice its length, the second half zeros. The mode's matrix is
-    that of its cosines less i times that of its sines; modes beyond the weight's do not pass."""
-    tokens, dim = x.shape[1:]
-    period = tokens if periodic else 2 * tokens
-    matrices = weight[:, :dim] - 1j * weight[:, dim:]
-    modes = min(len(weight), period // 2 + 1)
-    transformed = jnp.fft.rfft(x, n=period, axis=1)[:, :modes]
-    return jnp.fft.irfft(jnp.einsum("bmi,mio->bmo", transformed, matrices[:modes]), n=period, axis=1)[:, :tokens]
+def spectral(weight, x, cells, o):
+    """By the FFT: of an axis that is not periodic over twice its length, the second half zeros. A wave's matrix is that of its cosines less i
+    times that of its sines, along every axis; plus where it goes the other way. Modes beyond the weight's do not pass."""
+    dims, dim, modes = len(cells), x.shape[-1], o["modes"]
+    periods = [n if o.get("periodic") else 2 * n for n in cells]
+    each = [np.rint(np.fft.fftfreq(n, 1 / n)).astype(int) for n in periods[:-1]] + [np.arange(periods[-1] // 2 + 1)]
+    waves = np.stack(np.meshgrid(*each, indexing="ij"), -1).reshape(-1, dims)
+    sign = np.where(2 * abs(waves) == periods, 0, np.sign(waves))  # the shortest wave has no sine
+    is_sine = np.stack(np.unravel_index(np.arange(2**dims), dims * [2]), -1)
+    turns = np.where(is_sine, -1j * sign[:, None], 1).prod(-1) * (abs(waves) < modes).all(-1, keepdims=True)
+    mode = np.ravel_multi_index(np.minimum(abs(waves), modes - 1).T, dims * [modes])
+    matrices = jnp.einsum("mp,mpio->mio", turns, weight.reshape(modes**dims, 2**dims, dim, dim)[mode])
+    axes = range(1, dims + 1)
+    transformed = jnp.fft.rfftn(x.reshape(len(x), *cells, dim), s=periods, axes=axes)
+    mixed = jnp.einsum("bmi,mio->bmo", transformed.reshape(len(x), -1, dim), matrices).reshape(transformed.shape)
+    return jnp.fft.irfftn(mixed, s=periods, axes=axes)[(slice(None), *map(slice, cells))].reshape(x.shape)
 
 
 def grid_operator(p, frames, inputs, o):
     """The next frames from those that there are."""
-    cells = (o["tokens"] // o["columns"], o["columns"]) if "columns" in o else (o["tokens"],)
+    inner = tuple(o[axis] for axis in ("rows", "columns") if axis in o)
+    cells = (o["tokens"] // int(np.prod(inner)), *inner)
     history = 1 + sum(name.startswith("operator.wave.earlier") for name in p)
     z = frames[-1]
     changes = [jax.lax.stop_gradient(p["operator.wave.rate"]) * (frames[-j] - frames[-j - 1]) for j in range(1, history)]
@@ -258,10 +268,11 @@ def difference(ours, reference):
 
 SPECTRAL = dict(grid=1, spectral=1, tokens=16, dim=6, hidden=32, depth=2, heads=1, batch=3, parameters=2, tasks=2, modes=9, steps=2)
 PLANE = dict(grid=1, tokens=30, columns=6, dim=6, hidden=32, depth=2, heads=2, batch=2, parameters=2, tasks=2)
+SOLID = dict(PLANE, tokens=24, rows=3, columns=4, hidden=16)
 SMALL = dict(tokens=24, dim=32, hidden=48, depth=3, heads=4, batch=3, parameters=5, tasks=3, steps=2)
 
 
-REFERENCE = ("heads", "attention", "positions", "periodic", "window", "each", "unet", "depth", "columns", "tokens")  # what it reads of the options; the rest it sees in the tensors
+REFERENCE = ("heads", "attention", "positions", "periodic", "window", "each", "unet", "depth", "modes", "rows", "columns", "tokens")  # what it reads of the options; the rest it sees in the tensors
 
 
 def compute(path, *arguments, **options):
@@ -277,15 +288,18 @@ def compute(path, *arguments, **options):
     (1e-5, dict(SPECTRAL, periodic=1, bundle=3)), (1e-5, dict(SPECTRAL, periodic=0, history=3, bundle=2, steps=3, conserve=1)),
     (1e-5, dict(SPECTRAL, periodic=1, history=2, bundle=5)), (1e-5, dict(SPECTRAL, periodic=1, history=4, bundle=1, steps=4)),
     (5e-2, dict(SPECTRAL, periodic=1, history=2, bundle=5, bf16=1)),
-    (1e-5, dict(SPECTRAL, periodic=1, turns=1, heads=4, depth=3, convolution=5)), (1e-5, dict(SPECTRAL, periodic=0, convolution=7)),
+    (1e-5, dict(SPECTRAL, periodic=1, turns=2, heads=4, depth=3, convolution=5)), (1e-5, dict(SPECTRAL, periodic=0, convolution=7)),
     (1e-5, dict(PLANE, periodic=1, convolution=3)), (1e-5, dict(PLANE, periodic=0, convolution=7)),
     (5e-2, dict(PLANE, periodic=0, convolution=5, bf16=1)),
     (1e-5, dict(SMALL, hidden=64, attention=1)), (1e-5, dict(PLANE, hidden=64, heads=4, periodic=1, attention=1, positions=3)),
     (1e-5, dict(PLANE, periodic=0, positions=3)), (1e-5, dict(PLANE, periodic=1, positions=2)), (1e-5, dict(PLANE, periodic=0, positions=1)),
     (1e-5, dict(PLANE, periodic=1, attention=2, window=4)), (1e-5, dict(PLANE, periodic=0, attention=2, window=2, positions=3)),
-    (1e-5, dict(SPECTRAL, tokens=23, heads=4, periodic=0, turns=1, depth=4, attention=2, window=8)), (5e-2, dict(PLANE, periodic=0, attention=2, window=3, bf16=1)),
+    (1e-5, dict(SPECTRAL, tokens=23, heads=4, periodic=0, turns=2, depth=4, attention=2, window=8)), (5e-2, dict(PLANE, periodic=0, attention=2, window=3, bf16=1)),
     (1e-5, dict(SMALL, tokens=23, unet=1, each=1, depth=1, steps=1)), (1e-5, dict(PLANE, periodic=0, unet=1, each=1, qk_norm=0)),
-    (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1))])
+    (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1)),
+    (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=4)),
+    (1e-5, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4)), (5e-2, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4, bf16=1)),
+    (1e-5, dict(PLANE, periodic=0, unet=1, each=1, turns=2, modes=3, attention=2, window=2)), (1e-5, dict(SOLID, periodic=0, turns=2, modes=3, convolution=3))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
