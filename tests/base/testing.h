@@ -13,6 +13,7 @@
 #include "tests/base/skipping.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,18 @@ static inline int count_entries(const char *directory, const char *part) {
     closedir(stream);
     return count;
 }
+
+/* cmocka's own takes a NaN, and an infinite difference, for equal. */
+static inline void assert_floats_near(float a, float b, float epsilon, const char *file, int line) {
+    if (!isfinite(a - b)) {
+        print_error("%g is not near %g\n", (double)a, (double)b);
+        _fail(file, line);
+    }
+    _assert_float_equal(a, b, epsilon, file, line);
+}
+#undef assert_float_equal
+#define assert_float_equal(a, b, epsilon)                                                                              \
+    assert_floats_near((float)(a), (float)(b), (float)(epsilon), __FILE__, __LINE__)
 
 #define assert_contains(text, part)                                                                                    \
     do {                                                                                                               \

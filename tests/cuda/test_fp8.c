@@ -296,8 +296,10 @@ static void compare_product(const ups_tensor *made, int64_t depth, const double 
         for (int64_t j = 0; j < columns; j++) {
             double sum = 0.0;
             for (int64_t k = 0; k < depth; k++) sum += a[i * a_row + k * a_deep] * b[j * b_row + k * b_deep];
+            const double error = fabs(sum - (double)host[i * columns + j]);
+            assert_true(isfinite(error)); /* fmax leaves a NaN out */
             largest = fmax(largest, fabs(sum));
-            worst = fmax(worst, fabs(sum - (double)host[i * columns + j]));
+            worst = fmax(worst, error);
         }
     }
     assert_true(largest > 0.0 && worst <= PRODUCT_ERROR * largest);

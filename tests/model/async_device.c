@@ -641,8 +641,18 @@ static ups_status open_async(const ups_device_options *options, ups_device **dev
 const ups_device_entry ups_async_device = {"test-async", false, open_async};
 static const ups_device_entry automatic = {"test-async", true, open_async};
 
+/* Any other device that the environment names, as on a card (tools/gpu-check). */
+static ups_status open_wanted(const ups_device_options *options, ups_device **device, ups_error *error) {
+    ups_device_options wanted = *options;
+    wanted.name = getenv("UPS_TEST_DEVICE");
+    return ups_device_open(&wanted, device, error);
+}
+static const ups_device_entry automatic_wanted = {"", true, open_wanted};
+
 __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");
-    bool first = wanted && strcmp(wanted, ups_async_device.name) == 0;
-    ups_device_register(first ? &automatic : &ups_async_device);
+    if (!wanted || !*wanted)
+        ups_device_register(&ups_async_device);
+    else
+        ups_device_register(strcmp(wanted, ups_async_device.name) == 0 ? &automatic : &automatic_wanted);
 }

@@ -29,25 +29,33 @@ static bool on_cpu(void) {
     return strcmp(device->class->name, "cpu") == 0;
 }
 
-static void compare(const fixture *f, const char *what, const double *expected, const ups_tensor *tensor) {
-    int64_t count = ups_shape_elements(tensor->shape), worst_at = 0;
-    double *values = malloc((size_t)count * sizeof *values), largest = 1e-30, worst = 0.0;
-    download(tensor, values);
+/* Largest error, relative to the largest element that was expected, and where it is. NaN, which no tolerance is above,
+ * where an element of either is NaN, or an expected one infinite. */
+static double worst_error(const double *found, const double *expected, int64_t count, int64_t *at) {
+    double largest = 1e-30, worst = 0.0;
+    *at = 0;
     for (int64_t i = 0; i < count; i++) {
+        const double error = fabs(found[i] - expected[i]);
         largest = fmax(largest, fabs(expected[i]));
-        double error = fabs(values[i] - expected[i]);
-        if (!(error <= worst)) worst = error, worst_at = i;
+        if (!(error <= worst) && !isnan(worst)) worst = error, *at = i;
     }
+    return worst / largest;
+}
+
+static void compare(const fixture *f, const char *what, const double *expected, const ups_tensor *tensor) {
+    int64_t count = ups_shape_elements(tensor->shape), worst_at;
+    double *values = malloc((size_t)count * sizeof *values);
+    download(tensor, values);
+    const double error = worst_error(values, expected, count, &worst_at), actual = values[worst_at];
     bool tf32 = f->c->attributes.tf32 && f->compute == UPS_F32 && !on_cpu();
     double tolerance = tf32 ? tf32_tolerance : tolerances[f->compute];
     if (f->c->attributes.fp8 && !on_cpu()) tolerance = fp8_tolerance;
     if (f->c->looser > 0.0f) tolerance *= (double)f->c->looser;
-    double actual = values[worst_at];
     free(values);
-    if (worst <= tolerance * largest) return;
+    if (error <= tolerance) return;
     fail_msg("%s, %s, %s: element %lld is %.9g; %.9g was expected (error %.2e of the largest element, %.2e allowed)",
-             f->c->name, ups_dtype_name(f->compute), what, (long long)worst_at, actual, expected[worst_at],
-             worst / largest, tolerance);
+             f->c->name, ups_dtype_name(f->compute), what, (long long)worst_at, actual, expected[worst_at], error,
+             tolerance);
 }
 
 static void check_forward(const op_case *c, ups_dtype compute) {
@@ -80,6 +88,26 @@ static void check_backward(const op_case *c, ups_dtype compute, bool accumulate)
         if (wants_gradient(c, i)) compare(&f, what, f.gradients[i].values, &f.gradients[i].tensor);
     }
     fixture_destroy(&f);
+}
+
+CLAIM(a_nan_is_an_error_wherever_it_stands_and_so_is_infinity) {
+    enum { COUNT = 7 };
+    static const double expected[COUNT] = {1, -2, 3, -4, 5, -6, 8};
+    for (int place = 0; place < COUNT; place++) {
+        double values[COUNT], wanted[COUNT];
+        int64_t at;
+        memcpy(values, expected, sizeof values);
+        values[2] += 0.5;
+        assert_true(worst_error(values, expected, COUNT, &at) == 0.0625 && at == 2);
+        values[place] = NAN;
+        assert_true(isnan(worst_error(values, expected, COUNT, &at)) && at == place);
+        assert_true(isnan(worst_error(expected, values, COUNT, &at)) && at == place);
+        values[place] = INFINITY;
+        assert_true(isinf(worst_error(values, expected, COUNT, &at)) && at == place);
+        memcpy(wanted, expected, sizeof wanted);
+        wanted[place] = INFINITY; /* of which any error is a small part */
+        assert_true(isnan(worst_error(expected, wanted, COUNT, &at)));
+    }
 }
 
 /* The CPU has them all. Another device may have fewer; what it lacks is told. */
@@ -119,19 +147,15 @@ CLAIM(gradients_add_to_what_is_there_when_told_to) {
     }
 }
 
-/* Largest error of the output, relative to its largest element. */
 static double forward_error(fixture *f) {
-    int64_t count = ups_shape_elements(f->call.output.shape);
-    double *values = malloc((size_t)count * sizeof *values), worst = 0.0, largest = 0.0;
+    int64_t count = ups_shape_elements(f->call.output.shape), at;
+    double *values = malloc((size_t)count * sizeof *values);
     run_forward(f);
     ups_reference_forward(&f->reference);
     download(&f->call.output, values);
-    for (int64_t i = 0; i < count; i++) {
-        largest = fmax(largest, fabs(f->reference.output[i]));
-        worst = fmax(worst, fabs(values[i] - f->reference.output[i]));
-    }
+    const double error = worst_error(values, f->reference.output, count, &at);
     free(values);
-    return worst / largest;
+    return error;
 }
 
 CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {

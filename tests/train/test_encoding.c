@@ -3,7 +3,9 @@
 #include "pipeline/loader/loader.h"
 #include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
+#include "train/cache_build/memory.h"
 #include "train/data/encoding/encoding_source.h"
+#include "train/data/encoding/frame_encoder.h"
 #include "train/data/latents.h"
 #include "train/stages/stage.h"
 #include <fcntl.h>
@@ -305,6 +307,50 @@ CLAIM(bad_samples_are_skipped_alike_whatever_stays_in_memory_and_wherever_a_run_
         }
     }
     exchange_value(&value);
+}
+
+/* ---- memory of a build ------------------------------------------------------------------------------------------ */
+
+static uint64_t card_has; /* bytes that are free */
+
+static ups_status memory_of_a_card(ups_device *device, uint64_t *total, uint64_t *available, ups_error *error) {
+    *total = *available = card_has;
+    return UPS_OK;
+}
+
+/* The device's kernels ask for what they ask for, wherever their memory lies. */
+CLAIM(encoders_on_a_card_are_held_against_its_memory_and_not_against_the_hosts) {
+    const ups_task *task = &session.tasks->task[0];
+    const ups_device_class *real = session.device->class;
+    static ups_device_class class; /* also while the device is closed after a failure */
+    ups_encode_plan on_host, on_card, on_full_card;
+    size_t encoder = 0;
+    class = *real;
+    session.device->class = &class;
+    session.config->cache.memory_limit = 1;
+    ok(ups_frame_encoder_measure(&session, task, &encoder, &failure));
+    class.memory = NULL;
+    ok(ups_encode_plan_make(&session, task, &on_host, &failure));
+    class.memory = memory_of_a_card;
+    card_has = UINT64_C(1) << 40;
+    ok(ups_encode_plan_make(&session, task, &on_card, &failure));
+    assert_int_equal(on_card.workers, on_host.workers);
+    assert_true(on_card.workers > 1);
+    const uint64_t blocks = (uint64_t)real->input_sets * UPS_ENCODER_BLOCK * 8 * 16 * sizeof(float);
+    const uint64_t each = encoder - blocks;
+    assert_int_equal(on_host.bytes - on_card.bytes, each * (uint64_t)on_card.workers);
+    card_has = 2 * each; /* nine tenths of it are for one */
+    ok(ups_encode_plan_make(&session, task, &on_full_card, &failure));
+    assert_int_equal(on_full_card.workers, 1);
+    session.config->device.memory = (double)card_has / (1 << 30); /* all of it */
+    ok(ups_encode_plan_make(&session, task, &on_full_card, &failure));
+    assert_int_equal(on_full_card.workers, 2);
+    session.config->device.memory = 0;
+    card_has = each;
+    refused(ups_encode_plan_make(&session, task, &on_full_card, &failure), UPS_ERR_MEMORY, "task advection",
+            "of the card's memory", "device.memory");
+    session.config->cache.memory_limit = 0;
+    session.device->class = real;
 }
 
 int main(void) {

@@ -259,7 +259,8 @@ CLAIM(a_rollout_at_three_times_the_resolution_passes_through_the_same_points) {
             for (int64_t j = 0; j < 8; j++) {
                 int64_t at = (f * 64 + i * 8 + j) * 2, fine_at = (f * 576 + (3 * i + 1) * 24 + 3 * j + 1) * 2;
                 float expected = coarse.list[0].prediction[at], found = fine.list[0].prediction[fine_at];
-                if (fabsf(found - expected) > 1e-4f) fail_msg("%g where %g is right", (double)found, (double)expected);
+                if (!(fabsf(found - expected) <= 1e-4f))
+                    fail_msg("%g where %g is right", (double)found, (double)expected);
                 assert_near(ups_rollouts_coordinate(&fine, 0, 3 * i + 1), ups_rollouts_coordinate(&coarse, 0, i));
             }
         }

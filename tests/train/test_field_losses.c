@@ -126,7 +126,7 @@ static void check_slopes(domain *d, int loss) {
             sides[side] = run(&m, false);
         }
         double measured = (sides[0] - sides[1]) / (2 * size);
-        if (fabs(measured - predicted) > 5e-3 * (fabs(predicted) + 0.05))
+        if (!(fabs(measured - predicted) <= 5e-3 * (fabs(predicted) + 0.05)))
             fail_msg("%s in %dD: gradient %g, measured %g", name, d->task.geometry.dims, predicted, measured);
     }
     free(gradients);

@@ -153,7 +153,7 @@ static void check_slopes(int steps, int64_t times) {
             sides[side] = loss_by_definition(&e, &held);
         }
         const double measured = (sides[0] - sides[1]) / (2 * (double)size);
-        if (fabs(measured - predicted) > 1e-2 * (fabs(predicted) + 0.1))
+        if (!(fabs(measured - predicted) <= 1e-2 * (fabs(predicted) + 0.1)))
             fail_msg("%d steps: gradient %g, measured %g", steps, predicted, measured);
     }
     free(direction);

@@ -51,9 +51,9 @@ static void count(row *r, int pass, const ups_work *work, double peak, const ups
     r->by_traffic += (traffic > arithmetic ? traffic : 0.0) + apart;
 }
 
-/* Values and two moments are read and written, gradients read, the compute copy written. */
+/* Values and two moments are read and written, gradients read twice (by the norm first), the compute copy written. */
 static ups_work optimizer_work(const ups_graph *graph, int64_t moved) {
-    ups_work work = {.read = 16.0 * (double)moved, .written = 12.0 * (double)moved};
+    ups_work work = {.read = 20.0 * (double)moved, .written = 12.0 * (double)moved};
     if (graph->compute != UPS_F32) work.written += 2.0 * (double)moved;
     return work;
 }

@@ -19,11 +19,12 @@ const ups_card *ups_card_at(int index);    /* in the order of the names */
 /* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
 const char *ups_products_name(const ups_graph *graph);
 
-/* What a step asks for on paper, whatever runs it. AdamW, which is no op, moves `moved` parameters. */
+/* What a step asks for on paper, whatever runs it. AdamW, which is no op, moves `moved` parameters, after the norm of
+ * their gradients. */
 typedef struct ups_step_work {
     struct {
         double flops, bytes;
-    } of[UPS_OP_COUNT + 1]; /* each op's entries together; last, AdamW */
+    } of[UPS_OP_COUNT + 1]; /* each op's entries together; last, AdamW and the norm */
     double product_flops;   /* of all */
 } ups_step_work;
 

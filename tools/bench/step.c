@@ -1,5 +1,5 @@
-/* `ups bench step`: the training step of the reference operator alone: forward, backward and AdamW on latents that are
- * already in memory. */
+/* `ups bench step`: the training step of the reference operator alone: forward, backward, the norm of gradients and
+ * AdamW, on latents that are already in memory. */
 #include "model/step.h"
 #include "base/half.h"
 #include "base/json.h"
@@ -41,8 +41,8 @@ static const ups_usage usage = {
     options,
     sizeof options / sizeof *options,
     "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
-    "17.3 GFLOP a pair. A step is forward, backward and AdamW. tf32 is float32 of which a card may multiply fewer "
-    "bits;\nfp8 is bfloat16 of which a card may multiply eight.\n\n"
+    "17.3 GFLOP a pair. A step is forward, backward, the norm of gradients and AdamW. tf32 is float32 of which a card\n"
+    "may multiply fewer bits; fp8 is bfloat16 of which a card may multiply eight.\n\n"
     "Examples:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"
     "  ups bench step --batch 512 --dtype bfloat16 --predict h100\n"};
 
@@ -122,7 +122,7 @@ static ups_status create(bench *b, const ups_device_options *device, ups_error *
     return fill(b, b->dt, 3, error);
 }
 
-/* Seconds of one whole step, and of its optimizer. */
+/* Seconds of one whole step, and of its optimizer, the norm of gradients included. */
 static ups_status run(bench *b, int64_t number, double *seconds, double *optimizer, ups_error *error) {
     ups_update *update = ups_update_memory(b->channel);
     ups_step_run_options how = {.training = true, .backward = true, .update = update};
@@ -149,6 +149,7 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     UPS_TRY(ups_step_run(b->step, &how, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     double middle = ups_now();
+    UPS_TRY(b->device->class->norm(b->device, call.gradients, call.range_elements, update, error));
     UPS_TRY(b->device->class->decide(b->device, &rules, update, error));
     UPS_TRY(b->device->class->optimize(b->device, &call, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
@@ -157,7 +158,8 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
     return UPS_OK;
 }
 
-/* Of an op or AdamW: milliseconds a step, and of what its shapes ask for (roofline.h) how much a second. */
+/* Of an op, or of AdamW with the norm: milliseconds a step, and of what its shapes ask for (roofline.h) how much a
+ * second. */
 static void add_row(json_t *rows, const char *name, const double ms[3], double flops, double bytes, bool as_json) {
     const double seconds = (ms[0] + ms[1] + ms[2]) * 1e-3;
     const double gflops = flops / seconds * 1e-9, gigabytes = bytes / seconds * 1e-9;

@@ -4,11 +4,13 @@
 #include "base/system/threads.h"
 #include "train/data/batches.h"
 #include "train/data/encoding/frame_encoder.h"
+#include <math.h>
 
 #define GIB ((double)(1 << 30))
 #define BATCH_BYTES (1 << 20) /* of fields that are handed over together, about */
 #define SLOTS_AHEAD 2         /* trajectories being read while the workers are busy */
 #define MIN_SLOTS 2           /* one trajectory is read while another is encoded */
+#define CARD_SHARE 0.9        /* of a card's free memory: its libraries take some later */
 
 /* A trajectory's latents, rounded and, no larger, compressed. */
 static size_t latent_bytes(const ups_session *session, const ups_task *task) {
@@ -25,18 +27,43 @@ static uint64_t memory_limit(const ups_run_config *config) {
 typedef struct sizes {
     int processors;
     ups_encoder_shares shares; /* of encoders, where fields leave room for all */
-    uint64_t encoder;          /* with a trajectory of latents, rounded and compressed */
+    uint64_t encoder;          /* what one takes of the host, with a trajectory of latents, rounded and compressed */
     ups_loader_options options;
     ups_loader_load load;
 } sizes;
 
+/* Of an encoder, what lies in the host's memory: all of it, but where the device has memory of its own. Then that is
+ * blocks of latents on their way back. */
+static size_t host_bytes(const ups_session *session, const ups_task *task, size_t encoder) {
+    const ups_device *device = session->device;
+    const size_t latents = (size_t)ups_task_latent_elements(session->config, task) * sizeof(float);
+    return device->class->memory ? (size_t)device->class->input_sets * UPS_ENCODER_BLOCK * latents : encoder;
+}
+
+/* No more encoders, of `each` bytes there, than a device's own memory has room for. */
+static ups_status fit_card(const ups_session *session, const ups_task *task, size_t each, ups_encoder_shares *shares,
+                           ups_error *error) {
+    const double limit = session->config->device.memory * GIB;
+    uint64_t total, available = 0;
+    UPS_TRY(session->device->class->memory(session->device, &total, &available, error));
+    const double budget = limit > 0 ? fmin(limit, (double)available) : CARD_SHARE * (double)available;
+    if ((double)each > budget)
+        return ups_fail(error, UPS_ERR_MEMORY,
+                        "task %s: its encoder takes %.3f GiB of the card's memory, and %.3f GiB of it may be used; "
+                        "raise device.memory where it is set, end other programs on the card, or make the encoder "
+                        "smaller",
+                        task->name, (double)each / GIB, budget / GIB);
+    if ((double)shares->count * (double)each > budget) shares->count = (int)(budget / (double)each);
+    return UPS_OK;
+}
+
 static ups_status find_sizes(const ups_session *session, const ups_task *task, sizes *s, ups_error *error) {
     size_t encoder = 0;
     UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
-    encoder += latent_bytes(session, task);
+    const size_t of_host = host_bytes(session, task, encoder), latents = latent_bytes(session, task);
     *s = (sizes){.processors = ups_device_threads(session->device),
-                 .shares = ups_frame_encoder_share(encoder, ups_device_threads(session->device)),
-                 .encoder = encoder,
+                 .shares = ups_frame_encoder_share(encoder + latents, ups_device_threads(session->device)),
+                 .encoder = of_host + latents,
                  .options = ups_sequential_loader_options(session->config),
                  .load = {.frames = task->geometry.times,
                           .stride = 1,
@@ -44,7 +71,8 @@ static ups_status find_sizes(const ups_session *session, const ups_task *task, s
                           .dtype = task->geometry.dtype,
                           .limits = task->source->limits}};
     s->shares.count += s->shares.threads == 1; /* one may wait for the disk */
-    return UPS_OK;
+    if (!session->device->class->memory) return UPS_OK;
+    return fit_card(session, task, encoder - of_host, &s->shares, error);
 }
 
 /* No more encoders than find trajectories: one slot is being read into, unless there is but one. Then what all take. */

@@ -15,11 +15,12 @@ typedef struct ups_encode_plan {
     int64_t batch;             /* trajectories that are handed over together, at most */
     int slots, decode_threads; /* of a lot's loader */
     bool overlapping;          /* a lot is read while the one before it is still encoded */
-    uint64_t bytes;            /* of encoders, their latents and loaders */
+    uint64_t bytes;            /* of the host's memory: encoders that lie there, latents, loaders */
 } ups_encode_plan;
 
-/* Within cache.memory_limit, or half of what is free now; UPS_ERR_MEMORY where not even one trajectory at a time
- * fits. */
+/* Within cache.memory_limit, or half of what is free now, of the host's memory, and with no more encoders than a device
+ * that has memory of its own has room for, or than device.memory allows. UPS_ERR_MEMORY where not even one trajectory
+ * at a time fits, or not one encoder. */
 ups_status ups_encode_plan_make(const ups_session *session, const ups_task *task, ups_encode_plan *plan,
                                 ups_error *error);
 

@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(THREADS) attention_norms(const __grid_c
     }
 }
 
-template <typename TILES>
+template <typename TILES, typename = block_shared<TILES, 1>>
 static __global__ void __launch_bounds__(TILE_THREADS, FORWARD_BLOCKS) attention_rows(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(block_memory<TILES, 1> *)attention_memory;
@@ -192,7 +192,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     }
     return with_tiles(c, [&](auto tiles) -> ups_status {
         typedef decltype(tiles) TILES;
-        const size_t shared = sizeof(block_memory<TILES, 1>);
+        const size_t shared = block_shared<TILES, 1>::BYTES;
         const int64_t count = query_tiles(c, TILES::OWN), blocks = c.batch * c.heads * c.windows.all * count;
         UPS_TRY(reserve_shared(attention_rows<TILES>, shared, error));
         attention_rows<TILES><<<(unsigned)blocks, TILE_THREADS, shared, stream>>>(c, (int)count);

@@ -157,6 +157,12 @@ template <typename TILES, int OWNED> struct block_memory {
     window_place window;
 };
 
+// A kernel's dynamic shared memory, as a part of its name: tools/gpu-static reads it there.
+template <size_t COUNT> struct dynamic_shared {
+    static constexpr size_t BYTES = COUNT;
+};
+template <typename TILES, int OWNED> using block_shared = dynamic_shared<sizeof(block_memory<TILES, OWNED>)>;
+
 // A result in float32, in place of the streamed tiles, when they are done with.
 enum { RESULT_PADDING = 4 };
 template <typename TILES, typename MEMORY> static __device__ __forceinline__ float *result_of(MEMORY &m) {

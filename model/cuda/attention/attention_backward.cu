@@ -129,7 +129,7 @@ static __device__ __forceinline__ void read_own_sums(const attention_call &c, co
     }
 }
 
-template <typename TILES>
+template <typename TILES, typename = block_shared<TILES, 2>>
 static __global__ void __launch_bounds__(TILE_THREADS, TILES::HALF && TILES::D > 64 ? GRADIENT_BLOCKS : FORWARD_BLOCKS)
     attention_query_gradients(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, TILES::HALF && TILES::D >
     finish_rows<TILES>(c, m, result, own, c.gain_k, c.dq, c.accumulate_q, c.gains_of_q);
 }
 
-template <typename TILES>
+template <typename TILES, typename = block_shared<TILES, 2>>
 static __global__ void __launch_bounds__(TILE_THREADS, GRADIENT_BLOCKS)
     attention_key_gradients(const __grid_constant__ attention_call c, int tiles) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
@@ -240,7 +240,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, GRADIENT_BLOCKS)
 
 // Gradients of the bias from a tile of queries and one of keys, of a window of a head, over some of the samples. Offset o of
 // head h goes to partials[(block of the head * offsets + o) * heads + h].
-template <typename TILES>
+template <typename TILES, typename = block_shared<TILES, 2>>
 static __global__ void __launch_bounds__(TILE_THREADS, GRADIENT_BLOCKS)
     attention_bias_gradients(const __grid_constant__ attention_call c, float *partials, int query_tiles, int key_tiles, int chunks) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
@@ -401,7 +401,7 @@ static ups_status add_sums(ups_device *device, float *sums, int64_t blocks, int6
 
 template <typename TILES>
 static ups_status make_gradients(ups_device *device, const ups_op_call *call, attention_call c, float *sums, ups_error *error) {
-    const size_t shared = sizeof(block_memory<TILES, 2>);
+    const size_t shared = block_shared<TILES, 2>::BYTES;
     const int64_t windows = c.batch * c.heads * c.windows.all;
     cudaStream_t stream = ups_cuda_stream(device);
     const bool gain_q = c.gain_q && is_present(&call->input_gradients[2]);
