@@ -105,7 +105,7 @@ ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequenc
 /* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by
  * matrices of its own, and modes become tokens again. T is the tensor product of tables[axis] (2 K, cells of the axis)
  * float32, slowest axis first, whose rows 2 k and 2 k + 1 are the two parts of mode k, a cosine and a sine
- * (spectral_table in nets/core_spectral.c). Of its P = 2^dims parts, mixed as complex numbers are, mode (k, l, …) gets
+ * (`table` in nets/mix_spectral.c). Of its P = 2^dims parts, mixed as complex numbers are, mode (k, l, …) gets
  * y_p = Σ_q ± x_(p xor q) W_q: what commutes with shifts of a periodic grid. weight (modes of all axes, P · D, D)
  * float32 holds the W_q of mode (k, l, …) below each other; it may have more modes along an axis, `modes`, than the
  * table. Saves T x (B, modes, D). Gradients to x and the weight */
