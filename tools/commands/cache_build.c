@@ -24,9 +24,9 @@ static const ups_usage usage = {
     2,
     "A build that was stopped goes on where it stood. A cache of fewer files of the same "
     "task is extended. A cache\nthat another encoder made is refused; --restart replaces "
-    "it.\nA row a task and split: numbers of a frame and of its latents, the nRMSE of fields read back from the cache, "
-    "and what\n"
-    "fields, latents as plain FP16 and the cache take.\n\n"
+    "it.\n\nThe table has a row for each task and split: numbers of a frame and of its latents, nRMSE of fields that "
+    "are\n"
+    "read back from latents, and the bytes of fields, of latents as plain FP16, and of the cache.\n\n"
     "Several processes build one cache together: run the same command as often as you like, "
     "on any hosts that share\nits directory, by hand, with mpirun or srun. Each takes what "
     "nobody else has; what a killed one had is taken over.\n"

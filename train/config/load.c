@@ -395,9 +395,8 @@ static const ups_config_key operator_keys[] = {
         "losses, 4 in the second, rollout_steps in the last",
         LIST(ups_run_config, op.rollout_curriculum, op.rollout_curriculum_count, 0, UPS_MAX_CURRICULUM)),
     KEY(BOOL, "pushforward", op.pushforward, "false", 0, 0,
-        "rollout losses teach each application of the operator to go on from what those before it gave, and no "
-        "gradient "
-        "goes back to them: less memory and time, but nothing is learnt of what a step does to later ones"),
+        "rollout losses teach each application of the operator to go on from what those before it gave; no gradient "
+        "goes back to them, so that nothing is learnt of what a step does to later ones"),
     KEY(DOUBLE, "noise", op.noise, "0", 0, 100,
         "deviation of the noise added to a window's first state in training, over what a step changes"),
     KEY(CHOICE, "augment", op.augment, "none", 0, 0,

@@ -138,10 +138,12 @@ static ups_status choose_dim(const ups_run_config *config, ups_task *task, ups_e
             "task %s: %lld numbers stand for the %lld of a patch; held-out fields read back to nRMSE %.2g", task->name,
             (long long)basis.dim, (long long)basis.numbers, basis.error);
     if (basis.error > config->autoencoder.target) {
-        ups_log(UPS_LOG_WARNING,
-                "task %s: that is above autoencoder.target (%g) with all numbers of a patch, too: FP16 rounds what is "
-                "far below its field's mean. A field of its logarithm, or a larger target, would be reached",
-                task->name, config->autoencoder.target);
+        ups_log(
+            UPS_LOG_WARNING,
+            "task %s: autoencoder.target (%g) cannot be reached: FP16 alone, which the cache rounds latents to, loses "
+            "more of a field that lies far below its mean in places. Raise the target to this error, or take it as it "
+            "is",
+            task->name, config->autoencoder.target);
     }
     ups_patch_basis_free(&basis);
     return UPS_OK;

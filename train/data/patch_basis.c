@@ -249,7 +249,7 @@ static ups_status find_dim(const collection *c, const components *of, double tar
     int64_t low = 1, high = of->numbers;
     double found;
     UPS_TRY(find_error(c, of, high, &found, error));
-    const double wanted = fmax(target, HARDLY_WORSE * found);
+    const double wanted = found <= target ? target : HARDLY_WORSE * found;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         UPS_TRY(find_error(c, of, middle, &found, error));
