@@ -70,6 +70,7 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "columns") == 0) return s->columns = (int64_t)value, true;
     if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, true;
     if (strcmp(key, "periodic") == 0) return o->grid.periodic = value != 0, true;
+    if (strcmp(key, "boundary") == 0) return o->boundary = value != 0, true;
     if (strcmp(key, "conserve") == 0) return o->conserve = value != 0, true;
     if (strcmp(key, "history") == 0) return o->history = (int)value, true;
     if (strcmp(key, "bundle") == 0) return o->bundle = (int)value, true;

@@ -224,6 +224,7 @@ def grid_operator(p, frames, inputs, o):
     if "operator.condition.hidden.weight" in p:
         condition = linear(p, "operator.condition.time", features) + linear(p, "operator.condition.parameters", inputs["parameters"])
         condition = condition + linear(p, "operator.condition.task", inputs["task"])
+        condition = condition + p.get(f"operator.condition.boundary.{'periodic' if o.get('periodic') else 'open'}", 0)
         condition = jax.nn.silu(linear(p, "operator.condition.hidden", jax.nn.silu(condition)))
     x = linear(p, "operator.wave.input", z)
     x = x + sum(linear(p, f"operator.wave.earlier{j}", change) for j, change in enumerate(changes, 1))
@@ -299,7 +300,8 @@ def compute(path, *arguments, **options):
     (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1)),
     (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=4)),
     (1e-5, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4)), (5e-2, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4, bf16=1)),
-    (1e-5, dict(PLANE, periodic=0, unet=1, each=1, turns=2, modes=3, attention=2, window=2)), (1e-5, dict(SOLID, periodic=0, turns=2, modes=3, convolution=3))])
+    (1e-5, dict(PLANE, periodic=0, unet=1, each=1, turns=2, modes=3, attention=2, window=2)), (1e-5, dict(SOLID, periodic=0, turns=2, modes=3, convolution=3)),
+    (1e-5, dict(SPECTRAL, periodic=1, boundary=1)), (1e-5, dict(PLANE, periodic=0, spectral=1, modes=4, boundary=1))])
 def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")

@@ -1,14 +1,12 @@
 """Rollouts in training: lengths that grow, losses that warm up, applications that are taught by themselves."""
 
 import json
-import signal
-import subprocess
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import one_sentence, program
+from commands import one_sentence
 from tiny_run import metrics
 
 FRAMES = 9
@@ -74,14 +72,7 @@ def test_rollouts_grow_by_the_curriculum(runs):
 def test_a_run_stopped_between_two_lengths_goes_on_to_the_same_bytes(runs):
     grown = options(steps=90, log_every=15, validate_every=10, rollout_curriculum="[2, 4]", optimizer__learning_rate=0.003, losses__rollout_relative__warmup=40)
     runs.must("train", runs.config("whole", CONFIG), *grown)
-    stopped = runs.config("stopped", CONFIG)
-    with subprocess.Popen([program("ups"), "train", stopped, "-q", *grown], stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "operator, step 20" in line:
-                process.send_signal(signal.SIGTERM)
-                break
-        process.stderr.read()
-    assert process.returncode != 0
+    runs.train_until("operator, step 20", runs.config("stopped", CONFIG), *grown)
     runs.must("train", runs.path("stopped"), "--resume")
     models = [load_file(runs.path(run, "operator.safetensors")) for run in ("whole", "stopped")]
     assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])

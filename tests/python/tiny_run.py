@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -83,6 +85,16 @@ class Runs:
 
     def path(self, *names):
         return os.path.join(self.folder, *names)
+
+    def train_until(self, words, config, *options):
+        """Stops a training by SIGTERM at the first line of its log that has these words."""
+        with subprocess.Popen([commands.program("ups"), "train", config, "-q", *options], stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if words in line:
+                    process.send_signal(signal.SIGTERM)
+                    break
+            process.stderr.read()
+        assert process.returncode != 0
 
     def config(self, name, text=CONFIG, **replaced):
         """Writes NAME.yaml for a run in NAME/; `replaced` fills {output} and {data} with something else."""
