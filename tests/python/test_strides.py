@@ -2,8 +2,6 @@
 rollouts that take steps of any of them."""
 
 import json
-import signal
-import subprocess
 from pathlib import Path
 
 import h5py
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import one_sentence, program
+from commands import one_sentence
 from test_token_grid import GRID
 from tiny_run import CONFIG, metrics
 
@@ -71,13 +69,7 @@ def test_a_rollout_takes_steps_of_the_stride_that_is_asked_for(runs, config):
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(runs, config):
     other = runs.config("strided2", STRIDED)
-    with subprocess.Popen([program("ups"), "train", other, "-q"], stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "operator, step 150" in line:
-                process.send_signal(signal.SIGTERM)
-                break
-        process.stderr.read()
-    assert process.returncode != 0
+    runs.train_until("operator, step 150", other)
     runs.must("train", other, "--resume")
     models = [Path(runs.path(run, "operator.safetensors")).read_bytes() for run in ("strided", "strided2")]
     assert models[0] == models[1]

@@ -2,8 +2,6 @@
 data to evaluation, held against NumPy."""
 
 import json
-import signal
-import subprocess
 from pathlib import Path
 
 import h5py
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import one_sentence, program
+from commands import one_sentence
 from tiny_run import CONFIG, metrics, tree
 
 GRID = CONFIG[:CONFIG.index("model:")] + """\
@@ -152,13 +150,7 @@ def test_what_a_step_changes_was_measured_and_stays_as_it_is(runs, config):
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(runs, config):
     other = runs.config("other", GRID)
-    with subprocess.Popen([program("ups"), "train", other, "-q"], stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "operator, step 100" in line:
-                process.send_signal(signal.SIGTERM)
-                break
-        process.stderr.read()
-    assert process.returncode != 0
+    runs.train_until("operator, step 100", other)
     runs.must("train", other, "--resume")
     models = [Path(runs.path(run, "operator.safetensors")).read_bytes() for run in ("run", "other")]
     assert models[0] == models[1]
