@@ -78,11 +78,14 @@ static void note_rate(split_build *b) {
     }
 }
 
-static ups_status check_cancelled(const split_build *b, ups_error *error) {
-    if (!ups_cancel_requested()) return UPS_OK;
+static ups_status fail_cancelled(ups_cache_writer *writer, const ups_task *task, ups_error *error) {
     return ups_fail(error, UPS_ERR_CANCELLED,
                     "cache: stopped after %lld trajectories of task %s; the same command goes on from there",
-                    (long long)ups_cache_writer_done_count(b->writer), b->task->name);
+                    (long long)ups_cache_writer_done_count(writer), task->name);
+}
+
+static ups_status check_cancelled(const split_build *b, ups_error *error) {
+    return ups_cancel_requested() ? fail_cancelled(b->writer, b->task, error) : UPS_OK;
 }
 
 /* Trajectories worth taking at once: some seconds of this process's own rate; with others at work not more than its
@@ -271,6 +274,7 @@ static ups_status find_loss(const ups_session *session, const ups_task *task, up
         status = autoencoder ? ups_readback(session, (int)(task - session->tasks->task), split, autoencoder,
                                             &report->nrmse, error)
                              : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        if (status == UPS_ERR_CANCELLED) status = fail_cancelled(writer, task, error);
         snprintf(digits, sizeof digits, "%.2g", report->nrmse);
         report->nrmse = strtod(digits, NULL);
         free(autoencoder);
