@@ -15,6 +15,7 @@
 #include "train/cache_build/latents_writer.h"
 #include "train/cache_build/workers.h"
 #include "train/data/batches.h"
+#include "train/data/loader_memory.h"
 #include "train/evaluation/readback.h"
 #include "train/state.h"
 #include <math.h>
@@ -137,6 +138,8 @@ static ups_status open_loader(split_build *b, lot *l, ups_error *error) {
     options.slots = b->plan.slots;
     options.decode_threads = b->plan.decode_threads;
     options.batch = l->of.batch = trajectories_together(b, l->count);
+    /* A card copies fast from pinned memory. A processor reads any, and takes over what the loader before left. */
+    if (b->session->device->class->memory) ups_loader_use_memory_of(b->session->device, &options);
     ups_loader_task task = {
         .name = b->task->name, .source = b->task->source, .samples = l->samples, .sample_count = l->count};
     return ups_loader_open(&options, &task, 1, &l->of.loader, error);

@@ -1,5 +1,6 @@
 /* Batches of a stage's training, from the loader into a graph: of a step, and of a validation. */
 #include "train/data/batches.h"
+#include "train/data/loader_memory.h"
 #include "train/stages/training/parts.h"
 
 #include <string.h>
@@ -52,24 +53,6 @@ static ups_status run_batch(ups_stage_training *t, ups_stage_graph *graph, const
     UPS_TRY(ups_step_run(graph->step, options, error));
     return ups_objective_add_losses(&graph->objective, graph->step, t->request->session->device, t->batch, graph->tasks,
                                     update, error);
-}
-
-static void *allocate_slot(void *context, size_t bytes) {
-    ups_device *device = context;
-    ups_error error;
-    void *memory = NULL;
-    return device->class->allocate_host(device, bytes, &memory, &error) == UPS_OK ? memory : NULL;
-}
-
-static void release_slot(void *context, void *memory) {
-    ups_device *device = context;
-    device->class->release_host(device, memory);
-}
-
-void ups_stage_training_use_host_memory(const ups_stage_training *t, ups_loader_options *options) {
-    options->allocate = allocate_slot;
-    options->release = release_slot;
-    options->allocator_context = t->request->session->device;
 }
 
 /* The loader's next batch; NULL at its end. */
@@ -140,7 +123,7 @@ ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_e
     ups_device *device = t->request->session->device;
     if (t->validation.count == 0) return UPS_OK;
     ups_loader_options options = ups_stage_training_validation_options(t, t->validation.count);
-    ups_stage_training_use_host_memory(t, &options);
+    ups_loader_use_memory_of(device, &options);
     ups_loader *loader = NULL;
     ups_update all;
     UPS_TRY(finish_upload(t, error));

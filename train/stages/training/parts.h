@@ -82,7 +82,5 @@ ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_e
 /* Which of the sets of losses that occur a step takes. */
 int ups_stage_training_loss_set_due(void *context, int64_t step);
 void ups_stage_training_describe_batch(void *context, int64_t step, int64_t index, char *text, size_t bytes);
-/* A loader's batches lie in host memory of the device's own. */
-void ups_stage_training_use_host_memory(const ups_stage_training *t, ups_loader_options *options);
 
 #endif

@@ -1,6 +1,7 @@
 /* Runs a stage's training: finds samples, makes memory, goes on from a checkpoint, and hands all to the loop. */
 #include "base/files.h"
 #include "base/log.h"
+#include "train/data/loader_memory.h"
 #include "train/networks.h"
 #include "train/precision.h"
 #include "train/stages/training/parts.h"
@@ -186,7 +187,7 @@ static ups_status go_on(ups_stage_training *t, ups_training_state *state, ups_er
 
 static ups_status open_loader(ups_stage_training *t, int64_t step, ups_error *error) {
     ups_loader_options options = ups_stage_training_loader_options(t, step);
-    ups_stage_training_use_host_memory(t, &options);
+    ups_loader_use_memory_of(t->request->session->device, &options);
     options.one_task_per_batch = t->stage->one_task_per_batch;
     options.phases = ups_task_sampling_phases(t->sampling, &options.phase_count);
     return ups_loader_open(&options, t->train.entries, t->train.count, &t->loader, error);
