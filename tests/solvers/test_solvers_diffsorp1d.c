@@ -106,6 +106,64 @@ static void with_sorption_it_agrees_with_another_scheme_at_second_order(void **s
     expect_orders("Freundlich", error[0], error[1], error[2], 1.8, 2e-4);
 }
 
+/* ---- walls in ghost cells ---- */
+
+/* As PDEBench's generator has it: R(u) u_t = D u_xx over cells, u_wall in the cell before the first, and in the one
+ * behind the last D times the slope between the last two, with its sign turned. Explicit, fourth order. */
+static void ghost_slope_of(int64_t cells, const ups_sorption *medium, const double *u, double *slope) {
+    const double n = (double)cells;
+    for (int64_t i = 0; i < cells; i++) {
+        double retardation;
+        ups_sorption_held(medium, u[i], &retardation);
+        const double before = i > 0 ? u[i - 1] : medium->wall;
+        const double after = i + 1 < cells ? u[i + 1] : medium->diffusivity * n * (u[i - 1] - u[i]);
+        slope[i] = medium->diffusivity / retardation * (before - 2.0 * u[i] + after) * n * n;
+    }
+}
+
+static void with_ghost_cells_it_solves_what_pdebench_solves(void **state) {
+    enum { CELLS = 32, STEPS = 8000 };
+    const ups_sorption medium = {
+        .diffusivity = 0.2, .capacity = 2.47, .exponent = 0.874, .wall = 1.0, .ghost_cells = true};
+    static const double share[4] = {0.0, 0.5, 0.5, 1.0}, weight[4] = {1.0 / 6, 1.0 / 3, 1.0 / 3, 1.0 / 6};
+    const double end = 1.0, dt = end / STEPS;
+    double reference[CELLS], stage[CELLS], slope[CELLS] = {0}, sum[CELLS], error[3] = {0};
+    for (int64_t i = 0; i < CELLS; i++) reference[i] = smooth(&medium, centre(i, CELLS));
+    for (int step = 0; step < STEPS; step++) {
+        memcpy(sum, reference, sizeof sum);
+        for (int k = 0; k < 4; k++) {
+            for (int64_t i = 0; i < CELLS; i++) stage[i] = reference[i] + share[k] * dt * slope[i];
+            ghost_slope_of(CELLS, &medium, stage, slope);
+            for (int64_t i = 0; i < CELLS; i++) sum[i] += weight[k] * dt * slope[i];
+        }
+        memcpy(reference, sum, sizeof sum);
+    }
+    for (int level = 0; level < 3; level++) { /* in time alone: the cells are the same */
+        double *u = advanced(CELLS, &medium, smooth, end, INT64_C(8) << level);
+        for (int i = 0; i < CELLS; i++) error[level] = fmax(error[level], fabs(u[i] - reference[i]));
+        free(u);
+    }
+    expect_orders("ghost cells", error[0], error[1], error[2], 1.8, 2e-4);
+}
+
+static void ghost_cells_are_half_a_cell_off(void **state) {
+    ups_sorption medium = {.diffusivity = 0.2, .capacity = 2.47, .exponent = 0.874, .wall = 1.0};
+    double apart[2];
+    for (int level = 0; level < 2; level++) {
+        const int64_t cells = INT64_C(64) << level;
+        medium.ghost_cells = false;
+        double *faces = advanced(cells, &medium, smooth, 1.0, 256);
+        medium.ghost_cells = true;
+        double *ghosts = advanced(cells, &medium, smooth, 1.0, 256);
+        apart[level] = 0.0;
+        for (int64_t i = 0; i < cells; i++) apart[level] = fmax(apart[level], fabs(faces[i] - ghosts[i]));
+        free(faces);
+        free(ghosts);
+    }
+    print_message("walls in ghost cells and at faces: %.1e apart on 64 cells, %.1e on 128\n", apart[0], apart[1]);
+    assert_true(apart[0] > 1e-3 && fabs(apart[0] / apart[1] - 2.0) < 0.1);
+}
+
 /* With n_f = 1 the retardation is constant, and while the front is far from x = 1 the answer to the jump at the wall is
  * u0 + (1 - u0) erfc(x / √(4Dt/R)). */
 static double jump_error(int64_t cells, double end) {
@@ -170,6 +228,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_sorption_an_eigenfunction_decays_at_second_order),
         cmocka_unit_test(with_sorption_it_agrees_with_another_scheme_at_second_order),
+        cmocka_unit_test(with_ghost_cells_it_solves_what_pdebench_solves),
+        cmocka_unit_test(ghost_cells_are_half_a_cell_off),
         cmocka_unit_test(the_jump_at_the_wall_becomes_the_error_function),
         cmocka_unit_test(in_the_end_only_the_straight_line_is_left),
         cmocka_unit_test(what_is_held_has_the_retardation_as_its_slope),

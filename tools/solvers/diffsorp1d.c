@@ -26,22 +26,26 @@ size_t ups_diffsorp1d_scratch(int64_t cells) {
     return ARRAYS * (size_t)cells;
 }
 
-/* The coefficients of γ Δt D u_xx: `inner` between cells, at the left wall twice as much, for the centre is half a cell
- * away; at the right wall the condition u + D u_x = 0 in that half cell. */
+/* The coefficients of γ Δt D u_xx: `inner` between cells, `left` to the wall's value. What leaves the last cell is
+ * `right` times its value less `slope` times what the one before has more. */
 typedef struct stage_matrix {
     int64_t cells;
-    double inner, left, right, wall;
+    double inner, left, right, slope, wall;
 } stage_matrix;
 
+/* Walls at faces are half a cell from the centre, and u + D u_x = 0 holds in that half cell. A ghost cell is a whole
+ * cell away; the right one holds -D u_x as the last two cells have it. */
 static stage_matrix stage_of(int64_t cells, const ups_sorption *medium, double dt) {
     const double n = (double)cells, inner = UPS_SDIRK2_GAMMA * dt * medium->diffusivity * n * n;
-    const double half_cell = 2.0 * medium->diffusivity * n; /* D over half a cell */
-    return (stage_matrix){cells, inner, 2.0 * inner, 2.0 * inner / (1.0 + half_cell), medium->wall};
+    const double cell = medium->diffusivity * n; /* D over a cell */
+    if (medium->ghost_cells) return (stage_matrix){cells, inner, inner, inner, inner * cell, medium->wall};
+    return (stage_matrix){cells, inner, 2.0 * inner, 2.0 * inner / (1.0 + 2.0 * cell), 0.0, medium->wall};
 }
 
 static inline double diffused(const stage_matrix *matrix, const double *u, int64_t i) {
     const double from_left = i > 0 ? matrix->inner * (u[i - 1] - u[i]) : matrix->left * (matrix->wall - u[i]);
-    const double from_right = i + 1 < matrix->cells ? matrix->inner * (u[i + 1] - u[i]) : -matrix->right * u[i];
+    const double from_right = i + 1 < matrix->cells ? matrix->inner * (u[i + 1] - u[i])
+                                                    : matrix->slope * (u[i - 1] - u[i]) - matrix->right * u[i];
     return from_left + from_right;
 }
 
@@ -56,9 +60,11 @@ static ups_status solve_stage(const stage_matrix *matrix, const ups_sorption *me
         for (int64_t i = 0; i < cells; i++) { /* forward elimination as the system is built */
             double retardation;
             const double held = ups_sorption_held(medium, u[i], &retardation);
-            const double before = i > 0 ? matrix->inner : 0.0, after = i + 1 < cells ? matrix->inner : 0.0;
-            const double diagonal =
-                retardation + (i > 0 ? matrix->inner : matrix->left) + (i + 1 < cells ? matrix->inner : matrix->right);
+            const bool last = i + 1 == cells;
+            const double before = (i > 0 ? matrix->inner : 0.0) + (last ? matrix->slope : 0.0);
+            const double after = last ? 0.0 : matrix->inner;
+            const double diagonal = retardation + (i > 0 ? matrix->inner : matrix->left) +
+                                    (last ? matrix->right + matrix->slope : matrix->inner);
             const double wrong = known[i] + diffused(matrix, u, i) - held;
             const double pivot = 1.0 / (diagonal - before * (i > 0 ? upper[i - 1] : 0.0));
             residual[i] = (wrong + before * (i > 0 ? residual[i - 1] : 0.0)) * pivot;
@@ -114,7 +120,7 @@ ups_status ups_diffsorp1d_march(int64_t cells, const ups_sorption *medium, doubl
 
 /* ---- as `ups datagen` sees it ---- */
 
-enum { D, POROSITY, DENSITY, K_F, N_F, SOLUBILITY, T_END, PARAMETER_COUNT };
+enum { D, POROSITY, DENSITY, K_F, N_F, SOLUBILITY, WALLS, T_END, PARAMETER_COUNT };
 static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [D] = {"D", 5e-4, 1e-8, 1.0, UPS_REAL, "length^2/time", "effective diffusion coefficient"},
     [POROSITY] = {"por", 0.29, 0.01, 1.0, UPS_REAL, "1", "porosity"},
@@ -122,6 +128,8 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [K_F] = {"k_f", 3.5e-4, 0.0, 1.0, UPS_REAL, "1", "Freundlich's parameter"},
     [N_F] = {"n_f", 0.874, 0.1, 2.0, UPS_REAL, "1", "Freundlich's exponent"},
     [SOLUBILITY] = {"sol", 1.0, 0.0, 10.0, UPS_REAL, "u", "concentration at x = 0"},
+    [WALLS] = {"walls", 0.0, 0.0, 1.0, UPS_CHOICE, "ghost|face",
+               "values at the walls: in a cell beyond, as in PDEBench's files, or at the wall itself"},
     [T_END] = {"t_end", 500.0, 1e-6, 1e7, UPS_SHARED, "time", "last stored time"},
 };
 
@@ -140,7 +148,9 @@ static void configure(const ups_solver_setup *setup, int64_t sample, FILE *yaml)
             p[D], p[POROSITY], p[DENSITY], p[K_F], p[N_F]);
     fprintf(yaml, "  sol: %.15g\n  t: %.15g\n  tdim: %lld\n  x_left: 0.0\n  x_right: 1.0\n  xdim: %lld\n  n: 1\n",
             p[SOLUBILITY], p[T_END], (long long)setup->steps, (long long)setup->resolution);
-    fprintf(yaml, "  seed: %lld\n", (long long)sample);
+    const char *walls;
+    const int length = ups_solver_word(&parameters[WALLS], (int)p[WALLS], &walls);
+    fprintf(yaml, "  walls: %.*s\n  seed: %lld\n", length, walls, (long long)sample);
 }
 
 static size_t scratch_bytes(const ups_solver_setup *setup, const void *plan) {
@@ -154,7 +164,8 @@ static ups_status solve(const ups_solver_setup *setup, const void *plan, int64_t
     const ups_sorption medium = {.diffusivity = p[D],
                                  .capacity = (1.0 - p[POROSITY]) / p[POROSITY] * p[DENSITY] * p[K_F],
                                  .exponent = p[N_F],
-                                 .wall = p[SOLUBILITY]};
+                                 .wall = p[SOLUBILITY],
+                                 .ghost_cells = p[WALLS] == 0.0};
     double *u = scratch, *work = u + cells;
     const double start =
         highest_start * ups_random_uniform(ups_random_stream(setup->seed, UPS_RANDOM_DATAGEN, (uint32_t)sample), 0);
@@ -174,9 +185,11 @@ const ups_solver ups_diffsorp1d = {
     .summary = "diffusion-sorption with Freundlich's retardation, between walls",
     .equation =
         "R(u) u_t = D u_xx on [0, 1], R = 1 + (1 - por)/por rho_s k_f n_f (u + 1e-6)^(n_f - 1), u = sol at x = 0 and\n"
-        "u + D u_x = 0 at x = 1. Conservative finite volumes and an L-stable implicit scheme, second order; steps "
-        "grow\n"
-        "with the time since the start. u begins constant, drawn from 0 to 0.2.",
+        "u + D u_x = 0 at x = 1. Conservative finite volumes and an L-stable implicit scheme; steps grow with the "
+        "time\n"
+        "since the start. Second order with walls=face; walls=ghost has the values of the walls in cells beyond them, "
+        "as\n"
+        "PDEBench's solver does, which is first order there. u begins constant, drawn from 0 to 0.2.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 1024,

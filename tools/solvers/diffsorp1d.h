@@ -6,8 +6,9 @@
  * text there prints another sign). Solved in conservative form, C(u)_t = D u_xx with C' = R: what the medium holds,
  * dissolved and sorbed, changes by what crosses the walls and by nothing else.
  *
- * Finite volumes, the walls at faces: second order. In time the two-stage L-stable SDIRK scheme (implicit_diffusion.h),
- * a tridiagonal Newton iteration a stage. PDEBench puts u_wall into a cell beyond the wall, half a cell off. */
+ * Finite volumes, the walls at faces: second order. PDEBench's solver puts what holds at a wall into a cell beyond it,
+ * half a cell off, which is first order: that is `ghost_cells`. In time the two-stage L-stable SDIRK scheme
+ * (implicit_diffusion.h), a tridiagonal Newton iteration a stage. */
 #ifndef UPS_SOLVERS_DIFFSORP1D_H
 #define UPS_SOLVERS_DIFFSORP1D_H
 
@@ -20,6 +21,7 @@ typedef struct ups_sorption {
     double capacity;    /* (1 - φ)/φ ρ_s k ≥ 0 */
     double exponent;    /* n_f > 0 */
     double wall;        /* u at x = 0 */
+    bool ghost_cells;   /* the walls' values are those of cells beyond them */
 } ups_sorption;
 
 /* What a unit of volume holds where the concentration is u, and R, its derivative. Below u = 0, where no solution goes,
