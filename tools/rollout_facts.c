@@ -37,7 +37,8 @@ static char *join(const ups_rollouts *rollouts, bool samples) {
 
 bool ups_rollout_tell(const ups_rollouts *rollouts, const ups_rollout_origin *origin, ups_rollout_write_fact write,
                       void *context) {
-    char *fields = join(rollouts, false), *samples = join(rollouts, true);
+    char *fields = join(rollouts, false), *samples = join(rollouts, true), given[24];
+    snprintf(given, sizeof given, "%lld", (long long)rollouts->given);
     const struct {
         const char *name, *text;
     } facts[] = {
@@ -45,6 +46,7 @@ bool ups_rollout_tell(const ups_rollouts *rollouts, const ups_rollout_origin *or
         {"ups.fields", fields},
         {"ups.split", origin->split},
         {"ups.samples", samples},
+        {"ups.given", given},
         {"ups.autoencoder", origin->files->autoencoder_hash},
         {"ups.operator", origin->files->operator_hash},
         {"ups.config", origin->config},

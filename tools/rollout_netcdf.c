@@ -231,7 +231,7 @@ static bool define_facts(writing *w) {
     const char *boundary = ups_rollout_boundary(r, w->origin, &r->list[0]);
     for (int64_t i = 1; i < r->count && same; i++)
         same = strcmp(boundary, ups_rollout_boundary(r, w->origin, &r->list[i])) == 0;
-    snprintf(title, sizeof title, "%.200s: trajectories predicted from their first frame", r->task->name);
+    snprintf(title, sizeof title, "%.200s: trajectories predicted from their first frames", r->task->name);
     put_text(w, NC_GLOBAL, "Conventions", "CF-1.11");
     put_text(w, NC_GLOBAL, "title", title);
     put_text(w, NC_GLOBAL, "source", "UPS, the Universal Physics Stack: a neural operator trained on simulations");

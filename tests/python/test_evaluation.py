@@ -102,6 +102,14 @@ def persistence_by_horizon(truth, given, start_every, horizons):
     return found
 
 
+def write_later(runs):
+    """later.h5: advection from its fourth frame on."""
+    with h5py.File(os.path.join(runs.data, "advection.h5")) as whole, h5py.File(os.path.join(runs.data, "later.h5"), "w") as later:
+        for name in whole:
+            later[name] = whole[name][:, 3:] if name == "tensor" else whole[name][3:] if name == "t-coordinate" else whole[name][:]
+        later.attrs.update(whole.attrs)
+
+
 def test_given_frames_are_left_out_as_pdebench_leaves_out_its_initial_steps(runs, config, evaluation):
     assert [task["given"] for task in evaluation["tasks"]] == [1, 1]
     sets = ["--set", "evaluation.start_every=2", "--set", "evaluation.horizons=[1,3,0]"]
@@ -112,16 +120,41 @@ def test_given_frames_are_left_out_as_pdebench_leaves_out_its_initial_steps(runs
     with h5py.File(runs.path("out-advection.h5")) as file:
         expected = persistence_by_horizon(file["truth"][:].astype(float), 4, 2, [1, 3, 0])
     assert [h["persistence"]["nrmse"] for h in advection["horizons"]] == pytest.approx(list(expected.values()), rel=1e-6)
-    with h5py.File(os.path.join(runs.data, "advection.h5")) as whole, h5py.File(os.path.join(runs.data, "later.h5"), "w") as later:
-        for name in whole:
-            later[name] = whole[name][:, 3:] if name == "tensor" else whole[name][3:] if name == "t-coordinate" else whole[name][:]
-        later.attrs.update(whole.attrs)
+    write_later(runs)
     from_there = runs.told("eval", config, *sets, "--set", "tasks[0].files=[later.h5]", "-o", runs.path("later.json"))["tasks"][0]
     assert from_there["given"] == 1 and from_there["horizons"] == advection["horizons"]
     text = runs.must("eval", config, "--set", "evaluation.given=4", "-o", runs.path("given.json")).stdout
     assert "3 test trajectories of 5 steps behind 4 given frames" in text
     one_sentence(runs.run("eval", config, "--set", "evaluation.given=9"),
                  "task advection: evaluation.given is 9, which leaves none of the 9 frames of its trajectories to be scored; at most 8 can be given")
+
+
+def test_rollouts_begin_with_the_frames_that_evaluation_gives(runs, config):
+    given = ["--set", "evaluation.given=4"]
+    scored = runs.told("eval", config, *given, "-o", runs.path("behind.json"))["tasks"][0]
+    told = runs.told("rollout", config, "--task", "advection", "-n", "100", *given, "-o", runs.path("behind.h5"), "--png", runs.path("behind"))[0]
+    assert (told["given"], told["steps"]) == (4, 5)
+    with h5py.File(runs.path("behind.h5")) as file, h5py.File(runs.path("out-advection.h5")) as first:
+        prediction, truth, times = file["tensor"][:].astype(float), file["truth"][:].astype(float), file["t"][:]
+        assert (truth == first["truth"][:]).all() and (times == first["t"][:]).all()
+        assert (prediction[:, 0] == first["tensor"][:, 0]).all() and (prediction[:, 4:] != first["tensor"][:, 4:]).any(axis=2).all()
+        assert (file.attrs["ups.given"], first.attrs["ups.given"]) == ("4", "1")
+    write_later(runs)
+    runs.must("rollout", config, "--task", "advection", "-n", "100", "--set", "tasks[0].files=[later.h5]", "-o", runs.path("from-there.h5"))
+    with h5py.File(runs.path("from-there.h5")) as file:
+        assert (prediction[:, 3:] == file["tensor"][:]).all()
+    whole = scored["horizons"][-1]
+    assert whole["whole"] and whole["model"]["nrmse"] == pytest.approx(nrmse(prediction[:, 4:], truth[:, 4:]), rel=0.5e-4)
+    mean = numpy.mean([trajectory["nrmse"]["u"] for trajectory in told["trajectories"]])
+    assert mean == pytest.approx(nrmse(prediction[:, 4:], truth[:, 4:]), rel=0.5e-4)
+    text = runs.must("rollout", config, "--task", "advection", "--steps", "7", *given, "-o", runs.path("behind.h5")).stdout
+    assert "7 steps behind 4 given frames" in text
+    with h5py.File(runs.path("behind.h5")) as file:
+        assert (file["tensor"].shape[1], file["truth"].shape[1]) == (11, 9)
+    one_sentence(runs.run("rollout", config, "--task", "advection", "--set", "evaluation.given=9", "-o", runs.path("none.h5")),
+                 "task advection: evaluation.given is 9, which leaves none of the 9 frames")
+    one_sentence(runs.run("rollout", config, "--set", "evaluation.given=9", "-o", runs.path("none.h5")), "task advection: evaluation.given is 9")
+    assert not any(name.startswith("none") for name in os.listdir(runs.folder))
 
 
 def test_rollouts_are_read_again_as_data(runs):

@@ -1,4 +1,4 @@
-/* `ups rollout CONFIG|RUN -o OUT.h5`: trajectories predicted from their first frame, as HDF5 and as pictures. */
+/* `ups rollout CONFIG|RUN -o OUT.h5`: trajectories predicted from their first frames, as HDF5 and as pictures. */
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -8,6 +8,7 @@
 #include "tools/rollout_netcdf.h"
 #include "tools/task_option.h"
 #include "train/config/load.h"
+#include "train/evaluation/evaluate.h"
 #include "train/metrics.h"
 #include "train/run/provenance.h"
 #include "train/session.h"
@@ -25,7 +26,8 @@ static const ups_option options[OPTION_COUNT] = {
     [SAMPLES] = {"samples", 'n', "N", "predicts N trajectories, evenly spread over the split (default 3)"},
     [SPLIT] = {"split", 0, "train|validation|test",
                "trajectories to take (default test; validation where that is empty)"},
-    [STEPS] = {"steps", 0, "N", "steps to predict (default: to the data's last frame; more go beyond it)"},
+    [STEPS] = {"steps", 0, "N",
+               "steps to predict behind the given frames (default: to the data's last one; more go beyond it)"},
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE", "file to write: HDF5, or CF NetCDF-4 where the name ends in .nc"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
@@ -38,17 +40,17 @@ static const ups_option options[OPTION_COUNT] = {
 static const ups_usage usage = {
     "rollout",
     "CONFIG|RUN -o FILE.h5",
-    "predicts held-out trajectories from their first frame, at any resolution",
+    "predicts held-out trajectories from their first frames, at any resolution",
     options,
     OPTION_COUNT,
     "The file has PDEBench's layout: `tensor` (trajectory, t, x) for one field in 1D whose trajectories share times "
     "and\n"
     "PDE parameters, otherwise one group a trajectory with `data` (t, x, [y,] field); `truth` lies beside it where "
     "the\n"
-    "grid is the data's own, and attributes ups.* say what made it. Frame 0 is the given state as the autoencoder "
-    "reads\n"
-    "it back. Axes have names, as HDF5's dimension scales: trajectory, t, x, y, z, field. A file OUT.nc is CF "
-    "NetCDF-4:\n"
+    "grid is the data's own, and attributes ups.* say what made it. The first evaluation.given "
+    "frames\n"
+    "(ups.given) are those of the data as the autoencoder reads them back, and are not scored. Axes have names, as\n"
+    "HDF5's dimension scales: trajectory, t, x, y, z, field. A file OUT.nc is CF NetCDF-4:\n"
     "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. With several tasks and no --task their "
     "names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
@@ -139,15 +141,18 @@ static json_t *report_json(const ups_rollouts *rollouts, const char *path, ups_s
         json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "index", (json_int_t)ids[rollout->position], "sample",
                                               rollout->sample.name, "nrmse", nrmse));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:i, s:o}", "task", task->name, "file", path, "split",
-                     ups_split_name(split), "steps", (json_int_t)(rollouts->frames - 1), "grid", grid, "pictures",
-                     pictures, "trajectories", list);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:i, s:o}", "task", task->name, "file", path, "split",
+                     ups_split_name(split), "given", (json_int_t)rollouts->given, "steps",
+                     (json_int_t)(rollouts->frames - rollouts->given), "grid", grid, "pictures", pictures,
+                     "trajectories", list);
 }
 
 static void print_report(const ups_rollouts *rollouts, const char *path, ups_split split, const int64_t *ids) {
     const ups_task *task = rollouts->task;
-    printf("%s: %lld step%s on %lld", task->name, (long long)rollouts->frames - 1, rollouts->frames == 2 ? "" : "s",
-           (long long)rollouts->grid[0]);
+    const int64_t steps = rollouts->frames - rollouts->given;
+    printf("%s: %lld step%s", task->name, (long long)steps, steps == 1 ? "" : "s");
+    if (rollouts->given > 1) printf(" behind %lld given frames", (long long)rollouts->given);
+    printf(" on %lld", (long long)rollouts->grid[0]);
     for (int a = 1; a < task->geometry.dims; a++) printf(" x %lld", (long long)rollouts->grid[a]);
     printf(" points, in %s\n", path);
     for (int64_t i = 0; i < rollouts->count; i++) {
@@ -245,9 +250,21 @@ static ups_status check_folder(const char *output, ups_error *error) {
     return result;
 }
 
+/* Before the first task's work, not after it. */
+static ups_status check_given(const ups_session *session, const rollout_request *request, ups_error *error) {
+    int64_t given;
+    for (int t = 0; t < session->tasks->count; t++) {
+        const ups_task *task = &session->tasks->task[t];
+        if (request->task && strcmp(task->name, request->task) != 0) continue;
+        UPS_TRY(ups_evaluation_given(session->config, task, &given, error));
+    }
+    return UPS_OK;
+}
+
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
     if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
     UPS_TRY(check_folder(request->output, error));
+    UPS_TRY(check_given(session, request, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;

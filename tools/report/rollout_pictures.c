@@ -59,9 +59,9 @@ static void name_time(const subject *s, int64_t frame, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "t = %.4g%s%s", s->rollout->time[frame], units ? " " : "", units ? units : "");
 }
 
-/* At most `maximum` frames, evenly spaced, from a predicted one to the last. */
-static int choose_frames(int64_t frames, int maximum, int64_t *chosen) {
-    return frames < 2 ? 0 : (int)ups_even_choice(1, frames - 1, maximum, true, chosen);
+/* At most `maximum` frames of `frames`, evenly spaced, from the first predicted one to the last. */
+static int choose_frames(const ups_rollouts *r, int64_t frames, int maximum, int64_t *chosen) {
+    return frames <= r->given ? 0 : (int)ups_even_choice(r->given, frames - 1, maximum, true, chosen);
 }
 
 /* ---- 1D -------------------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static ups_status draw_space_time(const subject *s, const char *title, ups_error
     ups_comparison_row row = {.prediction = frame_of(s, s->rollout->prediction, 0)};
     if (r->truth_frames > 0) {
         row.truth = frame_of(s, s->rollout->truth, 0);
-        row.nrmse = s->rollout->nrmse[s->channel]; /* without frame 0, which was given */
+        row.nrmse = s->rollout->nrmse[s->channel]; /* without frames that were given */
     }
     ups_comparison comparison = {.title = title,
                                  .prediction_name = "prediction",
@@ -97,7 +97,7 @@ static ups_status draw_profiles(const subject *s, const char *title, ups_error *
     const ups_rollouts *r = s->rollouts;
     int64_t chosen[MAXIMUM_PROFILES];
     ups_profile profiles[MAXIMUM_PROFILES];
-    int count = choose_frames(r->truth_frames, MAXIMUM_PROFILES, chosen);
+    int count = choose_frames(r, r->truth_frames, MAXIMUM_PROFILES, chosen);
     if (count < 1) return UPS_OK;
     double *x = malloc((size_t)r->points * sizeof *x);
     if (!x) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld points", (long long)r->points);
@@ -139,7 +139,7 @@ static ups_status draw_frames(const subject *s, const char *title, ups_error *er
     const int64_t channels = r->task->geometry.channels, given = truth ? constant_channel(r) : -1;
     int64_t chosen[MAXIMUM_ROWS];
     ups_comparison_row rows[MAXIMUM_ROWS];
-    int count = choose_frames(truth ? r->truth_frames : r->frames, MAXIMUM_ROWS, chosen);
+    int count = choose_frames(r, truth ? r->truth_frames : r->frames, MAXIMUM_ROWS, chosen);
     if (count < 1) return UPS_OK;
     for (int i = 0; i < count; i++) {
         name_time(s, chosen[i], names[i]);

@@ -74,26 +74,24 @@ static int64_t frames_of(const ups_task *task) {
     return (task->geometry.times - 1) / task->config->stride + 1;
 }
 
-static int64_t given_of(const ups_run_config *config, const ups_task *task) {
-    return frames_of(task) == 2 ? 1 : config->evaluation.given;
-}
-
-static ups_status check_frames(const ups_run_config *config, const ups_task *task, ups_error *error) {
-    const int64_t frames = frames_of(task), given = given_of(config, task);
+ups_status ups_evaluation_given(const ups_run_config *config, const ups_task *task, int64_t *given, ups_error *error) {
+    const int64_t frames = frames_of(task);
+    *given = frames == 2 ? 1 : config->evaluation.given;
     if (frames < 2) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "task %s: a stride of %lld leaves no step in trajectories of %lld frames", task->name,
                         (long long)task->config->stride, (long long)task->geometry.times);
     }
-    if (given < frames) return UPS_OK;
+    if (*given < frames) return UPS_OK;
     return ups_fail(error, UPS_ERR_CONFIG,
                     "task %s: evaluation.given is %lld, which leaves none of the %lld frames of its trajectories to be "
                     "scored; at most %lld can be given",
-                    task->name, (long long)given, (long long)frames, (long long)(frames - 1));
+                    task->name, (long long)*given, (long long)frames, (long long)(frames - 1));
 }
 
 ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
-    for (int t = 0; t < tasks->count; t++) UPS_TRY(check_frames(config, &tasks->task[t], error));
+    int64_t given;
+    for (int t = 0; t < tasks->count; t++) UPS_TRY(ups_evaluation_given(config, &tasks->task[t], &given, error));
     return UPS_OK;
 }
 
@@ -516,7 +514,8 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     double began = ups_now();
     if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
     *out = (ups_task_evaluation){.task = task, .split = split};
-    UPS_TRY(check_frames(config, task, error));
+    int64_t given;
+    UPS_TRY(ups_evaluation_given(config, task, &given, error));
     int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
     if (wanted == 0) {
@@ -525,7 +524,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     }
     evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
     e.frames = frames_of(task);
-    e.given = given_of(config, task);
+    e.given = given;
     e.steps = e.frames - e.given;
     e.elements = ups_sample_frame_elements(&task->geometry);
     e.latent_elements = ups_surrogate_latent_elements(surrogate);

@@ -47,6 +47,10 @@ typedef struct ups_task_evaluation {
     double seconds;     /* of all the work, reading included */
 } ups_task_evaluation;
 
+/* How many first frames of a trajectory are given and not scored, at the task's stride. UPS_ERR_CONFIG, which names the
+ * task, where that leaves none. */
+ups_status ups_evaluation_given(const ups_run_config *config, const ups_task *task, int64_t *given, ups_error *error);
+
 /* Whether every task has frames left to be scored, before the first one is evaluated: UPS_ERR_CONFIG names the task. */
 ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 

@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "model/nets/blocks.h"
 #include "train/data/trajectories.h"
+#include "train/evaluation/evaluate.h"
 #include "train/evaluation/pde_metrics.h"
 #include "train/networks.h"
 #include <math.h>
@@ -21,7 +22,7 @@ typedef struct rolling {
     int64_t data_frames; /* that the data have, at the task's stride */
     int64_t elements;    /* of a frame of the data */
     int64_t latent_elements;
-    float *start;       /* (count, elements): first frames in the task's order */
+    float *start;       /* (count, given, elements): first frames in the task's order */
     float *latents;     /* (count, frames, tokens, dim) */
     float *coordinates; /* (points, dims) */
     ups_surrogate_state *states;
@@ -66,7 +67,10 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     const int64_t channels = r->task->geometry.channels, stride = r->task->config->stride;
     const int64_t frame_elements = out->points * channels;
     ups_rollout *rollout = &out->list[out->count];
-    memcpy(r->start + out->count * r->elements, frames, (size_t)r->elements * sizeof *frames);
+    for (int64_t f = 0; f < out->given; f++) {
+        memcpy(r->start + (out->count * out->given + f) * r->elements, frames + f * stride * r->elements,
+               (size_t)r->elements * sizeof *frames);
+    }
     out->count++;
     rollout->position = position;
     rollout->sample = *sample;
@@ -92,13 +96,12 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
 
 static ups_status advance(rolling *r, ups_error *error) {
     const ups_rollouts *out = r->out;
-    const int64_t each = r->latent_elements;
+    const int64_t each = r->latent_elements, bundle = ups_surrogate_bundle(r->surrogate);
     for (int64_t i = 0; i < out->count; i++) {
-        UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * r->elements, 1, r->latents + i * out->frames * each,
-                                     error));
+        UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * out->given * r->elements, out->given,
+                                     r->latents + i * out->frames * each, error));
     }
-    const int64_t given = 1, bundle = ups_surrogate_bundle(r->surrogate); /* frames of the truth that it begins with */
-    for (int64_t f = given; f < out->frames; f += bundle) {
+    for (int64_t f = out->given; f < out->frames; f += bundle) {
         int64_t left = out->frames - f;
         for (int64_t i = 0; i < out->count; i++) {
             const ups_rollout *rollout = &out->list[i];
@@ -136,14 +139,15 @@ static ups_status decode(rolling *r, ups_error *error) {
 static ups_status score(const rolling *r, ups_rollout *rollout, ups_error *error) {
     const ups_sample *geometry = &r->task->geometry;
     const int64_t channels = geometry->channels, elements = r->out->points * channels;
+    const int64_t given = r->out->given, known = r->out->truth_frames;
     for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = NAN;
-    if (!rollout->truth || r->out->truth_frames < 2) return UPS_OK;
-    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = channels, .times = r->out->truth_frames - 1};
+    if (!rollout->truth || known <= given) return UPS_OK;
+    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = channels, .times = known - given};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = r->out->grid[a];
     ups_pde_metrics *metrics = NULL;
     UPS_TRY(ups_pde_metrics_create(&shape, &metrics, error));
     ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, rollout->prediction + elements, rollout->truth + elements, &strides);
+    ups_pde_metrics_add(metrics, rollout->prediction + given * elements, rollout->truth + given * elements, &strides);
     for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = ups_pde_metrics_read(metrics, c, 0, shape.times).nrmse;
     ups_pde_metrics_destroy(metrics);
     return UPS_OK;
@@ -153,7 +157,7 @@ static ups_status allocate(rolling *r, int64_t count, ups_error *error) {
     ups_rollouts *out = r->out;
     out->list = calloc((size_t)count, sizeof *out->list);
     out->solution = calloc((size_t)r->task->geometry.channels, sizeof *out->solution);
-    r->start = floats(count, r->elements);
+    r->start = floats(count * out->given, r->elements);
     r->latents = floats(count * out->frames, r->latent_elements);
     r->coordinates = floats(out->points, r->task->geometry.dims);
     r->states = calloc((size_t)count, sizeof *r->states);
@@ -174,17 +178,13 @@ ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks
     r.data_frames = (geometry->times - 1) / t->config->stride + 1;
     r.elements = ups_sample_frame_elements(geometry);
     r.latent_elements = ups_surrogate_latent_elements(surrogate);
-    if (r.data_frames < 2) {
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "task %s: a stride of %lld leaves no step in trajectories of %lld frames", t->name,
-                        (long long)t->config->stride, (long long)geometry->times);
-    }
+    UPS_TRY(ups_evaluation_given(config, t, &out->given, error));
     for (int a = 0; a < geometry->dims; a++) {
         out->grid[a] = request->grid[0] > 0 ? request->grid[a] : geometry->grid[a];
         out->points *= out->grid[a];
         r.same_grid = r.same_grid && out->grid[a] == geometry->grid[a];
     }
-    out->frames = request->steps > 0 ? request->steps + 1 : r.data_frames;
+    out->frames = request->steps > 0 ? out->given + request->steps : r.data_frames;
     if (r.same_grid) out->truth_frames = out->frames < r.data_frames ? out->frames : r.data_frames;
 
     ups_status status = allocate(&r, request->count, error);
