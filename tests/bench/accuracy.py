@@ -49,16 +49,16 @@ tasks:
 {tasks}model:
   tokens: grid
   dim: auto
-  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, drop_path: 0, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
+  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.0005}}
 operator:
   steps: {steps}
   batch_size: {batch}
   validate_every: {every}
   rollout_steps: {rollout}
-  optimizer: {{kind: muon, learning_rate: {rate}, weight_decay: 0.0001, warmup_steps: 200, ema_decay: 0.999}}
+  optimizer: {{learning_rate: {rate}, warmup_steps: 200, ema_decay: 0.999}}
   losses:
-    one_step: {{weight: 0}}
+    relative: {{weight: 0}}
     decoded: {{weight: 1}}
     spectral: {{weight: 0.1}}
     rollout_decoded: {{weight: 1, from: {start}}}

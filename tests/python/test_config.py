@@ -102,7 +102,7 @@ def test_a_single_mistake_is_one_sentence(mistaken, scratch):
 def test_a_mistake_hides_none_that_has_nothing_to_do_with_it_and_brings_none_along(scratch):
     path = f"{scratch}/few.yaml"
     with open(path, "w") as file:
-        file.write("taks: []\nmodel: [1]\noperator: {steps: 1e99, losses: {one_step: {weight: 0}}}\n")
+        file.write("taks: []\nmodel: [1]\noperator: {steps: 1e99, losses: {relative: {weight: 0}}}\n")
     mistakes = json.loads(ups("config", "check", "--json", path).stdout)["error"]["mistakes"]
     assert [(entry["key"], entry["line"]) for entry in mistakes] == [
         ("taks", 1), ("model", 2), ("operator.steps", 3), ("operator.losses", 3)]

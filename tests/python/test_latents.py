@@ -29,6 +29,7 @@ autoencoder:
   validate_every: 0
   optimizer: {{learning_rate: 0.01, warmup_steps: 10}}
   losses:
+    relative: {{weight: 0}}
     inverse_decoding: {{weight: {decoding}}}
     between: {{weight: {weight}}}
 operator: {{steps: 1, validate_every: 0, optimizer: {{learning_rate: 0.001}}}}

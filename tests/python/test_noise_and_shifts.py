@@ -25,9 +25,8 @@ operator:
   validate_every: 0
   noise: {noise}
   augment: {augment}
-  optimizer: {{learning_rate: 0.003, warmup_steps: 4}}
+  optimizer: {{kind: adamw, ema_decay: 0, learning_rate: 0.003, warmup_steps: 4}}
   losses:
-    one_step: {{weight: 0}}
     relative: {{weight: 1}}
 """
 

@@ -29,6 +29,7 @@ autoencoder:
   validate_every: 0
   checkpoint_every: 1000
   optimizer: {{learning_rate: 0, warmup_steps: 0}}
+  losses: {{inverse_decoding: {{weight: 1}}, relative: {{weight: 0}}}}
 """
 
 

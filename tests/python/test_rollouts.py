@@ -33,9 +33,8 @@ operator:
   validation_batches: 1
   checkpoint_every: 5
   rollout_steps: 8
-  optimizer: {{learning_rate: 0, warmup_steps: 1}}
+  optimizer: {{kind: adamw, ema_decay: 0, learning_rate: 0, warmup_steps: 1}}
   losses:
-    one_step: {{weight: 0}}
     relative: {{weight: 1}}
     rollout_relative: {{weight: 0.5}}
 """

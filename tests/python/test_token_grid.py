@@ -27,9 +27,8 @@ operator:
   log_every: 10
   validation_batches: 2
   rollout_steps: 3
-  optimizer: {{learning_rate: 0.005, warmup_steps: 4, ema_decay: 0.99}}
+  optimizer: {{kind: adamw, learning_rate: 0.005, warmup_steps: 4, ema_decay: 0.99}}
   losses:
-    one_step: {{weight: 0}}
     relative: {{weight: 1}}
     rollout_relative: {{weight: 0.5, from: 100}}
 cache: {{samples_per_shard: 2}}

@@ -47,6 +47,7 @@ autoencoder:
   log_every: 10
   validation_batches: 2
   optimizer: {{learning_rate: 0.005, warmup_steps: 4, ema_decay: 0.9}}
+  losses: {{inverse_decoding: {{weight: 1}}, relative: {{weight: 0}}}}
 operator:
   steps: 60
   batch_size: 4
@@ -55,9 +56,10 @@ operator:
   log_every: 10
   validation_batches: 2
   rollout_steps: 3
-  optimizer: {{learning_rate: 0.005, warmup_steps: 4}}
+  optimizer: {{kind: adamw, learning_rate: 0.005, weight_decay: 0.01, ema_decay: 0, warmup_steps: 4}}
   losses:
     one_step: {{weight: 1}}
+    relative: {{weight: 0}}
     rollout: {{weight: 1, every: 2, from: 10}}
 cache: {{samples_per_shard: 2}}
 """

@@ -46,8 +46,13 @@ CLAIM(what_is_left_out_has_its_default) {
     assert_int_equal(config->stages[1], UPS_STAGE_CACHE);
     assert_int_equal(config->model.tokens, 128);
     assert_int_equal(config->model.core.depth, 12);
-    assert_true(config->op.training.losses[UPS_OPERATOR_ONE_STEP].weight == 1 &&
+    assert_true(config->op.training.losses[UPS_OPERATOR_RELATIVE].weight == 1 &&
+                config->op.training.losses[UPS_OPERATOR_ONE_STEP].weight == 0 &&
                 config->op.training.losses[UPS_OPERATOR_ROLLOUT].weight == 0);
+    assert_int_equal(config->op.training.optimizer.kind, UPS_OPTIMIZER_MUON);
+    assert_int_equal(config->autoencoder.training.optimizer.kind, UPS_OPTIMIZER_ADAMW);
+    assert_true(config->op.training.optimizer.ema_decay == 0.998 &&
+                config->autoencoder.training.optimizer.ema_decay == 0);
     assert_int_equal(config->op.training.losses[UPS_OPERATOR_ROLLOUT].every, 1);
     assert_int_equal(config->tasks[1].patch[0], 8);
     assert_string_equal(ups_stage_name(config->stages[2]), "operator");
@@ -226,15 +231,15 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
          {"difficulty", "split.validation"}},
         {"data: {sampling: difficulty}\noperator: {validate_every: 0}\n", {"difficulty", "operator.validate_every"}},
         {"model.encoder.frequencies=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]", {"frequencies"}},
-        {"operator.losses.one_step.weight=0", {"operator.losses", "no loss", "weight: 1"}},
+        {"operator.losses.relative.weight=0", {"operator.losses", "no loss", "weight: 1"}},
         {"model.operator.history=2", {"model.operator.history", "history of 2", "tokens: grid"}},
         {"model.operator.bundle=4", {"model.operator.bundle", "bundle of 4", "tokens: grid"}},
         {"model:\n  tokens: grid\n  operator: {bundle: 9}\noperator:\n  losses: {rollout: {weight: 1}}\n",
          {"operator.rollout_steps", "4 applications of 9 steps", "are 36", "32 at most"}},
-        {"operator.losses.one_step.from=5", {"operator.losses", "no loss", "from: 0"}},
-        {"operator.losses.one_step.every=2", {"operator.losses", "no loss", "every: 1"}},
-        {"autoencoder.losses.inverse_decoding.weight=0", {"autoencoder.losses", "no loss"}},
-        {"autoencoder.losses.inverse_decoding={every: 3, from: 3}", {"autoencoder.losses", "no loss"}},
+        {"operator.losses.relative.from=5", {"operator.losses", "no loss", "from: 0"}},
+        {"operator.losses.relative.every=2", {"operator.losses", "no loss", "every: 1"}},
+        {"autoencoder.losses.relative.weight=0", {"autoencoder.losses", "no loss"}},
+        {"autoencoder.losses.relative={every: 3, from: 3}", {"autoencoder.losses", "no loss"}},
         {"operator: {steps: 100, optimizer: {schedule: wsd, warmup_steps: 90}}\n",
          {"run.yaml:6: operator.optimizer.schedule", "of 100 steps, 90 of warm-up and 20 of decay", "overlap"}},
         {"operator: {patience: 3, optimizer: {schedule: wsd}}\n",

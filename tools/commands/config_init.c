@@ -270,7 +270,6 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
     set_number(s->arena, core, "hidden", size->hidden);
     set_number(s->arena, core, "depth", size->depth);
     set_number(s->arena, core, "mlp_ratio", 2);
-    set_number(s->arena, core, "drop_path", 0);
     set_number(s->arena, core, "convolution", 3);
 }
 
@@ -289,12 +288,8 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
-    ups_yaml *optimizer = section(arena, stage, "optimizer"), *losses = section(arena, stage, "losses");
-    set_plain(arena, optimizer, "kind", "muon");
-    set_plain(arena, optimizer, "learning_rate", "0.002");
-    set_plain(arena, optimizer, "weight_decay", "0.0001");
-    set_plain(arena, optimizer, "ema_decay", "0.998");
-    set_number(arena, section(arena, losses, "one_step"), "weight", 0);
+    ups_yaml *losses = section(arena, stage, "losses");
+    set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; those of fields are better */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
     set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
     ups_yaml *rollout = section(arena, losses, "rollout_decoded");

@@ -110,21 +110,22 @@ static const char *object_to_share(const char *text) {
                KEY(TEXT, "fields", names_at.names, "[]", 1, 256, fields_text,                                          \
                    LIST(ups_run_config, names_at.names, names_at.count, 0, 0)))
 
-#define OPTIMIZER(at, rate)                                                                                            \
+#define OPTIMIZER(at, by, rate, decay, average)                                                                        \
     SUBSECTION(                                                                                                        \
         "optimizer",                                                                                                   \
-        KEY(CHOICE, "kind", at.kind, "adamw", 0, 0,                                                                    \
+        KEY(CHOICE, "kind", at.kind, by, 0, 0,                                                                         \
             "adamw, or muon: hidden matrices move along their momentum made orthogonal, all else by AdamW",            \
             .choices = optimizers),                                                                                    \
         KEY(DOUBLE, "learning_rate", at.learning_rate, rate, 0, 10, "peak learning rate"),                             \
-        KEY(DOUBLE, "weight_decay", at.weight_decay, "0.01", 0, 10, "decoupled weight decay of matrices"),             \
+        KEY(DOUBLE, "weight_decay", at.weight_decay, decay, 0, 10, "decoupled weight decay of matrices"),              \
         KEY(DOUBLE, "beta1", at.beta1, "0.9", 0, 0.999999, "AdamW's decay of the first moment"),                       \
         KEY(DOUBLE, "beta2", at.beta2, "0.99", 0, 0.999999, "AdamW's decay of the second moment"),                     \
         KEY(DOUBLE, "epsilon", at.epsilon, "1e-8", 0, 1, "AdamW's guard against division by zero"),                    \
         KEY(DOUBLE, "momentum", at.momentum, "0.95", 0, 0.999999, "Muon's decay of the momentum"),                     \
         KEY(DOUBLE, "clip", at.clip, "1.0", 0, 1e9, "largest gradient norm; 0: no clipping"),                          \
-        KEY(DOUBLE, "ema_decay", at.ema_decay, "0.0", 0, 0.999999,                                                     \
-            "decay of the weights' moving average, less in the first steps; 0: none"),                                 \
+        KEY(DOUBLE, "ema_decay", at.ema_decay, average, 0, 0.999999,                                                   \
+            "decay of the weights' moving average, less in the first steps, which is what is validated and kept; 0: "  \
+            "none"),                                                                                                   \
         KEY(CHOICE, "schedule", at.schedule, "cosine", 0, 0,                                                           \
             "learning rate after the warm-up: constant; cosine, down to the last step; wsd, constant and down in the " \
             "last steps; plateau, lower each time that validations no longer get better",                              \
@@ -143,7 +144,7 @@ static const char *object_to_share(const char *text) {
         KEY(BOOL, "offload", at.offload, "false", 0, 0,                                                                \
             "on a card: moments lie in the host's memory, and steps reach them there", .neutral = true))
 
-#define TRAINING(at, step_count, batch, rate)                                                                          \
+#define TRAINING(at, step_count, batch, optimizer_keys)                                                                \
     KEY(INT64, "steps", at.steps, step_count, 0, MANY, "optimizer steps; 0: the model stays what it begins as"),       \
         KEY(INT64, "batch_size", at.batch_size, batch, 1, 1048576,                                                     \
             "windows a micro-batch, or auto: the largest that fits memory_limit", .word = "auto"),                     \
@@ -169,7 +170,7 @@ static const char *object_to_share(const char *text) {
             .choices = checkpointings, .neutral = true),                                                               \
         KEY(DOUBLE, "spike_factor", at.spike_factor, "10", 0, 1e6,                                                     \
             "reports a loss this many times its running mean; 0: never", .neutral = true),                             \
-        OPTIMIZER(at.optimizer, rate)
+        optimizer_keys
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
@@ -295,7 +296,7 @@ static const ups_config_key model_keys[] = {
             LIST(ups_run_config, model.core.depths, model.core.depth_count, 1, UPS_MAX_LEVELS)),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
-        KEY(DOUBLE, "drop_path", model.core.drop_path, "0.1", 0, 0.9,
+        KEY(DOUBLE, "drop_path", model.core.drop_path, "0", 0, 0.9,
             "drop-path of the last block, rising linearly from 0"),
         KEY(BOOL, "qk_norm", model.core.qk_norm, "true", 0, 0, "RMSNorm on each head's queries and keys"),
         KEY(CHOICE, "mixing", model.core.mixing, "[]", 0, 0,
@@ -335,7 +336,8 @@ static const ups_config_key model_keys[] = {
     {.name = NULL}};
 
 static const ups_config_key autoencoder_keys[] = {
-    TRAINING(autoencoder.training, "5000", "16", "0.002"),
+    TRAINING(autoencoder.training, "5000", "16",
+             OPTIMIZER(autoencoder.training.optimizer, "adamw", "0.002", "0.01", "0.0")),
     KEY(INT64, "queries", autoencoder.queries, "256", 1, MANY, "points a sample is decoded at in a training step"),
     KEY(CHOICE, "query_sampling", autoencoder.query_sampling, "uniform", 0, 0,
         "how these points are drawn: uniform; stratified (one from each of as many parts of the grid); curriculum "
@@ -347,9 +349,9 @@ static const ups_config_key autoencoder_keys[] = {
         "the run stops where held-out fields, encoded and decoded, have a larger nRMSE in any task; 0: never",
         .neutral = true),
     SUBSECTION("losses",
-               LOSS("inverse_decoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_DECODING], "1",
+               LOSS("inverse_decoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_DECODING], "0",
                     "decode(encode(field)) against the field, mean squared"),
-               LOSS("relative", autoencoder.training.losses[UPS_AUTOENCODER_RELATIVE], "0",
+               LOSS("relative", autoencoder.training.losses[UPS_AUTOENCODER_RELATIVE], "1",
                     "decode(encode(field)) against the field, nRMSE"),
                LOSS("inverse_encoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING], "0",
                     "encode(decode(latent)) against the latent"),
@@ -387,7 +389,7 @@ static const ups_config_key cache_keys[] = {
     {.name = NULL}};
 
 static const ups_config_key operator_keys[] = {
-    TRAINING(op.training, "20000", "16", "0.001"),
+    TRAINING(op.training, "20000", "16", OPTIMIZER(op.training.optimizer, "muon", "0.002", "0.0001", "0.998")),
     KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, UPS_MAX_ROLLOUT_STEPS,
         "applications of the operator in the rollout losses"),
     KEY(INT64, "rollout_curriculum", op.rollout_curriculum, "[]", 1, UPS_MAX_ROLLOUT_STEPS,
@@ -405,8 +407,8 @@ static const ups_config_key operator_keys[] = {
     KEY(DOUBLE, "short_history", op.short_history, "0.2", 0, 1,
         "share of windows that know fewer frames than model.operator.history, as rollouts do when they begin"),
     SUBSECTION("losses",
-               LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "1", "latent after one step, mean squared"),
-               LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "0", "latent after one step, nRMSE"),
+               LOSS("one_step", op.training.losses[UPS_OPERATOR_ONE_STEP], "0", "latent after one step, mean squared"),
+               LOSS("relative", op.training.losses[UPS_OPERATOR_RELATIVE], "1", "latent after one step, nRMSE"),
                LOSS("rollout", op.training.losses[UPS_OPERATOR_ROLLOUT], "0",
                     "latents of every later step of a rollout, mean squared"),
                LOSS("rollout_relative", op.training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE], "0",

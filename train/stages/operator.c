@@ -111,9 +111,15 @@ static ups_operator_options options_of(const operator_stage *o, int task, int va
     return options;
 }
 
+/* Whether a loss holds one step of twice the length against two: of a steady problem there are none. */
+static bool is_consistent(const operator_stage *o, int task) {
+    return o->config->op.training.losses[UPS_OPERATOR_SEMIGROUP].weight > 0 &&
+           ups_task_steps(&o->tasks->task[task]) > 1;
+}
+
 static int64_t kind(const void *context, int task, int variant) {
     const operator_stage *o = context;
-    int64_t shared = ups_run_on_grid(o->config) ? task : o->window[task][variant];
+    int64_t shared = ups_run_on_grid(o->config) ? task : 2 * o->window[task][variant] + is_consistent(o, task);
     return shared * UPS_MAX_STRIDES + variant;
 }
 
@@ -246,7 +252,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     given[options.history - 1] = ups_windows_noise(g, o->config, first, &options, given[options.history - 1]);
     ups_operator_rollout(g, &options, given, dt, parameters, one_hot, steps / options.bundle, states);
     build_losses(o, made, &options, latents, states, steps);
-    if (made->losses & 1u << UPS_OPERATOR_SEMIGROUP && ups_task_steps(first) > 1) {
+    if (made->losses & 1u << UPS_OPERATOR_SEMIGROUP && is_consistent(o, task)) {
         ups_semigroup_add(g, &made->objective, &options, &(ups_semigroup_input){given[0], dt, parameters, one_hot},
                           states, steps, o->config->op.training.losses[UPS_OPERATOR_SEMIGROUP].weight);
     }
@@ -494,7 +500,7 @@ static int64_t frames_at(const operator_stage *o, int task, int variant) {
 }
 
 /* Frames of a task's windows: as many as the losses want and its trajectories have, in steps of its stride. Whether
- * they are all of one length. */
+ * they are all of one length, and have the same losses. */
 static bool find_windows(operator_stage *o) {
     bool alike = true;
     for (int t = 0; t < o->tasks->count; t++) {
@@ -507,7 +513,8 @@ static bool find_windows(operator_stage *o) {
             o->given[t] = options.history;
             o->bundle[t] = bundle;
         }
-        alike = alike && variants(o, t) == 1 && o->window[t][0] == o->window[0][0];
+        alike = alike && variants(o, t) == 1 && o->window[t][0] == o->window[0][0] &&
+                is_consistent(o, t) == is_consistent(o, 0);
     }
     return alike;
 }

@@ -118,22 +118,52 @@ static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, up
     }
 }
 
-ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error) {
-    ups_stage_training *t = context;
+/* What is validated is what will be exported: the average of the weights, where there is one. The weights themselves
+ * wait in the place of the gradients, which no step has left anything in that the next one needs. */
+static ups_status take_average(ups_stage_training *t, const float *average, ups_error *error) {
     ups_device *device = t->request->session->device;
-    if (t->validation.count == 0) return UPS_OK;
+    float *values = ups_parameters_values(t->parameters), *kept = ups_parameters_gradients(t->parameters);
+    const size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof *values;
+    UPS_TRY(device->class->copy(device, kept, values, bytes, error));
+    UPS_TRY(device->class->copy(device, values, average, bytes, error));
+    return ups_parameters_refresh(t->parameters, error);
+}
+
+static ups_status give_average_back(ups_stage_training *t, ups_error *error) {
+    ups_device *device = t->request->session->device;
+    float *values = ups_parameters_values(t->parameters), *kept = ups_parameters_gradients(t->parameters);
+    const size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof *values;
+    UPS_TRY(device->class->copy(device, values, kept, bytes, error));
+    UPS_TRY(device->class->zero(device, kept, bytes, error));
+    return ups_parameters_refresh(t->parameters, error);
+}
+
+static ups_status validate_weights(ups_stage_training *t, ups_error *error) {
+    ups_device *device = t->request->session->device;
     ups_loader_options options = ups_stage_training_validation_options(t, t->validation.count);
     ups_loader_use_memory_of(device, &options);
     ups_loader *loader = NULL;
-    ups_update all;
-    UPS_TRY(finish_upload(t, error));
     UPS_TRY(ups_update_give(t->validated, &(ups_update_input){0}, error)); /* the first: results are cleared */
     UPS_TRY(ups_loader_open(&options, t->validation.entries, t->validation.count, &loader, error));
     ups_status status = validate_batches(t, loader, error);
     ups_error after;
     if (status != UPS_OK) device->class->synchronize(device, &after); /* the loader's batches may be read still */
     ups_loader_close(loader);
+    return status;
+}
+
+ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error) {
+    ups_stage_training *t = context;
+    if (t->validation.count == 0) return UPS_OK;
+    UPS_TRY(finish_upload(t, error));
+    const float *average = ups_optimizer_average(t->optimizer);
+    if (average) UPS_TRY(take_average(t, average, error));
+    ups_status status = validate_weights(t, error);
+    ups_error after; /* a run that was stopped meanwhile keeps its weights */
+    const ups_status back = average ? give_average_back(t, &after) : UPS_OK;
     UPS_TRY(status);
+    if (back != UPS_OK) return ups_fail(error, back, "%s", after.message);
+    ups_update all;
     UPS_TRY(ups_update_take(t->validated, error));
     UPS_TRY(ups_update_read(t->validated, &all, error));
     for (int task = 0; task < t->tasks->count; task++) {
