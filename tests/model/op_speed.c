@@ -88,6 +88,20 @@ static void measure_adamw(void) {
     device->class->release(device, ranges);
 }
 
+void measure_attention(int64_t batch, int64_t heads, int64_t tokens, int64_t head_size) {
+    const int64_t features = heads * head_size;
+    const operand gain = {.kind = VECTOR, .shape = UPS_SHAPE(head_size)};
+    const op_case attention = {
+        .name = "attention",
+        .kind = UPS_OP_ATTENTION,
+        .attributes = {.heads = (int)heads, .epsilon = 1e-6f},
+        .input_count = 4,
+        .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(batch, tokens, 3 * features)}, {.kind = ABSENT}, gain, gain},
+        .output = {.kind = COMPUTE, .shape = UPS_SHAPE(batch, tokens, features)},
+        .saved = {UPS_SHAPE(batch, heads, tokens), UPS_SHAPE(batch, 2 * tokens, heads)}};
+    measure(&attention, UPS_BF16);
+}
+
 void measure_ops(const char *only) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
     for (size_t i = 0; i < (size_t)op_perf_case_count; i++) {

@@ -2,7 +2,12 @@
 #ifndef UPS_TESTS_MODEL_OP_SPEED_H
 #define UPS_TESTS_MODEL_OP_SPEED_H
 
+#include <stdint.h>
+
 /* Prints those whose name holds `only`, all for NULL, on the device that is open (op_fixture.h). */
 void measure_ops(const char *only);
+
+/* Attention in bf16 over packed queries, keys and values of `batch` sequences, queries and keys normalised. */
+void measure_attention(int64_t batch, int64_t heads, int64_t tokens, int64_t head_size);
 
 #endif
