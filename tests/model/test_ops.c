@@ -1,8 +1,10 @@
 /* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted.
  *
  *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
- *   test_ops kernels    leaves out what checks the reference, for processors that are emulated
+ *   test_ops kernels    runs all ops and compares none: for emulated processors, which refuse an instruction, and
+ *                       sanitizers, which refuse a read or write; what is computed is the same elsewhere
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
+ *   test_ops attention BATCH HEADS TOKENS HEAD_SIZE  times attention in bf16, forward and backward
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;
@@ -24,6 +26,12 @@ static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F1
 static const double tf32_tolerance = 2.5e-3; /* as many bits as fp16, but they may be cut off */
 static const double fp8_tolerance = 0.1; /* operands of three and two bits behind the first one; test_fp8 is exact */
 enum { COMPUTES = sizeof computes / sizeof *computes };
+
+static bool compared = true; /* with the reference; not by `test_ops kernels` */
+
+static void skip_where_nothing_is_compared(void) {
+    if (!compared) skip_because("kernels are only run here; another run compares them");
+}
 
 static bool on_cpu(void) {
     return strcmp(device->class->name, "cpu") == 0;
@@ -130,18 +138,21 @@ CLAIM(every_op_has_a_kernel) {
 }
 
 CLAIM(every_op_computes_what_the_reference_does) {
+    skip_where_nothing_is_compared();
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_forward(&op_cases[i], computes[k]);
     }
 }
 
 CLAIM(every_gradient_is_that_of_the_reference) {
+    skip_where_nothing_is_compared();
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], false);
     }
 }
 
 CLAIM(gradients_add_to_what_is_there_when_told_to) {
+    skip_where_nothing_is_compared();
     for (int i = 0; i < op_case_count; i++) {
         for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], true);
     }
@@ -159,6 +170,7 @@ static double forward_error(fixture *f) {
 }
 
 CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {
+    skip_where_nothing_is_compared();
     int found = 0;
     for (int i = 0; i < op_case_count; i++) {
         fixture f;
@@ -196,6 +208,7 @@ static double finite_difference(const ups_reference *r, int input, int64_t eleme
 
 CLAIM(the_references_own_gradients_agree_with_finite_differences) {
     enum { ELEMENTS = 4 };
+    skip_where_nothing_is_compared();
     for (int c = 0; c < op_case_count; c++) {
         if (op_cases[c].kind == UPS_OP_ROUND_F16) continue; /* its gradient passes what it computes by */
         fixture f;
@@ -231,8 +244,8 @@ static void *copy_of(const ups_tensor *tensor, size_t *bytes) {
     return host;
 }
 
-/* All results of a case, one behind the other. */
-static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
+/* All results of a case, one behind the other; with `twice` gradients are added to themselves. */
+static void *results_of(const op_case *c, ups_dtype compute, bool twice, size_t *total) {
     fixture f;
     *total = 0;
     if (!fixture_create(&f, c, compute)) return calloc(1, 1);
@@ -249,6 +262,8 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
     }
     prepare_backward_call(&f);
     run_backward(&f);
+    for (int i = 0; i < c->input_count; i++) f.call.accumulate[i] = twice && wants_gradient(c, i);
+    if (twice) run_backward(&f);
     char *all = NULL;
     *total = 0;
     for (int i = 0; i < count; i++) {
@@ -266,12 +281,27 @@ static void *results_of(const op_case *c, ups_dtype compute, size_t *total) {
 static void *results_on(int threads, const op_case *c, ups_dtype compute, size_t *total) {
     const char *name = getenv("UPS_TEST_DEVICE");
     ok(open_device(name ? name : "cpu", threads, &failure));
-    void *results = results_of(c, compute, total);
+    void *results = results_of(c, compute, false, total);
     close_device();
     return results;
 }
 
+/* What `test_ops kernels` is for: every kernel forward, backward, and backward once more to be added. */
+CLAIM(every_kernel_runs) {
+    for (int i = 0; i < op_case_count; i++) {
+        for (int k = 0; k < COMPUTES; k++) {
+            size_t bytes;
+            void *results = results_of(&op_cases[i], computes[k], true, &bytes);
+            if (bytes == 0 && on_cpu()) fail_msg("%s: no results", op_cases[i].name);
+            free(results);
+        }
+    }
+}
+
 CLAIM(results_have_the_same_bits_on_any_number_of_threads) {
+    const char *order = getenv("SIMT_ORDER"); /* of the emulated device, which has no threads to be told of */
+    if (order && strcmp(order, "random") != 0) skip_because("it would do the same twice in this order");
+    skip_where_nothing_is_compared();
     ups_device *const before = device;
     ups_update_channel *const before_channel = channel;
     for (int i = 0; i < op_case_count; i++) {
@@ -450,8 +480,15 @@ static int not_run_here(const char *wanted) {
 int main(int argc, char **argv) {
     const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
     if (!name && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
-    if (argc > 1 && strcmp(argv[1], "kernels") == 0) cmocka_set_skip_filter("the_references_own_*");
-    if (open_device(name ? name : "cpu", argc > 3 ? atoi(argv[3]) : 0, &failure) != UPS_OK) {
+    if (argc > 1 && strcmp(argv[1], "attention") == 0 && argc != 6) {
+        fprintf(stderr, "test_ops attention BATCH HEADS TOKENS HEAD_SIZE\n");
+        return 2;
+    }
+    compared = !(argc > 1 && strcmp(argv[1], "kernels") == 0);
+    if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
+    const bool attention = argc > 1 && strcmp(argv[1], "attention") == 0,
+               perf = argc > 1 && strcmp(argv[1], "perf") == 0;
+    if (open_device(name ? name : "cpu", perf && argc > 3 ? atoi(argv[3]) : 0, &failure) != UPS_OK) {
         fprintf(stderr, "%s\n", failure.message);
         return 1;
     }
@@ -460,8 +497,10 @@ int main(int argc, char **argv) {
     else
         printf("device cpu, kernels for %s\n", ups_cpu_instruction_set());
     int result = 0;
-    if (argc > 1 && strcmp(argv[1], "perf") == 0)
+    if (perf)
         measure_ops(argc > 2 ? argv[2] : NULL);
+    else if (attention)
+        measure_attention(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else
         result = run_claims(NULL, NULL, NULL);
     close_device();

@@ -1,6 +1,7 @@
 """Plans for a card that is not there, and whole runs on the CUDA device, which is emulated (tests/cuda): autoencoder, cache, operator and errors come out as on the CPU but for
 rounding, the same bytes in every order that a card may choose, and resuming is exact."""
 
+import functools
 import json
 import os
 import re
@@ -35,7 +36,7 @@ operator:
   checkpoint_every: 6
   rollout_steps: 2
   optimizer: {{kind: muon, learning_rate: 0.001, epsilon: 0.001, warmup_steps: 2, ema_decay: 0.9}} # epsilon: a gradient that is rounding alone moves little
-  losses: {{one_step: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
+  losses: {{relative: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
 """
 RUNS = {"stack": SHORT, "grid": GRID}
 FP8 = SHORT.replace("precision: f32", "precision: fp8")
@@ -52,21 +53,36 @@ def must(*arguments, **settings):
     return done
 
 
-def result(runs, ups, text, more=(), **settings):
-    """The files of a run, the lines of its metrics, and its errors; always in the same folder, whose name stands in them."""
+def trained(runs, ups, text, more=(), **settings):
+    """The files of a run and the lines of its metrics; always in the same folder, whose name stands in them."""
     must(ups, "train", runs.config("run", text), *more, **settings)
     files, said = tree(runs.path("run")), metrics(runs.path("run"), clock=False)
     del files["metrics.jsonl"]
-    errors = json.loads(must(ups, "eval", runs.path("run"), "--json", **settings).stdout)
+    return files, said
+
+
+def removed(runs, made):
     shutil.rmtree(runs.path("run"))
-    return files, said, [[h["model"]["nrmse"] for h in task["horizons"] if h.get("model")] for task in errors["tasks"]]
+    return made
+
+
+def result(runs, ups, text, more=(), **settings):
+    """And its errors."""
+    made = trained(runs, ups, text, more, **settings)
+    errors = json.loads(must(ups, "eval", runs.path("run"), "--json", **settings).stdout)
+    return removed(runs, (*made, [[h["model"]["nrmse"] for h in task["horizons"] if h.get("model")] for task in errors["tasks"]]))
+
+
+@pytest.fixture(scope="module")
+def made(runs):
+    """The run of a kind by a command, made once."""
+    return functools.cache(lambda kind, ups: result(runs, ups, RUNS[kind]))
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def results(runs, request):
+def results(made, request):
     """Of a configuration: its text, and what the CPU and the emulated card make of it."""
-    text = RUNS[request.param]
-    return text, result(runs, UPS, text), result(runs, EMULATED, text)
+    return RUNS[request.param], made(request.param, UPS), made(request.param, EMULATED)
 
 
 def test_losses_and_errors_are_the_cpus_but_for_rounding(results):
@@ -88,7 +104,7 @@ def test_a_run_has_the_same_bytes_in_any_order_that_a_card_may_choose(runs, resu
 def test_a_run_that_goes_on_has_the_same_bytes(runs, results):
     text, _, (expected, _, _) = results
     held = ("--set", "operator.optimizer.schedule=constant")
-    whole, _, _ = result(runs, EMULATED, text, held)
+    whole, _ = removed(runs, trained(runs, EMULATED, text, held))
     config = runs.config("run", text)
     must(EMULATED, "train", config, *held, "--set", "operator.steps=6")
     must(EMULATED, "train", config, *held, "--extend", order="random")
@@ -125,9 +141,9 @@ def test_tf32_is_near_float32_on_a_card_and_is_float32_on_a_processor(runs):
     exact = GRID.replace("steps: 12", "steps: 4")
     text = exact.replace("precision: f32", "precision: tf32")
     models = ("autoencoder.safetensors", "operator.safetensors")
-    (files, said, _), (same, _, _) = result(runs, UPS, exact), result(runs, UPS, text)
+    (files, said), (same, _) = (removed(runs, trained(runs, UPS, of)) for of in (exact, text))
     assert {name: same[name] for name in models} == {name: files[name] for name in models}
-    (_, plain, _), (_, told, _) = result(runs, EMULATED, exact), result(runs, EMULATED, text)
+    (_, plain), (_, told) = (removed(runs, trained(runs, EMULATED, of)) for of in (exact, text))
     expected, close, far = ([line["loss"] for line in lines if "loss" in line] for lines in (said, plain, told))
     assert far == pytest.approx(expected, rel=1e-2)
     assert max(abs(a / b - 1) for a, b in zip(far, expected)) > 10 * max(abs(a / b - 1) for a, b in zip(close, expected))
@@ -138,7 +154,7 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
     bf16 = FP8.replace("precision: fp8", "precision: bf16")
     losses = {}
     for name, ups, text in (("processor", UPS, bf16), ("same", UPS, FP8), ("card", EMULATED, bf16), ("fp8", EMULATED, FP8), ("none", EMULATED, FP8 + "fp8_layers: [\"nobody.*\"]\n")):
-        files, said, _ = result(runs, ups, text, constant)
+        files, said = removed(runs, trained(runs, ups, text, constant))
         losses[name] = [line["loss"] for line in said if line["stage"] == "operator" and "loss" in line]
         if name == "fp8":
             whole = files
@@ -156,7 +172,7 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
     states = [tensor for name, tensor in tensors.items() if name.endswith(".fp8") and not name.startswith(("ema.", "adamw."))]
     assert len(states) == 8 and all((state[:, 0] == 12).all() and (state[:, 3] > 0).all() for state in states)
     shutil.rmtree(runs.path("run"))
-    short = ("--set", "operator.steps=3", "--set", "operator.accumulation=2")
+    short = ("--set", "autoencoder.steps=1", "--set", "operator.steps=3", "--set", "operator.accumulation=2")
     models = []
     for name, checkpointing in (("kept", "none"), ("again", "block")):
         must(EMULATED, "train", runs.config(name, FP8), *short, "--set", f"operator.activation_checkpointing={checkpointing}")
@@ -165,7 +181,7 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
     forked = must(EMULATED, "train", runs.path("kept"), "--fork", runs.path("forked"), "--set", "precision=bf16", "--set", "operator.steps=1").stderr
     assert "from given weights" in forked and "FP8" not in forked
     must(EMULATED, "train", runs.path("forked"), "--fork", runs.path("back"), "--set", "precision=fp8", "--set", "operator.batch_size=3")
-    assert "rows, batch times tokens, are no multiple of 16" in must(EMULATED, "train", runs.config("odd", FP8), "--set", "operator.batch_size=3", "--set", "operator.steps=1").stderr
+    assert "rows, batch times tokens, are no multiple of 16" in must(EMULATED, "train", runs.config("odd", FP8), "--set", "autoencoder.steps=1", "--set", "operator.batch_size=3", "--set", "operator.steps=1").stderr
     refused = start(EMULATED, "train", runs.config("older", FP8), SIMT_CAPABILITY="8.0")
     assert refused.returncode == 1 and "capability 8.0; FP8 is multiplied from 8.9" in refused.stderr
 
@@ -236,14 +252,14 @@ def test_a_plan_without_a_card_asks_for_its_memory(runs):
     one_sentence(done, "the device 'cuda' cannot be used", "--memory 80")
 
 
-def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs):
+def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs, made):
     offloaded, more = ("--set", "operator.optimizer.offload=true"), ("--plan", "--stage", "operator", "--device", "cuda", "--memory", "80", "--json")
     config = runs.config("plan", GRID)
     before, after = (json.loads(must(UPS, "train", config, *more, *options).stdout)["operator"] for options in ((), offloaded))
     assert after["total"] == before["total"] and after["optimizer"] == before["optimizer"]
     assert before["offloaded"] == 0 < after["offloaded"] < after["optimizer"]
     assert after["on_device"] == before["on_device"] - after["offloaded"]
-    files, said, errors = result(runs, EMULATED, GRID)
+    files, said, errors = made("grid", EMULATED)
     found, told, scores = result(runs, EMULATED, GRID, offloaded)
     assert (told, scores) == (said, errors)
     assert {name: found[name] for name in found if name != "config.yaml"} == {name: files[name] for name in files if name != "config.yaml"}
@@ -260,9 +276,9 @@ def test_what_a_card_computes_in_is_bf16_unless_it_is_told(runs):
 # ---- samples that stay on the card
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_windows_drawn_on_the_card_are_those_of_the_host(runs, kind):
+def test_windows_drawn_on_the_card_are_those_of_the_host(runs, made, kind):
     """All trajectories stay there, or some: then batches with others come from the host. Both take the same steps."""
-    files, said, _ = result(runs, EMULATED, RUNS[kind])
+    files, said, _ = made(kind, EMULATED)
     models = {name: content for name, content in files.items() if name.endswith(".safetensors")}
     for memory, whole in (("0", True), ("0.00001", False)):  # of the host: what it does not keep is not brought to the card
         config = runs.config("run", RUNS[kind])

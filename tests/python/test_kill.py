@@ -16,7 +16,7 @@ import pytest
 from commands import TIMEOUT, UPS, must
 from tiny_run import CONFIG, metrics, tree, Sandbox
 
-KILLS = int(os.environ.get("UPS_TEST_KILLS", "60"))
+KILLS = int(os.environ.get("UPS_TEST_KILLS", "45"))
 KILLS_A_RUN = 3  # then it may finish, and its bytes are compared
 
 # How tasks are drawn changes while it runs: by validation losses, and one task enters late. Lines of the metrics fall
@@ -175,7 +175,7 @@ def test_a_cache_build_stopped_by_a_signal_ends_with_130_and_goes_on_to_the_same
 
 def test_a_cache_build_stopped_late_where_fields_are_read_back_says_how_to_go_on(sandbox):
     seconds, met, began = sandbox.commands["cache"].seconds, 0, time.monotonic()
-    while met < 12 and time.monotonic() < began + TIMEOUT:
+    while met < 8 and time.monotonic() < began + TIMEOUT:
         for share in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7):
             sandbox.begin(sandbox.commands["cache"].before)
             code, running, message = stop(sandbox, "cache", signal.SIGINT, share * seconds)

@@ -5,7 +5,7 @@ import functools
 import os
 import subprocess
 
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling is nine tenths of the time
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling is nine tenths of the time; each kind of step once, not each rollout
 
 import jax
 import jax.numpy as jnp
@@ -152,18 +152,14 @@ def unet(p, x, condition, o, cells):
 
 
 def blocks(p, x, condition, o, cells):
-    """Where all are alike, by a scan over their stacked parameters, which JAX compiles once."""
     if o.get("unet"):
         return unet(p, x, condition, o, cells)
-    each = [part(p, f"operator.blocks.{i}.") for i in range(o["depth"])]
-    if o.get("attention") == 2 or any(one.keys() != each[0].keys() for one in each):
-        turn = 0
-        for one in each:
-            x = block(one, x, condition, o, cells, turn)
-            turn += "attention.norm.weight" in one
-        return x
-    stacked = {n: jnp.stack([one[n] for one in each]) for n in each[0]}
-    return jax.lax.scan(lambda x, layer: (block(layer, x, condition, o, cells), None), x, stacked)[0]
+    turn = 0
+    for i in range(o["depth"]):
+        one = part(p, f"operator.blocks.{i}.")
+        x = block(one, x, condition, o, cells, turn)
+        turn += "attention.norm.weight" in one
+    return x
 
 
 def operator(p, z, inputs, o):
@@ -247,7 +243,6 @@ def grid_operator(p, frames, inputs, o):
     return [z + change for change in updates]
 
 
-@functools.partial(jax.jit, static_argnums=2)
 @functools.partial(jax.value_and_grad, has_aux=True)
 def rollout(p, inputs, options):
     steps = sum(name.startswith("target") for name in inputs)

@@ -139,12 +139,12 @@ def stopped(runs, name, *options, text=CONFIG):
 
 
 def test_an_option_that_is_forgotten_on_resume_is_the_runs_own(runs):
-    options = ("--set", "autoencoder.steps=2000", "--set", "operator.optimizer.learning_rate=0.001")
+    options = ("--set", "autoencoder.steps=500", "--set", "operator.optimizer.learning_rate=0.001")
     runs.must("train", runs.config("undisturbed"), *options)
     config = stopped(runs, "forgotten", *options)
     one_sentence(runs.run("train", config, *options), "--resume goes on from it")
     said = runs.must("train", config, "--resume").stderr
-    assert "differs from the run's own configuration in autoencoder.steps (2000 in the run, 60 there) and 1 other key; the run's own is used" in said
+    assert "differs from the run's own configuration in autoencoder.steps (500 in the run, 60 there) and 1 other key; the run's own is used" in said
     assert "(resumed)" in said
     assert models(runs.path("forgotten")) == models(runs.path("undisturbed"))
 
@@ -342,7 +342,7 @@ def test_a_replacement_killed_at_any_of_its_steps_is_ended_by_the_next_command(s
     done, struck = with_fault(sandbox, sandbox.command, f"{calls}:1+:none")
     assert done.returncode == 0, done.stderr
     first = next(i for i, line in enumerate(struck, 1) if "redo.json" in line and i > len(struck) // 2)
-    chosen = range(first, len(struck) + 1) if ALL else sorted(random.Random(3).sample(range(first, len(struck) + 1), 14))
+    chosen = range(first, len(struck) + 1) if ALL else sorted(random.Random(3).sample(range(first, len(struck) + 1), 10))
     for n in chosen:
         sandbox.begin("trained")
         done, struck = with_fault(sandbox, sandbox.command, f"{calls}:{n}:kill")
@@ -424,7 +424,7 @@ def test_a_fork_takes_what_is_the_same_and_starts_the_rest_from_its_weights(runs
 
 def test_a_fork_of_all_stages_keeps_the_normalisation_of_its_weights_and_resumes(runs, trained):
     forks = [runs.path("fork-whole"), runs.path("fork-killed")]
-    change = ("--set", "autoencoder.steps=2000")
+    change = ("--set", "autoencoder.steps=500")
     runs.must("train", trained, "--fork", forks[0], *change)
     process = subprocess.Popen([UPS, "train", trained, "--fork", forks[1], *change], stderr=subprocess.DEVNULL)
     while not os.path.exists(os.path.join(forks[1], "checkpoints", "autoencoder", "latest.json")) and process.poll() is None:

@@ -80,7 +80,7 @@ def test_caches_in_a_directory_of_their_own_stay_apart(runs):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_whole_sweep_and_resume_goes_on_with_it(runs, number):
     name = runs.fresh()
-    command = ["train", runs.config(name), "--sweep", RATES, "--set", "operator.steps=1500"]
+    command = ["train", runs.config(name), "--sweep", RATES, "--set", "operator.steps=500"]
     process = subprocess.Popen([UPS, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     latest, began = Path(runs.path(name, "learning_rate=1e-3", "checkpoints", "operator", "latest.json")), time.monotonic()
     while not latest.exists() and process.poll() is None and time.monotonic() < began + TIMEOUT:
@@ -96,7 +96,7 @@ def test_a_signal_ends_the_whole_sweep_and_resume_goes_on_with_it(runs, number):
     done = runs.must(*command, "--resume")
     assert "(resumed)" in done.stderr and len(done.stdout.splitlines()) == 3
     for rate in ("1e-3", "3e-3"):
-        assert weights(runs.path(name, f"learning_rate={rate}")) == alone(runs, f"operator.optimizer.learning_rate={rate}", "operator.steps=1500")
+        assert weights(runs.path(name, f"learning_rate={rate}")) == alone(runs, f"operator.optimizer.learning_rate={rate}", "operator.steps=500")
 
 
 def test_all_values_are_checked_before_the_first_run_begins(runs):
