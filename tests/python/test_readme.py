@@ -86,6 +86,7 @@ NOT_RUN = {
     "tests/bench/accuracy.py --size bundle=B --set model.operator.history=K": "trains for minutes, beside PyTorch",
     "tests/bench/accuracy.py build/release/tools/ups FOLDER --peers DIR": "trains for minutes, beside PyTorch",
     "tests/bench/reconstruction.py build/release/tools/ups FOLDER --real FILE…": "measures compressors that the tests do without",
+    "tests/bench/ablation.py build/release/tools/ups FOLDER --task burgers advection --seconds 30": "trains for half an hour",
     "tests/bench/cache_build.py CONFIG": "measures a build of minutes",
     "tests/bench/codec.py build/release/tools/ups LATENTS.npy…": "measures codecs that the tests do without",
     "man docs/ups.1": "shows a page; test_command_line.py compares it with the commands",
