@@ -101,7 +101,7 @@ class Variants:
             self.sizes, output=self.prepared, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rollout=self.rollout(1), rate=0.003, start=0)))
         shutil.rmtree(self.prepared, ignore_errors=True)
         subprocess.run([arguments.ups, "train", config, "-q", "--stage", "autoencoder"], check=True, stderr=subprocess.DEVNULL)
-        subprocess.run([arguments.ups, "cache", "build", config, "-q"], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([arguments.ups, "cache", "build", config, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def rollout(self, bundle):
         return max(2, 8 // int(bundle))
