@@ -289,7 +289,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
     ups_yaml *losses = section(arena, stage, "losses");
-    set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; those of fields are better */
+    set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
     set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
     ups_yaml *rollout = section(arena, losses, "rollout_decoded");

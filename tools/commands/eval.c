@@ -205,7 +205,7 @@ static void print_worse(const json_t *worse) {
         else
             printf("the prediction is not finite, or persistence is exact\n");
     }
-    printf("More operator.steps, operator.losses.rollout_relative and a lower learning rate are what to try first.\n");
+    printf("More operator.steps and another learning rate are what to try first.\n");
 }
 
 /* ---- the work -------------------------------------------------------------------------------------------------- */
